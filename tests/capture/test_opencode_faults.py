@@ -24,7 +24,7 @@ from burnd.errors import NoSpace
 from burnd.harness.opencode import rows as opencode_rows
 from burnd.harness.opencode.cursor import ChangeFinder
 from burnd.harness.opencode.database import Database, StaleRead
-from burnd.harness.opencode.reader import SessionReader
+from burnd.harness.opencode.follower import DatabaseFollower
 from burnd.harness.opencode.rows import DecodedMessage, MessageRow
 from burnd.harness.opencode.schedule import Pace
 from burnd.recording.child_process import ChildProcess
@@ -627,7 +627,7 @@ async def test_what_cannot_be_read_is_in_nobodys_hand(
     def locked(*_: Any, **__: Any) -> None:
         raise sqlite3.OperationalError("database is locked")
 
-    monkeypatch.setattr(SessionReader, "fetch", locked)
+    monkeypatch.setattr(DatabaseFollower, "_fetch_session", locked)
     await rig.attend()
     await rig.attend()
     assert in_hand(rig) == []

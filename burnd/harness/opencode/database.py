@@ -37,9 +37,11 @@ def error_name(error: Exception) -> str:
     return getattr(error, "sqlite_errorname", None) or type(error).__name__
 
 
-def is_damage(error: Exception) -> bool:
-    """Whether SQLite cannot read some bytes, as opposed to a lock or another passing error."""
-    return error_name(error).startswith(_UNREADABLE)
+def damage_name(error: sqlite3.Error) -> str:
+    """The name of an error about unreadable bytes; raises any other, such as a lock."""
+    if not error_name(error).startswith(_UNREADABLE):
+        raise error
+    return error_name(error)
 
 
 def is_lock(error: Exception) -> bool:

@@ -6,8 +6,8 @@ import os
 import sqlite3
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -21,14 +21,14 @@ from burnd.harness.opencode.database import (
     Schema,
     StaleRead,
     Unsupported,
+    damage_name,
     error_name,
-    is_damage,
     is_lock,
     probe,
     v2_tables,
 )
-from burnd.harness.opencode.queries import StoredSession
-from burnd.harness.opencode.reader import ProjectKeys, ReadOptions, SessionReader, SessionRows
+from burnd.harness.opencode.reader import ReadOptions, SessionReader, SessionRows
+from burnd.harness.opencode.rows import digest_of
 from burnd.harness.opencode.session import SOURCE, SessionChanges, SessionInfo, SessionState
 from burnd.index.change import CursorChange
 from burnd.index.path_key import path_key
@@ -44,8 +44,8 @@ LOCK_PATIENCE_S = 60.0  # how long a session waits for another database that is 
 _READ_S = 0.15
 _MESSAGES_IN_MEMORY = 5000
 
-T = TypeVar("T")
 MessageIds = frozenset[str]
+Projects = Mapping[str, str | None]  # keys of projects by folder
 log = structlog.get_logger()
 
 
@@ -159,33 +159,35 @@ class DatabaseFollower:
         self._reader.close()
 
     def look(self, *, scan: bool) -> LookResult:
-        """Finds what changed; a scan compares every session with its cursor."""
-        damage = self.damage
-        try:
-            return self._look(scan=scan)
-        except StaleRead:
-            self.damage = damage  # a page that was being written may have looked damaged
-            raise
+        """Finds what changed; a scan compares every session with its cursor.
 
-    def _look(self, *, scan: bool) -> LookResult:
+        A bad page hides its rows and those behind it, but not what was found before.
+        """
+        rewound, damage = "", ""
         with self.db.reading() as db:
             version = self.db.version(db)
             if version == self._version and not scan:
                 return LookResult(False)
             schema = self._probe(db)
-            rewound = self._despite_damage(lambda: self.finder.find_new(db, self.db.identity)) or ""
+            try:
+                rewound = self.finder.find_new(db, self.db.identity)
+            except sqlite3.Error as error:
+                damage = damage_name(error)
             for session_id, state in self._sessions.items():
                 deep = scan and state.sequence < 0  # without an event log any part may have changed
                 if deep or state.is_pending:
                     self.finder.mark(session_id, deep=deep)
             if scan or rewound:
-                with_open_turns = {turn.session_id for turn in self.open_turns.values()}
-                self._despite_damage(lambda: self.finder.scan(db, schema, with_open_turns))
+                try:
+                    self.finder.scan(db, schema, {turn.session_id for turn in self.open_turns.values()})
+                except sqlite3.Error as error:
+                    damage = damage_name(error)
                 self.v2_tables = v2_tables(db)
             changed, self._version = version.has_changed_since(self._version), version
+        self.damage = damage or self.damage  # not if the read was stale: a page being written may look damaged
         return LookResult(changed, rewound)
 
-    def read(self, now: float, wall_ms: int, projects: ProjectKeys, max_bytes: int = BATCH_BYTES) -> DatabaseChanges:
+    def read(self, now: float, wall_ms: int, projects: Projects, max_bytes: int = BATCH_BYTES) -> DatabaseChanges:
         """Reads some of the waiting sessions, for a fraction of a second."""
         self.unknown_folders = set()
         changes = DatabaseChanges()
@@ -274,18 +276,8 @@ class DatabaseFollower:
             self._schema = (self.db.identity, version, probe(db))
         return self._schema[2]
 
-    def _despite_damage(self, find: Callable[[], T]) -> T | None:
-        """A bad page hides its rows and those behind it, but not what was found before."""
-        try:
-            return find()
-        except sqlite3.Error as error:
-            if not is_damage(error):
-                raise
-            self.damage = error_name(error)
-            return None
-
-    def _fetch(self, projects: ProjectKeys, max_bytes: int) -> list[SessionRows]:
-        """Rows of waiting sessions until there are enough; they count once the connection is given back."""
+    def _fetch(self, projects: Projects, max_bytes: int) -> list[SessionRows]:
+        """Fetches rows of waiting sessions until there are enough."""
         batch: list[SessionRows] = []
         size, begun = 0, time.monotonic()
         with self.db.reading() as db:
@@ -294,15 +286,10 @@ class DatabaseFollower:
                 if session_id in self._unreadable:
                     self.finder.done(session_id)
                     continue
-                state, cursor = self._sessions.get(session_id), self.finder.sessions.get(session_id)
                 try:
-                    rows = self._reader.fetch(
-                        db, schema, session_id, state, cursor, projects=projects, deep=deep, max_bytes=max_bytes - size
-                    )
+                    rows = self._fetch_session(db, schema, session_id, projects, deep=deep, max_bytes=max_bytes - size)
                 except sqlite3.Error as error:
-                    if not is_damage(error):
-                        raise
-                    rows = SessionRows(session_id, failure=error_name(error))
+                    rows = SessionRows(session_id, failure=damage_name(error))
                 if rows.unknown_folder is not None:
                     self.unknown_folders.add(rows.unknown_folder)
                     continue
@@ -312,8 +299,31 @@ class DatabaseFollower:
                     break
         return batch
 
+    def _fetch_session(
+        self, db: sqlite3.Connection, schema: Schema, name: str, projects: Projects, *, deep: bool, max_bytes: int
+    ) -> SessionRows:
+        """The rows that must be decoded; a session that is not in memory is first compared with its cursor."""
+        state, cursor = self._sessions.get(name), self.finder.sessions.get(name)
+        with queries.snapshot(db):
+            stored = queries.one_session(db, schema, name) or queries.orphaned_session(db, name)
+            if stored is None or not self._options.includes(stored):
+                return SessionRows(name)
+            if (folder := stored.row.directory) is not None and folder not in projects:
+                return SessionRows(name, unknown_folder=folder)
+            sequence = queries.sequence_of(db, schema, name)
+            if state is None and cursor is not None and not cursor.pending:
+                versions = queries.session_versions(db, schema, name, with_parts=True)
+                digests = (stored.digest, digest_of(version.digest for version in versions))
+                if digests == (cursor.row, cursor.versions):
+                    return SessionRows(name, stored, sequence, is_unchanged=True)
+            else:
+                versions = queries.session_versions(db, schema, name, with_parts=deep and state is not None)
+            ids = [version.id for version in versions if state is None or state.must_read(version)]
+            fetched, done = queries.fetch(db, schema, ids, max_bytes)
+            return SessionRows(name, stored, sequence, versions, fetched, is_partial=done < len(ids))
+
     def _take_safely(
-        self, rows: SessionRows, now: float, wall_ms: int, projects: ProjectKeys, changes: DatabaseChanges
+        self, rows: SessionRows, now: float, wall_ms: int, projects: Projects, changes: DatabaseChanges
     ) -> None:
         """Takes the rows of a session; one that fails must not stop the others."""
         name = rows.session_id
@@ -333,38 +343,31 @@ class DatabaseFollower:
                 self._guard.clear(name)
 
     def _take(
-        self, rows: SessionRows, now: float, wall_ms: int, projects: ProjectKeys
+        self, rows: SessionRows, now: float, wall_ms: int, projects: Projects
     ) -> tuple[SessionChanges, SessionCursor | None] | None:
-        session_id, stored = rows.session_id, rows.stored
+        """What is new in a session, and its cursor; None if its rows could not be read."""
+        name, stored, state = rows.session_id, rows.stored, self._sessions.get(rows.session_id)
         if rows.failure:
             self._note_unreadable(rows)
             return None
         if stored is None:
-            return self._drop(session_id, now), None
+            return self._drop(name, now), None
         if rows.is_unchanged:
-            cursor = self.finder.sessions[session_id]
-            return SessionChanges(), replace(cursor, row=stored.digest, sequence=rows.sequence)
-        project = projects.get(stored.row.directory or "")
-        return self._take_rows(rows, stored, SessionInfo(stored.row, project), now, wall_ms)
-
-    def _take_rows(
-        self, rows: SessionRows, stored: StoredSession, info: SessionInfo, now: float, wall_ms: int
-    ) -> tuple[SessionChanges, SessionCursor]:
-        session_id, state = rows.session_id, self._sessions.get(rows.session_id)
+            return SessionChanges(), replace(self.finder.sessions[name], row=stored.digest, sequence=rows.sequence)
         before = state.elsewhere if state is not None else None
-        elsewhere = self.precedence.messages_elsewhere(session_id, before, now)
+        elsewhere = self.precedence.messages_elsewhere(name, before, now)
         self._note_unreadable(rows)
+        info = SessionInfo(stored.row, projects.get(stored.row.directory or ""))
         if state is None:
-            is_old = not self.caught_up or session_id in self.finder.sessions
-            state = SessionState(info, self.key, is_old=is_old)
+            state = SessionState(info, self.key, is_old=not self.caught_up or name in self.finder.sessions)
         state.update_info(info)
         state.elsewhere = elsewhere
         state.row_digest, state.sequence, state.partly_read = stored.digest, rows.sequence, rows.is_partial
         readings = self._reader.decode(rows, state, now, wall_ms)
         state.is_old = state.is_old and rows.is_partial
         state.update([version.id for version in rows.versions], readings, now)
-        self._sessions[session_id] = state
-        self._sessions.move_to_end(session_id)
+        self._sessions[name] = state
+        self._sessions.move_to_end(name)
         return self._collect(state, now)
 
     def _collect(self, state: SessionState, now: float, *, flush: bool = False) -> tuple[SessionChanges, SessionCursor]:

@@ -366,61 +366,65 @@ def _named_files(name: str, arguments: dict[str, Any]) -> tuple[str, ...]:
 # Content
 
 
-class _ContentWriter:
-    """Collects the content records of one message, numbered by part and by block within the part."""
-
-    def __init__(self, session_id: str, row: MessageRow) -> None:
-        self.records: list[Content] = []
-        self.part = self._block = 0
-        self._session_id, self._message_id, self._ts = session_id, row.id, iso(row.created)
-
-    def begin(self, part: int) -> None:
-        self.part, self._block = part, 0
-
-    def add(
-        self,
-        role: Role,
-        kind: Kind,
-        text: str | None = None,
-        *,
-        tool_use: ToolUse | None = None,
-        tool_result: ToolResult | None = None,
-        file: File | None = None,
-        ended: int | None = None,
-    ) -> None:
-        record = Content(
-            session_id=self._session_id,
-            rail_id=MAIN,
-            message_id=self._message_id,
-            n=self.part,
-            b=self._block,
-            ts=self._ts if ended is None else max(self._ts, iso(ended)),
-            role=role,
-            kind=kind,
-            text=text,
-            tool_use=tool_use,
-            tool_result=tool_result,
-            file=file,
-        )
-        self.records.append(record)
-        self._block += 1
+_ContentBlock = tuple[Role, Kind, dict[str, Any]]  # the fields of a record besides its place
 
 
 def content_of(
     session_id: str, row: MessageRow, decoded: DecodedMessage, calls: Mapping[int, Call], *, reasoning: bool = True
 ) -> list[Content]:
-    """The content of a message, block by block; `reasoning` includes the text of its thinking."""
-    writer = _ContentWriter(session_id, row)
+    """The content of a message, numbered by part and by block within it; `reasoning` includes the text of thinking."""
+    records: list[Content] = []
+    at = iso(row.created)
+    common: dict[str, Any] = {"session_id": session_id, "rail_id": MAIN, "message_id": row.id, "ts": at}
     text_kind: Kind = "summary" if _is_summary(decoded.data) else "text"
     for n, (_, part) in enumerate(decoded.parts):
-        writer.begin(n)
+        if part.type == "reasoning" and not reasoning:
+            continue
         if decoded.data.role == _USER:
-            _add_user_part(writer, part)
+            blocks = _user_content(part)
         elif part.type == "tool":
-            _add_call(writer, calls[n], part.state or ToolState())
-        elif part.type != "reasoning" or reasoning:
-            _add_output_part(writer, part, text_kind)
-    return writer.records
+            blocks = _call_content(calls[n], part.state or ToolState(), at)
+        else:
+            blocks = _output_content(part, text_kind)
+        for b, (role, kind, fields) in enumerate(blocks):
+            records.append(Content(n=n, b=b, role=role, kind=kind, **(common | fields)))
+    return records
+
+
+def _user_content(part: PartData) -> Iterator[_ContentBlock]:
+    role: Role = "system" if part.synthetic or part.ignored else "user"
+    if part.type == "text" and part.text:
+        yield role, "text", {"text": part.text}
+    elif part.type == "subtask" and part.prompt:
+        yield "user", "text", {"text": part.prompt}
+    elif part.type == "file":
+        yield role, "file", {"file": _file(_attachment(part))}
+
+
+def _output_content(part: PartData, text_kind: Kind) -> Iterator[_ContentBlock]:
+    if part.type == "text" and part.text:
+        yield "assistant", text_kind, {"text": part.text}
+    elif part.type == "reasoning" and part.text:
+        yield "assistant", "thinking", {"text": part.text}
+    elif part.type == "patch" and part.files:
+        yield "assistant", "file", {"text": "\n".join(part.files), "file": File(mime="text/x-patch", name=part.hash)}
+    elif part.type == "file":
+        yield "assistant", "file", {"file": _file(_attachment(part))}
+
+
+def _call_content(found: Call, state: ToolState, at: str) -> Iterator[_ContentBlock]:
+    """The call, then its result, then each file that is attached to the result."""
+    call = found.call
+    yield "assistant", "tool_use", {"tool_use": ToolUse(id=call.id, name=call.name, input=found.input or _NULL)}
+    if found.answer is None:
+        return
+    ended = milliseconds(state.time.end) if state.time is not None else None
+    ts = {"ts": at if ended is None else max(at, iso(ended))}
+    text = msgspec.Raw(msgspec.json.encode(found.answer))
+    result = ToolResult(tool_use_id=call.id, content=text, is_error=call.is_error or None)
+    yield "tool_result", "tool_result", {"tool_result": result} | ts
+    for file in state.attachments or ():
+        yield "tool_result", "file", {"file": _file(file)} | ts
 
 
 def saved_outputs(records: Sequence[Content], decoded: DecodedMessage) -> Iterator[tuple[str, Content]]:
@@ -446,41 +450,6 @@ def title_of(session: SessionRow) -> Content | None:
     if not session.title or _DEFAULT_TITLE.fullmatch(session.title):
         return None
     return title_record(session.id, TITLE, session.title, iso(session.created))
-
-
-def _add_user_part(writer: _ContentWriter, part: PartData) -> None:
-    role: Role = "system" if part.synthetic or part.ignored else "user"
-    if part.type == "text" and part.text:
-        writer.add(role, "text", part.text)
-    elif part.type == "subtask" and part.prompt:
-        writer.add("user", "text", part.prompt)
-    elif part.type == "file":
-        writer.add(role, "file", file=_file(_attachment(part)))
-
-
-def _add_output_part(writer: _ContentWriter, part: PartData, text_kind: Kind) -> None:
-    if part.type == "text" and part.text:
-        writer.add("assistant", text_kind, part.text)
-    elif part.type == "reasoning" and part.text:
-        writer.add("assistant", "thinking", part.text)
-    elif part.type == "patch" and part.files:
-        writer.add("assistant", "file", "\n".join(part.files), file=File(mime="text/x-patch", name=part.hash))
-    elif part.type == "file":
-        writer.add("assistant", "file", file=_file(_attachment(part)))
-
-
-def _add_call(writer: _ContentWriter, found: Call, state: ToolState) -> None:
-    """Adds the call, then its result, then each file that is attached to the result."""
-    call = found.call
-    writer.add("assistant", "tool_use", tool_use=ToolUse(id=call.id, name=call.name, input=found.input or _NULL))
-    if found.answer is None:
-        return
-    text = msgspec.Raw(msgspec.json.encode(found.answer))
-    result = ToolResult(tool_use_id=call.id, content=text, is_error=call.is_error or None)
-    ended = milliseconds(state.time.end) if state.time is not None else None
-    writer.add("tool_result", "tool_result", tool_result=result, ended=ended)
-    for file in state.attachments or ():
-        writer.add("tool_result", "file", file=_file(file), ended=ended)
 
 
 def _file(file: Attachment) -> File:

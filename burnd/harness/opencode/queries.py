@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from burnd.harness.opencode.database import Schema, error_name, is_damage
+from burnd.harness.opencode.database import Schema, damage_name
 from burnd.harness.opencode.rows import MessageRow, MessageVersion, PartRow, SessionRow, digest_of
 from burnd.records import folders
 from burnd.records.foreign_json import WHOLE_BYTES, small_values
@@ -207,8 +207,8 @@ def fetch(db: sqlite3.Connection, schema: Schema, ids: Sequence[str], max_bytes:
         try:
             fetched = fetched.plus(_fetch_together(db, schema, some))
         except (_TooMuch, sqlite3.Error) as error:
-            if not isinstance(error, _TooMuch) and not is_damage(error):
-                raise
+            if isinstance(error, sqlite3.Error):
+                damage_name(error)  # raises any error but damage
             for message_id in some:
                 fetched = fetched.plus(_fetch_one(db, schema, message_id))
         done += len(some)
@@ -256,7 +256,7 @@ def _fetch_one(db: sqlite3.Connection, schema: Schema, message_id: str) -> Fetch
             count, newest = db.execute(sql, (message_id, _text(part_rows[-1][1]))).fetchone()
             more = (count, _number(newest) if count else 0)
     except sqlite3.Error as error:
-        return Fetched([], unreadable=(_damage(error),))
+        return Fetched([], unreadable=(damage_name(error),))
     parts: list[PartRow] = []
     unreadable: list[str] = []
     room = WHOLE_BYTES
@@ -264,7 +264,7 @@ def _fetch_one(db: sqlite3.Connection, schema: Schema, message_id: str) -> Fetch
         try:
             part, size = _read_data(db, "part", rowid, room)
         except sqlite3.Error as error:
-            unreadable.append(_damage(error))
+            unreadable.append(damage_name(error))
             continue
         room -= min(room, len(part))
         parts.append(PartRow(_text(part_id), _number(updated), part, size))
@@ -285,13 +285,6 @@ def _read_data(db: sqlite3.Connection, table: str, rowid: int, room: int) -> tup
     except TypeError:
         return b"", None  # deleted in between
     return _data(data), None
-
-
-def _damage(error: sqlite3.Error) -> str:
-    """The name of an error about unreadable bytes; raises any other."""
-    if not is_damage(error):
-        raise error
-    return error_name(error)
 
 
 # Values

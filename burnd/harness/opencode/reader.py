@@ -1,10 +1,9 @@
-"""Fetches the changed rows of a session and decodes them: here, or for a suspect session in a child process."""
+"""Decodes the rows of a session to messages and content: here, or for a suspect session in a child process."""
 
 from __future__ import annotations
 
 import os
 import pickle
-import sqlite3
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -13,8 +12,6 @@ import msgspec
 import structlog
 
 from burnd.harness.opencode import queries
-from burnd.harness.opencode.cursor import SessionCursor
-from burnd.harness.opencode.database import Schema
 from burnd.harness.opencode.messages import Message, calls_of, content_of, message_of, saved_outputs, whole_output
 from burnd.harness.opencode.product import TOOL_OUTPUTS
 from burnd.harness.opencode.queries import Fetched, StoredSession
@@ -24,7 +21,6 @@ from burnd.harness.opencode.rows import (
     MessageVersion,
     UnusableRow,
     decode_message,
-    digest_of,
     unusable_message,
 )
 from burnd.harness.opencode.session import SOURCE, MessageReading, SessionState
@@ -41,8 +37,6 @@ from burnd.settings.config import Settings
 _LARGEST_OUTPUT = 64 << 20
 _PATTERN = frozenset("*?[")
 log = structlog.get_logger()
-
-ProjectKeys = Mapping[str, str | None]  # by folder
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
@@ -165,43 +159,12 @@ def _undecoded(row: MessageRow, reason: str) -> DecodedRow:
 
 
 class SessionReader:
-    """Fetches and decodes rows of one database."""
+    """Decodes the rows of sessions, those of a suspect session in a child process."""
 
     def __init__(self, folders: Sequence[str], options: ReadOptions, guard: CrashGuard, inline_bytes: int) -> None:
-        self._options, self._guard = options, guard
+        self._guard = guard
         self._decoder = RowDecoder(folders, options, inline_bytes)
         self._child = ChildProcess(RowDecoder, folders, options, inline_bytes, is_trial=True)
-
-    def fetch(
-        self,
-        db: sqlite3.Connection,
-        schema: Schema,
-        session_id: str,
-        state: SessionState | None,
-        cursor: SessionCursor | None,
-        *,
-        projects: ProjectKeys,
-        deep: bool,
-        max_bytes: int,
-    ) -> SessionRows:
-        """The rows that must be decoded; none if a session that is not in memory is as its cursor says."""
-        with queries.snapshot(db):
-            stored = queries.one_session(db, schema, session_id) or queries.orphaned_session(db, session_id)
-            if stored is None or not self._options.includes(stored):
-                return SessionRows(session_id)
-            if (folder := stored.row.directory) is not None and folder not in projects:
-                return SessionRows(session_id, unknown_folder=folder)
-            sequence = queries.sequence_of(db, schema, session_id)
-            if state is None and cursor is not None and not cursor.pending:
-                versions = queries.session_versions(db, schema, session_id, with_parts=True)
-                digests = (stored.digest, digest_of(version.digest for version in versions))
-                if digests == (cursor.row, cursor.versions):
-                    return SessionRows(session_id, stored, sequence, is_unchanged=True)
-            else:
-                versions = queries.session_versions(db, schema, session_id, with_parts=deep and state is not None)
-            ids = [version.id for version in versions if state is None or state.must_read(version)]
-            fetched, done = queries.fetch(db, schema, ids, max_bytes)
-            return SessionRows(session_id, stored, sequence, versions, fetched, is_partial=done < len(ids))
 
     def decode(self, rows: SessionRows, state: SessionState, now: float, wall_ms: int) -> dict[str, MessageReading]:
         """The messages by id; one whose bytes are the same as before is not decoded again."""
