@@ -16,12 +16,13 @@ import msgspec
 from burnd.classify.keywords import prompt_words
 from burnd.harness.claude_code.content import CALLS, embedded_files, parse_call, result_of, tool_name
 from burnd.harness.claude_code.lines import ContentBlock, UsageLine
-from burnd.harness.claude_code.usage import Bill, bill_of, count
+from burnd.harness.claude_code.usage import Bill, bill_of
 from burnd.harness.tool_calls import size
 from burnd.recording.candidate import Candidate, LineKey, turn_of, with_iterations
 from burnd.records import Block, Content, ToolCall, ToolResult, ToolUse, Turn, Usage
 from burnd.records.base import camel
 from burnd.records.content import MAIN, Kind, Role
+from burnd.records.turn import token_count
 
 ApiSource = Literal["anthropic-api", "openai-api", "gemini-api"]
 API_SOURCES: Final[tuple[ApiSource, ...]] = get_args(ApiSource)
@@ -303,10 +304,10 @@ def _openai(usage: Mapping[str, Any]) -> Usage:
         )
     input_details = _details(usage, "prompt_tokens_details", "input_tokens_details", "input_token_details")
     output_details = _details(usage, "completion_tokens_details", "output_tokens_details", "output_token_details")
-    cached = count(_number(input_details, "cached_tokens"))
-    written = count(_number(input_details, "cache_write_tokens"))
-    reasoning = count(_number(output_details, "reasoning_tokens"))
-    rest = max(0, count(_number(usage, "total_tokens")) - count(input_) - count(output))
+    cached = token_count(_number(input_details, "cached_tokens"))
+    written = token_count(_number(input_details, "cache_write_tokens"))
+    reasoning = token_count(_number(output_details, "reasoning_tokens"))
+    rest = max(0, token_count(_number(usage, "total_tokens")) - token_count(input_) - token_count(output))
     if input_ is None or output is None:  # then the rest of the total is the missing one
         input_, output = rest if input_ is None else input_, rest if output is None else output
     else:
@@ -323,8 +324,10 @@ def _gemini(usage: Mapping[str, Any]) -> Usage:
             "total_output_tokens"
         )
     names = (_GEMINI_CACHED, _GEMINI_THOUGHTS, _GEMINI_TOOL_USE)
-    cached, thoughts, tool_use = (count(_number(usage, *one)) for one in names)
-    return Usage.disjoint(count(input_) + tool_use, count(output) + thoughts, cached=cached, reasoning=thoughts)
+    cached, thoughts, tool_use = (token_count(_number(usage, *one)) for one in names)
+    return Usage.disjoint(
+        token_count(input_) + tool_use, token_count(output) + thoughts, cached=cached, reasoning=thoughts
+    )
 
 
 def _number(usage: Mapping[str, Any], *names: str) -> int | None:

@@ -26,7 +26,7 @@ from burnd.harness.tool_calls import (
     verb_of,
 )
 from burnd.records import Block, Content, File, ToolCall, ToolResult, ToolUse
-from burnd.records.content import MAIN, Kind, Role
+from burnd.records.content import Kind, Role
 from burnd.records.foreign_json import Unpacked, unpack
 
 DELEGATES: Final = frozenset({"Task", "Agent"})
@@ -413,21 +413,6 @@ def record_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_
     elif attachment.type == "file":
         text_file = EmbeddedFile("file", _TEXT, attachment.filename, text=attached_text(attachment))
         Records(memory, spot, spot.name).add_file("user", attached_file(attachment) or text_file)
-
-
-def title_record(session_id: str, name: str, kind: Kind, text: str, ts: str, n: int) -> Content:
-    """A title as content; `name` is its origin, by which the best title is chosen, and `n` counts its changes."""
-    return Content(
-        session_id=session_id,
-        rail_id=MAIN,
-        message_id=f"title:{name}",
-        n=n,
-        b=0,
-        ts=ts,
-        role="system",
-        kind=kind,
-        text=text,
-    )
 
 
 def _without_files(raw: msgspec.Raw) -> tuple[msgspec.Raw, Sequence[File]]:

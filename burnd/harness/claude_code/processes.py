@@ -19,7 +19,7 @@ from burnd.index.change import CursorChange
 from burnd.index.store import IndexStore
 from burnd.logfiles.scanner import small_file
 from burnd.recording.batch import Batch, CameFrom
-from burnd.records.foreign_json import Rejected, Repaired, SafeDecoder
+from burnd.records.foreign_json import SafeDecoder
 
 _KEPT_AS: Final = f"{SOURCE}/processes"
 _LARGEST: Final = 64 << 10
@@ -71,9 +71,8 @@ def _live(roots: list[str]) -> dict[str, str]:
             pid = name.removesuffix(".json")
             start = _start_of(pid) if pid.isdecimal() and pid != name else None
             data = small_file(os.path.join(folder, name), config, _LARGEST) if start is not None else None
-            entry = _entries.decode(data) if data is not None else None
-            entry = entry.value if isinstance(entry, Repaired) else entry
-            if entry is not None and not isinstance(entry, Rejected) and entry.session_id:
+            entry = _entries.value(data) if data is not None else None
+            if entry is not None and entry.session_id:
                 found[f"{config} {pid} {start}"] = entry.session_id
     return found
 

@@ -27,12 +27,12 @@ from burnd.harness.claude_code.memory import Memory, Spot
 from burnd.harness.claude_code.messages import add_event, add_result
 from burnd.harness.claude_code.requests import end_run
 from burnd.harness.claude_code.state import Prompt, SavedOutput
-from burnd.harness.claude_code.usage import count
 from burnd.harness.tool_calls import short_hash, size
 from burnd.logfiles.log_reader import tally
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, ToolCall
 from burnd.records.content import MAIN
+from burnd.records.turn import token_count
 
 _INTERRUPT: Final = "[Request interrupted by user"
 _TASK_NOTIFICATION: Final = "<task-notification>"
@@ -279,7 +279,7 @@ def _read_outcome(memory: Memory, spot: Spot, outcome: Outcome, call_id: str, ca
     for agent_id in filter(None, (outcome.agent_id, outcome.run_id, outcome.teammate_id)):
         memory.add_agent(agent_id, "result", tool_use_id=call_id, type=agent_type, ts=spot.ts)
     if outcome.search_count:
-        _add_searches(memory, callers, call_id, count(outcome.search_count))
+        _add_searches(memory, callers, call_id, token_count(outcome.search_count))
     # Only the file's name counts, not the folder that the log claims.
     name = (outcome.persisted_output_path or "").replace("\\", "/").rsplit("/", 1)[-1]
     if name not in ("", ".", "..") and "\0" not in name:

@@ -8,7 +8,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from burnd.harness.claude_code import lines as claude_lines
-from burnd.harness.claude_code.content import title_record
 from burnd.harness.claude_code.lines import (
     BARE,
     IGNORED,
@@ -34,14 +33,14 @@ from burnd.harness.claude_code.requests import (
     status_of,
 )
 from burnd.harness.claude_code.state import KEPT_REQUESTS, LeafTitle, PackStore, Reading, State, dump_state
-from burnd.harness.claude_code.usage import count, total_of
+from burnd.harness.claude_code.usage import total_of
 from burnd.harness.tool_calls import short_hash
-from burnd.logfiles.log_reader import NEVER, cut_reason, iso, rejected, tally
+from burnd.logfiles.log_reader import NEVER, decode_line, iso, tally
 from burnd.recording.candidate import LACKS_REQUEST, Candidate
 from burnd.records import Compaction, Content, Overhead, folders
-from burnd.records.content import Kind
-from burnd.records.foreign_json import Reason, Rejected, Repaired
+from burnd.records.content import Kind, title_record
 from burnd.records.times import LATEST_MS, to_iso, to_ms
+from burnd.records.turn import token_count
 
 _TIMESTAMP: Final = re.compile(rb'"timestamp":"([^"\\]{1,40})"')
 _TITLE_NAMES: Final[dict[str, tuple[str, Kind]]] = {
@@ -76,14 +75,8 @@ class ClaudeReader:
             return None
         if kind in BARE:
             return self._read_bare(line, offset)
-        decoded = claude_lines.lines.decode(line, offset)
-        if isinstance(decoded, Line):
-            return self._read(decoded, line, offset)
-        if isinstance(decoded, Repaired):
-            for what in decoded.what:
-                tally(counts.repaired, what)
-            return self._read(decoded.value, line, offset) or cut_reason(decoded.what)
-        return rejected(counts, decoded.reason)
+        decoded, reason = decode_line(claude_lines.lines, line, offset, counts)
+        return reason if decoded is None else self._read(decoded, line, offset) or reason
 
     def flush(self, *, answered_only: bool = False) -> None:
         """Settle open messages: nothing more is expected, though it may still come."""
@@ -121,15 +114,11 @@ class ClaudeReader:
             match = _TIMESTAMP.search(line)
             facts.birth = iso(match[1].decode("ascii", "replace")) if match else None
 
-    def _read_bare(self, data: bytes, offset: int) -> Reason | None:
+    def _read_bare(self, data: bytes, offset: int) -> str | None:
         memory = self._memory
-        line = claude_lines.bare_lines.decode(data, offset)
-        if isinstance(line, Rejected):
-            return rejected(memory.out.counts, line.reason)
-        if isinstance(line, Repaired):
-            for what in line.what:
-                tally(memory.out.counts.repaired, what)
-            line = line.value
+        line, reason = decode_line(claude_lines.bare_lines, data, offset, memory.out.counts)
+        if line is None:
+            return reason
         self._learn_session(line.session_id)
         if line.type in TITLES:
             _read_title(memory, line, offset)
@@ -139,7 +128,7 @@ class ClaudeReader:
             _read_totals(memory, line)
         return None
 
-    def _read(self, line: Line, data: bytes, offset: int) -> Reason | None:
+    def _read(self, line: Line, data: bytes, offset: int) -> str | None:
         if line.type in BARE:
             return self._read_bare(data, offset)
         memory, counts = self._memory, self._memory.out.counts
@@ -191,7 +180,7 @@ def _read_title(memory: Memory, line: BareLine, offset: int) -> None:
     if last == text_hash:
         return
     titles[name] = (changes + 1, text_hash)
-    content = title_record(memory.session_id, name, kind, text, memory.state.stamp or NEVER, changes)
+    content = title_record(memory.session_id, f"title:{name}", text, memory.state.stamp or NEVER, n=changes, kind=kind)
     if line.type == "summary" and line.leaf_uuid is not None:
         memory.out.titles.append(LeafTitle(line.leaf_uuid, offset, content))
     else:
@@ -203,7 +192,8 @@ def parse_summary(data: bytes, leaf_uuid: str, ts: str) -> Content | None:
     line = claude_lines.bare_lines.value(data)
     if line is None or line.type != "summary" or line.leaf_uuid != leaf_uuid or not _title_text(line):
         return None
-    return title_record("", *_TITLE_NAMES["summary"], _title_text(line), ts, 0)
+    name, kind = _TITLE_NAMES["summary"]
+    return title_record("", f"title:{name}", _title_text(line), ts, kind=kind)
 
 
 def _title_text(line: BareLine) -> str:
@@ -229,7 +219,7 @@ def _read_totals(memory: Memory, line: BareLine) -> None:
     """Read the running totals and costs of a `cost-state` line."""
     models = {name: usage for name, usage in (line.model_usage or {}).items() if usage is not None}
     costs = {name: usage.cost_usd or 0.0 for name, usage in models.items()}
-    searches = {name: count(usage.web_search_requests) for name, usage in models.items()}
+    searches = {name: token_count(usage.web_search_requests) for name, usage in models.items()}
     memory.out.overheads.append(
         Overhead(
             source=SOURCE,
@@ -274,8 +264,8 @@ def _read_compaction(memory: Memory, spot: Spot) -> None:
             id=spot.name,
             ts=spot.ts,
             trigger=metadata.trigger,
-            before_tokens=count(before_tokens) if before_tokens is not None else None,
-            after_tokens=count(after_tokens) if after_tokens is not None else None,
+            before_tokens=token_count(before_tokens) if before_tokens is not None else None,
+            after_tokens=token_count(after_tokens) if after_tokens is not None else None,
             copied=memory.repeats(spot),
         )
     )

@@ -22,12 +22,12 @@ from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.lines import SOURCE, BareLine, TokenCounts
 from burnd.harness.claude_code.memory import Memory, Spot, keep
 from burnd.harness.claude_code.state import KEPT_ANSWERED, KEPT_ATTEMPTS, NO_RUN, UNREPORTED, Answered, Attempt
-from burnd.harness.claude_code.usage import count
 from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import NEVER, iso
 from burnd.records import Request, Usage
 from burnd.records.content import MAIN
 from burnd.records.names import bounded
+from burnd.records.turn import token_count
 
 _RATE_LIMIT: Final = 429
 _NOT_CONNECTED: Final = frozenset(
@@ -60,7 +60,7 @@ def begin_attempt(memory: Memory, line: BareLine) -> None:
         origin=line.query_source or "",
         base=line.base,
         adds=bool(line.tail),
-        size=count(line.keep) + len(line.tail or ()),
+        size=token_count(line.keep) + len(line.tail or ()),
         shape=shape,
         run=state.run,
         tokens=_tokens_of_base(memory, line),
@@ -74,7 +74,7 @@ def _tokens_of_base(memory: Memory, line: BareLine) -> int:
     if line.base is None:
         return 0
     base = memory.state.answered.get(line.base) or memory.state.attempts.get(line.base)
-    return base.tokens if base is not None and count(line.keep) >= base.size else 0
+    return base.tokens if base is not None and token_count(line.keep) >= base.size else 0
 
 
 def _shape(raw: msgspec.Raw) -> tuple[str, str]:
@@ -98,7 +98,7 @@ def answer_attempt(memory: Memory, request_ref: str | None, usage: TokenCounts |
     context = 0
     if usage is not None:
         read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
-        context = count(usage.input_tokens) + count(read) + count(written)
+        context = token_count(usage.input_tokens) + token_count(read) + token_count(written)
     keep(state.answered, attempt.id, Answered(context, attempt.size), KEPT_ANSWERED)
     for earlier in _run(memory):
         if earlier.origin != attempt.origin or earlier.ts > attempt.ts:

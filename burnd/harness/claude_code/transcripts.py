@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from burnd.harness.claude_code.content import title_record
 from burnd.harness.claude_code.lines import ENDING, SOURCE, LogPath, meta_path, parse_path, with_meta
 from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.reader import ClaudeReader
@@ -19,6 +18,7 @@ from burnd.logfiles.logs import Log, Piece
 from burnd.logfiles.scanner import below, small_file
 from burnd.recording.batch import Batch
 from burnd.records import Content, ToolResult
+from burnd.records.content import title_record
 from burnd.records.foreign_json import SafeDecoder
 from burnd.records.times import to_iso
 
@@ -156,4 +156,4 @@ def _custom_title(log: Log, reading: Reading) -> list[Content]:
     if not title:
         return []
     ts = to_iso(os.stat(path, follow_symlinks=False).st_mtime_ns // 1_000_000)
-    return [title_record(place.session_id, "custom", "title", title, ts, TITLE_N)]
+    return [title_record(place.session_id, "title:custom", title, ts, n=TITLE_N)]

@@ -8,6 +8,7 @@ from burnd.harness.claude_code.lines import Line, Message, ModelUsage, TokenCoun
 from burnd.harness.tool_calls import release
 from burnd.recording.candidate import NO_USAGE, Apart
 from burnd.records import ServerTools, Usage
+from burnd.records.turn import token_count
 
 # The first release that writes `stop_details` on every completed line. Since then a stop reason alone proves
 # nothing: a stream that died is logged with `end_turn` and a placeholder count.
@@ -15,7 +16,6 @@ _STOP_DETAILS_SINCE: Final = (2, 1, 150)
 _BILLED_APART: Final = frozenset({"advisor_message", "compaction"})
 _SERVICE_TIERS: Final = ("batch", "flex", "priority")  # tiers that may have another price
 _US_ONLY: Final = "us"
-_ABSURD: Final = 1 << 48
 
 
 class Bill(NamedTuple):
@@ -47,7 +47,7 @@ def _server_tools(usage: UsageLine) -> ServerTools | None:
     tools = usage.server_tool_use
     if tools is None:
         return None
-    search, fetch = count(tools.web_search_requests), count(tools.web_fetch_requests)
+    search, fetch = token_count(tools.web_search_requests), token_count(tools.web_fetch_requests)
     return ServerTools(search=search, fetch=fetch) if search or fetch else None
 
 
@@ -55,7 +55,7 @@ def stated_output(usage: UsageLine | None) -> int:
     """The output tokens that a line states, NO_USAGE if its usage is missing or empty."""
     if usage is None or (usage.output_tokens is None and usage_of(usage) == Usage()):
         return NO_USAGE
-    return count(usage.output_tokens)
+    return token_count(usage.output_tokens)
 
 
 def usage_of(counts: TokenCounts) -> Usage:
@@ -78,22 +78,17 @@ def _usage(counts: TokenCounts | ModelUsage, *, reasoning: int | None, five: int
 
     The total of cache writes is right where it is given; the part without a lifetime counts as the cheaper one.
     """
-    output, total = count(counts.output_tokens), counts.cache_creation_input_tokens
-    thinking = min(count(reasoning), output)
-    one_hour = count(hour) if total is None else min(count(hour), count(total))
+    output, total = token_count(counts.output_tokens), counts.cache_creation_input_tokens
+    thinking = min(token_count(reasoning), output)
+    one_hour = token_count(hour) if total is None else min(token_count(hour), token_count(total))
     return Usage(
-        input=count(counts.input_tokens),
+        input=token_count(counts.input_tokens),
         output=output - thinking,
         reasoning=thinking,
-        cache_read=count(counts.cache_read_input_tokens),
-        cache_create_5m=count(five) if total is None else count(total) - one_hour,
+        cache_read=token_count(counts.cache_read_input_tokens),
+        cache_create_5m=token_count(five) if total is None else token_count(total) - one_hour,
         cache_create_1h=one_hour,
     )
-
-
-def count(tokens: int | None) -> int:
-    """A token count that can be added up; 0 for a number that no model can have billed."""
-    return tokens if tokens is not None and 0 <= tokens < _ABSURD else 0
 
 
 def is_final(line: Line, message: Message) -> bool:
