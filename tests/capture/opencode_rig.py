@@ -43,7 +43,10 @@ class OpenCodeRig:
     async def open(self) -> None:
         prepare_home(self.home.root)
         self._lock = HomeLock(self.home.lock)
-        self.pipeline = await open_pipeline(self.home, Keeping(self.mode), inline_bytes=1024, reserve=0, now=self.now)
+        self.open_source(await open_pipeline(self.home, Keeping(self.mode), inline_bytes=1024, reserve=0, now=self.now))
+
+    def open_source(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
         self.source = OpenCode(
             self.pipeline, str(self.data), options=self.options, pace=self.pace, clock=lambda: self.passed
         )

@@ -38,17 +38,24 @@ class Rig:
     async def open(self) -> None:
         prepare_home(self.home.root)
         self._lock = HomeLock(self.home.lock)
-        self.pipeline = await open_pipeline(
+        pipeline = await open_pipeline(
             self.home, Keeping("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 10**10
         )
+        await self.open_source(pipeline)
+
+    async def open_source(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
         self._logs = self._open_logs()
         await self._begin()
 
     def _open_logs(self) -> Logs:
         return Logs(self.kind(), self.home.index_db, Acknowledger(None, frozenset()))
 
-    async def close(self) -> None:
+    def close_source(self) -> None:
         self._logs.close()
+
+    async def close(self) -> None:
+        self.close_source()
         await self.pipeline.close()
         self._lock.release()
 
