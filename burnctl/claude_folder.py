@@ -1,9 +1,7 @@
-"""Finds Claude Code's transcripts of a working folder and its live sessions, by file names, sizes and the registry."""
+"""Finds Claude Code's transcripts of a working folder, by file names and sizes."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 
 from burnctl.errors import BurnctlError
@@ -14,19 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LONGEST_PID = 12
-_LARGEST_ENTRY = 64 << 10
 # Size and time of each transcript, by session id.
 Look = dict[str, tuple[int, int]]
-
-
-class LiveSession:
-    """A process in the registry: its session and its working folder."""
-
-    __slots__ = ("cwd", "id")
-
-    def __init__(self, session_id: str, cwd: str) -> None:
-        self.id, self.cwd = session_id, cwd
 
 
 def config_folder(env: Mapping[str, str] = os.environ) -> str:
@@ -46,26 +33,6 @@ def look(config: str, working_folder: str, env: Mapping[str, str] = os.environ) 
             if suffix == ".jsonl" and not stem.startswith("agent-") and entry.is_file():
                 facts = entry.stat()
                 found[stem] = (facts.st_size, facts.st_mtime_ns)
-    return found
-
-
-def live_sessions(config: str) -> dict[int, LiveSession]:
-    """The current session of each Claude Code process, by process id, from the registry (`sessions/<pid>.json`)."""
-    found: dict[int, LiveSession] = {}
-    folder = os.path.join(config, "sessions")
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return found
-    for name in names:
-        stem, suffix = os.path.splitext(name)
-        if suffix == ".json" and stem.isdecimal() and len(stem) < _LONGEST_PID:
-            with contextlib.suppress(OSError, ValueError):
-                with open(os.path.join(folder, name), "rb") as file:
-                    entry = json.loads(file.read(_LARGEST_ENTRY))
-                session_id, cwd = entry.get("sessionId"), entry.get("cwd")
-                if isinstance(session_id, str) and session_id:
-                    found[int(stem)] = LiveSession(session_id, cwd if isinstance(cwd, str) else "")
     return found
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Each room below those it may import; what both programs know (`LEAVES`) everybody may.
 LEAVES = {"errors", "paths", "protocol", "extras", "memory", "__version__"}
 # What each agent product is, without how its logs are read; its instruction files; how the demo writes a session of it.
-PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?(product|demo|instructions))")
+PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?(product|demo|instructions|live_sessions))")
 MAY_IMPORT = {
     "unforeseen": "",
     "looking_again": "",

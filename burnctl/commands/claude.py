@@ -10,6 +10,7 @@ from burnctl.claim import Claim
 from burnctl.claude_arguments import BACKGROUND, CONTINUED, NEW, NO_SESSION, PICKED, RESUMED
 from burnctl.client import Client
 from burnctl.errors import BurnctlError
+from burnd.harness.claude_code.live_sessions import live_sessions
 
 _RUN = "BURNCTL_RUN"  # environment variable that marks the processes of this run
 _BACKGROUND_S = 5.0  # how long a session in the background may take to appear in the registry
@@ -93,7 +94,7 @@ class Wrapped:
         roots = [self._config] if os.environ.get("CLAUDE_CONFIG_DIR") else []
         claim = Claim(folder, "claude", self._tags, self._mode, roots)
         claim.open()
-        before = {live.id for live in claude_folder.live_sessions(self._config).values()} | self._look().keys()
+        before = {live.id for live in live_sessions(self._config).values()} | self._look().keys()
         self._known |= before
         ended = self._run(program, arguments)
         session_id = self._begun(before, folder) if ended.code == 0 else None
@@ -106,7 +107,7 @@ class Wrapped:
         """The session that started in the background; None if it does not appear in time, or several do."""
         deadline = time.monotonic() + _BACKGROUND_S
         while True:
-            live = claude_folder.live_sessions(self._config)
+            live = live_sessions(self._config)
             new = {pid: one for pid, one in live.items() if one.id not in before}
             ours = {one.id for pid, one in new.items() if self._is_ours(pid)}
             here = ours or {one.id for one in new.values() if os.path.realpath(one.cwd) == os.path.realpath(folder)}
@@ -126,7 +127,7 @@ class Wrapped:
 
     def _announce_others(self, child: int) -> None:
         """Announces sessions that a process switched to by /clear or /branch, as its registry entry shows."""
-        for pid, live in claude_folder.live_sessions(self._config).items():
+        for pid, live in live_sessions(self._config).items():
             if live.id not in self._known and (pid == child or self._is_ours(pid)):
                 self._known.add(live.id)
                 try:
