@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import anyio
 
-from burnd.harness.claude_code.transcripts import ClaudeLogs
+from burnd.harness.claude_code.source import ClaudeLogs
 from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.logfiles.follower import LogFollower

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from burnd.causes.explainer import Explainer
+from burnd.harness.claude_code.source import ClaudeLogs
 from burnd.harness.claude_code.titles import LeafTitles
-from burnd.harness.claude_code.transcripts import ClaudeLogs
 from burnd.harness.codex.source import CodexLogs
 from burnd.index.path_key import path_key
 from burnd.ledger.files import HomeLock, prepare_home

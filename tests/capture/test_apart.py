@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from burnd.harness.claude_code.transcripts import ClaudeLogs
+from burnd.harness.claude_code.source import ClaudeLogs
 from burnd.logfiles import follower
 from burnd.logfiles.backfill_process import BackfillProcess, Request
 from burnd.logfiles.logs import Piece
@@ -171,7 +171,7 @@ def test_what_must_not_be_read_is_refused_apart_too(tmp_path: Path) -> None:
 
 def test_the_other_process_brings_little_along() -> None:
     """It reads, and needs neither an event loop nor a log: what it imports for nothing is memory twice."""
-    kinds = "import burnd.logfiles.backfill_process, burnd.harness.claude_code.transcripts, sys; "
+    kinds = "import burnd.logfiles.backfill_process, burnd.harness.claude_code.source, sys; "
     needless = "{'anyio', 'asyncio', 'aiosqlite', 'structlog', 'tantivy', 'watchdog'}"
     found = subprocess.run(
         [sys.executable, "-c", f"{kinds}print({needless} & set(sys.modules))"],

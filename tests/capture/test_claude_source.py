@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from burnd.errors import NoSpace
-from burnd.harness.claude_code.transcripts import ClaudeLogs
+from burnd.harness.claude_code.source import ClaudeLogs
 from burnd.logfiles import follower
 from burnd.logfiles.follower import LogFollower
 from burnd.logfiles.logs import Log, Logs

@@ -1,13 +1,170 @@
-"""Claude Code as a source: its transcripts, followed by the log engine."""
+"""Claude Code as a source: its transcripts, and the files next to them with metadata, titles and tool output."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from burnd.harness.claude_code.lines import ENDING, SOURCE, LogPath, meta_path, parse_path, with_meta
 from burnd.harness.claude_code.product import PRODUCT
-from burnd.harness.claude_code.transcripts import ClaudeLogs
-from burnd.harness.supervisor import SourceContext
-from burnd.logfiles.follower import LogFollower
-from burnd.recording.source import Source
+from burnd.harness.claude_code.reader import ClaudeReader
+from burnd.harness.claude_code.state import Reading, SavedOutput, load_state
+from burnd.index.reader_packs import FilePacks
+from burnd.logfiles.log_reader import LogFormat
+from burnd.logfiles.logs import Log, Piece
+from burnd.logfiles.scanner import below, small_file
+from burnd.recording.batch import Batch
+from burnd.records import Content, ToolResult
+from burnd.records.content import title_record
+from burnd.records.foreign_json import SafeDecoder
+from burnd.records.times import to_iso
+
+if TYPE_CHECKING:
+    from burnd.harness.claude_code.processes import Registry
+    from burnd.harness.claude_code.titles import LeafTitles
+    from burnd.harness.supervisor import SourceContext
+    from burnd.recording.pipeline import Pipeline
+    from burnd.recording.source import Source
+
+META = ".meta.json"
+_LARGEST_META = 64 << 10
+_LARGEST_OUTPUT = 64 << 20
+TITLE_N = 1 << 20  # the number of a title from its own file: after those from lines
+
+
+class CustomTitle(msgspec.Struct, rename="camel"):
+    """The content of `<session>/custom-title.json`."""
+
+    custom_title: str | None = None
+
+
+_titles = SafeDecoder(CustomTitle)
+
+
+class ClaudeLogs(LogFormat):
+    """Transcripts below every `projects` folder, read by `ClaudeReader`.
+
+    A child process imports this module too: what needs an event loop is imported where it is used.
+    """
+
+    source: ClassVar[str] = SOURCE
+    beside: ClassVar[tuple[str, ...]] = (META,)
+    news_every: ClassVar[float | None] = 2.0  # until a process that switched to another session is noticed
+    _pipeline: Pipeline
+    _leaf_titles: LeafTitles
+    _registry: Registry
+
+    def roots_below(self, folders: Iterable[str]) -> list[str]:
+        return PRODUCT.logs_below(folders)
+
+    def place_of(self, relative: str) -> LogPath | None:
+        return parse_path(relative)
+
+    def log_of(self, path: str) -> str:
+        return path.removesuffix(META) + ENDING if path.endswith(META) else path
+
+    def is_state(self, data: bytes) -> bool:
+        return load_state(data) is not None
+
+    def reader(self, log: Log, packs: FilePacks) -> ClaudeReader:
+        state = load_state(log.state) if log.state else None
+        return ClaudeReader(log.place, state, packs)
+
+    def look_beside(self, log: Log) -> None:
+        """Read the meta file of an agent's transcript, which may appear after it."""
+        if log.place.rail_id is None or log.place.meta is not None:
+            return
+        relative = meta_path(below(log.path, log.root))
+        if relative is None:
+            return
+        data = small_file(os.path.join(log.root, relative), log.root, _LARGEST_META)
+        if data is not None:
+            log.place = with_meta(log.place, data)
+            log.reader = None
+
+    def content(self, log: Log, reading: Reading) -> list[Content]:
+        return [*_with_saved_outputs(log, reading), *_custom_title(log, reading)]
+
+    async def begin(self, pipeline: Pipeline) -> None:
+        from burnd.harness.claude_code.processes import Registry  # noqa: PLC0415
+        from burnd.harness.claude_code.titles import LeafTitles  # noqa: PLC0415
+
+        self._pipeline, self._leaf_titles, self._registry = pipeline, LeafTitles(), Registry()
+        await self._leaf_titles.load(pipeline.index)
+        await self._registry.load(pipeline.index)
+
+    async def add_to(self, batch: Batch, pieces: Sequence[Piece], roots: Sequence[str]) -> None:
+        await self._leaf_titles.add_to(batch, self._pipeline, pieces)
+        if next(self._pipeline.keeping.private_sessions(), None) is not None:
+            await self._registry.add_to(batch, roots, self._pipeline.now())
+
+    async def news(self, roots: Sequence[str]) -> Batch | None:
+        """The sessions that client processes switched to, while there is a private session."""
+        if next(self._pipeline.keeping.private_sessions(), None) is None:
+            return None
+        batch = Batch()
+        await self._registry.add_to(batch, roots, self._pipeline.now())
+        return batch if batch.cursors else None
 
 
 def make(context: SourceContext) -> Source:
+    from burnd.logfiles.follower import LogFollower  # noqa: PLC0415
+
     return LogFollower(ClaudeLogs(), context.logs(PRODUCT), context.pipeline)
+
+
+def _with_saved_outputs(log: Log, reading: Reading) -> list[Content]:
+    """The content of a reading, with every result that was saved in full right after its preview."""
+    outputs = {output.message_id: output for output in reading.saved}
+    if not outputs:
+        return reading.content
+    content: list[Content] = []
+    for record, following in zip(reading.content, [*reading.content[1:], None], strict=True):
+        content.append(record)
+        is_last = following is None or following.message_id != record.message_id
+        output = outputs.get(record.message_id) if is_last else None
+        saved = _saved_output(log, output) if output is not None else None
+        content += [saved] if saved is not None else []
+    return content
+
+
+def _saved_output(log: Log, output: SavedOutput) -> Content | None:
+    """The record of a tool result that the client saved in a separate file."""
+    name, session = os.path.basename(output.name), output.session_id
+    if not name or session != os.path.basename(session) or session in ("", ".", ".."):
+        return None
+    project = log.path.rpartition(f"/{session}/subagents/")[0] or os.path.dirname(log.path)
+    path = os.path.join(project, session, "tool-results", name)
+    data = small_file(path, log.root, _LARGEST_OUTPUT)
+    if data is None:
+        return None
+    text = msgspec.json.encode(data.decode("utf-8", "replace"))
+    return Content(
+        session_id=output.session_id,
+        rail_id=output.rail_id,
+        message_id=output.message_id,
+        n=1,
+        b=0,
+        ts=output.ts,
+        role="tool_result",
+        kind="tool_result",
+        tool_result=ToolResult(tool_use_id=output.call_id, content=msgspec.Raw(text)),
+    )
+
+
+def _custom_title(log: Log, reading: Reading) -> list[Content]:
+    """The title that a person gave a session, which some clients store in a separate file."""
+    place = log.place
+    if place.session_id is None or place.rail_id is not None or not reading.content:
+        return []
+    path = os.path.join(log.path.removesuffix(ENDING), "custom-title.json")
+    data = small_file(path, log.root, _LARGEST_META)
+    stored = _titles.value(data) if data is not None else None
+    title = (stored.custom_title or "").strip() if stored is not None else ""
+    if not title:
+        return []
+    ts = to_iso(os.stat(path, follow_symlinks=False).st_mtime_ns // 1_000_000)
+    return [title_record(place.session_id, "title:custom", title, ts, n=TITLE_N)]
