@@ -21,6 +21,7 @@ from burnd.records import (
     Compaction,
     Copy,
     Event,
+    Occurrence,
     Origin,
     Overhead,
     Prune,
@@ -245,7 +246,7 @@ class Applier:
         if isinstance(entry, Origin):
             since = index_ms(entry.content_since) if entry.content_since else None
             return _INHERITS, (entry.content_mode, since, self._sessions[entry.session_id])
-        if isinstance(entry, Compaction | Event | Overhead | Request):
+        if isinstance(entry, Occurrence | Overhead):
             return _OTHER_TOUCHES, (self._name(entry.source or None), self._sessions[entry.session_id])
         return None
 

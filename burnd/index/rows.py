@@ -9,14 +9,10 @@ import msgspec
 
 from burnd.ledger.content import Placed
 from burnd.records import (
-    Compaction,
     Copy,
-    Event,
     Origin,
-    Overhead,
     Prune,
     Quota,
-    Request,
     Session,
     Stamp,
     Turn,
@@ -200,10 +196,8 @@ def session_row(session: Session, name_id: NameId) -> Row:
 
 
 def session_of(entry: Entry) -> str | None:
-    """The session an entry is about, where it is about one."""
-    if isinstance(entry, Turn | Copy | Session | Compaction | Event | Overhead | Request | Prune | Origin | Withheld):
-        return entry.session_id
-    return None
+    """The session that an entry is about; None for a stamp or a quota."""
+    return getattr(entry, "session_id", None)
 
 
 def time_of(entry: Entry) -> int | None:

@@ -20,7 +20,7 @@ from burnd.ledger.shelving import Shelved
 from burnd.recording.batch import SeenSession
 from burnd.recording.lookups import projects_of
 from burnd.recording.stores import Stores
-from burnd.records import Compaction, Event, Overhead, Request, Session, Turn
+from burnd.records import Occurrence, Overhead, Request, Session, Turn
 from burnd.records.codec import Entry, Written, decode_content, encode
 from burnd.records.content import BlobRef, Content, Label
 
@@ -159,7 +159,7 @@ async def new_entries(index: IndexStore, journal: Journal, items: Sequence[Writt
         before = recorded.get(key)
         if before is None and isinstance(entry, Request) and entry.withdrawn:
             continue  # there is no recorded request to withdraw
-        if isinstance(entry, Compaction | Event | Request) and before is not None:
+        if isinstance(entry, Occurrence) and before is not None:
             other = latest.get(key) or before.entry_in(journal)
             if other is not None and outranks(other, entry):
                 continue

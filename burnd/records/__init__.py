@@ -1,7 +1,18 @@
 """The records everything else passes along: what a turn, its content, a stamp and a session are."""
 
 from burnd.records.content import BlobRef, Content, File, ToolResult, ToolUse
-from burnd.records.session import Compaction, Event, Origin, Overhead, Prune, Quota, Request, Session, Withheld
+from burnd.records.session import (
+    Compaction,
+    Event,
+    Occurrence,
+    Origin,
+    Overhead,
+    Prune,
+    Quota,
+    Request,
+    Session,
+    Withheld,
+)
 from burnd.records.stamp import Selector, Stamp, TimeRange
 from burnd.records.turn import Basis, Block, Copy, ServerTools, Subagent, ToolCall, Turn, Usage
 
@@ -14,6 +25,7 @@ __all__ = [
     "Copy",
     "Event",
     "File",
+    "Occurrence",
     "Origin",
     "Overhead",
     "Prune",

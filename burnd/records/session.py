@@ -43,11 +43,8 @@ class Session(Record, frozen=True, kw_only=True):
     summary: str | None = None
 
 
-class Compaction(Record, frozen=True, kw_only=True):
-    """The harness replaced a rail's context by a summary; `id` is the line that says so.
-
-    `copied` is one that its log repeats from another's: it stands for the other only while that is not known.
-    """
+class Occurrence(Record, frozen=True, kw_only=True):
+    """Something that a log has beside the turns of a rail; `id` is the line that says so."""
 
     v: int = always(VERSION)
     source: Name
@@ -55,6 +52,14 @@ class Compaction(Record, frozen=True, kw_only=True):
     rail_id: str
     id: str
     ts: str
+
+
+class Compaction(Occurrence, frozen=True, kw_only=True):
+    """The harness replaced a rail's context by a summary.
+
+    `copied` is one that its log repeats from another's: it stands for the other only while that is not known.
+    """
+
     trigger: Name | None = None
     before_tokens: Count | None = None
     after_tokens: Count | None = None
@@ -64,19 +69,13 @@ class Compaction(Record, frozen=True, kw_only=True):
 MESSAGE = "message"
 
 
-class Event(Record, frozen=True, kw_only=True):
+class Event(Occurrence, frozen=True, kw_only=True):
     """Something that happened beside the turns: an interrupt, an API error, a retry, a refusal.
 
     A `message` of a program's own session that was no turn is one, too, without a source: it is known by it ever after.
     `copied` is as for a compaction.
     """
 
-    v: int = always(VERSION)
-    source: Name
-    session_id: str
-    rail_id: str
-    id: str
-    ts: str
     name: Name
     message_id: str | None = None
     status: Count | None = None
@@ -99,18 +98,12 @@ class Overhead(Record, frozen=True, kw_only=True):
     searches: dict[Name, Count] = msgspec.field(default_factory=dict)
 
 
-class Request(Record, frozen=True, kw_only=True):
+class Request(Occurrence, frozen=True, kw_only=True):
     """A request that may have been billed but whose response is in no log.
 
     `usage` is a lower bound. A `withdrawn` one was refused, or its response was found later: it no longer counts.
     """
 
-    v: int = always(VERSION)
-    source: Name
-    session_id: str
-    rail_id: str
-    id: str
-    ts: str
     model: Name = ""
     usage: Usage = Usage()
     withdrawn: bool = False
@@ -142,11 +135,7 @@ class Prune(Record, frozen=True, kw_only=True):
 class Origin(Record, frozen=True, kw_only=True):
     """A session was forked, branched, cleared or copied from `origin`, whose text, or part of it, must not be stored.
 
-    <<<<<<< HEAD
-        `content_mode` is what it inherits, and `content_since` from when on.
-    =======
-        `content_mode` is the mode it inherits, and `content_since` when that began to apply to the origin.
-    >>>>>>> 40ba1f0 (Use plain words in readers, queries, records and the server)
+    `content_mode` is the mode it inherits, and `content_since` when that began to apply to the origin.
     """
 
     v: int = always(VERSION)
