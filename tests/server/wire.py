@@ -114,7 +114,13 @@ class Daemon:
     """A daemon as a process of its own, its log in a file."""
 
     def __init__(
-        self, home: Home, *arguments: str, log_level: str = "info", script: str = "burnd", **more: str
+        self,
+        home: Home,
+        *arguments: str,
+        log_level: str = "info",
+        script: str = "burnd",
+        tree: Path = PROJECT,
+        **more: str,
     ) -> None:
         self.home = home
         self.socket = Path(more.get("BURND_SOCKET", home.root / "burnd.sock"))
@@ -123,7 +129,7 @@ class Daemon:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", script, "run", "--log-format", "json", "--log-level", log_level, *arguments],
                 env=environment(home, **more),
-                cwd=PROJECT,
+                cwd=tree,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
