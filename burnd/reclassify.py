@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sqlite3
 from bisect import bisect_right
@@ -18,7 +19,7 @@ from burnd.classify.activity import Call, Walk, step
 from burnd.classify.keywords import prompt_words
 from burnd.classify.shell import verb
 from burnd.classify.tools import kind
-from burnd.harness.claude_code.content import has_failed, result_of
+from burnd.harness.registry import PRODUCTS
 from burnd.index import build
 from burnd.index.path_key import read_only
 from burnd.ledger.content import ContentStore
@@ -31,6 +32,9 @@ from burnd.records.times import index_ms
 
 _SESSIONS_AT_HAND = 64  # a ledger keeps the turns of a session close together
 _ITERATION = ":iter:"
+_WITH_EXIT_CODES = [product for product in PRODUCTS if product.failed_shell]
+_COMMANDS = frozenset(tool for product in _WITH_EXIT_CODES for tool in product.tools["shell"].split())
+_FAILED = re.compile("|".join(product.failed_shell for product in _WITH_EXIT_CODES))
 _PATH_KEYS = ("file_path", "filePath", "notebook_path", "path")
 _LONGEST_TARGET = 1024
 
@@ -218,8 +222,9 @@ class Kept:
         record = self._record(self._results.get(call.id))
         if record is None or record.tool_result is None:
             return None
-        said = record.tool_result
-        return has_failed(call.name, said.is_error, result_of(call.id, said.content))
+        result = record.tool_result
+        is_marked = bool(result.is_error)
+        return is_marked or (call.name in _COMMANDS and _FAILED.match(_first_text(result.content)) is not None)
 
     def _record(self, place: _Place | None) -> Content | None:
         return None if place is None else next(self._read([place]), None)
@@ -228,16 +233,28 @@ class Kept:
         return self._content.read_at(self._session_id, places)
 
 
+def _first_text(content: msgspec.Raw) -> str:
+    """The text of a result, or that of its first block."""
+    value = _decoded(content)
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        value = value[0].get("text")
+    return value if isinstance(value, str) else ""
+
+
 def _is_prompt(record: Content) -> bool:
     return record.role == "user" and record.kind == "text"
 
 
 def _object(raw: msgspec.Raw) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return {}
+    value = _decoded(raw)
     return value if isinstance(value, dict) else {}
+
+
+def _decoded(raw: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
 
 
 _CALLS_IN_ORDER = """

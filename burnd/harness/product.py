@@ -137,6 +137,7 @@ class Product:
     # Names of its tools by the kind of work they do, as `burnd.classify.tools.Kind` lists them.
     tools: Mapping[str, str] = {}
     whole_file_tools: tuple[str, ...] = ()  # of the editing ones, those given all that a file is to hold
+    failed_shell: str = ""  # regular expression of how the result of a failed command begins, if it is not marked
     agent_tools: tuple[str, ...] = ()  # tools for agents that run already, which start none
 
     copies = Copies()

@@ -62,7 +62,7 @@ def write_case(home: Home, case: Path) -> None:
 @pytest.fixture
 def machine(tree: Path, home: Home) -> Iterator[Machine]:
     write_case(home, PACKAGE / "cases" / "a-session")
-    with running(home, tree=tree) as daemon:
+    with running(home, tree=str(tree)) as daemon:
         flush(daemon)
         yield Machine(tree, home)
 
@@ -76,7 +76,7 @@ def flush(daemon: Daemon) -> None:
 def test_its_cases(tree: Path, home: Home, case: Path) -> None:
     """The turns in the ledger are those that the case expects."""
     write_case(home, case)
-    with running(home, tree=tree) as daemon:
+    with running(home, tree=str(tree)) as daemon:
         flush(daemon)
     lines = [json.loads(line) for line in home.ledger.read_text().splitlines()]
     turns = [line["record"] for line in lines if line["kind"] == "turn"]
@@ -129,5 +129,8 @@ def test_it_is_documented(tree: Path, home: Home) -> None:
     machine.run("-m", "burnd", "config", "init")
     assert "[made-up]\n" in home.config.read_text()
     folder = home.root / "demo"
-    machine.run("-c", f"from burnctl.demo.machine import Machine; print(len(Machine({str(folder)!r}).write_logs(1_780_000_000)))")
+    machine.run(
+        "-c",
+        f"from burnctl.demo.machine import Machine; print(len(Machine({str(folder)!r}).write_logs(1_780_000_000)))",
+    )
     assert len(list((folder / "madeup" / "sessions").iterdir())) == 1

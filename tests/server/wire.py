@@ -119,7 +119,7 @@ class Daemon:
         *arguments: str,
         log_level: str = "info",
         script: str = "burnd",
-        tree: Path = PROJECT,
+        tree: str = str(PROJECT),
         **more: str,
     ) -> None:
         self.home = home

@@ -13,6 +13,7 @@ import msgspec
 from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.lines import Attachment, ContentBlock, Line, Source, result_content
 from burnd.harness.claude_code.memory import Memory, Spot
+from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.tool_calls import (
     HASH_DIGITS,
     args_hash,
@@ -48,7 +49,7 @@ _TARGETS: Final = {
 _FILE_TOOLS: Final = frozenset(name for name, key in _TARGETS.items() if key in ("file_path", "notebook_path"))
 _REPLACING: Final = frozenset({"Edit", "MultiEdit"})
 _SKILLS: Final = frozenset({"Skill", "SlashCommand"})
-_FAILED_EXIT: Final = re.compile(r"(?:Error: )?Exit code -?[1-9]")
+_FAILED_EXIT: Final = re.compile(PRODUCT.failed_shell)
 # The user did not allow a call, or stopped it. A rule or a hook forbidding it is a failure like any other.
 _REFUSAL: Final = re.compile(
     r"\s*(?:Error: )?(?:<tool_use_error>)?(?:"

@@ -62,6 +62,7 @@ class ClaudeCode(Product):
         "skill": "Skill SlashCommand",
     }
     whole_file_tools = ("Write",)
+    failed_shell = r"(?:Error: )?Exit code -?[1-9]"
     instructions = Instructions(
         dict.fromkeys(("CLAUDE.md", ".claude/CLAUDE.md", "CLAUDE.local.md", ".claude/rules/"), "claude-md"),
         dict.fromkeys(("CLAUDE.md", "rules/"), "claude-md"),

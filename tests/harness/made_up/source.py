@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from burnd.logfiles.follower import LogFollower
-from burnd.logfiles.logs import Log
-
 from burnd.harness.supervisor import SourceContext
-from burnd.index.reading import FileRows
+from burnd.index.reader_packs import FilePacks
+from burnd.logfiles.follower import LogFollower
 from burnd.logfiles.log_reader import LogFormat
+from burnd.logfiles.logs import Log
 from burnd.recording.source import Source
 
 from .product import PRODUCT
@@ -31,7 +30,7 @@ class MadeUpLogs(LogFormat):
     def is_state(self, data: bytes) -> bool:
         return load_state(data) is not None
 
-    def reader(self, log: Log, rows: FileRows) -> MadeUpReader:
+    def reader(self, log: Log, packs: FilePacks) -> MadeUpReader:
         return MadeUpReader(log.place, load_state(log.state))
 
 
