@@ -15,7 +15,6 @@ import pytest
 from burnd.harness.claude_code.lines import LogPath, parse_path, with_meta
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.claude_code.state import (
-    Facts,
     LeafTitle,
     Link,
     Prompt,
@@ -52,7 +51,6 @@ class Collected:
         self.agents: list[AgentLink] = []
         self.titles: list[LeafTitle] = []
         self.saved: list[SavedOutput] = []
-        self.facts = Facts()
         self.counts: dict[str, Counter[str]] = {}
         self.lines = 0
         self.state: State | None = None
@@ -84,7 +82,6 @@ class Collected:
             getattr(self, name).extend(getattr(reading, name))
         self.requests.update({one.id: one for one in reading.requests})
         self.requests = {name: one for name, one in self.requests.items() if not one.withdrawn}
-        self.facts = reading.facts
         self._count(reading.counts)
         self.state = load_state(reading.state)
         self.state_size = max(self.state_size, len(reading.state))
@@ -100,7 +97,15 @@ class Collected:
             name: value for name, value in vars(self).items() if name not in ("state", "state_size", "rails", "packs")
         }
         state = self.state or State()
-        rows["state"] = (state.facts, state.stamp, state.rails, state.requests, state.delegations)
+        rows["state"] = (
+            state.session_id,
+            state.project,
+            state.birth,
+            state.stamp,
+            state.rails,
+            state.requests,
+            state.delegations,
+        )
         return rows
 
     @property

@@ -148,7 +148,6 @@ class Line(_Camel):
     cwd: str | None = None
     git_branch: Name | None = None
     version: Name | None = None
-    entrypoint: str | None = None
     forked_from: ForkedFrom | None = None
     process_session: str | None = msgspec.field(name="session_id", default=None)
     message: Message | None = None
@@ -302,26 +301,28 @@ TITLES: Final = frozenset({"custom-title", "ai-title", "summary"})
 BARE: Final = TITLES | {"api-request", "cost-state"}
 TIMED: Final = frozenset({"queue-operation"})
 # `progress` lines repeat whole messages of sub-agents with their usage: they are never counted.
-IGNORED: Final = TIMED | {
-    "agent-color",
-    "agent-name",
-    "agent-setting",
-    "api-request-blob",
-    "api-request-shape",
-    "atis-latch",
-    "attribution-snapshot",
-    "content-replacement",
-    "file-history-delta",
-    "file-history-snapshot",
-    "last-prompt",
-    "mode",
-    "permission-mode",
-    "pr-link",
-    "progress",
-    "tag",
-    "tools-used",
-    "worktree-state",
-}
+IGNORED: Final = TIMED | frozenset(
+    {
+        "agent-color",
+        "agent-name",
+        "agent-setting",
+        "api-request-blob",
+        "api-request-shape",
+        "atis-latch",
+        "attribution-snapshot",
+        "content-replacement",
+        "file-history-delta",
+        "file-history-snapshot",
+        "last-prompt",
+        "mode",
+        "permission-mode",
+        "pr-link",
+        "progress",
+        "tag",
+        "tools-used",
+        "worktree-state",
+    }
+)
 SYSTEM_SUBTYPES: Final = frozenset(
     {
         "api_error",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from operator import itemgetter
 from typing import Final, Literal, TypeVar
@@ -65,7 +64,7 @@ class Memory:
     def __init__(self, path: LogPath, state: State, store: PackStore | None) -> None:
         self.path = path
         self.state = state
-        state.facts.session_id = state.facts.session_id or path.session_id
+        state.session_id = state.session_id or path.session_id
         self._store = store
         self._packs = Packs(store) if store is not None else None
         self.out = Reading()
@@ -76,10 +75,9 @@ class Memory:
     @property
     def session_id(self) -> str:
         """The session of the path, else the first that a line named; it never changes once it was used."""
-        facts = self.state.facts
-        if facts.session_id is None:
-            facts.session_id = self.path.stem
-        return facts.session_id
+        if self.state.session_id is None:
+            self.state.session_id = self.path.stem
+        return self.state.session_id
 
     def send_meta(self) -> None:
         """Output the content of an agent's meta file once; the file may appear after the transcript."""
@@ -160,24 +158,19 @@ class Memory:
         ts = iso(text)
         if ts is None:
             return self.state.stamp or NEVER
-        facts = self.state.facts
         self.state.stamp = ts
-        if facts.birth is None:
-            facts.birth = ts
-        if facts.first_ts is None or ts < facts.first_ts:
-            facts.first_ts = ts
-        if facts.last_ts is None or ts > facts.last_ts:
-            facts.last_ts = ts
+        if self.state.birth is None:
+            self.state.birth = ts
         return ts
 
     def repeats(self, spot: Spot) -> bool:
         """Whether a line was copied from the log of another session: it is marked, or is older than the file."""
-        birth, line = self.state.facts.birth, spot.line
+        birth, line = self.state.birth, spot.line
         return line.forked_from is not None or self.is_strange(line) or (birth is not None and spot.ts < birth)
 
     def is_copied(self, spot: Spot) -> bool:
         """Like `repeats`, with a tolerance: some lines are always slightly older than the first of their file."""
-        birth = self.state.facts.birth
+        birth = self.state.birth
         if spot.line.forked_from is not None or self.is_strange(spot.line):
             return True
         return birth is not None and spot.ts < birth and to_ms(spot.ts) < to_ms(birth) - _INSTANT_MS
@@ -334,14 +327,13 @@ class Memory:
         """The output since the last call, with the state to continue from."""
         out, state, rows = self.out, self.state, self._rows
         for candidate in self._touched.values():
-            candidate.late_born = state.facts.birth is not None and state.facts.birth > candidate.ts
+            candidate.late_born = state.birth is not None and state.birth > candidate.ts
             own, *iterations = with_iterations(candidate)
             rows.candidates[own.message_id] = own
             out.candidates += (own, *iterations)
         state.links = dict([*state.links.items(), *rows.links.items()][-KEPT_LINKS:])
-        out.facts = copy.copy(state.facts)
-        out.session_id = state.facts.session_id
-        out.project = state.facts.project if self.path.rail_id is None else None
+        out.session_id = state.session_id
+        out.project = state.project if self.path.rail_id is None else None
         out.state = dump_state(state)
         if rows != _NO_ROWS:
             out.pack, out.replaces = self._packs.add(rows) if self._packs is not None else (pack_of(rows), None)

@@ -145,7 +145,7 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
         parent=parent.turn if parent is not None else None,
         entered=entered,
         subagent=subagent,
-        project=memory.state.facts.project,
+        project=memory.state.project,
         git_branch=branch_of(line),
         prompt_id=prompt.id if prompt is not None else None,
         prompt_words=prompt.words if prompt is not None else (),
@@ -287,16 +287,7 @@ def add_result(memory: Memory, spot: Spot, block: ContentBlock) -> tuple[tuple[B
 
 def _with_result(call: ToolCall, block: ContentBlock, result: Result) -> ToolCall:
     failed = has_failed(call.name, block.is_error, result)
-    return ToolCall(
-        id=call.id,
-        name=call.name,
-        target=call.target,
-        args_hash=call.args_hash,
-        edit_hash=call.edit_hash,
-        result_hash=result.hash,
-        is_error=failed,
-        is_refused=failed and result.is_refusal,
-    )
+    return replace(call, result_hash=result.hash, is_error=failed, is_refused=failed and result.is_refusal)
 
 
 def _message_with(memory: Memory, spot: Spot, call_id: str) -> Candidate | None:

@@ -67,12 +67,8 @@ _HEAD: Final = 2048
 _AGENT_ID: Final = re.compile(rb'(?:"|\\n)agentId: ([\w-]{1,200})')
 _INSTRUCTIONS: Final = "instructions"
 _FILES: Final = frozenset({"file", "edited_text_file", "compact_file_reference", "pdf_reference"})
-_ATTACHMENT_TYPES: Final = (
-    NOT_SHOWN
-    | _FILES
-    | HOOKS
-    | {
-        _INSTRUCTIONS,
+_ATTACHMENT_TYPES: Final = (NOT_SHOWN | _FILES | HOOKS | {_INSTRUCTIONS}).union(
+    {
         "agent_listing_delta",
         "auto_mode",
         "date",

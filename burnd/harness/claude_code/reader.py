@@ -18,7 +18,6 @@ from burnd.harness.claude_code.lines import (
     BareLine,
     Line,
     LogPath,
-    branch_of,
     leading_type,
 )
 from burnd.harness.claude_code.memory import Memory, Spot, keep
@@ -109,10 +108,10 @@ class ClaudeReader:
 
     def _skip(self, kind: str | None, line: bytes) -> None:
         tally(self._memory.out.counts.skipped, kind or "")
-        facts = self._memory.state.facts
-        if facts.birth is None and kind in TIMED:
+        state = self._memory.state
+        if state.birth is None and kind in TIMED:
             match = _TIMESTAMP.search(line)
-            facts.birth = iso(match[1].decode("ascii", "replace")) if match else None
+            state.birth = iso(match[1].decode("ascii", "replace")) if match else None
 
     def _read_bare(self, data: bytes, offset: int) -> str | None:
         memory = self._memory
@@ -146,26 +145,20 @@ class ClaudeReader:
         return None
 
     def _learn_session(self, session_id: str | None) -> None:
-        facts = self._memory.state.facts
-        if facts.session_id is None and session_id:
-            facts.session_id = self._memory.path.word or session_id
+        state = self._memory.state
+        if state.session_id is None and session_id:
+            state.session_id = self._memory.path.word or session_id
 
     def _learn(self, line: Line) -> None:
-        """Update the facts about the session, and the sessions that it was derived from."""
+        """Learn the session and its project, and the sessions that it was derived from."""
         self._learn_session(line.session_id)
-        facts = self._memory.state.facts
-        if facts.project is None:
-            facts.project = folders.bounded(line.cwd)
-        if line.version is not None:
-            facts.version = line.version
-            facts.git_branch = branch_of(line)
-            facts.entrypoint = line.entrypoint
+        state, out = self._memory.state, self._memory.out
+        if state.project is None:
+            state.project = folders.bounded(line.cwd)
         forked_from = line.forked_from.session_id if line.forked_from is not None else None
-        facts.forked_from = facts.forked_from or forked_from
         # `session_id` names the session that the process started with, even after /clear or /branch.
-        out = self._memory.out
         for origin, origins in ((line.process_session, out.process_origins), (forked_from, out.origins)):
-            if origin and origin != facts.session_id and (ts := iso(line.timestamp)) is not None:
+            if origin and origin != state.session_id and (ts := iso(line.timestamp)) is not None:
                 origins[origin] = max(origins.get(origin, 0), to_ms(ts))
 
 
@@ -203,8 +196,8 @@ def _title_text(line: BareLine) -> str:
 def _read_request(memory: Memory, line: BareLine) -> None:
     """Read a request that this session made: copies of its response in other files come without it."""
     state = memory.state
-    if state.facts.birth is None:
-        state.facts.birth = iso(line.timestamp)
+    if state.birth is None:
+        state.birth = iso(line.timestamp)
     if line.id is None:
         return
     begin_attempt(memory, line)

@@ -31,15 +31,7 @@ from burnd.records.turn import token_count
 
 _RATE_LIMIT: Final = 429
 _NOT_CONNECTED: Final = frozenset(
-    {
-        "ConnectionRefused",
-        "EAI_AGAIN",
-        "ECONNREFUSED",
-        "EHOSTUNREACH",
-        "ENETUNREACH",
-        "ENOTFOUND",
-        "FailedToOpenSocket",
-    }
+    {"ConnectionRefused", "EAI_AGAIN", "ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "FailedToOpenSocket"}
 )
 _params: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _texts: Final = msgspec.json.Decoder(str)

@@ -22,7 +22,7 @@ from burnd.logfiles import log_reader as log
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, Content
 
-VERSION: Final = 6
+VERSION: Final = 7
 KEPT_CANDIDATES: Final = 6
 KEPT_RAILS: Final = 32
 KEPT_PROMPTS: Final = 8
@@ -138,30 +138,18 @@ class Answered(NamedTuple):
     size: int
 
 
-class Facts(msgspec.Struct, omit_defaults=True):
-    """Facts about the session of a transcript. `birth` is the first time in the file."""
-
-    session_id: str | None = None
-    birth: str | None = None
-    first_ts: str | None = None
-    last_ts: str | None = None
-    project: str | None = None
-    git_branch: str | None = None
-    version: str | None = None
-    entrypoint: str | None = None
-    forked_from: str | None = None
-
-
 class State(msgspec.Struct, omit_defaults=True):
     """Everything a reader needs to continue at the next line, except old rows.
 
-    `titles` has for each kind the number of changes and the hash of the last title. `counted` is the number of messages
-    of each rail before the file was replaced by another one.
+    `birth` is the first time in the file, `stamp` the last one. `titles` has for each kind the number of changes and
+    the hash of the last title. `counted` is the number of messages of each rail before the file was replaced.
     """
 
     version: int = VERSION
+    session_id: str | None = None
+    project: str | None = None
+    birth: str | None = None
     stamp: str | None = None
-    facts: Facts = msgspec.field(default_factory=Facts)
     rails: dict[str, Rail] = {}
     candidates: dict[str, Candidate] = {}
     prompts: dict[str, Prompt] = {}
@@ -198,7 +186,6 @@ class LeafTitle(NamedTuple):
 class Reading(log.Reading, kw_only=True):
     """The output of a transcript's reader."""
 
-    facts: Facts = msgspec.field(default_factory=Facts)
     titles: list[LeafTitle] = msgspec.field(default_factory=list)
     saved: list[SavedOutput] = msgspec.field(default_factory=list)
 

@@ -159,7 +159,7 @@ def _session_of(db: sqlite3.Connection, file: int) -> str | None:
         state = load_state(decompressed(data or b""))
     except zstandard.ZstdError:
         return None
-    return state.facts.session_id if state is not None else None
+    return state.session_id if state is not None else None
 
 
 def _assign(content: Content, line: LeafLine) -> Content:

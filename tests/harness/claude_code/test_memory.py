@@ -485,8 +485,8 @@ def test_the_project_is_where_the_session_began() -> None:
         ("/home/dev/app", None),
         ("/home/dev/app", "feature"),
     ]
-    assert (rows.facts.project, rows.facts.version, rows.facts.session_id) == ("/home/dev/app", "2.1.325", SESSION)
-    assert (rows.facts.first_ts, rows.facts.last_ts) == (t.time(0), t.time(2))
+    assert rows.state is not None
+    assert (rows.state.project, rows.state.session_id, rows.state.birth) == ("/home/dev/app", SESSION, t.time(0))
 
 
 def test_a_line_that_names_no_folder_says_nothing_of_the_project() -> None:
