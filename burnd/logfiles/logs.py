@@ -33,7 +33,7 @@ from burnd.logfiles.tail import (
     UnusedLines,
     load_cursor,
 )
-from burnd.recording.batch import Batch, CameFrom, SeenSession, Submission
+from burnd.recording.batch import Batch, SeenSession, SessionOrigin, Submission
 from burnd.recording.candidate import Candidate
 from burnd.recording.crash_guard import Guard
 from burnd.records import Content
@@ -306,8 +306,10 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
         batch.overheads += reading.overheads
         batch.source = source
         if reading.session_id:
-            batch.origins += [CameFrom(reading.session_id, *origin) for origin in reading.origins.items()]
-            batch.origins += [CameFrom(reading.session_id, *origin, True) for origin in reading.process_origins.items()]
+            batch.origins += [SessionOrigin(reading.session_id, *origin) for origin in reading.origins.items()]
+            batch.origins += [
+                SessionOrigin(reading.session_id, *origin, True) for origin in reading.process_origins.items()
+            ]
             batch.copied |= {(reading.session_id, message_id) for message_id in reading.copied}
         batch.agents += [
             AgentRow(

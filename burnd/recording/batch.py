@@ -37,7 +37,7 @@ class SeenSession(NamedTuple):
     project: str | None = None
 
 
-class CameFrom(NamedTuple):
+class SessionOrigin(NamedTuple):
     """A session and its origin (fork, branch, clear); `at_ms` is the time of the newest line that shows it.
 
     `by_process`: only the process connects them, and the session that it went on with may be older.
@@ -64,7 +64,7 @@ class Batch:
     overheads: list[Overhead] = field(default_factory=list)
     files: list[FileChange] = field(default_factory=list)
     source: str = ""  # of the content; decides whether its message ids are the same in other sessions
-    origins: list[CameFrom] = field(default_factory=list)
+    origins: list[SessionOrigin] = field(default_factory=list)
     copied: set[tuple[str, str]] = field(default_factory=set)  # (session, message) of certain copies
     # Creation times of messages in milliseconds, for sources whose copies have ids of their own.
-    made_at: dict[tuple[str, str], int] = field(default_factory=dict)
+    message_times: dict[tuple[str, str], int] = field(default_factory=dict)

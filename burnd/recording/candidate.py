@@ -43,8 +43,8 @@ class LineKey(NamedTuple):
         return self if self.output_tokens != NO_USAGE else (0, "", "")
 
 
-class Apart(NamedTuple):
-    """A model call within a response that is billed beside it."""
+class BilledCall(NamedTuple):
+    """A model call within a response that the usage of the response does not include."""
 
     n: int
     model: str | None
@@ -59,9 +59,10 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     by which a line that was written twice is found; `prints` are those of its blocks, which an old client wrote twice
     under new uuids.
     `prompt_retries` counts the retries of the whole prompt up to this message's last call.
-    `lent_activity` is the label of the response that an iteration is a part of. `told_apart` are the iterations that
-    were submitted; one that the best line does not have any more is `dropped`. The lines of one that `is_strange`
-    name another session than their file does, or are of a session in the background, which takes over another's.
+    `billed_calls` become candidates of their own, labelled like the response (`response_activity`). `submitted_calls`
+    are those that were submitted before; one that the best line does not have any more is `dropped`. The lines of one
+    that `is_strange` name another session than their file does, or are of a session in the background, which takes over
+    another's.
     `is_row` marks a row of a database: it is rewritten in place, and a fork copies it under a new id. Copied rows claim
     the message from `claim_ts` on, when their session began.
     """
@@ -83,7 +84,7 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     stop_reason: str | None = None
     speed: str | None = None
     server_tools: ServerTools | None = None
-    apart: tuple[Apart, ...] = ()
+    billed_calls: tuple[BilledCall, ...] = ()
     final: bool = False
     calls: tuple[ToolCall, ...] = ()
     entered: tuple[Block, ...] = ()
@@ -96,11 +97,11 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     prompt_words: tuple[str, ...] = ()
     prompt_retries: int = 0
     lines: tuple[str, ...] = ()
-    lent_activity: str | None = None
+    response_activity: str | None = None
     project_key: str | None = None
     stopped: LineKey = LineKey()
     prints: tuple[int, ...] = ()
-    told_apart: tuple[int, ...] = ()
+    submitted_calls: tuple[int, ...] = ()
     dropped: bool = False
     is_strange: bool = False
     service_tier: str | None = None
@@ -139,27 +140,30 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
 
     @property
     def activity(self) -> str:
-        return self.lent_activity or _label(as_calls(self.calls), self.prompt_words, self.reasoned)
+        return self.response_activity or _label(as_calls(self.calls), self.prompt_words, self.reasoned)
 
 
 _NO_USAGE: Final = Usage()
 
 
 def with_iterations(candidate: Candidate) -> Iterator[Candidate]:
-    """The candidate and, as messages of their own, the model calls that are billed beside it, or were until now."""
-    before, candidate.told_apart = candidate.told_apart, tuple(one.n for one in candidate.apart)
-    gone = [Apart(n, None, _NO_USAGE) for n in before if n not in candidate.told_apart]
+    """Yields the candidate and, as candidates of their own, its billed calls and those it has no more."""
+    before, candidate.submitted_calls = (
+        candidate.submitted_calls,
+        tuple(one.n for one in candidate.billed_calls),
+    )
+    gone = [BilledCall(n, None, _NO_USAGE) for n in before if n not in candidate.submitted_calls]
     yield copy.copy(candidate)
-    for n, model, usage in (*candidate.apart, *gone):
+    for n, model, usage in (*candidate.billed_calls, *gone):
         own = copy.copy(candidate)
         own.message_id = f"{candidate.message_id}:iter:{n}"
-        own.lent_activity = candidate.activity
+        own.response_activity = candidate.activity
         own.parent = candidate.message_id
         own.model, own.usage = model or candidate.model, usage
         own.best = candidate.best._replace(output_tokens=usage.output + usage.reasoning)
         own.stopped = own.best if candidate.stopped == candidate.best else candidate.stopped
-        own.server_tools, own.apart, own.calls, own.entered, own.made, own.files = None, (), (), (), (), ()
-        own.dropped = n not in candidate.told_apart
+        own.server_tools, own.billed_calls, own.calls, own.entered, own.made, own.files = None, (), (), (), (), ()
+        own.dropped = n not in candidate.submitted_calls
         yield own
 
 
@@ -191,7 +195,7 @@ def turn_of(candidate: Candidate) -> Turn:
         files_touched=candidate.files,
         subagent=candidate.subagent,
         stop_reason=candidate.stop_reason,
-        activity=candidate.lent_activity or _label(calls, candidate.prompt_words, candidate.reasoned),
+        activity=candidate.response_activity or _label(calls, candidate.prompt_words, candidate.reasoned),
         prompt_words=candidate.prompt_words,
         retries=_retries(calls),
         has_edits=_has_edits(calls),
@@ -206,13 +210,13 @@ def _basis(candidate: Candidate) -> Basis | None:
     if candidate.is_row:  # one that no fork copied needs no evidence
         return Basis(rank=candidate.rank, ts=candidate.claim_ts) if candidate.rank else None
     has_usage = candidate.best.output_tokens != NO_USAGE
-    is_apart = candidate.stopped != LineKey() and candidate.stopped.stated != candidate.best.stated
+    is_other_line = candidate.stopped != LineKey() and candidate.stopped.stated != candidate.best.stated
     return Basis(
         rank=candidate.rank,
         late_born=candidate.late_born,
         strange=candidate.is_strange,
         line=candidate.best[1:] if has_usage else None,
-        stop=candidate.stopped.stated if is_apart else None,
+        stop=candidate.stopped.stated if is_other_line else None,
     )
 
 

@@ -20,7 +20,7 @@ from burnd.index.schema import MESSAGES_BY_ID
 from burnd.index.store import IndexStore
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.shelving import Shelved
-from burnd.recording.batch import Batch, CameFrom
+from burnd.recording.batch import Batch, SessionOrigin
 from burnd.records import Content, Origin, Session, Withheld
 from burnd.records.codec import Entry, hash_of
 from burnd.records.content import MAIN, NO_RAIL, TITLE
@@ -130,7 +130,7 @@ class ContentPolicy:
         self,
         batch: Batch,
         shelved: Sequence[Shelved],
-        origins: Iterable[CameFrom],
+        origins: Iterable[SessionOrigin],
         copiers: AbstractSet[str],
         now_ms: int,
     ) -> Ruling:
@@ -485,7 +485,7 @@ def _messages_in(batch: Batch, shelved: Sequence[Shelved]) -> dict[tuple[str, st
         before = messages.get(name)
         if before is None:
             is_copy = name in batch.copied
-            key = key_of(batch.source, label.message_id, batch.made_at.get(name, label.ts_ms))
+            key = key_of(batch.source, label.message_id, batch.message_times.get(name, label.ts_ms))
             may_be_copy = is_copy or not (copies and copies.by_time)
             messages[name] = MessageRef(
                 label.session_id, label.rail, label.message_id, label.ts_ms, key, may_be_copy, is_copy

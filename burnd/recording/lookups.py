@@ -66,7 +66,7 @@ async def agent_links(index: IndexStore, turns: Iterable[Turn], new: Sequence[Ag
     groups = {(row.session_id, row.group_id) for rows in links.values() for row in rows if row.group_id is not None}
     for row in (AgentRow(*row) for row in await index.keyed(_AGENTS, sorted(groups - rails))):
         links[row.session_id, row.agent_id].append(row)
-    # Of equally good links the earliest, whichever log was read first.
+    # Of equally good links the earliest comes first, in any order of reading.
     ordered = {
         rail: sorted(rows, key=lambda row: (row.told_by, row.ts, row.tool_use_id, row.type or ""))
         for rail, rows in links.items()

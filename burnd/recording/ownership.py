@@ -47,7 +47,7 @@ def decide(before: Decision | None, candidate: Candidate, *, by_name: bool = Tru
     current = before.turn
     if candidate.is_row:
         return before._replace(turn=update_row(new, current))
-    if candidate.lent_activity is None:
+    if candidate.response_activity is None:
         new = with_label_of(new, current)
     others = {holder(copy): copy for copy in before.copies}
     if holder(current) == holder(new):
@@ -177,9 +177,10 @@ def _is_forked(row: Turn) -> bool:
 
 
 def _is_copied(row: Turn, other: Turn) -> bool:
-    """Whether the tokens of a row are a copy of another's; one that was copied before the step ended has none.
+    """Compares the tokens of a row with another's; a row that was copied before its step ended has none.
 
-    Only the session of an old row tells that its output includes the reasoning: the copy is read as it stands.
+    The output of an old row may include the reasoning, which only the release of its own session shows: in a copy the
+    two are not separated.
     """
     whole = msgspec.structs.replace(other.usage, output=other.usage.output + other.usage.reasoning)
     return row.usage in (other.usage, whole, Usage())
@@ -197,7 +198,7 @@ class SharedMessage(NamedTuple):
 
 
 class Partings:
-    """Tells forks from their originals where no claim does, by when each session went its own way.
+    """Tells forks from originals with equal claims, by when each session went its own way.
 
     A fork is written with all that its session had by then. A session that ended there never parted, and one that goes
     on after its fork was made does so later than the fork, which is written only when it is used. A session with a
@@ -213,7 +214,7 @@ class Partings:
         self._owners: dict[frozenset[str], str] = {}
 
     def owner(self, group: frozenset[str]) -> str:
-        """The session that owns what the group shares; the smallest name where nothing else tells."""
+        """The session that owns what the group shares; the smallest name if nothing decides."""
         if group not in self._owners:
             best = self._best(group) if len(group) > 1 else group
             self._owners[group] = min(group) if best == group else self.owner(best)
@@ -225,7 +226,7 @@ class Partings:
         return frozenset(session for session, when in parted.items() if when == last)
 
     def _parted(self, session: str, group: frozenset[str]) -> tuple[bool, int]:
-        """Whether it has a message of its own from before the last they share; else when it first had one."""
+        """(True, 0) if it has a message of its own from before the last shared one, else when it first had one."""
         messages = self._messages[session]
         parted = min((one.ts for one in messages if not group <= one.sessions), default=_NEVER)
         last = max((one.ts for one in messages if group <= one.sessions), default=0)

@@ -14,7 +14,7 @@ from burnd.index.change import AgentRow, OpenTurn
 from burnd.index.store import IndexStore
 from burnd.ledger.journal import Journal
 from burnd.recording import lookups
-from burnd.recording.batch import Batch, CameFrom, Submission
+from burnd.recording.batch import Batch, SessionOrigin, Submission
 from burnd.recording.candidate import Candidate
 from burnd.recording.lookups import Key, Project, Rail
 from burnd.recording.ownership import (
@@ -45,7 +45,7 @@ class Outcome:
 
     entries: list[Entry] = field(default_factory=list)
     open: list[OpenTurn] = field(default_factory=list)
-    origins: list[CameFrom] = field(default_factory=list)
+    origins: list[SessionOrigin] = field(default_factory=list)
     copiers: set[str] = field(default_factory=set)
 
 
@@ -91,7 +91,7 @@ class Message(msgspec.Struct):
             self.open_in = None if candidate.settled else path
 
     def settle(self, shown: Turn) -> None:
-        """Settles an open turn whose row is gone, as it was shown last."""
+        """Settles an open turn whose row is gone, in its last state."""
         self.decision = self.decision or Decision(shown)
         self.open_in, self.is_row, self.is_touched = None, True, True
 
@@ -154,7 +154,7 @@ class TurnBuilder:
         changed = await lookups.turns_on(self._index, rails)
         changed |= await lookups.turns_without_project(self._index, news)
         changed |= {(turn.source, turn.message_id) for turn in batch.orphans}
-        # In the order in which they were read: what is asked for together later is together in the ledger.
+        # In the order of reading, so that turns that are queried together are together in the ledger.
         keys = dict.fromkeys(one.key for one in submissions) | dict.fromkeys(sorted(changed))
         return await self._load(keys, rows={one.key for one in submissions if one.candidate.is_row})
 
@@ -217,7 +217,7 @@ class TurnBuilder:
         others = [one.decision.turn for key in alike if (one := messages[key]).decision is not None]
         for turn, original in copied_rows([*others, *rows.values()]):
             message = messages[turn.source, turn.message_id]
-            outcome.origins.append(CameFrom(turn.session_id, original.session_id, index_ms(turn.ts)))
+            outcome.origins.append(SessionOrigin(turn.session_id, original.session_id, index_ms(turn.ts)))
             outcome.entries += [withdrawal(turn, original.message_id)] if message.is_known else []
             outcome.entries += [copy_of(turn)] if message.open_in is None or not message.is_row else []
             message.decision = None

@@ -10,7 +10,7 @@ import pytest
 
 from burnd.clients.announcing import Announcement, announce
 from burnd.index.change import FileChange
-from burnd.recording.batch import Batch, CameFrom
+from burnd.recording.batch import Batch, SessionOrigin
 from burnd.recording.content_policy import DEFER_MS
 from burnd.records.times import to_ms
 from tests.capture.rig import CodexRig, Rig
@@ -206,7 +206,7 @@ async def test_a_session_that_a_private_process_resumes_keeps_its_past(reader: R
     await reader.rig.read(reader.write(OFF, log.lines))
     await reader.rig.flush()
     if by == "registry":
-        came = CameFrom("older", OFF, to_ms(Transcript.time(900)), by_process=True)
+        came = SessionOrigin("older", OFF, to_ms(Transcript.time(900)), by_process=True)
         await reader.rig.pipeline.commit(Batch(origins=[came]))
     older.begin(950)
     older.prompt(f"private {CANARY}")

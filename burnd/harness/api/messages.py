@@ -225,7 +225,7 @@ def turns_of(parsed: ParsedMessage, bill: Bill, context: TurnContext) -> list[Tu
         service_tier=bill.service_tier,
         inference_geo=bill.inference_geo,
         server_tools=bill.server_tools,
-        apart=bill.apart,
+        billed_calls=bill.billed_calls,
         best=LineKey() if message.usage is None else LineKey(0),
         final=True,
         calls=parsed.calls,

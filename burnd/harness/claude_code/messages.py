@@ -174,7 +174,7 @@ def _update_usage(memory: Memory, candidate: Candidate, spot: Spot, message: Mes
     candidate.best = key
     candidate.model = message.model or ""
     bill = memory.bill(usage)
-    candidate.usage, candidate.speed, candidate.server_tools, candidate.apart = bill[:4]
+    candidate.usage, candidate.speed, candidate.server_tools, candidate.billed_calls = bill[:4]
     candidate.service_tier, candidate.inference_geo = bill.service_tier, bill.inference_geo
 
 

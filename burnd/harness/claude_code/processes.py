@@ -14,7 +14,7 @@ from burnd.harness.claude_code.lines import SOURCE
 from burnd.harness.claude_code.live_sessions import live_sessions
 from burnd.index.change import CursorChange
 from burnd.index.store import IndexStore
-from burnd.recording.batch import Batch, CameFrom
+from burnd.recording.batch import Batch, SessionOrigin
 
 _CURSORS: Final = f"{SOURCE}/processes"
 
@@ -43,7 +43,7 @@ class Registry:
             self._sessions[process] = session_id
             batch.cursors.append(CursorChange(_CURSORS, process, session_id.encode()))
             if before is not None:
-                batch.origins.append(CameFrom(session_id, before, now_ms, True))
+                batch.origins.append(SessionOrigin(session_id, before, now_ms, True))
         for process in self._sessions.keys() - live.keys():
             del self._sessions[process]
             batch.cursors.append(CursorChange(_CURSORS, process, None))

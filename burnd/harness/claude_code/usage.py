@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from burnd.harness.claude_code.lines import Line, Message, ModelUsage, TokenCounts, UsageLine
 from burnd.harness.tool_calls import release
-from burnd.recording.candidate import NO_USAGE, Apart
+from burnd.recording.candidate import NO_USAGE, BilledCall
 from burnd.records import ServerTools, Usage
 from burnd.records.turn import token_count
 
@@ -19,12 +19,12 @@ _US_ONLY: Final = "us"
 
 
 class Bill(NamedTuple):
-    """The usage of a response and its price terms; `apart` are model calls that its counts do not include."""
+    """The usage of a response and its price terms; `billed_calls` are model calls that its counts do not include."""
 
     usage: Usage = Usage()
     speed: str | None = None
     server_tools: ServerTools | None = None
-    apart: tuple[Apart, ...] = ()
+    billed_calls: tuple[BilledCall, ...] = ()
     service_tier: str | None = None
     inference_geo: str | None = None
 
@@ -37,7 +37,9 @@ def bill_of(usage: UsageLine | None) -> Bill:
         usage_of(usage),
         speed=usage.speed if usage.speed != "standard" else None,
         server_tools=_server_tools(usage),
-        apart=tuple([Apart(n, one.model, usage_of(one)) for n, one in iterations if one.type in _BILLED_APART]),
+        billed_calls=tuple(
+            [BilledCall(n, one.model, usage_of(one)) for n, one in iterations if one.type in _BILLED_APART]
+        ),
         service_tier=usage.service_tier if usage.service_tier in _SERVICE_TIERS else None,
         inference_geo=usage.inference_geo if usage.inference_geo == _US_ONLY else None,
     )

@@ -291,7 +291,7 @@ class OpenCode:
                 agents=changes.agents,
                 files=[file] if is_open else [],
                 source=SOURCE,
-                made_at=changes.message_times,
+                message_times=changes.message_times,
                 copied=changes.copied,
             )
             try:
