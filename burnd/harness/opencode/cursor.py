@@ -100,7 +100,7 @@ class ChangeFinder:
 
     def __init__(self, includes: Callable[[StoredSession], bool], cursors: Cursors) -> None:
         self.stored_rows = cursors.rows
-        self.rows = cursors.rows  # behind the rows that were found, whose sessions may not have been read yet
+        self.rows = cursors.rows  # behind all rows whose sessions are marked, though perhaps not read yet
         self.sessions = cursors.sessions
         self.with_unusable = {name: one for name, one in cursors.sessions.items() if one.unusable_count}
         self.waiting: dict[str, bool] = {}
@@ -191,7 +191,7 @@ class ChangeFinder:
         self._scans_deeply, self._has_scanned = False, True
 
     def _check_unfinished(self, db: sqlite3.Connection, schema: Schema) -> None:
-        """Marks the sessions of responses that were taken for dead and have changed after all."""
+        """Marks the sessions of responses that seemed dead and have changed after all."""
         watched = {
             message_id: (updated, digest, session_id)
             for session_id, cursor in self.sessions.items()

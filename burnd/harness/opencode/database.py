@@ -229,7 +229,7 @@ class Schema(NamedTuple):
 def probe(db: sqlite3.Connection) -> Schema:
     """Looks up the columns by name, since releases differ. Raises Unsupported."""
     columns = {table: _columns(db, table) for table in _REQUIRED}
-    missing = [table for table, found in columns.items() if not found]
+    missing = [table for table, names in columns.items() if not names]
     if missing:
         v2 = v2_tables(db)
         instead = f"; it holds sessions in the coming format ({', '.join(v2)}), which are NOT READ yet"

@@ -328,7 +328,7 @@ class DatabaseFollower:
         """Takes the rows of a session; one that fails must not stop the others."""
         name = rows.session_id
         try:
-            taken = self._take(rows, now, wall_ms, projects)
+            result = self._take(rows, now, wall_ms, projects)
         except StaleRead:
             self.finder.postpone(name)
         except Exception as error:  # noqa: BLE001 - status shows it, and it is tried again
@@ -336,8 +336,8 @@ class DatabaseFollower:
             self._forget(name)
             self._note_unreadable(SessionRows(name, failure=type(error).__name__))
         else:
-            if taken is not None:
-                new, changes.session_cursors[name] = taken
+            if result is not None:
+                new, changes.session_cursors[name] = result
                 changes.add(new)
             if self._guard.is_suspect(name) and not rows.failure and not rows.is_partial:
                 self._guard.clear(name)

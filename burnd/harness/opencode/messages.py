@@ -146,7 +146,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 class Call(NamedTuple):
     """A tool call, the files it names, its blocks, and the session it started.
 
-    `input` are its arguments as well-formed JSON; `answer` is the text of its result, None while there is none.
+    `input` are its arguments as well-formed JSON; `answer` is the text of its result, if it has one.
     """
 
     call: ToolCall
@@ -412,15 +412,15 @@ def _output_content(part: PartData, text_kind: Kind) -> Iterator[_ContentBlock]:
         yield "assistant", "file", {"file": _file(_attachment(part))}
 
 
-def _call_content(found: Call, state: ToolState, at: str) -> Iterator[_ContentBlock]:
+def _call_content(parsed: Call, state: ToolState, at: str) -> Iterator[_ContentBlock]:
     """The call, then its result, then each file that is attached to the result."""
-    call = found.call
-    yield "assistant", "tool_use", {"tool_use": ToolUse(id=call.id, name=call.name, input=found.input or _NULL)}
-    if found.answer is None:
+    call = parsed.call
+    yield "assistant", "tool_use", {"tool_use": ToolUse(id=call.id, name=call.name, input=parsed.input or _NULL)}
+    if parsed.answer is None:
         return
     ended = milliseconds(state.time.end) if state.time is not None else None
     ts = {"ts": at if ended is None else max(at, iso(ended))}
-    text = msgspec.Raw(msgspec.json.encode(found.answer))
+    text = msgspec.Raw(msgspec.json.encode(parsed.answer))
     result = ToolResult(tool_use_id=call.id, content=text, is_error=call.is_error or None)
     yield "tool_result", "tool_result", {"tool_result": result} | ts
     for file in state.attachments or ():

@@ -88,7 +88,7 @@ SessionCache = dict[Any, tuple[int, StoredSession]]  # by id: the hash of a sess
 
 
 def all_sessions(db: sqlite3.Connection, schema: Schema, cache: SessionCache) -> Iterator[StoredSession]:
-    """Every session; one whose row is as in the cache is taken from there."""
+    """Every session; one whose row has not changed comes from the cache."""
     at = FIRST_ROWID
     while at <= LAST_ROWID:
         sql = f"SELECT rowid, {schema.session} FROM session WHERE rowid >= ? ORDER BY rowid LIMIT ?"
@@ -146,11 +146,11 @@ def message_ids(db: sqlite3.Connection, session_id: str) -> frozenset[str]:
 
 def versions_of(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> dict[str, MessageVersion]:
     """The versions of these messages and their parts."""
-    found: list[MessageVersion] = []
+    versions: list[MessageVersion] = []
     for some in _groups(ids, PAGE):
         sql = f"SELECT id, time_created, {schema.message_updated} FROM message WHERE id IN ({_marks(some)})"
-        found += _with_parts(db, schema, _versions(db.execute(sql, some)))
-    return {version.id: version for version in found}
+        versions += _with_parts(db, schema, _versions(db.execute(sql, some)))
+    return {version.id: version for version in versions}
 
 
 def session_versions(
@@ -159,8 +159,8 @@ def session_versions(
     """The messages of a session in order of time, since ids do not sort by time."""
     columns = f"id, time_created, {schema.message_updated}"
     sql = f"SELECT {columns} FROM message WHERE session_id = ? ORDER BY time_created, id"
-    found = _versions(db.execute(sql, (session_id,)))
-    return _with_parts(db, schema, found) if with_parts else found
+    versions = _versions(db.execute(sql, (session_id,)))
+    return _with_parts(db, schema, versions) if with_parts else versions
 
 
 def version_of(row: MessageRow) -> MessageVersion:
@@ -244,10 +244,10 @@ def _fetch_one(db: sqlite3.Connection, schema: Schema, message_id: str) -> Fetch
     """One message, part by part. Rows that are too large are reduced to their small values."""
     try:
         sql = f"SELECT rowid, time_created, {schema.message_updated} FROM message WHERE id = ?"
-        found = db.execute(sql, (message_id,)).fetchone()
-        if found is None:
+        row = db.execute(sql, (message_id,)).fetchone()
+        if row is None:
             return Fetched([])
-        data, whole_size = _read_data(db, "message", found[0], WHOLE_BYTES)
+        data, whole_size = _read_data(db, "message", row[0], WHOLE_BYTES)
         sql = f"SELECT rowid, id, {schema.part_updated} FROM part WHERE message_id = ? ORDER BY id"
         part_rows = db.execute(sql, (message_id,)).fetchmany(MOST_PARTS)
         more = (0, 0)
@@ -268,7 +268,7 @@ def _fetch_one(db: sqlite3.Connection, schema: Schema, message_id: str) -> Fetch
             continue
         room -= min(room, len(part))
         parts.append(PartRow(_text(part_id), _number(updated), part, size))
-    message = MessageRow(message_id, _number(found[1]), _number(found[2]), data, tuple(parts), whole_size, more)
+    message = MessageRow(message_id, _number(row[1]), _number(row[2]), data, tuple(parts), whole_size, more)
     return Fetched([message], len(data) + sum(len(part.data) for part in parts), tuple(unreadable))
 
 

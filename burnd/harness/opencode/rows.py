@@ -54,7 +54,7 @@ class MessageVersion(NamedTuple):
 
 
 class SessionRow(NamedTuple):
-    """A row of `session`; a column that an older schema lacks is None."""
+    """A row of `session`, with None for columns that an older schema lacks."""
 
     id: str
     created: int

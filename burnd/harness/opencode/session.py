@@ -246,7 +246,7 @@ def session_record(info: SessionInfo, agent: str | None) -> Session:
 
 
 class MessageReading(NamedTuple):
-    """A message as it was just read, with a hash of its bytes."""
+    """The latest reading of a message, with a hash of its bytes."""
 
     version: MessageVersion
     message: Message
@@ -477,6 +477,6 @@ class SessionState:
         for entry in self._entries:
             for call, child in entry.message.response.children if entry.message.response is not None else ():
                 children.setdefault(child, (call, entry.message.created))
-        new = [(child, *found) for child, found in children.items() if self._children.get(child) != found]
+        new = [(child, *start) for child, start in children.items() if self._children.get(child) != start]
         self._children = children
         return [AgentRow(child, MAIN, ToldBy.RESULT, call, to_iso(ms), None, None) for child, call, ms in new]

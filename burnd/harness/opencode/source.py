@@ -163,7 +163,7 @@ class OpenCode:
             done.set()
 
     async def _discover(self) -> None:
-        """Finds new databases and closes those that are gone. That there is none is normal."""
+        """Opens databases that have appeared and closes those that are gone."""
         self._discover_at = next_look(self._clock(), self._pace.discover)
         paths = await self._in_thread(lambda: present_databases(self._folders, self._named))
         gone = [path for path in self._databases if path not in paths]
