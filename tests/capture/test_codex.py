@@ -16,7 +16,7 @@ import pytest
 import zstandard
 
 from burnd.clients.claims import Claim, matching, settle
-from burnd.harness.codex import compressed
+from burnd.harness.codex import source as codex_source
 from burnd.harness.codex.product import PRODUCT
 from burnd.harness.codex.source import CodexLogs
 from burnd.logfiles import follower
@@ -306,8 +306,8 @@ async def test_an_archive_that_unpacks_to_gigabytes_is_read_to_a_bound(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, with_newlines: bool
 ) -> None:
     """What is before the bound is recorded; status has the log, and where it was cut."""
-    monkeypatch.setattr(compressed, "MOST_UNPACKED", 4 << 20)
-    monkeypatch.setattr(compressed, "MAX_LINE", 1 << 20)
+    monkeypatch.setattr(codex_source, "MOST_UNPACKED", 4 << 20)
+    monkeypatch.setattr(codex_source, "MAX_LINE", 1 << 20)
     log = Rollout()
     log.task()
     log.item(says("hello"))
