@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from burnd.harness.registry import BY_SOURCE
+
 ROOT = Path(__file__).parents[1]
 # Each room below those it may import; what both programs know (`LEAVES`) everybody may.
 LEAVES = {"errors", "paths", "protocol", "extras", "memory", "__version__"}
@@ -138,6 +140,18 @@ def test_products_are_leaves() -> None:
 
 def dotted(path: str) -> str:
     return path.removesuffix(".py").replace("/", ".")
+
+
+def test_only_a_harness_package_names_its_product() -> None:
+    """No other module of the daemon has the name of a source; prices know providers of the same names."""
+    named = [
+        (str(path.relative_to(ROOT)), node.value)
+        for path in (ROOT / "burnd").rglob("*.py")
+        if room_of(path) not in ("harness", "pricing")
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Constant) and node.value in BY_SOURCE
+    ]
+    assert named == []
 
 
 def test_queries_only_read() -> None:

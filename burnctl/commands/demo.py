@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from burnctl.demo.machine import Machine
 
 HELP = (
-    "tries everything on made-up sessions of three harnesses, in a folder of its own that is removed in the end: "
+    "tries everything on made-up sessions of every harness, in a folder of its own that is removed in the end: "
     "nothing of yours is read or changed. Shows a few reports, then turns as they happen in a session that grows"
 )
 EXAMPLES = ("burnctl demo", "burnctl demo --keep")

@@ -15,7 +15,7 @@ class Ask(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """Work handed to a sub-agent: what kind it is, what it was told, and what it did."""
+    """Work delegated to a subagent: its type, its prompt and its acts."""
 
     kind: str
     task: str
@@ -47,7 +47,7 @@ class Wait(NamedTuple):
 
 
 class Compact(NamedTuple):
-    """The harness makes room: a summary takes the place of what was said."""
+    """The harness compacts the context: a summary replaces it."""
 
     summary: str
 

@@ -117,7 +117,7 @@ def markdown_below(folder: str) -> list[str]:
 
 
 def read(path: str) -> bytes | None:
-    """A plain file's text; None for what is none, or is larger than any instruction could be."""
+    """The content of a regular file; None if there is no such file, or it is too large for instructions."""
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST:
             return None
@@ -128,7 +128,7 @@ def read(path: str) -> bytes | None:
 
 
 def commented_json(text: str) -> dict[str, object]:
-    """The object of a JSON text that may have comments and trailing commas; empty if it is none."""
+    """The object of a JSON text that may have comments and trailing commas; empty if it is not one."""
     plain = re.sub(_STRING_OR_COMMENT, lambda match: match[1] or " ", text)
     strict = re.sub(_STRING_OR_LAST_COMMA, lambda match: match[1] or "", plain)
     try:
@@ -147,7 +147,7 @@ def imports(text: bytes) -> Iterator[str]:
 
 
 def sections(text: bytes) -> Iterator[tuple[str, int]]:
-    """Headings with the bytes that stand below each; those of the first two levels begin a section."""
+    """Headings of the first two levels, each with the number of bytes in its section."""
     heading, size = "", 0
     code = False
     for line in text.splitlines(keepends=True):

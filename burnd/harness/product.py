@@ -98,7 +98,7 @@ class Instructions:
         own: Mapping[str, str],
         *,
         managed: tuple[str, ...] = (),  # folders of the machine's policy
-        follows_imports: bool = False,  # whether `@path` in a file stands for another one
+        follows_imports: bool = False,  # whether `@path` in a file imports another one
         memory_kind: str = "",  # of the notes that the product writes for itself
         configs: tuple[str, ...] = (),
         own_configs: tuple[str, ...] = (),

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class SourceContext(NamedTuple):
-    """What a source is made from: where its records go, and all that says where its logs are."""
+    """The input of `make`: the pipeline that takes records, and settings and environment that name folders of logs."""
 
     pipeline: Pipeline
     settings: Settings

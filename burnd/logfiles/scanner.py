@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from burnd.harness.registry import PRODUCTS
 from burnd.records.folders import is_bounded
 
 Suffix = str | tuple[str, ...]
@@ -373,6 +374,7 @@ class Explanation(NamedTuple):
     is_normal: bool = False
 
 
+_ROOTS_KEYS = " or ".join(product.roots_key for product in PRODUCTS if not product.has_databases)
 EXPLANATIONS = {
     "unreadable folder": Explanation(
         "the folder cannot be read", "let yourself read it (chmod u+rx); it is looked at again by itself"
@@ -383,7 +385,7 @@ EXPLANATIONS = {
     "too deep": Explanation("the folder lies too deep", f"move it up: logs are looked for {MAX_DEPTH} folders deep"),
     "symlink": Explanation(
         "links are not followed",
-        "if it leads to logs, put the folder itself there, or name what it leads to in claude.roots or codex.roots",
+        f"if it leads to logs, put the folder itself there, or name what it leads to in {_ROOTS_KEYS}",
         is_normal=True,
     ),
     "not a regular file": Explanation("it is no file that holds lines", is_normal=True),

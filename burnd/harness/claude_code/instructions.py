@@ -45,7 +45,7 @@ def _add_project(files: InstructionFiles, folders: Iterable[str]) -> None:
 
 
 def _add_folder(files: InstructionFiles, folder: str, how: str) -> bool:
-    """Whether it has a CLAUDE.md of any kind; rules are none."""
+    """Adds the files of a folder; returns whether it has a CLAUDE.md of any kind, rules aside."""
     there = [files.add(os.path.join(folder, name), how) for name in _OWN]
     _add_rules(files, os.path.join(folder, ".claude"), how)
     return any([*there, files.add(os.path.join(folder, _LOCAL), how)])
@@ -84,7 +84,7 @@ def _beginning(text: bytes) -> bytes:
 
 
 def _main_worktree(folder: str) -> str:
-    """The folder of the repository; of the one that this is a worktree of, where `.git` is a file that says so."""
+    """The folder of the repository; for a worktree, in which `.git` is a file, that of the main one."""
     root = repository(folder) or folder
     text = read(os.path.join(root, ".git")) or b""
     where, _, worktree = text.decode("utf-8", "replace").removeprefix("gitdir:").strip().partition("/.git/worktrees/")

@@ -97,7 +97,7 @@ class OpenCode(Product):
     instructions_module = "burnd.harness.opencode.instructions"
 
     def logs(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
-        """Its databases; where there are none, the places in which they would be."""
+        """Its databases; if none exists, the paths at which one is expected."""
         folder, named = data_folder(environ, user_home), named_databases(environ, user_home, extra)
         return present_databases([folder], named) or [*named, folder]
 
@@ -118,7 +118,7 @@ def data_folder(environ: Mapping[str, str], user_home: str) -> str:
 
 
 def named_databases(environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
-    """The databases that OPENCODE_DB and the settings name. `:memory:` is none."""
+    """The databases that OPENCODE_DB and the settings name, without `:memory:`."""
     folder = data_folder(environ, user_home)
     chosen = environ.get("OPENCODE_DB", "")
     named = [] if chosen in ("", _IN_MEMORY) else [os.path.join(folder, chosen)]
