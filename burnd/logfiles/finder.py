@@ -138,7 +138,11 @@ class Finder:
         self.has_scanned, self._is_first = True, False
         self._roots |= {entry.path: entry.root for entry in unread}
         self.backfill.found(unread_bytes, self._clock())
-        self._queue.backfill(((entry.path, entry.mtime) for entry in unread), is_old=is_old)
+        if is_old:
+            self._queue.backfill((entry.path, entry.mtime) for entry in unread)
+        else:
+            for entry in unread:  # written since the last scan: live lines, as an event would have shown
+                self._queue.add(entry.path)
         for path in set(scan.gone) - open_paths:
             self._queue.forget(path)
         for path in open_paths:

@@ -1,6 +1,6 @@
-"""What watchdog keeps to itself on Linux: lost events, refused watches, and how many folders are watched.
+"""Adapter for what watchdog hides on Linux: lost events, refused watches, and the number of watched folders.
 
-Written against watchdog 7.1. Where a private method had to be replaced, the reason stands beside it.
+Written against watchdog 7.1. Where a private method is overridden, a comment gives the reason.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from watchdog.observers.inotify_c import (
     WatchDescriptor,
 )
 
-from burnd.logfiles.dirty import Inbox
-from burnd.logfiles.observe import Unwatchable, Watched
 from burnd.logfiles.scanner import Suffix
+from burnd.logfiles.watcher import Inbox, Unwatchable, Watched
 
 EVENTS_LOST = "events were lost"
 _STOP_SECONDS = 2.0
@@ -50,10 +49,10 @@ def observe_with_inotify(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> 
 
 
 def _check_descriptors() -> None:
-    """Raises Unwatchable where there are too few for an instance.
+    """Raises Unwatchable if there are too few for an instance.
 
-    Asked first: inotify gives the same error for want of descriptors and of instances, and of an instance that it
-    could not make whole, watchdog keeps the first descriptor for ever.
+    Checked first: inotify gives the same error for lack of descriptors and of instances, and of an instance that
+    could not be completed, watchdog keeps the first descriptor for ever.
     """
     spare: list[int] = []
     try:
@@ -87,7 +86,7 @@ class _Inotify(Watched):
 
 
 class Channel(InotifyFD):
-    """watchdog's reader of one inotify instance, which also tells what its handlers are never told."""
+    """watchdog's reader of one inotify instance, which also reports overflows and refused watches."""
 
     def __init__(self, inbox: Inbox) -> None:
         super().__init__()
@@ -109,8 +108,8 @@ class Channel(InotifyFD):
         return wd
 
     def _add_callback(self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId) -> WatchDescriptor:
-        # Private, and replaced all the same: when folders are made inside new folders, the original meets some of
-        # them twice and warns each time, in a text that holds the paths of all watched folders twice over.
+        # Private: when folders are made inside new folders, the original adds some of them twice and warns each
+        # time, in a text that holds the paths of all watched folders twice.
         watch = self._get_or_create_watch(path, mask)
         watch.callbacks[id_] = callback
         return watch.wd
@@ -118,7 +117,7 @@ class Channel(InotifyFD):
     def handle_event(self, event: InotifyEvent) -> None:
         super().handle_event(_without_pairing(event))
         if event.is_queue_overflow:
-            # Only now: watchdog answers by making all its watches anew, and a scan must not be over before that.
+            # Only now: watchdog has just renewed all its watches, and a scan must not be over before that.
             self._inbox.alarm(EVENTS_LOST)
         elif event.is_ignored:
             self.watched.discard(event.wd)
@@ -130,10 +129,10 @@ class Channel(InotifyFD):
 
 
 def _without_pairing(event: InotifyEvent) -> InotifyEvent:
-    """A moved file as one removed and one made.
+    """A moved file as one removed and one created.
 
-    watchdog holds all later events back for half a second while it waits for the other half of a move, which
-    may lie outside the root. For files we need no pairs; for folders it must know where its watches went.
+    watchdog delays all later events by half a second while it waits for the other half of a move, which may be
+    outside the root. For files we need no pairs; for folders it must know where its watches went.
     """
     if event.is_directory or not event.is_move:
         return event
@@ -142,7 +141,7 @@ def _without_pairing(event: InotifyEvent) -> InotifyEvent:
 
 
 def explain(error: OSError, read: Callable[[str], int | None] | None = None) -> Unwatchable:
-    """For `status`: which limit was met, how high it is, and what to raise."""
+    """For `status`: the limit that was reached, its value, and what to raise."""
     limit = _LIMITS.get(error.errno or 0)
     if limit is None:
         return Unwatchable(f"inotify does not work here ({os.strerror(error.errno or 0)})")

@@ -86,14 +86,10 @@ class Queue:
             if path not in self._large:
                 self._live.setdefault(path, self._clock())
 
-    def backfill(self, files: Iterable[tuple[str, float]], *, is_old: bool = True) -> None:
-        """Adds logs that a scan found unread, with their modification times.
-
-        They are old unless only a few bytes were written since the scan before.
-        """
+    def backfill(self, files: Iterable[tuple[str, float]]) -> None:
+        """Adds old logs, with their modification times."""
         files = list(files)
-        if is_old:
-            self._unread.update(path for path, _ in files if path not in self._failures)
+        self._unread.update(path for path, _ in files if path not in self._failures)
         waiting = (self._live, self._large, self._taken, self._failures)
         fresh = {path: mtime for path, mtime in files if not any(path in place for place in waiting)}
         self._old = dict(sorted((self._old | fresh).items(), key=lambda item: item[1]))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from burnd.logfiles.scanner import Scanner
-from burnd.logfiles.watcher import Dirty, Times, Watcher
+from burnd.logfiles.watcher import Changes, Times, Watcher
 
 DEADLINE = 60.0
 
@@ -31,7 +31,7 @@ class Listener:
     def seen(self) -> set[str]:
         return self.hinted | self.scanned
 
-    async def step(self) -> Dirty:
+    async def step(self) -> Changes:
         dirty = await self.watcher.changes()
         self.calls += 1
         self.hinted |= dirty.paths

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from burnd.logfiles.dirty import Inbox
+from burnd.logfiles.watcher import Inbox
 
 
 class Bell:

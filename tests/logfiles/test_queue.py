@@ -53,7 +53,6 @@ def test_old_files_are_behind_until_they_are_read(queue: Queue) -> None:
 
 def test_what_live_agents_write_is_not_behind(queue: Queue) -> None:
     """A few files with one read's worth or less; a large one is, and so are more files than agents write at once."""
-    queue.backfill([("polled", 1.0)], is_old=False)
     for n in range(20):
         queue.add(f"live{n}")
     assert not queue.is_behind

@@ -14,10 +14,8 @@ from pathlib import Path
 import pytest
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
-from burnd.logfiles.dirty import BURST, Inbox
-from burnd.logfiles.observe import Observation, Unwatchable, Watched, observe
 from burnd.logfiles.scanner import Suffix
-from burnd.logfiles.watcher import Times, Watcher
+from burnd.logfiles.watcher import BURST, Inbox, Observation, Times, Unwatchable, Watched, Watcher, observe
 from tests.logfiles.listening import DEADLINE, EVENTS_ONLY, QUICK, Listener, append, append_all
 from tests.server.wire import noise
 
@@ -484,7 +482,7 @@ async def test_a_cancelled_call_loses_nothing(root: Path, monkeypatch: pytest.Mo
         go_on.wait(DEADLINE)
         return {f"{folder}/found.jsonl" for folder in folders}
 
-    monkeypatch.setattr("burnd.logfiles.watcher._list", slow)
+    monkeypatch.setattr("burnd.logfiles.watcher._list_files", slow)
     async with Watcher([str(root)], times=EVENTS_ONLY, observe=Deaf()) as watcher:
         await watcher.changes()
         inbox = vars(watcher)["_inbox"]

@@ -1,0 +1,80 @@
+"""The two tasks that read logs: a live line waits for neither old logs, nor large ones, nor the search index."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+
+from burnd.index.change import Change
+from burnd.logfiles import follower
+from burnd.logfiles.backfill_process import BackfillProcess
+from burnd.logfiles.logs import Piece
+from tests.capture.test_claude_source import SESSION, Watched, _is, until, watching
+from tests.conftest import Opened
+from tests.harness.claude_code.transcript import Transcript, text
+
+OTHER = "44444444-0000-4000-8000-000000000004"
+
+
+def _ignore(_change: Change) -> None:
+    pass
+
+
+def _write(watched: Watched, message_id: str, session: str, words: str = "hi") -> None:
+    log = Transcript(session=session, prefix=message_id)
+    log.prompt("hello")
+    log.says(message_id, text(words), output=7)
+    watched.append(log, watched.path(session))
+
+
+@pytest.mark.parametrize("old_logs", [0, 3])
+async def test_a_live_line_does_not_wait_for_search(opened: Opened, tmp_path: Path, old_logs: int) -> None:
+    """Old logs wait until the search index has caught up, which here it never does; live lines are recorded."""
+    never = anyio.Event()
+    folder = tmp_path / "projects" / "-home-dev-app"
+    folder.mkdir(parents=True)
+    for n in range(old_logs):
+        log = Transcript(session=f"old{n}", prefix=f"old{n}")
+        log.prompt("hello")
+        log.says(f"old{n}", text("hi"), output=7)
+        (folder / f"old{n}.jsonl").write_bytes(b"".join(line + b"\n" for line in log.lines))
+    pipeline = await opened()
+    pipeline.follow(_ignore, never.wait)
+    watched = Watched(pipeline, tmp_path / "projects")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watched.source.run)
+        await until(lambda: watched.source.status().has_looked)
+        for n in range(3):
+            _write(watched, f"live{n}", SESSION if n else OTHER)
+            await until(partial(_is, watched, f"live{n}", output=7), 20)
+        assert not [name for name in await watched.turns() if name.startswith("old")]
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_live_line_does_not_wait_for_a_very_long_one(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that takes long to decode is read in a child process, and other logs are recorded meanwhile."""
+    monkeypatch.setattr(follower, "LONG_LINE_BYTES", 1000)
+    monkeypatch.setattr(follower, "MAX_BYTES", 2000)
+    decoded = threading.Event()
+    receive = BackfillProcess.receive_piece
+
+    def wait_and_receive(self: BackfillProcess) -> Piece | None:
+        assert decoded.wait(60)
+        return receive(self)
+
+    monkeypatch.setattr(BackfillProcess, "receive_piece", wait_and_receive)
+    async with watching(opened, tmp_path / "projects") as watched:
+        await until(lambda: watched.source.status().has_looked)
+        _write(watched, "long", SESSION, "long " * 1000)
+        await until(lambda: watched.source._child is not None)
+        _write(watched, "short", OTHER)
+        await until(lambda: _is(watched, "short", output=7))
+        assert "long" not in await watched.turns()
+        decoded.set()
+        await until(lambda: _is(watched, "long", output=7))
