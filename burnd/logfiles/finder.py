@@ -18,8 +18,7 @@ from burnd.logfiles.queue import Queue
 from burnd.logfiles.scanner import EXPLANATIONS, FileEntry, Scan, Scanner, below, present
 from burnd.logfiles.tail import MAX_BYTES
 from burnd.logfiles.watcher import Times, Watcher
-from burnd.recording.backfill import Backfill
-from burnd.recording.source import LeftAlone, State
+from burnd.recording.source import Backfill, LeftAlone, State
 
 log = structlog.get_logger()
 

@@ -28,12 +28,10 @@ from burnd.logfiles.queue import Queue
 from burnd.logfiles.scanner import Refused
 from burnd.logfiles.tail import MAX_BYTES, DueTail
 from burnd.logfiles.watcher import Times
-from burnd.recording.backfill import Backfill
 from burnd.recording.child_process import ChildProcess, Failed, Gone, try_suspect
-from burnd.recording.committing import Committer
 from burnd.recording.crash_guard import CrashGuard, Item
 from burnd.recording.pipeline import Pipeline
-from burnd.recording.source import State, Status
+from burnd.recording.source import Backfill, Committer, State, Status
 
 T = TypeVar("T")
 log = structlog.get_logger()

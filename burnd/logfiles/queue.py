@@ -90,6 +90,8 @@ class Queue:
         """Adds old logs, with their modification times."""
         files = list(files)
         self._unread.update(path for path, _ in files if path not in self._failures)
+        for path in self._taken.keys() & {path for path, _ in files}:
+            self._taken[path].again = True  # it may have been read before it changed
         waiting = (self._live, self._large, self._taken, self._failures)
         fresh = {path: mtime for path, mtime in files if not any(path in place for place in waiting)}
         self._old = dict(sorted((self._old | fresh).items(), key=lambda item: item[1]))

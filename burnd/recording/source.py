@@ -1,11 +1,24 @@
-"""What every source offers the daemon and `status`; it knows neither files nor records."""
+"""What every source offers the daemon: its status, the progress of reading old logs, and commits that wait for room."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, Protocol, runtime_checkable
 
+import anyio
 import msgspec
+import structlog
+
+from burnd.errors import NotNow
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
+from burnd.records.base import camel
+
+log = structlog.get_logger()
+
+FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
+LOG_FROM_BYTES, LOG_EVERY_S = 20_000_000, 2.0
 
 State = Literal["watching", "polling", "waiting", "degraded", "absent"]
 
@@ -39,7 +52,7 @@ class UnusedInAll(msgspec.Struct, frozen=True):
 class LeftAlone(msgspec.Struct, frozen=True):
     """Files or folders that are not read, for one reason: how many, the first of them, and what to do about it.
 
-    It `is_normal` where nothing need be done, unless somebody misses something.
+    If it `is_normal`, nothing need be done unless logs are missing.
     """
 
     reason: str
@@ -51,10 +64,10 @@ class LeftAlone(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """How a source is doing, for a person: a word, and a sentence that says why.
+    """The state of a source for a person: a word, and a sentence that gives the reason.
 
-    `counts` are of what was read and passed over; `remedy` says what a person can do about a state that is not
-    as it should be. Until it `has_looked` once, nobody knows how much there is to read.
+    `counts` are of what was read and skipped; `remedy` is what to do about a state that is not as it should be. Until
+    it `has_looked` once, it is unknown how much there is to read.
     """
 
     name: str
@@ -73,20 +86,20 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Source(Protocol):
-    """A place turns come from. It is given its way into the pipeline when it is made."""
+    """A place that turns come from. It commits them to the pipeline that it is made with."""
 
     @property
     def name(self) -> str: ...
 
     async def run(self) -> None:
-        """Read until cancelled. Failures of single inputs are counted and shown, never raised."""
+        """Reads until cancelled. Failures of single inputs are counted and shown, never raised."""
         ...
 
     async def flush(self, session_id: str | None = None) -> str | None:
-        """Record everything there is to read and settle open turns, of one session if it is named.
+        """Records everything there is to read and settles open turns, of one session if it is named.
 
-        Returns None when all is recorded, else why some of it is not. Called while `run` runs, and cancelled when
-        that ends.
+        Returns None when all is recorded, else the reason why some of it is not. Called while `run` runs, and
+        cancelled when that ends.
         """
         ...
 
@@ -95,8 +108,110 @@ class Source(Protocol):
 
 @runtime_checkable
 class Rooted(Protocol):
-    """A source that can be told of more places to read while it runs."""
+    """A source that can be given more folders while it runs."""
 
     def add_roots(self, folders: Sequence[str]) -> None:
-        """Read these as well from now on: folders as the harness itself is told them."""
+        """Reads these as well from now on: folders that the harness is configured with."""
         ...
+
+
+class Backfill(msgspec.Struct):
+    """Bytes read and to be read by one source; `since` is its start, `logged` the time of its last log line."""
+
+    done: int = 0
+    total: int = 0
+    since: float = 0.0
+    logged: float = 0.0
+
+    def found(self, size: int, now: float) -> None:
+        """Adds bytes to be read."""
+        self.total += size
+        self.since = self.since or now
+
+    @property
+    def left(self) -> int:
+        return self.total - self.done
+
+    def per_second(self, now: float) -> float:
+        return self.done / max(0.001, now - self.since)
+
+    def progress(self, now: float) -> Progress:
+        """The progress. New lines count as done too, so `done` is capped at the total."""
+        return Progress(min(self.done, self.total), self.total, self.per_second(now) if self.since else 0.0)
+
+    def tell(self, now: float, source: str, *, is_done: bool, **facts: int) -> None:
+        """Logs the progress of a large backfill from time to time, and its end."""
+        is_large = max(self.done, self.total) >= LOG_FROM_BYTES
+        is_due = self.logged > 0 if is_done else now - self.logged >= LOG_EVERY_S
+        if not is_large or not is_due:
+            return
+        facts = {"mb": round(self.done / 1e6), **facts}
+        speed = round(self.per_second(now) / 1e6, 1)
+        log.info("source.caught_up" if is_done else "source.progress", source=source, mb_per_s=speed, **facts)
+        self.logged = now
+
+
+class BackfillState(msgspec.Struct, frozen=True, rename=camel):
+    """Whether all old logs are read, and the progress if not. Part of every answer about turns.
+
+    `percent` and `seconds_left` are None while unknown. `blocked` is set when no source can go on.
+    """
+
+    done: bool
+    percent: int | None
+    seconds_left: int | None
+    blocked: str | None = None
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether old logs are being read, so that sessions may be added."""
+        return not self.done and self.blocked is None
+
+
+_DONE = BackfillState(True, 100, 0)
+UNKNOWN = BackfillState(False, None, None)  # not done, progress unknown
+
+
+def backfill_state(sources: Iterable[Status]) -> BackfillState:
+    """The state over all sources. A source that has not looked at its files yet is not done."""
+    unread = [one for one in sources if one.progress is not None or not one.has_looked]
+    if not unread:
+        return _DONE
+    progress = [one.progress for one in unread if one.progress is not None]
+    done, total = sum(one.done for one in progress), sum(one.total for one in progress)
+    rate = sum(one.per_second for one in progress)
+    is_sized = total > 0 and len(progress) == len(unread)
+    return BackfillState(
+        done=False,
+        percent=min(99, 100 * done // total) if is_sized else None,
+        seconds_left=max(1, round((total - done) / rate)) if is_sized and rate > 0 else None,
+        blocked="; ".join(f"{one.name}: {one.blocked}" for one in unread)
+        if all(one.blocked for one in unread)
+        else None,
+    )
+
+
+class Committer:
+    """Commits the batches of one source, and waits while there is no room; `blocked` is the reason meanwhile.
+
+    Nothing is lost, and no cursor moves until the batch is durable.
+    """
+
+    def __init__(self, pipeline: Pipeline, source: str) -> None:
+        self.blocked = ""
+        self._pipeline, self._source = pipeline, source
+
+    async def commit(self, batch: Batch, waits: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        """Returns when the batch is durable and visible; `waits` is entered while it waits for room."""
+        delay = FIRST_RETRY_S
+        while True:
+            try:
+                await self._pipeline.commit(batch)
+                break
+            except NotNow as problem:
+                self.blocked = f"blocked: {problem}"
+                log.warning("source.blocked", source=self._source, reason=problem.what)
+            with waits():
+                await anyio.sleep(delay)
+            delay = min(delay * 2, LAST_RETRY_S)
+        self.blocked = ""

@@ -26,8 +26,8 @@ from burnd.paths import Home
 from burnd.queries.status import Counts
 from burnd.queries.view import View
 from burnd.quota import Quotas
-from burnd.recording.backfill import UNKNOWN, BackfillState, backfill_state
 from burnd.recording.pipeline import Pipeline
+from burnd.recording.source import UNKNOWN, BackfillState, backfill_state
 from burnd.records.times import Clock, wall_ms
 from burnd.restarting import Minded
 from burnd.search.indexing import SearchIndexer

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from burnd.paths import Home
-from burnd.recording.backfill import backfill_state
-from burnd.recording.source import Progress, Status
+from burnd.recording.source import Progress, Status, backfill_state
 from tests.burnctl.person import LIMIT_S, Person, environment, run
 from tests.harness.opencode import data as opencode
 from tests.server.logs import conversation, projects, write

@@ -23,7 +23,7 @@ from burnd.logfiles.logs import Log, Logs
 from burnd.logfiles.positions import Positions
 from burnd.logfiles.tail import Chunk, OpenFiles
 from burnd.logfiles.watcher import Times, Watcher
-from burnd.recording import committing
+from burnd.recording import source as recording_source
 from burnd.recording.candidate import Candidate
 from burnd.recording.crash_guard import Acknowledger
 from burnd.recording.pipeline import Pipeline
@@ -388,7 +388,7 @@ async def test_a_full_disk_only_delays(opened: Opened, tmp_path: Path, monkeypat
             return await real(batch)
 
         monkeypatch.setattr(watched.pipeline, "commit", commit)
-        monkeypatch.setattr(committing, "FIRST_RETRY_S", 0.05)
+        monkeypatch.setattr(recording_source, "FIRST_RETRY_S", 0.05)
         log = Transcript(session=SESSION)
         log.prompt("hello")
         log.says("m1", text("hi"), output=5)

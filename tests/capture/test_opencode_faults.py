@@ -656,7 +656,7 @@ async def test_what_waits_for_room_is_in_nobodys_hand(
 
     monkeypatch.setattr("burnd.harness.opencode.reader.decode_message", decode)
     monkeypatch.setattr(rig.pipeline, "commit", full)
-    monkeypatch.setattr("burnd.recording.committing.anyio.sleep", sleep)
+    monkeypatch.setattr("burnd.recording.source.anyio.sleep", sleep)
     await rig.settle()
     assert decoded == [[S]] * 4
     assert noted[:3] == [[], [], []]

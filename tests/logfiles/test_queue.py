@@ -151,6 +151,15 @@ def test_a_change_during_a_turn_is_remembered(queue: Queue) -> None:
     assert queue.take() == "a"
 
 
+def test_a_file_that_a_scan_finds_changed_while_it_is_read_is_read_again(queue: Queue) -> None:
+    """P1: without events the scan alone shows it, and only once."""
+    queue.add("a")
+    assert queue.take() == "a"
+    queue.backfill([("a", 1.0)])
+    queue.done("a", more=False)
+    assert queue.take() == "a"
+
+
 def test_a_backlog_is_read_newest_first(queue: Queue) -> None:
     """F18: and each file to its end, so that the newest sessions are complete first."""
     queue.backfill([("old", 1.0), ("new", 3.0), ("middle", 2.0)])

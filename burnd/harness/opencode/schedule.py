@@ -6,8 +6,7 @@ import msgspec
 
 from burnd.harness.opencode.database import Signature, Unsupported, error_name, is_lock
 from burnd.harness.opencode.follower import DatabaseFollower
-from burnd.recording.backfill import Backfill
-from burnd.recording.source import State
+from burnd.recording.source import Backfill, State
 
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _QUICK_TRIES = 10

@@ -25,13 +25,11 @@ from burnd.index.change import CursorChange, FileChange
 from burnd.index.path_key import path_key
 from burnd.logfiles.tail import LINES_SHOWN
 from burnd.looking_again import next_look
-from burnd.recording.backfill import Backfill
 from burnd.recording.batch import Batch
-from burnd.recording.committing import Committer
 from burnd.recording.crash_guard import CrashGuard
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.projects import ProjectKeys
-from burnd.recording.source import Progress, Source, State, Status, UnusedInAll
+from burnd.recording.source import Backfill, Committer, Progress, Source, State, Status, UnusedInAll
 from burnd.records import Turn
 from burnd.records.codec import decode
 

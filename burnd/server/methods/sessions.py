@@ -18,8 +18,8 @@ from burnd.queries.projects import folders
 from burnd.queries.search import MOST_HITS, USUAL_HITS, SearchParams, search
 from burnd.queries.sessions import ListParams, MetaParams, exactly, list_sessions, meta
 from burnd.queries.view import Params, Refusal, View
-from burnd.recording.backfill import UNKNOWN
 from burnd.recording.projects import DetachedCall
+from burnd.recording.source import UNKNOWN
 from burnd.records.times import to_iso
 from burnd.search.indexing import SearchIndexer
 from burnd.server.method import DEADLINE_S, LONG_S, AnyMethod, Method, Result

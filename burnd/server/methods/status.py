@@ -17,8 +17,7 @@ from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.asking import TookTooLong
 from burnd.queries import status as counting
 from burnd.queries.budgets import standings
-from burnd.recording.backfill import backfill_state
-from burnd.recording.source import LeftAlone, Status, UnusedLine
+from burnd.recording.source import LeftAlone, Status, UnusedLine, backfill_state
 from burnd.records.times import to_iso
 from burnd.search.indexing import SearchStatus
 from burnd.server.method import AnyMethod, Method, NoParams, Result
