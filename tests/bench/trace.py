@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 
 import burnd
-from burnd.harness.claude_code.transcripts import ClaudeLogs
+from burnd.harness.claude_code.source import ClaudeLogs
 from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.logfiles.follower import LogFollower
