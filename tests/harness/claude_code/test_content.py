@@ -1,4 +1,4 @@
-"""Everything said is kept, each block under its own number, and nothing at all where content is not wanted."""
+"""Everything in a log is recorded as content, each block under its own number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A turn knows what stands above it: its parent, its prompt, and what entered the context in between."""
+"""Claude Code's memory of the conversation: the parent, the prompt and the new context of each turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands beside the conversation: titles, running totals, events, and lines that are not read."""
+"""Claude Code's reader: titles, running totals, events, and lines that are not read."""
 
 from __future__ import annotations
 
