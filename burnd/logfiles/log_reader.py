@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeVar
 
@@ -163,6 +163,26 @@ class LogFormat:
     async def news(self, roots: Sequence[str]) -> Batch | None:  # noqa: ARG002
         """What is new in files that belong to no log; called when there is nothing to read."""
         return None
+
+
+class VersionedState(Protocol):
+    """A reader's state, with the version of its layout."""
+
+    version: int
+
+
+S = TypeVar("S", bound=VersionedState)
+
+
+def load_state(decode: Callable[[bytes], S], version: int, data: bytes | None) -> S | None:
+    """A reader's stored state; None if it is damaged or of another version: its log is read from the start."""
+    if not data:
+        return None
+    try:
+        state = decode(data)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return state if state.version == version else None
 
 
 def iso(text: str | None) -> str | None:

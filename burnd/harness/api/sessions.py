@@ -215,15 +215,13 @@ def _source(params: AppendParams, existing: ExistingSession) -> ApiSource | None
     recorded = existing.session.facts["source"]
     before = next((source for source in API_SOURCES if source == recorded), None)
     if before is None and recorded:
-        raise Refusal(
-            f"this session is {recorded}'s, which is recorded by itself", "sessions.new makes one of your own"
-        )
+        raise Refusal(f"this session is {recorded}'s, which burnd records", "sessions.new makes one of your own")
     if params.source is not None and before not in (None, params.source):
         raise Refusal(f"this session is of source {before}", "one session has one source")
     by_usage = (source_of(one.usage) for one in existing.messages if one.usage is not None)
     source = params.source or before or next(filter(None, by_usage), None)
     if source is None and any(one.is_turn for one in existing.messages):
-        raise Refusal("it cannot be told whose usage this is", f"say source: one of {', '.join(API_SOURCES)}")
+        raise Refusal("the source of the usage is not clear", f"say source: one of {', '.join(API_SOURCES)}")
     return source
 
 

@@ -316,9 +316,4 @@ def dump_state(state: State) -> bytes:
 
 
 def load_state(data: bytes) -> State | None:
-    """Decode a stored state; None if it is damaged or of another release, so that the file must be read again."""
-    try:
-        state = _decode(data)
-    except (msgspec.MsgspecError, ValueError):
-        return None
-    return state if state.version == VERSION else None
+    return log.load_state(_decode, VERSION, data)

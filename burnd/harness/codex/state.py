@@ -10,6 +10,7 @@ import msgspec
 from burnd.classify.activity import Walk
 from burnd.harness.codex.lines import Totals, Unmetered
 from burnd.harness.product import uuid7_ms
+from burnd.logfiles import log_reader
 from burnd.logfiles.log_reader import NEVER, Reading, iso
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, Content, Event, Subagent
@@ -95,14 +96,7 @@ _decode: Final = msgspec.msgpack.Decoder(State).decode
 
 
 def load_state(data: bytes | None) -> State | None:
-    """The stored state; None if there is none, it is damaged or of another release."""
-    if not data:
-        return None
-    try:
-        state = _decode(data)
-    except (msgspec.MsgspecError, ValueError):
-        return None
-    return state if state.version == VERSION else None
+    return log_reader.load_state(_decode, VERSION, data)
 
 
 class LineRef(msgspec.Struct, frozen=True, gc=False):
