@@ -9,7 +9,8 @@ _LARGEST = 1 << 28
 
 
 def compressed(data: bytes) -> bytes:
-    return zstandard.compress(data, _LEVEL)
+    # Copied: zstandard's own result keeps the memory of the largest size that it could have had.
+    return bytes(memoryview(zstandard.compress(data, _LEVEL)))
 
 
 def decompressed(data: bytes) -> bytes:
