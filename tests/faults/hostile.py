@@ -152,26 +152,26 @@ def write_rows(path: Path, session: str, parts: list[bytes]) -> None:
             )
 
 
-def opencode_parts(size: float) -> dict[str, list[bytes]]:
+def opencode_parts(size: float) -> dict[str, Callable[[], list[bytes]]]:
     call = b'{"type":"tool","tool":"read","callID":"c","state":{"status":"completed","input":{},"output":"%s"}}'
     given = b'{"type":"tool","tool":"read","callID":"c","state":{"status":"completed","input":%s,"output":""}}'
     return {
-        "one long part": [call % (b"word, " * int(size * MB / 6))],
-        "many long parts": [call % (b"word, " * (MB // 2))] * int(size / 3),
-        "many parts": [b'{"type":"text","text":"a"}'] * int(size * MB / 200),
-        "an input of many lists": [given % listed(b"[[],{}]", size)],
+        "one long part": lambda: [call % (b"word, " * int(size * MB / 6))],
+        "many long parts": lambda: [call % (b"word, " * (MB // 2))] * int(size / 3),
+        "many parts": lambda: [b'{"type":"text","text":"a"}'] * int(size * MB / 200),
+        "an input of many lists": lambda: [given % listed(b"[[],{}]", size)],
     }
 
 
 @contextmanager
 def watched(home: Home) -> Iterator[tuple[Daemon, list[float]]]:
     """A daemon, and the memory of all its processes, taken again and again."""
-    daemon = Daemon(home)
+    daemon = Daemon(home, script="burnd.cli")  # no fork: memory that is shared would not count as its own
     taken: list[float] = []
     over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(0.02):
+        while not over.wait(0.05):
             taken.append(rss_mb(daemon.process.pid))
 
     watcher = threading.Thread(target=watch, daemon=True)

@@ -20,7 +20,7 @@ LARGE = 60.0
 
 def test_hostile_logs_of_a_few_mb(home: Home) -> None:
     """F18: every kind of them at once; each has its turn, and all processes together stay within their memory."""
-    logs = claude_logs(1.0)
+    logs = claude_logs(0.5)
     with watched(home) as (daemon, taken):
         for n, make in enumerate(logs.values()):
             place(projects(home) / "-q" / f"{SESSION[:-2]}{n:02d}.jsonl", make(f"{SESSION[:-2]}{n:02d}"))
@@ -56,7 +56,7 @@ def test_a_hostile_opencode_database(home: Home, name: str) -> None:
 
     def write() -> None:
         made = home.root.parent / "made.db"
-        hostile.write_rows(made, "ses_x", opencode_parts(LARGE)[name])
+        hostile.write_rows(made, "ses_x", opencode_parts(LARGE)[name]())
         there = home.root.parent / ".local" / "share" / "opencode" / "opencode.db"
         there.parent.mkdir(parents=True)
         made.rename(there)

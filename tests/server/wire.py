@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from burnd.paths import Home
+from tests.server import warm
 
 PROJECT = Path(__file__).parents[2]
 _BOUND_S = 5.0
@@ -125,14 +126,20 @@ class Daemon:
         self.home = home
         self.socket = Path(more.get("BURND_SOCKET", home.root / "burnd.sock"))
         self.log = home.root.parent / "daemon.log"
+        words = ["run", "--log-format", "json", "--log-level", log_level, *arguments]
+        env = environment(home, **more)
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", script, "run", "--log-format", "json", "--log-level", log_level, *arguments],
-                env=environment(home, **more),
-                cwd=tree,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+            self.process: subprocess.Popen[bytes] = (
+                warm.Forked(script, words, env, log)
+                if tree == str(PROJECT) and warm.can_start(script, more)
+                else subprocess.Popen(
+                    [sys.executable, "-m", script, *words],
+                    env=env,
+                    cwd=tree,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
             )
 
     def wire(self, timeout: float = 60.0) -> Wire:
