@@ -72,13 +72,17 @@ def _modules() -> dict[str, ast.Module]:
 def _calls_of_re(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
     """Every call of a function of `re`, and the function it is in; an empty name at the top of a module."""
     for top in tree.body:
-        functions = [one for one in ast.walk(top) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
-        inside = {id(node): one.name for one in functions for node in ast.walk(one)}
-        for node in ast.walk(top):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                of = node.func.value
-                if isinstance(of, ast.Name) and of.id == "re" and node.func.attr != "escape":
-                    yield inside.get(id(node), ""), node
+        nodes = list(ast.walk(top))
+        calls = [node for node in nodes if isinstance(node, ast.Call) and _is_of_re(node.func)]
+        if calls:
+            functions = [one for one in nodes if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+            inside = {id(node): one.name for one in functions for node in ast.walk(one)}
+            yield from ((inside.get(id(call), ""), call) for call in calls)
+
+
+def _is_of_re(function: ast.expr) -> bool:
+    is_of_name = isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)
+    return is_of_name and function.value.id == "re" and function.attr != "escape"  # type: ignore[attr-defined]
 
 
 def _patterns() -> dict[str, tuple[re.Pattern[Any], set[str]]]:

@@ -11,12 +11,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "operations.md").read_text()
 EVENT = re.compile(r"[a-z]+\.[a-z_]+")
+NAMED = re.compile(rf'"{EVENT.pattern}"|Trouble\(')
 LEAST = 9  # of a sentence's fixed parts, those too short to tell anything are not looked for
 
 
 @cache
 def modules() -> list[ast.Module]:
-    return [ast.parse(path.read_text()) for path in sorted((ROOT / "burnd").rglob("*.py"))]
+    """Those that could name an event or a trouble."""
+    texts = (path.read_text() for path in sorted((ROOT / "burnd").rglob("*.py")))
+    return [ast.parse(text) for text in texts if NAMED.search(text)]
 
 
 def calls() -> Iterator[ast.Call]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 import pytest
 
-from burnctl.mcp_tools import MOST_BYTES, MOST_CAUSES, OWN_SESSION, bounded
+from burnd.harness.registry import PRODUCTS
 from burnd.paths import Home
 from tests.burnctl.fake import Talk, fake
 from tests.burnctl.person import environment
@@ -24,6 +24,8 @@ from tests.server.wire import running, until
 if TYPE_CHECKING:
     from mcp import Client
 
+# As `mcp_tools.OWN_SESSION`, without the second that importing it takes.
+_VARIABLES = ["RELAYBURN_SESSION_ID", *(name for product in PRODUCTS for name in product.session_variables)]
 TOOLS = [
     "search_sessions",
     "search_memory",
@@ -103,6 +105,8 @@ def test_every_tool_is_there_and_only_reads(alone: Alone) -> None:
 
 def test_the_page_is_true(alone: Alone) -> None:
     """docs/mcp.md names every tool, every parameter and every variable."""
+    from burnctl.mcp_tools import OWN_SESSION
+
     page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text()
     for tool in alone.tools:
         assert f"| `{tool.name}` |" in page
@@ -151,7 +155,7 @@ def test_it_never_starts_the_daemon(alone: Alone) -> None:
     "variable",
     [
         "CLAUDE_CODE_SESSION_ID",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in OWN_SESSION if name != "CLAUDE_CODE_SESSION_ID"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in _VARIABLES if name != "CLAUDE_CODE_SESSION_ID"),
     ],
 )
 async def test_ones_own_session_is_meant(home: Home, variable: str) -> None:
@@ -166,6 +170,8 @@ async def test_ones_own_session_is_meant(home: Home, variable: str) -> None:
 
 async def test_else_the_newest_session_of_the_folder(home: Home, folder: Path) -> None:
     """Whoever asks is writing to it at this moment, not to what it started; where there is none, it must be said."""
+    from burnctl.mcp_tools import MOST_CAUSES
+
     here = {"project": str(folder), "parentSessionId": None}
     sessions: list[dict[str, Any]] = [
         {"sessionId": "in another clone"} | here | {"project": "/elsewhere"},
@@ -188,6 +194,8 @@ async def test_else_the_newest_session_of_the_folder(home: Home, folder: Path) -
 
 async def test_answers_are_bounded(home: Home) -> None:
     """However much there is, an answer is short, and says what was left out and where to go on."""
+    from burnctl.mcp_tools import MOST_BYTES
+
     causes = [{"kind": "result", "label": "x" * 100, "costUsd": n} for n in range(5000)]
     messages = [{"msgIdx": n, "blocks": [{"kind": "text", "text": "é" * 900}]} for n in range(40)]
     page = {"offset": 10, "total": 900, "messages": messages, "next": 50}
@@ -231,6 +239,8 @@ async def test_a_memory_is_whole_or_named(home: Home) -> None:
 
 def test_a_message_that_is_too_long_by_itself_is_cut() -> None:
     """It keeps its first blocks and says how many are missing, and the next page is the next message."""
+    from burnctl.mcp_tools import MOST_BYTES, bounded
+
     blocks = [{"kind": "text", "text": "x" * 2000} for _ in range(60)]
     message = {"msgIdx": 7, "blocks": blocks}
     told = json.loads(bounded({"offset": 7, "messages": [message, message, message], "next": 10}))
@@ -242,6 +252,8 @@ def test_a_message_that_is_too_long_by_itself_is_cut() -> None:
 
 
 def test_what_has_no_list_cannot_be_cut() -> None:
+    from burnctl.mcp_tools import bounded
+
     with pytest.raises(Exception, match="too long"):
         bounded({"text": "x" * 50_000})
 
