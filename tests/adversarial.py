@@ -24,7 +24,7 @@ FILLERS: Final = (
     *("\u201ea", "\x1b]", "[Image #1", "<system-reminder>", "<ide_x>a</ide_x>", 'cmd: "', "a a a a a ", "/* ", "@a "),
 )
 SHORT: Final = 4_096
-_QUICK_S: Final = 0.003
+_QUICK_S: Final = 0.008
 _ATTEMPTS: Final = 3
 
 

@@ -293,7 +293,15 @@ async def live(home: Path, projects: Path) -> Rig:
     return rig
 
 
-CASES = [pytest.param(None, id="own"), *(pytest.param(v, id=v.name) for v in client_versions())]
+VERSIONS = client_versions()
+# The oldest and the newest client in every run; the slow one tries all.
+CASES = [
+    pytest.param(None, id="own"),
+    *(
+        pytest.param(version, id=version.name, marks=() if version in (VERSIONS[0], VERSIONS[-1]) else pytest.mark.slow)
+        for version in VERSIONS
+    ),
+]
 
 
 @pytest.mark.parametrize("which", CASES)

@@ -414,8 +414,14 @@ WRAPPERS = {
 }
 
 
-@pytest.mark.parametrize("wrapper", WRAPPERS)
-@pytest.mark.parametrize("wrappers", [1, 2])
+@pytest.mark.parametrize(
+    ("wrapper", "wrappers"),
+    [
+        *((wrapper, 1) for wrapper in WRAPPERS),
+        ("a script that waits", 2),
+        *(pytest.param(wrapper, 2, marks=pytest.mark.slow) for wrapper in WRAPPERS if wrapper != "a script that waits"),
+    ],
+)
 def test_a_claude_that_wraps_burnctl_claude_ends_at_the_real_one(stage: Stage, wrapper: str, wrappers: int) -> None:
     """A `claude` first on PATH that runs `burnctl claude` is passed over the second time, and so are two of them."""
     path = stage.env["PATH"]

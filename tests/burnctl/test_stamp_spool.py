@@ -89,24 +89,28 @@ import os, sys
 from burnctl import spool
 from tests.burnctl.test_stamp_spool import Faulty, RECORDS
 
-spool.os = Faulty(int(sys.argv[2]), lambda name: os._exit(137))
-spool.put(sys.argv[1], RECORDS)
+for k in sys.argv[2:]:
+    pid = os.fork()
+    if pid == 0:
+        spool.os = Faulty(int(k), lambda name: os._exit(137))
+        spool.put(f"{sys.argv[1]}/{k}", RECORDS)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
 
 def test_killed_at_any_call(tmp_path: Path) -> None:
     """kill -9 at the k-th call: the daemon finds whole files or none; what is half done is hidden behind a dot."""
-    for k in range(1, 30, 2):
-        home = tmp_path / str(k)
-        done = subprocess.run([sys.executable, "-c", KILLED, str(home), str(k)], check=False)
-        found = spooled(home)
+    calls = [str(k) for k in range(1, 30)]
+    command = [sys.executable, "-c", KILLED, str(tmp_path), *calls]
+    codes = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    for k, code in zip(calls, codes, strict=True):
+        found = spooled(tmp_path / k)
         assert found == RECORDS[: len(found)]
-        assert all(name.startswith(".") for name in leftovers(home))
-        if done.returncode == 0:
-            assert found == RECORDS
-            return
-        assert done.returncode == 137
-    raise AssertionError("no run went through")
+        assert all(name.startswith(".") for name in leftovers(tmp_path / k))
+        assert (code, found == RECORDS) == ("0", True) or code == "137"
+    assert codes == sorted(codes, reverse=True)
+    assert {"0", "137"} == set(codes)
 
 
 def test_a_full_disk_is_said(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.capture.rig import Rig
 from tests.harness.claude_code.transcript import Transcript, call, text, thinking
 from tests.harness.collect import client_versions
+from tests.make import examples
 
 UNLISTED = "claude-haiku-5-5"
 
@@ -143,7 +144,7 @@ async def test_any_order_of_files_gives_the_same(tmp_path: Path, which: Path | N
     """Shuffled files, one or several to a batch, newest first or not, end in the same ledger, owners included."""
     for projects in trees(tmp_path, which):
         expected = await clean_read(tmp_path / "clean", projects)
-        for seed in range(5):
+        for seed in range(examples(2)):
             rig = Rig(tmp_path / f"home{seed}", projects)
             await rig.open()
             files = random.Random(seed).sample(rig.files(), len(rig.files()))
@@ -161,7 +162,7 @@ async def test_dripping_bytes_give_the_same(tmp_path: Path, which: Path | None) 
     for projects in trees(tmp_path, which):
         expected = await clean_read(tmp_path / "clean", projects)
         whole = {path: path.read_bytes() for path in sorted(projects.rglob("*.jsonl"))}
-        for seed in range(2):
+        for seed in range(examples(1)):
             for path in whole:
                 path.write_bytes(b"")
             outcome = await drip(tmp_path / f"home{seed}", projects, whole, random.Random(seed))

@@ -67,7 +67,7 @@ async def read_anew(reader: Reader, path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["off", "hash-only"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 30))])
 async def test_no_order_of_reading_brings_private_text_back(reader: Reader, seed: int, mode: str) -> None:
     """Forks, branches, cleared and background sessions are as private as the one they came out of."""
     chance = random.Random(f"{seed} {mode}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -80,10 +81,10 @@ def _through_a_relay(t: Transcript) -> None:
 
 
 def test_every_single_cut_gives_the_same_rows() -> None:
-    """A restart before any line changes nothing."""
+    """A restart before any line changes nothing; the default run tries every third."""
     lines = _busy_session()
     whole = read(lines).comparable()
-    for cut in range(len(lines)):
+    for cut in range(0, len(lines), 1 if os.environ.get("BURND_THOROUGH") else 3):
         assert read(lines, cuts={cut}).comparable() == whole
 
 
@@ -112,7 +113,7 @@ def test_real_logs_read_the_same_in_any_pieces(path: Path) -> None:
     assert read(lines, place, cuts=range(len(lines))).comparable() == whole
 
     @given(st.sets(st.integers(0, len(lines))), st.sets(st.integers(0, len(lines))))
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=examples(3), deadline=None)
     def in_pieces(cuts: set[int], flushes: set[int]) -> None:
         assert read(lines, place, cuts=cuts, flushes=flushes).comparable() == whole
 
