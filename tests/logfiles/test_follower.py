@@ -58,7 +58,7 @@ async def test_a_live_line_does_not_wait_for_search(opened: Opened, tmp_path: Pa
 async def test_a_live_line_does_not_wait_for_a_very_long_one(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line that takes long to decode is read in a child process, and other logs are recorded meanwhile."""
+    """F18: a line that takes long to decode is read in a child process, and other logs are recorded meanwhile."""
     monkeypatch.setattr(follower, "LONG_LINE_BYTES", 1000)
     monkeypatch.setattr(follower, "MAX_BYTES", 2000)
     decoded = threading.Event()
