@@ -76,7 +76,7 @@ def test_hotspots_are_the_bill(desk: Desk) -> None:
             told = sum(row["costUsd"] for row in answer["rows"])
             assert told == pytest.approx(summary["totals"]["costUsd"], abs=1e-12)
             assert all(row["key"] != "not yet explained" for row in answer["rows"])
-        for columns in (40, 160):
+        for columns in (40, 80, 160):
             shown = desk.run("hotspots", "--by", by, columns=columns).stdout
             assert all(width_of(line) <= columns for line in shown.splitlines())
             assert "API prices" in shown

@@ -27,7 +27,7 @@ def test_rows_add_up_to_the_totals(desk: Desk, by: str) -> None:
     answer = desk.json("summary", "--by", by)
     assert sum(row["turns"] for row in answer["rows"]) == answer["totals"]["turns"] > 70
     assert sum(row["costUsd"] for row in answer["rows"]) == pytest.approx(answer["totals"]["costUsd"], abs=1e-12)
-    for columns in (40, 160):
+    for columns in (40, 80, 160):
         shown = desk.run("summary", "--by", by, columns=columns).stdout
         assert all(width_of(line) <= columns for line in shown.splitlines())
         assert "total" in shown
