@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import UnionType
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args
 
@@ -18,6 +18,7 @@ import msgspec
 from burnd.records.names import bound_names
 
 T = TypeVar("T")
+Buffer = bytes | msgspec.Raw
 
 Reason = Literal["empty", "not-json", "not-an-object", "too-deep", "too-large", "not-finite", "wrong-shape"]
 Repair = Literal["bom", "nul", "utf8", "surrogate", "big-number", "wrong-type", "long-name", "many-values", "large"]
@@ -337,22 +338,33 @@ class _Outline:
 
     def bounded(self, data: bytes, room: int) -> bytes:
         """The reduced object. Raises as msgspec does if the data is not an object."""
+        return b"".join(self._parts(data, room))
+
+    def _parts(self, data: Buffer, room: int) -> Iterator[Buffer]:
+        """The parts of the reduced object. Long values are copied only to count what is in them."""
         if len(data) <= _LEAST_VALUES:
-            return data
+            yield data
+            return
         raw = self._decoder.decode(data)
-        parts: list[bytes] = []
+        before = b"{"
         for name, key, outline in self._fields:
-            value = bytes(getattr(raw, name))
-            most = max(room, _LEAST_VALUES)
-            if outline is not None and value.startswith(b"{"):
-                value = outline.bounded(value, most)
-            elif (marks := _marks(value)) > most:
-                value, room = _with_values(value, most) or b"null", 0
-            else:
+            value: Buffer = getattr(raw, name)
+            if not value:
+                continue
+            yield before + key
+            before = b","
+            most, opening = max(room, _LEAST_VALUES), bytes(memoryview(value)[:1])
+            if outline is not None and opening == b"{":
+                yield from outline._parts(value, most)
+            elif opening == b'"':
+                yield value
+            elif (marks := _marks(copy := bytes(value))) <= most:
                 room -= marks
-            if value:
-                parts.append(key + value)
-        return b"{" + b",".join(parts) + b"}"
+                yield value
+            else:
+                room = 0
+                yield _with_values(copy, most) or b"null"
+        yield b"}" if before == b"," else b"{}"
 
 
 def small_values(chunks: Iterable[bytes]) -> bytes:
