@@ -53,13 +53,15 @@ _FAILURES: Final = (
     "exec_command failed",
     "apply_patch verification failed",
     "failed in sandbox: ",
-    "rejected by user",
     "command timed out",
     "collab spawn failed",
 )
 # The user did not allow a call, or stopped it. A rule or the sandbox forbidding it is a failure like any other.
 _REFUSAL: Final = re.compile(
-    r"\s*(?:(?:\w+ ){0,3}rejected by user|aborted by user|user (?:rejected|cancelled) MCP tool call)"
+    r"\s*(?:Wall time: [\d.]+ seconds\n)?(?:(?:\w+ ){0,3}rejected by user|aborted by user"
+    r"|user (?:rejected|cancelled) MCP tool call"
+    r"|exec_command failed for .*Rejected\(\\*\"rejected by user)",
+    re.DOTALL,
 )
 _MAX_PROGRAM: Final = 20_000
 _COMMAND: Final = re.compile(r"""\bcmd["']?\s*:\s*(?P<quote>["'`])(?P<command>.*?)(?<!\\)(?P=quote)""", re.DOTALL)
@@ -205,7 +207,7 @@ def _is_failure(text: str) -> bool:
             metadata = value.get("metadata")
             code = metadata.get("exit_code") if isinstance(metadata, dict) else None
             return value.get("isError") is True or (isinstance(code, int) and code != 0)
-    return head.startswith(_FAILURES)
+    return head.startswith(_FAILURES) or _REFUSAL.match(text) is not None
 
 
 def _pieces_of(value: Any) -> list[Piece]:
