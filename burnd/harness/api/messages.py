@@ -14,9 +14,17 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import msgspec
 
 from burnd.classify.keywords import prompt_words
-from burnd.harness.claude_code.content import CALLS, embedded_files, parse_call, result_of, tool_name
-from burnd.harness.claude_code.lines import ContentBlock, UsageLine
-from burnd.harness.claude_code.usage import Bill, bill_of
+from burnd.harness.anthropic import (
+    CALLS,
+    Bill,
+    ContentBlock,
+    UsageObject,
+    bill_of,
+    embedded_files,
+    parse_call,
+    result_of,
+    tool_name,
+)
 from burnd.harness.tool_calls import size
 from burnd.recording.candidate import Candidate, LineKey, turn_of, with_iterations
 from burnd.records import Block, Content, ToolCall, ToolResult, ToolUse, Turn, Usage
@@ -284,7 +292,7 @@ def _check_counts(usage: Mapping[str, Any]) -> None:
 
 def _anthropic(usage: Mapping[str, Any]) -> Bill:
     try:
-        line = msgspec.convert(usage, UsageLine)
+        line = msgspec.convert(usage, UsageObject)
     except msgspec.ValidationError as error:
         raise InvalidUsage(f"the usage object is not one of Anthropic's: {error}") from None
     if line.input_tokens is None and line.output_tokens is None:

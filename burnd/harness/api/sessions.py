@@ -11,6 +11,7 @@ import msgspec
 
 from burnd.classify.keywords import prompt_words
 from burnd.content.recall import Recall
+from burnd.harness.anthropic import Bill, result_of
 from burnd.harness.api.messages import (
     API_SOURCES,
     ApiSource,
@@ -25,8 +26,6 @@ from burnd.harness.api.messages import (
     turns_of,
     with_outcomes,
 )
-from burnd.harness.claude_code.content import result_of
-from burnd.harness.claude_code.usage import Bill
 from burnd.harness.tool_calls import size
 from burnd.index.apply import fact_key
 from burnd.index.schema import MESSAGES_BY_ID, is_message

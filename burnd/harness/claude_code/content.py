@@ -1,67 +1,30 @@
-"""Content blocks: the calls, results, files and texts in them, as sizes and hashes for turns and as content records."""
+"""Content records of a transcript's lines, and the texts and files that attachments show to the model."""
 
 from __future__ import annotations
 
-import binascii
-import hashlib
-import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
+from burnd.harness.anthropic import (
+    ANY_BYTES,
+    CALLS,
+    PLAIN_TEXT,
+    ContentBlock,
+    EmbeddedFile,
+    embedded_files,
+    text_of,
+    tool_name,
+)
 from burnd.harness.claude_code import lines as claude_lines
-from burnd.harness.claude_code.lines import Attachment, ContentBlock, Line, Source, result_content
+from burnd.harness.claude_code.lines import Attachment, Line
 from burnd.harness.claude_code.memory import Memory, Spot
-from burnd.harness.claude_code.product import PRODUCT
-from burnd.harness.tool_calls import (
-    HASH_DIGITS,
-    args_hash,
-    decoded_size,
-    edit_hash,
-    first_word,
-    host_of,
-    short_hash,
-    size,
-    text_target,
-    verb_of,
-)
-from burnd.records import Block, Content, File, ToolCall, ToolResult, ToolUse
+from burnd.records import Content, File, ToolResult, ToolUse
 from burnd.records.content import Kind, Role
-from burnd.records.foreign_json import Unpacked, unpack
-
-DELEGATES: Final = frozenset({"Task", "Agent"})
-_MCP_CALL: Final = "mcp_tool_use"
-CALLS: Final = frozenset({"tool_use", "server_tool_use", _MCP_CALL})
-_TARGETS: Final = {
-    "Read": "file_path",
-    "Edit": "file_path",
-    "Write": "file_path",
-    "MultiEdit": "file_path",
-    "NotebookEdit": "notebook_path",
-    "NotebookRead": "notebook_path",
-    "Grep": "path",
-    "Glob": "path",
-    "LS": "path",
-    "Task": "subagent_type",
-    "Agent": "subagent_type",
-}
-_FILE_TOOLS: Final = frozenset(name for name, key in _TARGETS.items() if key in ("file_path", "notebook_path"))
-_REPLACING: Final = frozenset({"Edit", "MultiEdit"})
-_SKILLS: Final = frozenset({"Skill", "SlashCommand"})
-_FAILED_EXIT: Final = re.compile(PRODUCT.failed_shell)
-# The user did not allow a call, or stopped it. A rule or a hook forbidding it is a failure like any other.
-_REFUSAL: Final = re.compile(
-    r"\s*(?:Error: )?(?:<tool_use_error>)?(?:"
-    r"The user doesn.t want to (?:proceed with this tool use|take this action)"
-    r"|\[Request interrupted by user"
-    r"|User (?:rejected tool use|declined to answer|chose to stay in plan mode)"
-    r"|The agent proposed a plan that was rejected by the user)"
-)
+from burnd.records.foreign_json import unpack
 
 _NULL: Final = msgspec.Raw(b"null")
-_BYTES: Final = "application/octet-stream"
-_TEXT: Final = "text/plain"
 _MEDIA_TYPES: Final = {"pdf": "application/pdf", "image": "image/png"}
 
 # Attachments that earlier releases did not show to the model. Later ones log the rendered text.
@@ -89,170 +52,14 @@ HOOKS: Final = frozenset(
 )
 
 
-class Call(NamedTuple):
-    """A tool call, its file, the prompt it hands to an agent, and its arguments as JSON that can be decoded."""
-
-    call: ToolCall
-    file: str | None
-    prompt: str | None
-    input: msgspec.Raw
-
-
-class Result(NamedTuple):
-    """The blocks of a tool result by size, and the hash of its text.
-
-    `failed_exit` and `is_refusal` say whether the text reports a failed command or a user who refused the call.
-    """
-
-    blocks: tuple[Block, ...]
-    hash: str
-    failed_exit: bool
-    is_refusal: bool
-
-
-class EmbeddedFile(NamedTuple):
-    """A file in a content block, as text or as base64; `kind` is the kind of its block in a turn."""
-
-    kind: str
-    mime: str
-    name: str | None
-    base64: str = ""
-    text: str = ""
-
-    @property
-    def size(self) -> int:
-        return decoded_size(self.base64) if self.base64 else size(self.text)
-
-    @property
-    def file(self) -> File | None:
-        """The file with its bytes, without its text; None if the base64 cannot be decoded."""
-        try:
-            data = binascii.a2b_base64(self.base64) if self.base64 else None
-        except ValueError:
-            return None
-        return File(mime=self.mime, name=self.name, data=data)
-
-
-def parse_call(block: ContentBlock) -> Call:
-    """The call in a `tool_use` block. Arguments that cannot be decoded are hashed as bytes."""
-    name, raw = tool_name(block), block.input
-    value, readable_input = unpack(raw) if raw else Unpacked(None, raw)
-    arguments: dict[str, Any] = value if isinstance(value, dict) else {}
-    target = target_of(name, arguments)
-    call = ToolCall(
-        id=block.id or "",
-        name=name,
-        target=target,
-        args_hash=args_hash(raw, value) if raw else None,
-        edit_hash=edit_hash(target, arguments) if name in _REPLACING else None,
-    )
-    prompt = arguments.get("prompt") if name in DELEGATES else None
-    return Call(
-        call,
-        file=target if name in _FILE_TOOLS else None,
-        prompt=prompt if isinstance(prompt, str) else None,
-        input=readable_input,
-    )
-
-
-def tool_name(block: ContentBlock) -> str:
-    """The name of a called tool; a tool that the provider called at an MCP server is named as the client would."""
-    if block.type == _MCP_CALL and block.server_name:
-        return f"mcp__{block.server_name}__{block.name or ''}"
-    return block.name or ""
-
-
-def target_of(name: str, arguments: dict[str, Any]) -> str | None:
-    """A path, a command's verb, a host, an agent's type or a skill's name; search terms are content, not targets."""
-    if name == "Bash":
-        return verb_of(arguments.get("command"))
-    if name == "WebFetch":
-        return host_of(arguments.get("url"))
-    if name in _SKILLS:
-        return first_word(arguments.get("skill") or arguments.get("command") or arguments.get("name"))
-    key = _TARGETS.get(name)
-    return text_target(arguments.get(key)) if key else None
-
-
-def result_of(call_id: str | None, raw: msgspec.Raw) -> Result:
-    """Sizes and hash of the content of a `tool_result` block, which is a text or a list of blocks."""
-    content = result_content(raw)
-    if isinstance(content, str):
-        data = content.encode()
-        block = Block(kind="result", bytes=len(data), call_id=call_id)
-        return Result((block,), short_hash(data), _FAILED_EXIT.match(content) is not None, is_refusal(content))
-    digest = hashlib.sha256()
-    text_bytes, images = 0, []
-    for block_ in content:
-        files = embedded_files(block_)
-        if block_.text is not None:
-            data = block_.text.encode()
-        elif files:
-            data = "".join(file.text or file.base64 for file in files).encode()
-        else:
-            data = bytes(block_.content) or msgspec.json.encode({"type": block_.type, "name": block_.name})
-        digest.update(data)
-        images += [Block(kind=file.kind, bytes=file.size, call_id=call_id) for file in files if file.base64]
-        text_bytes += sum(size(file.text) for file in files) if files else len(data)
-    blocks = [Block(kind="result", bytes=text_bytes, call_id=call_id)] if text_bytes or not images else []
-    text = (content[0].text if content else None) or ""
-    hash_ = digest.hexdigest()[:HASH_DIGITS]
-    return Result((*blocks, *images), hash_, _FAILED_EXIT.match(text) is not None, is_refusal(text))
-
-
-def is_refusal(text: str) -> bool:
-    """Whether a result reports that the user refused or interrupted the call."""
-    return _REFUSAL.match(text) is not None
-
-
-def has_failed(name: str, is_error: bool | None, result: Result) -> bool:
-    """Whether a call failed: it is marked as an error, or its command ended with an exit code other than zero."""
-    return bool(is_error) or (result.failed_exit and name == "Bash")
-
-
-def embedded_files(block: ContentBlock) -> list[EmbeddedFile]:
-    """The files in a block: one, or those that a document is composed of."""
-    source = block.source
-    if isinstance(source, Source) and source.type == "content":
-        return _composed_files(block.title, source.content)
-    if block.type == "search_result":
-        return _composed_files(block.title or (source if isinstance(source, str) else None), block.content)
-    return _single_file(block)
-
-
-def _single_file(block: ContentBlock) -> list[EmbeddedFile]:
-    source = block.source
-    if not isinstance(source, Source) or not source.data:
-        return []
-    if source.type == "text":
-        return [EmbeddedFile("file", source.media_type or _TEXT, block.title, text=source.data)]
-    kind = "image" if block.type == "image" else "file"
-    return [EmbeddedFile(kind, source.media_type or _BYTES, block.title, base64=source.data)]
-
-
-def _composed_files(name: str | None, raw: msgspec.Raw) -> list[EmbeddedFile]:
-    content = result_content(raw)
-    blocks = [ContentBlock(type="text", text=content)] if isinstance(content, str) else content
-    text = "\n".join(block.text for block in blocks if block.text)
-    files = [EmbeddedFile("file", _TEXT, name, text=text)] if text else []
-    return files + [file for block in blocks for file in _single_file(block)]
-
-
 def attached_file(attachment: Attachment) -> EmbeddedFile | None:
     """An image or a document that was attached with its bytes."""
     content = claude_lines.file_contents.value(attachment.content) if b'"base64"' in bytes(attachment.content) else None
     if content is None or content.file is None or not content.file.base64:
         return None
-    mime = content.file.type or _MEDIA_TYPES.get(content.type or "", _BYTES)
+    mime = content.file.type or _MEDIA_TYPES.get(content.type or "", ANY_BYTES)
     kind = "image" if mime.startswith("image/") else "file"
     return EmbeddedFile(kind, mime, attachment.filename, base64=content.file.base64)
-
-
-def text_of(content: str | list[ContentBlock] | None) -> str:
-    """The text of a user line, its text blocks joined."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join([block.text for block in content if block.text and block.type == "text"])
 
 
 def shown_text(line: Line, attachment: Attachment) -> str:
@@ -412,7 +219,7 @@ def record_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_
     elif attachment.type in HOOKS and (text := shown_text(spot.line, attachment)):
         Records(memory, spot, spot.name).add("system", "text", text=text)
     elif attachment.type == "file":
-        text_file = EmbeddedFile("file", _TEXT, attachment.filename, text=attached_text(attachment))
+        text_file = EmbeddedFile("file", PLAIN_TEXT, attachment.filename, text=attached_text(attachment))
         Records(memory, spot, spot.name).add_file("user", attached_file(attachment) or text_file)
 
 
@@ -435,7 +242,7 @@ def _remove_files(blocks: list[Any]) -> Iterator[File]:
         data, mime = source.get("data"), source.get("media_type")
         if not isinstance(data, str) or not data or source.get("type") == "text":
             continue
-        file = EmbeddedFile("file", mime if isinstance(mime, str) else _BYTES, None, base64=data).file
+        file = EmbeddedFile("file", mime if isinstance(mime, str) else ANY_BYTES, None, base64=data).file
         if file is not None:
             del source["data"]
             yield file

@@ -11,93 +11,17 @@ from typing import Final
 
 import msgspec
 
+from burnd.harness.anthropic import NOTHING, ContentBlock, UsageObject
 from burnd.harness.claude_code.product import PRODUCT
 from burnd.records.foreign_json import SafeDecoder
 from burnd.records.names import Name, PathName
 
 SOURCE: Final = PRODUCT.source
-NOTHING: Final = msgspec.Raw(b"")
 SYNTHETIC: Final = "<synthetic>"
 
 
 class _Camel(msgspec.Struct, gc=False, rename="camel"):
     """An object of the client, with keys in camel case; the API's objects inside it have keys in snake case."""
-
-
-class CacheCreation(msgspec.Struct, gc=False):
-    """Cache writes by lifetime."""
-
-    ephemeral_5m_input_tokens: int | None = None
-    ephemeral_1h_input_tokens: int | None = None
-
-
-class ServerToolUse(msgspec.Struct, gc=False):
-    """Number of tool requests that the provider ran."""
-
-    web_search_requests: int | None = None
-    web_fetch_requests: int | None = None
-
-
-class OutputDetails(msgspec.Struct, gc=False):
-    """Parts of the output tokens."""
-
-    thinking_tokens: int | None = None
-
-
-class TokenCounts(msgspec.Struct, gc=False):
-    """Token counts of a response, or of one iteration within it."""
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation: CacheCreation | None = None
-    output_tokens_details: OutputDetails | None = None
-
-
-class Iteration(TokenCounts, gc=False):
-    """One model call within a response; most types are included in the sums of the response."""
-
-    type: str | None = None
-    model: Name | None = None
-
-
-class UsageLine(TokenCounts, gc=False):
-    """The `usage` object of a response."""
-
-    server_tool_use: ServerToolUse | None = None
-    speed: Name | None = None
-    service_tier: Name | None = None
-    inference_geo: Name | None = None
-    iterations: list[Iteration] | None = None
-
-
-class Source(msgspec.Struct, gc=False):
-    """The source of an image or a document: base64 data, text or content blocks."""
-
-    type: str | None = None
-    media_type: str | None = None
-    data: str | None = None
-    content: msgspec.Raw = NOTHING
-
-
-class ContentBlock(msgspec.Struct, gc=False):
-    """A content block of any type: text, thinking, tool call, tool result, image, document."""
-
-    type: str = ""
-    text: str | None = None
-    thinking: str | None = None
-    signature: str | None = None
-    data: str | None = None
-    id: Name | None = None
-    name: Name | None = None
-    server_name: Name | None = None
-    input: msgspec.Raw = NOTHING
-    tool_use_id: Name | None = None
-    content: msgspec.Raw = NOTHING
-    is_error: bool | None = None
-    source: Source | str | None = None  # a string is the URL of a search result
-    title: str | None = None
 
 
 class Message(msgspec.Struct, gc=False):
@@ -108,7 +32,7 @@ class Message(msgspec.Struct, gc=False):
     content: str | list[ContentBlock] | None = None
     stop_reason: Name | None = None
     stop_details: msgspec.Raw = NOTHING
-    usage: UsageLine | None = None
+    usage: UsageObject | None = None
 
 
 class ForkedFrom(_Camel):
@@ -295,7 +219,6 @@ attachments: Final = SafeDecoder(Attachment)
 error_facts: Final = SafeDecoder(ErrorFacts)
 file_contents: Final = SafeDecoder(FileContent)
 rendered_texts: Final = msgspec.json.Decoder(list[Rendered])
-results: Final = msgspec.json.Decoder(str | list[ContentBlock] | None)
 
 TITLES: Final = frozenset({"custom-title", "ai-title", "summary"})
 BARE: Final = TITLES | {"api-request", "cost-state"}
@@ -420,16 +343,6 @@ def leading_type(line: bytes) -> str | None:
         return None
     end = line.find(b'"', len(_TYPE_FIRST), len(_TYPE_FIRST) + _LONGEST_NAME)
     return line[len(_TYPE_FIRST) : end].decode("ascii", "replace") if end > 0 else None
-
-
-def result_content(raw: msgspec.Raw) -> str | list[ContentBlock]:
-    """The content of a result: text, blocks, or its JSON text if it is neither."""
-    if not raw:
-        return ""
-    try:
-        return results.decode(raw) or ""
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return bytes(raw).decode("utf-8", "replace")
 
 
 def branch_of(line: Line) -> str | None:

@@ -8,7 +8,8 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from burnd.harness.claude_code.lines import Line, LogPath, UsageLine
+from burnd.harness.anthropic import Bill, UsageObject, bill_of
+from burnd.harness.claude_code.lines import Line, LogPath
 from burnd.harness.claude_code.state import (
     KEPT_CANDIDATES,
     KEPT_ENTRIES,
@@ -28,7 +29,6 @@ from burnd.harness.claude_code.state import (
     dump_state,
     pack_of,
 )
-from burnd.harness.claude_code.usage import Bill, bill_of
 from burnd.logfiles.log_reader import NEVER, AgentLink, iso
 from burnd.recording.candidate import Candidate, with_iterations
 from burnd.records import Block
@@ -70,7 +70,7 @@ class Memory:
         self.out = Reading()
         self._rows = Rows()
         self._touched: dict[str, Candidate] = {}
-        self._bill: tuple[UsageLine | None, Bill] = (None, bill_of(None))
+        self._bill: tuple[UsageObject | None, Bill] = (None, bill_of(None))
 
     @property
     def session_id(self) -> str:
@@ -267,7 +267,7 @@ class Memory:
             candidate.settled = True
             self.touch(candidate)
 
-    def bill(self, usage: UsageLine | None) -> Bill:
+    def bill(self, usage: UsageObject | None) -> Bill:
         """The bill of a usage object, which most lines of a message repeat."""
         if usage != self._bill[0]:
             self._bill = (usage, bill_of(usage))

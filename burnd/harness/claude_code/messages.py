@@ -11,38 +11,36 @@ from msgspec.structs import replace
 
 from burnd.classify import activity
 from burnd.classify.tools import kind
-from burnd.harness.claude_code.content import (
-    CALLS,
-    Result,
-    has_failed,
-    parse_call,
-    record_message,
-    record_user,
-    result_of,
-)
-from burnd.harness.claude_code.lines import SOURCE, SYNTHETIC, ContentBlock, Line, Message, branch_of
+from burnd.harness.anthropic import CALLS, ContentBlock, Result, UsageObject, parse_call, result_of, usage_of
+from burnd.harness.claude_code.content import record_message, record_user
+from burnd.harness.claude_code.lines import SOURCE, SYNTHETIC, Line, Message, branch_of
 from burnd.harness.claude_code.memory import Memory, Spot, keep
+from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.requests import answer_attempt, fail_run
 from burnd.harness.claude_code.state import KEPT_DELEGATIONS, Delegation
-from burnd.harness.claude_code.usage import is_final, stated_output
-from burnd.harness.tool_calls import short_hash, size
+from burnd.harness.tool_calls import release, short_hash, size
 from burnd.recording.candidate import (
     LACKS_REQUEST,
     NO_REQUEST_ID,
+    NO_USAGE,
     SIDECHAIN,
     WORST_RANK,
     Candidate,
     LineKey,
 )
-from burnd.records import Block, Event, Subagent, ToolCall
+from burnd.records import Block, Event, Subagent, ToolCall, Usage
 from burnd.records.content import MAIN
-from burnd.records.turn import FORKED
+from burnd.records.turn import FORKED, token_count
 
 REFUSAL: Final = "refusal"
 _BACKGROUND: Final = "bg"
 # A relay may give all its responses one id. An id that may be unique has a digit, is long, or is Anthropic's.
 _WORD: Final = re.compile(r"(?!msg)[A-Za-z_-]{1,11}")
 MOST_BLOCKS: Final = 2000
+# The first release that writes `stop_details` on every completed line. Since then a stop reason alone proves
+# nothing: a stream that died is logged with `end_turn` and a placeholder count.
+_STOP_DETAILS_SINCE: Final = (2, 1, 150)
+_FAILED_SHELL: Final = re.compile(PRODUCT.failed_shell)
 
 
 def read_assistant(memory: Memory, spot: Spot) -> None:
@@ -159,11 +157,11 @@ def _update_usage(memory: Memory, candidate: Candidate, spot: Spot, message: Mes
     if spot.ts < candidate.ts:
         candidate.ts = spot.ts
     if not candidate.final:
-        candidate.final = is_final(line, message)
+        candidate.final = _is_final(line, message)
     if candidate.rank:
         candidate.rank &= _rank(memory, line) | FORKED
         candidate.request_ref = candidate.request_ref or line.request_ref
-    key = LineKey(stated_output(usage), spot.ts, spot.name)
+    key = LineKey(_stated_output(usage), spot.ts, spot.name)
     if message.stop_reason is not None and key > candidate.stopped:
         if message.stop_reason == REFUSAL and candidate.stop_reason != REFUSAL:
             add_event(memory, spot, REFUSAL, id=candidate.message_id, message_id=candidate.message_id)
@@ -176,6 +174,23 @@ def _update_usage(memory: Memory, candidate: Candidate, spot: Spot, message: Mes
     bill = memory.bill(usage)
     candidate.usage, candidate.speed, candidate.server_tools, candidate.billed_calls = bill[:4]
     candidate.service_tier, candidate.inference_geo = bill.service_tier, bill.inference_geo
+
+
+def _is_final(line: Line, message: Message) -> bool:
+    """Whether a line was written after the response had ended, so that its output count is final."""
+    if message.stop_details:
+        return True
+    if message.stop_reason is None:
+        return False
+    version = release(line.version)
+    return version is None or version < _STOP_DETAILS_SINCE
+
+
+def _stated_output(usage: UsageObject | None) -> int:
+    """The output tokens that a line states, NO_USAGE if its usage is missing or empty."""
+    if usage is None or (usage.output_tokens is None and usage_of(usage) == Usage()):
+        return NO_USAGE
+    return token_count(usage.output_tokens)
 
 
 def _rank(memory: Memory, line: Line) -> int:
@@ -286,7 +301,8 @@ def add_result(memory: Memory, spot: Spot, block: ContentBlock) -> tuple[tuple[B
 
 
 def _with_result(call: ToolCall, block: ContentBlock, result: Result) -> ToolCall:
-    failed = has_failed(call.name, block.is_error, result)
+    """The call with its outcome. It failed if it is marked so, or its command's exit code is not zero."""
+    failed = bool(block.is_error) or (call.name == "Bash" and _FAILED_SHELL.match(result.head) is not None)
     return replace(call, result_hash=result.hash, is_error=failed, is_refused=failed and result.is_refusal)
 
 

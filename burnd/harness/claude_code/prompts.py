@@ -10,19 +10,17 @@ from msgspec.structs import replace
 
 from burnd.classify.keywords import prompt_words
 from burnd.classify.said import said_by_person
+from burnd.harness.anthropic import DELEGATES, ContentBlock, embedded_files, text_of
 from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.content import (
-    DELEGATES,
     HOOKS,
     NOT_SHOWN,
     attached_file,
-    embedded_files,
     record_attachment,
     record_user,
     shown_text,
-    text_of,
 )
-from burnd.harness.claude_code.lines import Attachment, ContentBlock, Line, Outcome
+from burnd.harness.claude_code.lines import Attachment, Line, Outcome
 from burnd.harness.claude_code.memory import Memory, Spot
 from burnd.harness.claude_code.messages import add_event, add_result
 from burnd.harness.claude_code.requests import end_run

@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from burnd.harness.anthropic import CacheCreation, OutputDetails, TokenCounts, usage_of
 from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.lines import (
     BARE,
@@ -18,6 +19,7 @@ from burnd.harness.claude_code.lines import (
     BareLine,
     Line,
     LogPath,
+    ModelUsage,
     leading_type,
 )
 from burnd.harness.claude_code.memory import Memory, Spot, keep
@@ -32,11 +34,10 @@ from burnd.harness.claude_code.requests import (
     status_of,
 )
 from burnd.harness.claude_code.state import KEPT_REQUESTS, LeafTitle, PackStore, Reading, State, dump_state
-from burnd.harness.claude_code.usage import total_of
 from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import NEVER, decode_line, iso, tally
 from burnd.recording.candidate import LACKS_REQUEST, Candidate
-from burnd.records import Compaction, Content, Overhead, folders
+from burnd.records import Compaction, Content, Overhead, Usage, folders
 from burnd.records.content import Kind, title_record
 from burnd.records.times import LATEST_MS, to_iso, to_ms
 from burnd.records.turn import token_count
@@ -218,10 +219,23 @@ def _read_totals(memory: Memory, line: BareLine) -> None:
             source=SOURCE,
             session_id=memory.session_id,
             ts=memory.state.stamp or NEVER,
-            models={name: total_of(usage) for name, usage in models.items()},
+            models={name: _total(usage) for name, usage in models.items()},
             since=to_iso(int(line.start_time)) if line.start_time and 0 < line.start_time < LATEST_MS else None,
             costs={name: usd for name, usd in costs.items() if 0 < usd < _MOST_USD},
             searches={name: number for name, number in searches.items() if number},
+        )
+    )
+
+
+def _total(model: ModelUsage) -> Usage:
+    return usage_of(
+        TokenCounts(
+            input_tokens=model.input_tokens,
+            output_tokens=model.output_tokens,
+            cache_creation_input_tokens=model.cache_creation_input_tokens,
+            cache_read_input_tokens=model.cache_read_input_tokens,
+            cache_creation=CacheCreation(model.five_minutes, model.one_hour),
+            output_tokens_details=OutputDetails(model.thinking_tokens),
         )
     )
 

@@ -18,8 +18,9 @@ from typing import Final
 
 import msgspec
 
+from burnd.harness.anthropic import TokenCounts
 from burnd.harness.claude_code import lines as claude_lines
-from burnd.harness.claude_code.lines import SOURCE, BareLine, TokenCounts
+from burnd.harness.claude_code.lines import SOURCE, BareLine
 from burnd.harness.claude_code.memory import Memory, Spot, keep
 from burnd.harness.claude_code.state import KEPT_ANSWERED, KEPT_ATTEMPTS, NO_RUN, UNREPORTED, Answered, Attempt
 from burnd.harness.tool_calls import short_hash

@@ -1,0 +1,360 @@
+"""Objects of Anthropic's API, which Claude Code logs and programs push: content blocks, tool calls, results, usage.
+
+Every field has a default and unknown ones are ignored. Tools are recognised by their names in Claude Code, which
+programs built with its SDK share.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import re
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from burnd.harness.tool_calls import (
+    HASH_DIGITS,
+    args_hash,
+    decoded_size,
+    edit_hash,
+    first_word,
+    host_of,
+    short_hash,
+    size,
+    text_target,
+    verb_of,
+)
+from burnd.recording.candidate import BilledCall
+from burnd.records import Block, File, ServerTools, ToolCall, Usage
+from burnd.records.foreign_json import Unpacked, unpack
+from burnd.records.names import Name
+from burnd.records.turn import token_count
+
+NOTHING: Final = msgspec.Raw(b"")
+PLAIN_TEXT: Final = "text/plain"
+ANY_BYTES: Final = "application/octet-stream"
+DELEGATES: Final = frozenset({"Task", "Agent"})
+_MCP_CALL: Final = "mcp_tool_use"
+CALLS: Final = frozenset({"tool_use", "server_tool_use", _MCP_CALL})
+_TARGETS: Final = {
+    "Read": "file_path",
+    "Edit": "file_path",
+    "Write": "file_path",
+    "MultiEdit": "file_path",
+    "NotebookEdit": "notebook_path",
+    "NotebookRead": "notebook_path",
+    "Grep": "path",
+    "Glob": "path",
+    "LS": "path",
+    "Task": "subagent_type",
+    "Agent": "subagent_type",
+}
+_FILE_TOOLS: Final = frozenset(name for name, key in _TARGETS.items() if key in ("file_path", "notebook_path"))
+_REPLACING: Final = frozenset({"Edit", "MultiEdit"})
+_SKILLS: Final = frozenset({"Skill", "SlashCommand"})
+# The user did not allow a call, or stopped it. A rule or a hook forbidding it is a failure like any other.
+_REFUSAL: Final = re.compile(
+    r"\s*(?:Error: )?(?:<tool_use_error>)?(?:"
+    r"The user doesn.t want to (?:proceed with this tool use|take this action)"
+    r"|\[Request interrupted by user"
+    r"|User (?:rejected tool use|declined to answer|chose to stay in plan mode)"
+    r"|The agent proposed a plan that was rejected by the user)"
+)
+_HEAD: Final = 200
+_BILLED_APART: Final = frozenset({"advisor_message", "compaction"})
+_SERVICE_TIERS: Final = ("batch", "flex", "priority")  # tiers that may have another price
+_US_ONLY: Final = "us"
+
+
+class CacheCreation(msgspec.Struct, gc=False):
+    """Cache writes by lifetime."""
+
+    ephemeral_5m_input_tokens: int | None = None
+    ephemeral_1h_input_tokens: int | None = None
+
+
+class ServerToolUse(msgspec.Struct, gc=False):
+    """Number of tool requests that the provider ran."""
+
+    web_search_requests: int | None = None
+    web_fetch_requests: int | None = None
+
+
+class OutputDetails(msgspec.Struct, gc=False):
+    """Parts of the output tokens."""
+
+    thinking_tokens: int | None = None
+
+
+class TokenCounts(msgspec.Struct, gc=False):
+    """Token counts of a response, or of one iteration within it."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation: CacheCreation | None = None
+    output_tokens_details: OutputDetails | None = None
+
+
+class Iteration(TokenCounts, gc=False):
+    """One model call within a response; most types are included in the sums of the response."""
+
+    type: str | None = None
+    model: Name | None = None
+
+
+class UsageObject(TokenCounts, gc=False):
+    """The `usage` object of a response."""
+
+    server_tool_use: ServerToolUse | None = None
+    speed: Name | None = None
+    service_tier: Name | None = None
+    inference_geo: Name | None = None
+    iterations: list[Iteration] | None = None
+
+
+class Source(msgspec.Struct, gc=False):
+    """The source of an image or a document: base64 data, text or content blocks."""
+
+    type: str | None = None
+    media_type: str | None = None
+    data: str | None = None
+    content: msgspec.Raw = NOTHING
+
+
+class ContentBlock(msgspec.Struct, gc=False):
+    """A content block of any type: text, thinking, tool call, tool result, image, document."""
+
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    id: Name | None = None
+    name: Name | None = None
+    server_name: Name | None = None
+    input: msgspec.Raw = NOTHING
+    tool_use_id: Name | None = None
+    content: msgspec.Raw = NOTHING
+    is_error: bool | None = None
+    source: Source | str | None = None  # a string is the URL of a search result
+    title: str | None = None
+
+
+_results: Final = msgspec.json.Decoder(str | list[ContentBlock] | None)
+
+
+class Call(NamedTuple):
+    """A tool call, its file, the prompt it hands to an agent, and its arguments as JSON that can be decoded."""
+
+    call: ToolCall
+    file: str | None
+    prompt: str | None
+    input: msgspec.Raw
+
+
+class Result(NamedTuple):
+    """The blocks of a tool result by size, the hash of its text, and the beginning of its text."""
+
+    blocks: tuple[Block, ...]
+    hash: str
+    head: str
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the text reports that the user refused or interrupted the call."""
+        return _REFUSAL.match(self.head) is not None
+
+
+class EmbeddedFile(NamedTuple):
+    """A file in a content block, as text or as base64; `kind` is the kind of its block in a turn."""
+
+    kind: str
+    mime: str
+    name: str | None
+    base64: str = ""
+    text: str = ""
+
+    @property
+    def size(self) -> int:
+        return decoded_size(self.base64) if self.base64 else size(self.text)
+
+    @property
+    def file(self) -> File | None:
+        """The file with its bytes, without its text; None if the base64 cannot be decoded."""
+        try:
+            data = binascii.a2b_base64(self.base64) if self.base64 else None
+        except ValueError:
+            return None
+        return File(mime=self.mime, name=self.name, data=data)
+
+
+def parse_call(block: ContentBlock) -> Call:
+    """The call in a `tool_use` block. Arguments that cannot be decoded are hashed as bytes."""
+    name, raw = tool_name(block), block.input
+    value, readable_input = unpack(raw) if raw else Unpacked(None, raw)
+    arguments: dict[str, Any] = value if isinstance(value, dict) else {}
+    target = target_of(name, arguments)
+    call = ToolCall(
+        id=block.id or "",
+        name=name,
+        target=target,
+        args_hash=args_hash(raw, value) if raw else None,
+        edit_hash=edit_hash(target, arguments) if name in _REPLACING else None,
+    )
+    prompt = arguments.get("prompt") if name in DELEGATES else None
+    return Call(
+        call,
+        file=target if name in _FILE_TOOLS else None,
+        prompt=prompt if isinstance(prompt, str) else None,
+        input=readable_input,
+    )
+
+
+def tool_name(block: ContentBlock) -> str:
+    """The name of a called tool; a tool that the provider called at an MCP server is named as the client would."""
+    if block.type == _MCP_CALL and block.server_name:
+        return f"mcp__{block.server_name}__{block.name or ''}"
+    return block.name or ""
+
+
+def target_of(name: str, arguments: dict[str, Any]) -> str | None:
+    """A path, a command's verb, a host, an agent's type or a skill's name; search terms are content, not targets."""
+    if name == "Bash":
+        return verb_of(arguments.get("command"))
+    if name == "WebFetch":
+        return host_of(arguments.get("url"))
+    if name in _SKILLS:
+        return first_word(arguments.get("skill") or arguments.get("command") or arguments.get("name"))
+    key = _TARGETS.get(name)
+    return text_target(arguments.get(key)) if key else None
+
+
+def result_of(call_id: str | None, raw: msgspec.Raw) -> Result:
+    """Sizes and hash of the content of a `tool_result` block, which is a text or a list of blocks."""
+    content = result_content(raw)
+    if isinstance(content, str):
+        data = content.encode()
+        block = Block(kind="result", bytes=len(data), call_id=call_id)
+        return Result((block,), short_hash(data), content[:_HEAD])
+    digest = hashlib.sha256()
+    text_bytes, images = 0, []
+    for block_ in content:
+        files = embedded_files(block_)
+        if block_.text is not None:
+            data = block_.text.encode()
+        elif files:
+            data = "".join(file.text or file.base64 for file in files).encode()
+        else:
+            data = bytes(block_.content) or msgspec.json.encode({"type": block_.type, "name": block_.name})
+        digest.update(data)
+        images += [Block(kind=file.kind, bytes=file.size, call_id=call_id) for file in files if file.base64]
+        text_bytes += sum(size(file.text) for file in files) if files else len(data)
+    blocks = [Block(kind="result", bytes=text_bytes, call_id=call_id)] if text_bytes or not images else []
+    text = (content[0].text if content else None) or ""
+    return Result((*blocks, *images), digest.hexdigest()[:HASH_DIGITS], text[:_HEAD])
+
+
+def embedded_files(block: ContentBlock) -> list[EmbeddedFile]:
+    """The files in a block: one, or those that a document is composed of."""
+    source = block.source
+    if isinstance(source, Source) and source.type == "content":
+        return _composed_files(block.title, source.content)
+    if block.type == "search_result":
+        return _composed_files(block.title or (source if isinstance(source, str) else None), block.content)
+    return _single_file(block)
+
+
+def _single_file(block: ContentBlock) -> list[EmbeddedFile]:
+    source = block.source
+    if not isinstance(source, Source) or not source.data:
+        return []
+    if source.type == "text":
+        return [EmbeddedFile("file", source.media_type or PLAIN_TEXT, block.title, text=source.data)]
+    kind = "image" if block.type == "image" else "file"
+    return [EmbeddedFile(kind, source.media_type or ANY_BYTES, block.title, base64=source.data)]
+
+
+def _composed_files(name: str | None, raw: msgspec.Raw) -> list[EmbeddedFile]:
+    content = result_content(raw)
+    blocks = [ContentBlock(type="text", text=content)] if isinstance(content, str) else content
+    text = "\n".join(block.text for block in blocks if block.text)
+    files = [EmbeddedFile("file", PLAIN_TEXT, name, text=text)] if text else []
+    return files + [file for block in blocks for file in _single_file(block)]
+
+
+def result_content(raw: msgspec.Raw) -> str | list[ContentBlock]:
+    """The content of a result: text, blocks, or its JSON text if it is neither."""
+    if not raw:
+        return ""
+    try:
+        return _results.decode(raw) or ""
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return bytes(raw).decode("utf-8", "replace")
+
+
+def text_of(content: str | list[ContentBlock] | None) -> str:
+    """The text of a user line, its text blocks joined."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join([block.text for block in content if block.text and block.type == "text"])
+
+
+class Bill(NamedTuple):
+    """The usage of a response and its price terms; `billed_calls` are model calls that its counts do not include."""
+
+    usage: Usage = Usage()
+    speed: str | None = None
+    server_tools: ServerTools | None = None
+    billed_calls: tuple[BilledCall, ...] = ()
+    service_tier: str | None = None
+    inference_geo: str | None = None
+
+
+def bill_of(usage: UsageObject | None) -> Bill:
+    if usage is None:
+        return Bill()
+    iterations = enumerate(usage.iterations) if usage.iterations else ()
+    return Bill(
+        usage_of(usage),
+        speed=usage.speed if usage.speed != "standard" else None,
+        server_tools=_server_tools(usage),
+        billed_calls=tuple(
+            [BilledCall(n, one.model, usage_of(one)) for n, one in iterations if one.type in _BILLED_APART]
+        ),
+        service_tier=usage.service_tier if usage.service_tier in _SERVICE_TIERS else None,
+        inference_geo=usage.inference_geo if usage.inference_geo == _US_ONLY else None,
+    )
+
+
+def _server_tools(usage: UsageObject) -> ServerTools | None:
+    tools = usage.server_tool_use
+    if tools is None:
+        return None
+    search, fetch = token_count(tools.web_search_requests), token_count(tools.web_fetch_requests)
+    return ServerTools(search=search, fetch=fetch) if search or fetch else None
+
+
+def usage_of(counts: TokenCounts) -> Usage:
+    """Disjoint counts: thinking apart from output, cache writes by lifetime.
+
+    The total of cache writes is right where it is given; the part without a lifetime counts as the cheaper one.
+    """
+    details, split = counts.output_tokens_details or OutputDetails(), counts.cache_creation or CacheCreation()
+    output, total = token_count(counts.output_tokens), counts.cache_creation_input_tokens
+    thinking = min(token_count(details.thinking_tokens), output)
+    five_minutes = token_count(split.ephemeral_5m_input_tokens)
+    one_hour = token_count(split.ephemeral_1h_input_tokens)
+    if total is not None:
+        one_hour = min(one_hour, token_count(total))
+        five_minutes = token_count(total) - one_hour
+    return Usage(
+        input=token_count(counts.input_tokens),
+        output=output - thinking,
+        reasoning=thinking,
+        cache_read=token_count(counts.cache_read_input_tokens),
+        cache_create_5m=five_minutes,
+        cache_create_1h=one_hour,
+    )
