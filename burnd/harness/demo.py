@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Ask(NamedTuple):
-    """A person asks."""
+    """A prompt of the user."""
 
     words: str
 
@@ -23,7 +23,7 @@ class Agent(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A tool call with what it was given and what it brought back."""
+    """A tool call with its arguments and its output."""
 
     tool: str
     given: dict[str, str]
@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
 
 class Say(NamedTuple):
-    """The model answers, with words, calls or both."""
+    """A response of the model, with words, calls or both."""
 
     words: str
     calls: tuple[Call, ...] = ()
@@ -41,13 +41,13 @@ class Say(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Time passes."""
+    """A pause before the next act."""
 
     minutes: float
 
 
 class Compact(NamedTuple):
-    """The harness compacts the context: a summary replaces it."""
+    """A compaction: a summary replaces the context."""
 
     summary: str
 
@@ -73,16 +73,16 @@ class Story(NamedTuple):
 
 
 CACHE_LIFE_S = 300
-BARE_TOKENS = 4  # what a provider never finds in its cache: the end of the request
+BARE_TOKENS = 4  # the end of a request, which is never cached
 
 
 def tokens(text: str) -> int:
-    """About four characters make a token."""
+    """Estimates the tokens of a text: one for four characters."""
     return max(1, len(text) // 4) if text else 0
 
 
 class Meter:
-    """Reckons what each response is billed: what was cached is read, the rest is written to the cache."""
+    """Computes the usage of each response: what was cached is read, the rest is written to the cache."""
 
     def __init__(self, prefix: int) -> None:
         self._prefix = prefix
@@ -91,7 +91,7 @@ class Meter:
         self._used_at = 0.0
 
     def respond(self, now: float, entered: int, made: int) -> dict[str, int]:
-        """The usage of a response that begins `now`, given what entered before it and what it said."""
+        """The usage of a response that begins `now`, given the tokens that entered before it and those it made."""
         if now - self._used_at > CACHE_LIFE_S:
             self._cached = 0
         self._context += entered
@@ -106,7 +106,7 @@ class Meter:
         return self._context
 
     def compact(self, summary: str) -> None:
-        """The row of blocks ends; a new one begins with the prefix and a summary."""
+        """Replaces the context by the prefix and a summary."""
         self._context = self._prefix + tokens(summary)
         self._cached = min(self._cached, self._prefix)
 
@@ -120,20 +120,20 @@ class Log:
     def __init__(self, clock: float, prefix: int) -> None:
         self.clock = clock
         self.meter = Meter(prefix)
-        self.entered = 0  # tokens, since the last response
+        self.entered = 0  # tokens since the last response
 
     def act(self, act: Act) -> None:
         if isinstance(act, Wait):
             self.clock += act.minutes * 60
         elif isinstance(act, Ask):
             self.ask(act)
-            self.entered += heard(act)
+            self.entered += input_tokens(act)
         elif isinstance(act, Compact):
             self.compact(act)
             self.entered = 0
         else:
             self.say(act)
-            self.entered = heard(act)
+            self.entered = input_tokens(act)
 
     def ask(self, act: Ask) -> None:
         raise NotImplementedError
@@ -145,18 +145,18 @@ class Log:
         raise NotImplementedError
 
     def respond(self, act: Say, tokens_a_second: int) -> dict[str, int]:
-        """The usage of a response, which takes its time."""
-        self.clock += 2 + said(act) / tokens_a_second
-        return self.meter.respond(self.clock, self.entered, said(act))
+        """The usage of a response, after the clock has moved on by the time it takes."""
+        self.clock += 2 + output_tokens(act) / tokens_a_second
+        return self.meter.respond(self.clock, self.entered, output_tokens(act))
 
 
-def said(act: Say) -> int:
+def output_tokens(act: Say) -> int:
     """The tokens a response made: its thinking, its words, the arguments of its calls."""
     return tokens(act.words) + tokens(act.thinking) + sum(tokens(str(call.given)) + 20 for call in act.calls)
 
 
-def heard(act: Act) -> int:
-    """The tokens that enter the context before the next response: a prompt, or what the calls brought back."""
+def input_tokens(act: Act) -> int:
+    """The tokens that enter the context before the next response: a prompt, or the results of the calls."""
     if isinstance(act, Say):
         return sum(tokens(call.output) for call in act.calls)
     return tokens(act.words) if isinstance(act, Ask) else 0

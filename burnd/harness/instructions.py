@@ -71,7 +71,7 @@ class InstructionFiles:
         return self._files
 
     def add(self, path: str, how: str, only: Callable[[bytes], bytes] | None = None) -> bool:
-        """Whether there is such a file that was not added before; `only` gives the part of it that is read."""
+        """Adds a file, if it exists and was not added before, and returns whether it did; `only` gives the part to read."""
         path = os.path.normpath(path)
         if how == "nested":
             self._nested.append(path)
@@ -101,19 +101,19 @@ class InstructionFiles:
 
 def markdown_below(folder: str) -> list[str]:
     """All Markdown files of a folder and below it, in order; links are followed, none in a circle."""
-    found: list[str] = []
-    waiting, known = [folder], {os.path.realpath(folder)}
-    while waiting and len(found) < _MOST_RULES:
+    paths: list[str] = []
+    waiting, visited = [folder], {os.path.realpath(folder)}
+    while waiting and len(paths) < _MOST_RULES:
         try:
             with os.scandir(waiting.pop()) as listed:
                 entries = list(listed)
         except OSError:
             continue
-        found += [entry.path for entry in entries if entry.name.endswith(".md")]
+        paths += [entry.path for entry in entries if entry.name.endswith(".md")]
         inner = {os.path.realpath(entry.path): entry.path for entry in entries if entry.is_dir()}
-        waiting += [path for real, path in inner.items() if real not in known]
-        known.update(inner)
-    return sorted(found)
+        waiting += [path for real, path in inner.items() if real not in visited]
+        visited.update(inner)
+    return sorted(paths)
 
 
 def read(path: str) -> bytes | None:

@@ -1,6 +1,6 @@
 """The type of a harness's entry in the registry: everything about an agent product but how its logs are read.
 
-burnd and burnctl both import it, so it imports nothing but `os`.
+burnctl imports it as well, so it imports nothing but `os`.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Product:
 
     source: str  # the name of its source in records, settings and filters: "claude-code"
     title: str  # its name as people write it: "Claude Code"
-    module: str  # the module with `make(surroundings)`, which gives the source; imported when the source is started
+    module: str  # the module with `make(context)`, which returns the source; imported when the source is started
     demo: str  # the module with `write(folder, story, cwd, clock)`, which writes a session of the demo
 
     program: str  # its executable

@@ -183,6 +183,6 @@ class Finder:
             self._read_since.add(path)
         self.backfill.done += size
         is_done = not len(self._queue)
-        self.backfill.tell(self._clock(), self._format.source, is_done=is_done, files=len(self._positions))
+        self.backfill.log_progress(self._clock(), self._format.source, is_done=is_done, files=len(self._positions))
         if is_done:
             self.backfill = Backfill()

@@ -139,7 +139,7 @@ class Backfill(msgspec.Struct):
         """The progress. New lines count as done too, so `done` is capped at the total."""
         return Progress(min(self.done, self.total), self.total, self.per_second(now) if self.since else 0.0)
 
-    def tell(self, now: float, source: str, *, is_done: bool, **facts: int) -> None:
+    def log_progress(self, now: float, source: str, *, is_done: bool, **facts: int) -> None:
         """Logs the progress of a large backfill from time to time, and its end."""
         is_large = max(self.done, self.total) >= LOG_FROM_BYTES
         is_due = self.logged > 0 if is_done else now - self.logged >= LOG_EVERY_S

@@ -132,8 +132,8 @@ class TurnBuilder:
         messages = await self._messages(submissions, batch, news)
         for message in messages.values():
             message.set_project(news)
-        untold = {one.candidate.session_id for one in submissions if _takes_project(one.candidate)}
-        projects = await lookups.projects_of(self._index, untold) | news
+        inheriting = {one.candidate.session_id for one in submissions if _takes_project(one.candidate)}
+        projects = await lookups.projects_of(self._index, inheriting) | news
         submissions = [_in_project(one, projects) for one in submissions]
         for one in submissions:
             messages[one.key].add(one.candidate, one.path)

@@ -254,7 +254,7 @@ class OpenCode:
                 self._project_keys |= {folder: self._projects.key(folder) for folder in follower.unknown_folders}
             is_done = not follower.finder.waiting
             one.backfill.done += changes.size
-            one.backfill.tell(self._clock(), self.name, is_done=is_done)
+            one.backfill.log_progress(self._clock(), self.name, is_done=is_done)
             if is_done:
                 one.backfill = Backfill()
                 follower.caught_up = True
