@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -43,7 +44,7 @@ class Machine:
 
     def run(self, *command: str, **more: str) -> str:
         """What a program of the tree prints."""
-        env = environment(self.home, PYTHONPATH=str(self.tree), **more)
+        env = environment(self.home, PYTHONPATH=f"{self.tree}:{PROJECT}", **more)
         done = subprocess.run([sys.executable, *command], cwd=self.tree, env=env, capture_output=True, text=True)  # noqa: PLW1510
         assert done.stdout, done.stderr
         return done.stdout
@@ -79,19 +80,20 @@ def test_its_cases(tree: Path, home: Home, case: Path) -> None:
     with running(home, tree=str(tree)) as daemon:
         flush(daemon)
     lines = [json.loads(line) for line in home.ledger.read_text().splitlines()]
-    turns = [line["record"] for line in lines if line["kind"] == "turn"]
-    expected = json.loads((case / "expected.json").read_text())["turns"]
-    assert [shown(turn, one["usage"]) for turn, one in zip(turns, expected, strict=True)] == expected
+    turns = {line["record"]["messageId"]: line["record"] for line in lines if line["kind"] == "turn"}
+    expected = {turn["messageId"]: turn for turn in json.loads((case / "expected.json").read_text())["turns"]}
+    assert turns.keys() == expected.keys()
+    assert {name: shown(turns[name], turn) for name, turn in expected.items()} == expected
 
 
-def shown(turn: dict[str, Any], usage: dict[str, int]) -> dict[str, Any]:
+def shown(turn: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    """The turn as far as a case states it."""
     tools = [
         " ".join(filter(None, (call["name"], call.get("target"), "!" if call.get("isError") else "")))
         for call in turn.get("toolCalls", ())
     ]
-    counts = {name: turn["usage"].get(name, 0) for name in usage}
-    found = {name: turn[name] for name in ("messageId", "turnIndex", "activity")}
-    return {**found, "tools": tools, "usage": counts}
+    counts = {name: turn["usage"].get(name, 0) for name in expected["usage"]}
+    return {name: turn.get(name) for name in expected} | {"tools": tools, "usage": counts}
 
 
 def test_it_is_recorded_searched_and_attributed(machine: Machine) -> None:
@@ -120,12 +122,45 @@ def test_it_is_known_to_every_command(machine: Machine) -> None:
     assert "Environment=MADE_UP_HOME=/data/made-up\n" in units
 
 
+def test_its_instruction_files_are_found(machine: Machine) -> None:
+    """`search --memory` has the user's own, `overhead` that of a project."""
+    (machine.home.root.parent / ".made-up" / "MADEUP.md").write_text("# Birds\n\nNever feed the cockatoo.\n")
+    (entry,) = machine.ask("search", "--memory", "cockatoo")["entries"]
+    assert entry["kind"] == "made-up"
+    folder = machine.home.root.parent / "shop"
+    folder.mkdir()
+    (folder / "MADEUP.md").write_text("# Shop\n\nSell seeds.\n")
+    find = "from burnctl.overhead import instruction_files; import os, sys"
+    show = "print(*(file.source for file in instruction_files(sys.argv[1], os.environ)))"
+    assert machine.run("-c", f"{find}; {show}", str(folder)) == "made-up\n"
+
+
+def test_a_run_of_it_claims_its_session(machine: Machine) -> None:
+    """`burnctl run` knows the source by the program, and MCP the session by its variable."""
+    programs = machine.home.root.parent / "bin"
+    programs.mkdir()
+    (programs / "madeup").write_text("#!/bin/sh\ncat $RELAYBURN_HOME/spool/*\n")
+    (programs / "madeup").chmod(0o700)
+    path = f"{programs}:{os.environ['PATH']}"
+    claim = machine.burnctl("run", "--tag", "task=birds", "--", "madeup", PATH=path)
+    assert json.loads(claim.splitlines()[0])["source"] == "made-up"
+    pytest.importorskip("mcp")
+    texts = "from burnctl import mcp_tools as m; print(m.OWN_SESSION, m._tool(m.search_sessions).parameters)"
+    shown = machine.run("-c", texts)
+    assert "MADE_UP_SESSION" in shown
+    assert "opencode, made-up." in shown
+
+
 def test_it_is_documented(tree: Path, home: Home) -> None:
     """The manual pages, the help and the file of settings name it, and the demo writes a session of it."""
     machine = Machine(tree, home)
     pages = "import make_man; print(*(page() for page in make_man.PAGES.values()))"
     assert machine.run("-c", f"import sys; sys.path.append('packaging'); {pages}").count("MADE_UP_HOME") == 2
     assert "made-up" in machine.burnctl("summary", "--help")
+    table = machine.run("-c", "from tests.burnctl.pages import harnesses; print(harnesses())")
+    assert "| Made Up | `made-up` | `madeup` | `~/.made-up/sessions` |" in table
+    assert "| `made-up.roots` |" in table
+    assert "| `MADE_UP_HOME` |" in table
     machine.run("-m", "burnd", "config", "init")
     assert "[made-up]\n" in home.config.read_text()
     folder = home.root / "demo"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnd.harness.product import Product, Setting, Variable
+from burnd.harness.product import Instructions, Product, Setting, Variable
 
 
 class MadeUp(Product):
@@ -26,6 +26,8 @@ class MadeUp(Product):
 
     tools = {"edit": "put_file", "shell": "do_shell", "read": "get_file"}  # noqa: RUF012
     whole_file_tools = ("put_file",)
+    instructions = Instructions({"MADEUP.md": "made-up"}, {"MADEUP.md": "made-up"})
+    instructions_module = "burnd.harness.made_up.instructions"
 
 
 PRODUCT = MadeUp()

@@ -15,6 +15,7 @@ from burnd.recording.candidate import Candidate, LineKey
 from burnd.records import Block, Content, Session, ToolCall, ToolResult, ToolUse, Usage
 from burnd.records.content import MAIN
 from burnd.records.foreign_json import SafeDecoder
+from burnd.records.turn import FORKED
 
 from .product import PRODUCT
 
@@ -45,6 +46,7 @@ class State(msgspec.Struct):
     """What a reader needs to go on behind the last line. It holds no text of the conversation."""
 
     ts: str = NEVER
+    begun: str = NEVER
     project: str | None = None
     number: int = 0
     prompt_id: str | None = None
@@ -122,7 +124,7 @@ class MadeUpReader:
         return b""
 
     def _read_session(self, line: Line) -> None:
-        self._state.project = line.folder
+        self._state.project, self._state.begun = line.folder, self._state.ts
         self._out.sessions.append(
             Session(session_id=self._session_id, source=PRODUCT.source, project=line.folder, created_at=self._state.ts)
         )
@@ -145,7 +147,7 @@ class MadeUpReader:
             ts=state.ts,
             source=PRODUCT.source,
             parent=state.current.message_id if state.current is not None else None,
-            rank=0,
+            rank=FORKED if state.ts < state.begun else 0,  # a fork repeats older lines
             best=LineKey(usage.output, state.ts),
             usage=usage,
             final=True,
