@@ -11,6 +11,7 @@ from burnctl.claude_arguments import BACKGROUND, CONTINUED, NEW, NO_SESSION, PIC
 from burnctl.client import Client
 from burnctl.errors import BurnctlError
 from burnd.harness.claude_code.live_sessions import live_sessions
+from burnd.harness.claude_code.product import PRODUCT
 
 _RUN = "BURNCTL_RUN"  # environment variable that marks the processes of this run
 _BACKGROUND_S = 5.0  # how long a session in the background may take to appear in the registry
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     mode = wrapper_options.content_mode(os.environ)
     arguments = wrapper_options.after_dashes(options.arguments)
     session = claude_arguments.session_in(arguments)
-    program = wrapping.find_program("claude", "install Claude Code, or mend PATH", is_client=True)
+    program = wrapping.find_program(PRODUCT.program, "install Claude Code, or mend PATH", is_client=True)
     if session.kind == NO_SESSION:
         return wrapping.run(program, arguments).code
     if session.kind == NEW:
@@ -92,7 +93,7 @@ class Wrapped:
         """Runs `claude --bg`, which starts a session under an id of its own in the background and exits."""
         folder = os.getcwd()
         roots = [self._config] if os.environ.get("CLAUDE_CONFIG_DIR") else []
-        claim = Claim(folder, "claude", self._tags, self._mode, roots)
+        claim = Claim(folder, PRODUCT.program, self._tags, self._mode, roots)
         claim.open()
         before = {live.id for live in live_sessions(self._config).values()} | self._look().keys()
         self._known |= before
@@ -179,7 +180,7 @@ class Wrapped:
 
     def _wishes(self, session_id: str) -> dict[str, Any]:
         """Whose session it is, and what holds for it that the daemon cannot know."""
-        wishes: dict[str, Any] = {"sessionId": session_id, "source": "claude-code"}
+        wishes: dict[str, Any] = {"sessionId": session_id, "source": PRODUCT.source}
         if self._mode is not None:
             wishes["contentMode"] = self._mode
             if self._session.has_past:

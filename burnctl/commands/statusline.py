@@ -130,6 +130,7 @@ def _leave(limits: dict[str, tuple[float, float | None]]) -> None:
     import os
 
     from burnctl.spool import put_as
+    from burnd.harness.claude_code.product import PRODUCT
     from burnd.paths import home_folder
 
     try:
@@ -137,7 +138,7 @@ def _leave(limits: dict[str, tuple[float, float | None]]) -> None:
         for window, (used, resets) in limits.items():
             name = f"quota-{window}-{resets or 0:.0f}-{used:.1f}"
             if os.path.isdir(home) and not os.path.exists(os.path.join(home, "spool", f"{name}.json")):
-                record = {"v": 1, "ts": _iso(time.time()), "source": "claude-code", **_reading(window, (used, resets))}
+                record = {"v": 1, "ts": _iso(time.time()), "source": PRODUCT.source, **_reading(window, (used, resets))}
                 put_as(home, name, {"v": 1, "kind": "quota", "record": record})
     except (BurnctlError, ValueError, OSError):
         return
