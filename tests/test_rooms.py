@@ -1,4 +1,4 @@
-"""Which room may know which: the tree is the architecture, so what a room imports is written down here."""
+"""The import table: each package or module of burnd, here called a room, and the rooms that it may import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from burnd.harness.registry import BY_SOURCE
 
 ROOT = Path(__file__).parents[1]
-# Each room below those it may import; what both programs know (`LEAVES`) everybody may.
+# Every room may import the leaves, which both programs use.
 LEAVES = {"errors", "paths", "protocol", "extras", "memory", "__version__"}
 # What each agent product is, without how its logs are read; its instruction files; how the demo writes a session of it.
 PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?(product|demo|instructions|live_sessions))")
@@ -33,33 +33,30 @@ MAY_IMPORT = {
     "recording": "records classify ledger pricing settings index looking_again unforeseen",
     "causes": "records classify attribution ledger pricing index recording",
     "search": "records ledger index content recording",
-    "logfiles": "records ledger index recording looking_again unforeseen",
+    "logfiles": "records ledger index recording looking_again",
     "harness": (
         "records classify ledger settings index content recording logfiles queries restarting looking_again unforeseen"
     ),
-    "reclassify": "records classify ledger index recording harness",
+    "reclassify": "records classify ledger index recording",
     "queries": "records classify attribution ledger pricing index content causes search",
     "instructions": "recording search",
     "quota": "records recording queries",
     "budget_watch": "records ledger pricing index queries",
-    "clients": (
-        "records classify ledger index content recording harness logfiles queries quota restarting looking_again "
-        "unforeseen"
-    ),
+    "clients": "records ledger index recording queries quota restarting looking_again unforeseen",
     "server": (
-        "records ledger pricing settings index content recording causes search harness logfiles reclassify queries "
+        "records ledger pricing settings index content recording causes search harness reclassify queries "
         "quota budget_watch clients instructions restarting unforeseen looking_again"
     ),
     "notify": "",
     "health": "server notify",
-    "checking": "ledger pricing settings recording harness server",
+    "checking": "ledger pricing settings recording server",
     "daemon": "ledger settings recording harness clients server health notify restarting",
     "cli": "ledger settings logs checking daemon unforeseen",
     "__main__": "cli",
 }
-# What words a record has is kept in its sidecar, for the search to find: so the ledger's shelving hears them.
+# Shelving stores the words of a record in its sidecar for the search, and takes them apart as the search does.
 TURNED_AROUND = {("ledger", "search")}
-# What touches something outside the process.
+# Modules that reach outside the process.
 OUTSIDE = {
     *("aiosqlite", "anyio", "asyncio", "io", "mmap", "multiprocessing", "os", "pathlib", "shutil", "signal"),
     *("socket", "sqlite3", "subprocess", "tempfile", "threading"),
@@ -68,13 +65,13 @@ OUTSIDE = {
 
 @cache
 def imports(folder: str) -> frozenset[tuple[str, str, str]]:
-    """Everything that is imported below a folder: in which file, by which room, which module."""
+    """All imports below a folder, as (file, room, imported module)."""
     files = sorted((ROOT / folder).rglob("*.py"))
     return frozenset((str(path.relative_to(ROOT)), room_of(path), name) for path in files for name in _imported(path))
 
 
 def room_of(path: Path) -> str:
-    """The folder it stands in, or its own name where that is the package's."""
+    """The name of the package below burnd or burnctl, or of the module if it is in none."""
     return path.relative_to(ROOT).with_suffix("").parts[1]
 
 
@@ -89,14 +86,15 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def within(room: str) -> set[str]:
-    """The rooms that a room imports, besides itself and what everybody may."""
+    """The rooms that a room imports, without itself and the leaves."""
     names = {name for _, of, name in imports("burnd") if of == room and name.startswith("burnd.")}
     return {name.split(".")[1] for name in names if not PRODUCTS.fullmatch(name)} - LEAVES - {room}
 
 
 @pytest.mark.parametrize("room", sorted(MAY_IMPORT))
-def test_a_room_knows_no_other_than_it_may(room: str) -> None:
-    assert within(room) - set(MAY_IMPORT[room].split()) == set()
+def test_a_room_imports_what_the_table_lists(room: str) -> None:
+    """No more, and no less, so that the table shows what is true."""
+    assert within(room) == set(MAY_IMPORT[room].split())
 
 
 def test_every_room_is_in_the_table() -> None:
@@ -105,13 +103,13 @@ def test_every_room_is_in_the_table() -> None:
 
 
 def test_it_flows_one_way() -> None:
-    """No room is above and below another: each comes after those it knows."""
+    """No room is above and below another: each comes after those it imports."""
     below: dict[str, set[str]] = {room: set(names.split()) for room, names in MAY_IMPORT.items()}
     for room, other in TURNED_AROUND:
         below[room].remove(other)
     while below:
         lowest = {room for room, names in below.items() if not names & below.keys()}
-        assert lowest, f"these know each other: {', '.join(sorted(below))}"
+        assert lowest, f"these import each other: {', '.join(sorted(below))}"
         below = {room: names for room, names in below.items() if room not in lowest}
 
 
@@ -121,10 +119,10 @@ def test_the_middle_is_pure(room: str) -> None:
     assert [(path, name) for path, of, name in imports("burnd") if of == room and name.split(".")[0] in OUTSIDE] == []
 
 
-def test_the_client_knows_the_contract_alone() -> None:
-    """Nothing of the daemon's, so that it starts at once and asks like everybody else."""
-    known = {name for _, _, name in imports("burnctl") if name.startswith("burnd.")}
-    assert {name.split(".")[1] for name in known if not PRODUCTS.fullmatch(name)} <= LEAVES
+def test_the_client_imports_the_contract_alone() -> None:
+    """Nothing of the daemon, so that it starts at once and talks to it as any other client does."""
+    modules = {name for _, _, name in imports("burnctl") if name.startswith("burnd.")}
+    assert {name.split(".")[1] for name in modules if not PRODUCTS.fullmatch(name)} <= LEAVES
     assert {name for _, _, name in imports("burnd") if name.split(".")[0] == "burnctl"} == set()
 
 
@@ -143,11 +141,12 @@ def dotted(path: str) -> str:
 
 
 def test_only_a_harness_package_names_its_product() -> None:
-    """No other module of the daemon has the name of a source; prices know providers of the same names."""
+    """No other module has the name of a source, but prices, which have providers of the same names, and the demo."""
     named = [
         (str(path.relative_to(ROOT)), node.value)
-        for path in (ROOT / "burnd").rglob("*.py")
-        if room_of(path) not in ("harness", "pricing")
+        for folder in ("burnd", "burnctl")
+        for path in (ROOT / folder).rglob("*.py")
+        if room_of(path) not in ("harness", "pricing", "demo")
         for node in ast.walk(ast.parse(path.read_bytes()))
         if isinstance(node, ast.Constant) and node.value in BY_SOURCE
     ]

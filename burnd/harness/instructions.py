@@ -71,7 +71,7 @@ class InstructionFiles:
         return self._files
 
     def add(self, path: str, how: str, only: Callable[[bytes], bytes] | None = None) -> bool:
-        """Adds a file, if it exists and was not added before, and returns whether it did; `only` gives the part to read."""
+        """Adds a file that exists and is not there yet; returns whether it did. `only` gives the part that is read."""
         path = os.path.normpath(path)
         if how == "nested":
             self._nested.append(path)
