@@ -52,7 +52,8 @@ def snapshot(db: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        db.execute("ROLLBACK")
+        if db.in_transaction:  # SQLite itself ends it after an I/O error
+            db.execute("ROLLBACK")
 
 
 def schema_version(db: sqlite3.Connection) -> int:
