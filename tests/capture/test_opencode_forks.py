@@ -288,7 +288,7 @@ async def test_a_lock_that_never_ends_keeps_nothing_from_being_recorded(rig: Ope
         for seconds in (0.1, 61.0, 3.0, 700.0):
             await rig.attend(seconds)
         assert total(rig) == 201
-        assert rig.source.status().counts["readings without another database's word (locked)"] > 0
+        assert rig.source.status().counts["sessions compared with no other database (locked)"] > 0
     await rig.settle()
     assert total(rig) == 201
     assert await rig.pipeline.index.rows("SELECT harness_title FROM sessions") == [("Words",)]
@@ -306,7 +306,7 @@ async def test_what_a_database_held_is_remembered_when_it_can_be_read_no_more(ri
     other.close()
     assert total(rig) == 201 + 900
     assert await rig.pipeline.index.rows("SELECT harness_title FROM sessions") == [("Words",)]
-    assert rig.source.status().counts["readings without another database's word (SQLITE_NOTADB)"] > 0
+    assert rig.source.status().counts["sessions compared with no other database (SQLITE_NOTADB)"] > 0
 
 
 async def test_an_import_goes_on_in_its_own_database(rig: OpenCodeRig, writers: Writers) -> None:

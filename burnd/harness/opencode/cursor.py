@@ -100,7 +100,7 @@ class ChangeFinder:
 
     def __init__(self, includes: Callable[[StoredSession], bool], cursors: Cursors) -> None:
         self.stored_rows = cursors.rows
-        self.rows = cursors.rows  # behind all rows whose sessions are marked, though perhaps not read yet
+        self.rows = cursors.rows  # after all rows whose sessions are marked; these may not be read yet
         self.sessions = cursors.sessions
         self.with_unusable = {name: one for name, one in cursors.sessions.items() if one.unusable_count}
         self.waiting: dict[str, bool] = {}

@@ -63,14 +63,14 @@ class DatabaseChanges(SessionChanges):
 
 
 class LookResult(NamedTuple):
-    """Whether rows have certainly changed since the last look, and why it had to go back, if it had to."""
+    """Whether rows have certainly changed since the last look, and the reason if all sessions are compared again."""
 
     changed: bool
     rewound: str = ""
 
 
 class Precedence:
-    """Asks the databases that come first which messages of a session they have.
+    """Looks up which messages of a session the databases with precedence have.
 
     An import into another channel's database keeps all ids; the first database that has a message records it.
     """
@@ -84,14 +84,14 @@ class Precedence:
     def messages_elsewhere(self, session_id: str, before: MessageIds | None, now: float) -> MessageIds | None:
         """The messages of a session that earlier databases have; None if none of them has the session.
 
-        Raises StaleRead while one of them is locked. If it stays locked, or cannot be read at all, the answer of
-        `before` counts, so that new messages in this database are not lost.
+        Raises StaleRead while one of them is locked. If it stays locked, or cannot be read at all, the earlier result
+        (`before`) counts, so that new messages in this database are not lost.
         """
-        answers = [self._ask(database, session_id, before, now) for database in self.earlier]
-        ids = [one for one in answers if one is not None]
+        results = [self._messages_in(database, session_id, before, now) for database in self.earlier]
+        ids = [one for one in results if one is not None]
         return frozenset().union(*ids) if ids else None
 
-    def _ask(
+    def _messages_in(
         self, database: DatabaseFollower, session_id: str, before: MessageIds | None, now: float
     ) -> MessageIds | None:
         reason = "locked"
@@ -111,7 +111,7 @@ class Precedence:
                 return ids
         if reason == "locked" and now - self._locked_since[database.key] < LOCK_PATIENCE_S:
             raise StaleRead
-        self._counts[f"readings without another database's word ({reason})"] += 1
+        self._counts[f"sessions compared with no other database ({reason})"] += 1
         return before or (frozenset() if database.has_cursor(session_id) else None)
 
 
@@ -229,7 +229,7 @@ class DatabaseFollower:
         return cursor_changes(cursor_source(self.key), changes.row_cursor, sessions)
 
     def committed(self, changes: DatabaseChanges) -> None:
-        """Takes notice that changes are durable."""
+        """Notes that changes are durable."""
         for turn in changes.orphans:
             self.open_turns.pop(turn.message_id, None)
         for candidate in (step.candidate for step in changes.steps):

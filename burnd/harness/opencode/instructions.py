@@ -21,7 +21,10 @@ _MOST_NAMED = 1000
 def add(
     files: InstructionFiles, folder: str, inner: Iterable[tuple[str, set[str]]], environ: Mapping[str, str]
 ) -> None:
-    """Adds of each kind the first name that exists; files of Claude Code where opencode has none of its own."""
+    """Adds the global file, those of the project, of its settings and of inner folders.
+
+    Where opencode has no file of its own, it reads that of Claude Code.
+    """
     with_claude = not any(
         environ.get(name, "").lower() in ("1", "true")
         for name in ("OPENCODE_DISABLE_CLAUDE_CODE", "OPENCODE_DISABLE_CLAUDE_CODE_PROMPT")

@@ -133,15 +133,15 @@ def announced_places(roots: Iterable[str]) -> tuple[list[str], list[str]]:
 
 def present_databases(folders: Iterable[str], named: Iterable[str]) -> list[str]:
     """The databases that exist, each once however many names it has, in order of preference."""
-    found: dict[tuple[int, int], str] = {}
+    paths: dict[tuple[int, int], str] = {}
     for path in (*named, *(path for folder in folders for path in _channels(folder))):
         try:
             facts = os.stat(path)
         except (OSError, ValueError):
             continue
         if stat.S_ISREG(facts.st_mode):
-            found.setdefault((facts.st_dev, facts.st_ino), path)
-    return list(found.values())
+            paths.setdefault((facts.st_dev, facts.st_ino), path)
+    return list(paths.values())
 
 
 def _channels(folder: str) -> list[str]:

@@ -123,12 +123,19 @@ def problem_of(error: Exception, before: Problem | None, now: float) -> Problem:
         return Problem("waiting", f"locked by another program ({name})", "", until, tries)
     if name.startswith(_DAMAGED):
         return damage_of(name, now)
-    return Problem("degraded", f"cannot be read ({name})", "see that burnd may read it", until, tries, on_change=now)
+    return Problem(
+        "degraded",
+        f"cannot be read ({name})",
+        "check its rights and the disk",
+        until,
+        tries,
+        on_change=now,
+    )
 
 
 def damage_of(name: str, now: float) -> Problem:
     """The problem of unreadable rows: tried again after a while, or soon after a change."""
-    detail, remedy = f"a session of it cannot be understood ({name})", "report it"
+    detail, remedy = f"reading one of its sessions failed ({name})", "report it"
     if name.startswith("SQLITE_"):
         detail = f"damaged ({name})"
         remedy = "restore it from a backup, or let opencode create it again; readable rows are recorded"

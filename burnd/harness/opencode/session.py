@@ -27,8 +27,8 @@ from burnd.records.turn import FORKED, Quality
 SOURCE: Final = "opencode"
 QUIET_S: Final = 2.0  # until a complete message settles: parts and errors may still follow
 IDLE_S: Final = 600.0  # until any other message settles
-_KEPT_PROMPTS: Final = 8
-_KEPT_USER_ROWS: Final = 32
+_MOST_PROMPTS: Final = 8
+_MOST_USER_ROWS: Final = 32
 _EVENT_NAMES: Final = {
     "MessageAbortedError": "interrupt",
     "ContentFilterError": "refusal",
@@ -107,13 +107,13 @@ def _walk_user(info: SessionInfo, state: WalkState, message: Message, user: User
         if state.after_summary and user.text_hash is not None:  # opencode repeats the prompt that overflowed
             repeated = next((one for one in reversed(prompts) if one.text_hash == user.text_hash), None)
         if repeated is None:
-            prompts = (*prompts, Prompt(message.id, user.words, user.text_hash))[-_KEPT_PROMPTS:]
+            prompts = (*prompts, Prompt(message.id, user.words, user.text_hash))[-_MOST_PROMPTS:]
         current = message.id if repeated is None else repeated.id
     return replace(
         state,
         entering=state.entering + user.blocks,
         prompts=prompts,
-        user_rows=(*state.user_rows, (message.id, current))[-_KEPT_USER_ROWS:],
+        user_rows=(*state.user_rows, (message.id, current))[-_MOST_USER_ROWS:],
         compaction=(message.id, user.trigger) if user.trigger is not None else state.compaction,
         after_summary=False,
     )
@@ -310,7 +310,7 @@ class SessionState:
     """The messages of one session in order. Used by one thread at a time.
 
     `is_old`: its rows were there before they were first read, so their own times say how long they have been quiet.
-    `elsewhere` are the message ids that a database with precedence has; None if none has the session.
+    `elsewhere` are the ids of messages in databases with precedence; None if none of them has the session.
     `row_digest` and `sequence` are those of the last reading.
     """
 
