@@ -12,7 +12,7 @@ from burnd.index import copies
 from burnd.index.change import AgentRow, OpenTurn
 from burnd.index.store import IndexStore
 from burnd.recording.batch import Submission
-from burnd.recording.ownership import SharedMessage, holder
+from burnd.recording.ownership import SharedMessage, holder, row_number
 from burnd.records import Turn
 from burnd.records.codec import decode
 from burnd.records.content import MAIN
@@ -138,11 +138,7 @@ async def possible_copies(index: IndexStore, turns: Iterable[Turn]) -> set[Key]:
 
 
 async def numbered(index: IndexStore, rows: Sequence[Submission]) -> list[Submission]:
-    """Gives rows their numbers on their rails, which stay though rows before them may be deleted.
-
-    The source numbers a row by its place among the rows that are there. If some are gone, a row that was recorded
-    keeps its number, and a new one comes after all of them. Only that needs a look at the whole rail.
-    """
+    """Gives rows their numbers on their rails. Only after rows were deleted are whole rails looked up."""
     highest = {(row[0], row[1]): row[2] for row in await index.keyed(_HIGHEST, sorted({_rail(row) for row in rows}))}
     doubtful = [row for row in rows if (highest.get(_rail(row)) or 0) >= row.candidate.turn_index]
     numbers: dict[Rail, dict[str, int]] = {_rail(row): {} for row in doubtful}
@@ -158,13 +154,12 @@ async def numbered(index: IndexStore, rows: Sequence[Submission]) -> list[Submis
 
 
 def _numbered(row: Submission, numbers: dict[str, int]) -> Submission:
-    number = place = row.candidate.turn_index
-    name = row.candidate.message_id
-    if name in numbers:
-        number = max(place, numbers[name])
-    elif row.session_messages is not None and not numbers.keys() <= row.session_messages:
-        number = numbers[name] = max(place, 1 + max(numbers.values()))
-    return row if number == place else row._replace(candidate=replace(row.candidate, turn_index=number))
+    candidate = row.candidate
+    number = row_number(candidate, numbers, row.session_messages)
+    numbers.setdefault(candidate.message_id, number)
+    if number == candidate.turn_index:
+        return row
+    return row._replace(candidate=replace(candidate, turn_index=number))
 
 
 def _rail(row: Submission) -> Rail:

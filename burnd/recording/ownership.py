@@ -4,12 +4,14 @@ Forks, resumed sessions and agents repeat messages of other sessions. Each holde
 for the message. The holder with the best claim owns the turn; the others become copies, which cost nothing. Copies in
 logs have the message's id: `decide` merges them, with usage, model and price class from the best line in any of the
 logs and the time from the earliest. Copied rows of a database have ids of their own: `copied_rows` finds them.
+`row_number` gives a row its number on its rail; a line has the number that its reader counted.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -146,6 +148,20 @@ def update_row(new: Turn, recorded: Turn) -> Turn:
         project_key=recorded.project_key if same_project else new.project_key,
         subagent=_linked_agent(new.subagent, recorded.subagent),
     )
+
+
+def row_number(row: Candidate, numbers: Mapping[str, int], session_messages: AbstractSet[str] | None) -> int:
+    """The number of a row on its rail; `numbers` are those of the messages that are recorded there.
+
+    The source numbers a row by its place among the rows that are there. If some were deleted, a row that was recorded
+    keeps its number, and a new one comes after all of them. `session_messages` are the rows that are there, if known.
+    """
+    place = row.turn_index
+    if row.message_id in numbers:
+        return max(place, numbers[row.message_id])
+    if session_messages is None or numbers.keys() <= session_messages:
+        return place
+    return max(place, 1 + max(numbers.values()))
 
 
 def copied_rows(rows: Iterable[Turn]) -> list[tuple[Turn, Turn]]:
