@@ -139,6 +139,8 @@ class Product:
     whole_file_tools: tuple[str, ...] = ()  # of the editing ones, those given all that a file is to hold
     failed_shell: str = ""  # regular expression of how the result of a failed command begins, if it is not marked
     agent_tools: tuple[str, ...] = ()  # tools for agents that run already, which start none
+    command: str = ""  # regular expression of a command that is logged as a prompt; its groups are name and arguments
+    error_tag: str = ""  # the tag that its own errors are in
 
     copies = Copies()
     instructions = Instructions({}, {})

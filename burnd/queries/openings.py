@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from burnd.content.recall import Recall, Spot
+from burnd.harness.registry import PRODUCTS
 from burnd.queries.quotes import READ_BYTES, first_words
 from burnd.queries.view import View
 from burnd.records import Content
@@ -19,12 +20,7 @@ _LONGEST_CHARACTER: Final = 4  # bytes: one that is cut in two is left out
 # What a harness puts before a person's words: <system-reminder>, <ide_selection>.
 _ASIDES: Final = re.compile(r"\s*(?:<([a-z]+[_-][a-z_-]+)>.*?</\1>\s*)+", re.DOTALL)
 _ENDLESS: Final = re.compile(r"\s*<[a-z]+[_-][a-z_-]+>")
-# A command that stands for a prompt, as Claude Code writes it down. Those for the client itself begin with their names.
-_COMMAND: Final = re.compile(
-    r"\s*<command-message>.*?</command-message>\s*<command-name>\s*/?([^<\s]+)\s*</command-name>"
-    r"(?:\s*<command-args>(.*?)(?:</command-args>|\Z))?",
-    re.DOTALL,
-)
+_COMMANDS: Final = [re.compile(product.command, re.DOTALL) for product in PRODUCTS if product.command]
 _FIRST_PROMPTS: Final = f"""
 WITH said AS MATERIALIZED (
   SELECT msg_idx, n, b, role, position, length FROM messages
@@ -81,8 +77,8 @@ def _asked(record: Content) -> str | None:
 
 def _command(text: str) -> str | None:
     """A command as a person types it."""
-    found = _COMMAND.match(text)
-    return first_words(f"/{found[1]} {found[2] or ''}") if found else None
+    match = next(filter(None, (pattern.match(text) for pattern in _COMMANDS)), None)
+    return first_words(f"/{match[1]} {match[2] or ''}") if match else None
 
 
 def _first_prompts(view: View, session_id: str) -> list[Spot]:

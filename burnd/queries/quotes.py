@@ -16,6 +16,7 @@ from burnd.attribution import Cause
 from burnd.attribution.steps import Origin
 from burnd.causes.rails import RailName
 from burnd.content.recall import Reading, Recall, is_reference
+from burnd.harness.registry import PRODUCTS
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.queries.view import View
 from burnd.records import Content
@@ -28,7 +29,7 @@ _TELLING: Final = ("command", "cmd", "description", "pattern", "query", "url", "
 _ERROR: Final = re.compile(
     r"error|fail|fatal|exception|denied|not found|no such|cannot|refused|panic|✗|✕", re.IGNORECASE
 )
-_TAG: Final = re.compile(r"</?tool_use_error>")  # what Claude Code puts around its own errors
+_ERROR_TAGS: Final = re.compile("|".join(f"</?{product.error_tag}>" for product in PRODUCTS if product.error_tag))
 _RECORDS: Final = f"""
 SELECT position, length FROM {MESSAGES_BY_ID} WHERE session = ?1 AND {is_message("?2")} AND kind = ?3
 ORDER BY n, b LIMIT ?4
@@ -144,7 +145,7 @@ def _plain(value: Any) -> str:
 
 def _first_line(text: str) -> str | None:
     """The first line that looks like an error, else the first that says anything beyond an exit code."""
-    lines = [line for line in _TAG.sub("", text[:READ_BYTES]).splitlines() if line.strip()]
+    lines = [line for line in _ERROR_TAGS.sub("", text[:READ_BYTES]).splitlines() if line.strip()]
     telling = [line for line in lines if _ERROR.search(line)] or [line for line in lines if "Exit code" not in line]
     return first_words(next(iter(telling or lines), ""))
 

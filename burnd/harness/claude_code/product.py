@@ -63,6 +63,12 @@ class ClaudeCode(Product):
     }
     whole_file_tools = ("Write",)
     failed_shell = r"(?:Error: )?Exit code -?[1-9]"
+    # Commands for the client itself begin with their names, and are no prompts.
+    command = (
+        r"\s*<command-message>.*?</command-message>\s*<command-name>\s*/?([^<\s]+)\s*</command-name>"
+        r"(?:\s*<command-args>(.*?)(?:</command-args>|\Z))?"
+    )
+    error_tag = "tool_use_error"
     instructions = Instructions(
         dict.fromkeys(("CLAUDE.md", ".claude/CLAUDE.md", "CLAUDE.local.md", ".claude/rules/"), "claude-md"),
         dict.fromkeys(("CLAUDE.md", "rules/"), "claude-md"),
