@@ -23,7 +23,7 @@ from burnd.records.foreign_json import SafeDecoder
 from burnd.records.times import to_iso
 
 if TYPE_CHECKING:
-    from burnd.harness.claude_code.processes import Registry
+    from burnd.harness.claude_code.processes import LiveProcesses
     from burnd.harness.claude_code.titles import LeafTitles
     from burnd.harness.supervisor import SourceContext
     from burnd.recording.pipeline import Pipeline
@@ -55,7 +55,7 @@ class ClaudeLogs(LogFormat):
     news_every: ClassVar[float | None] = 2.0  # until a process that switched to another session is noticed
     _pipeline: Pipeline
     _leaf_titles: LeafTitles
-    _registry: Registry
+    _processes: LiveProcesses
 
     def roots_below(self, folders: Iterable[str]) -> list[str]:
         return PRODUCT.logs_below(folders)
@@ -89,24 +89,24 @@ class ClaudeLogs(LogFormat):
         return [*_with_saved_outputs(log, reading), *_custom_title(log, reading)]
 
     async def begin(self, pipeline: Pipeline) -> None:
-        from burnd.harness.claude_code.processes import Registry  # noqa: PLC0415
+        from burnd.harness.claude_code.processes import LiveProcesses  # noqa: PLC0415
         from burnd.harness.claude_code.titles import LeafTitles  # noqa: PLC0415
 
-        self._pipeline, self._leaf_titles, self._registry = pipeline, LeafTitles(), Registry()
+        self._pipeline, self._leaf_titles, self._processes = pipeline, LeafTitles(), LiveProcesses()
         await self._leaf_titles.load(pipeline.index)
-        await self._registry.load(pipeline.index)
+        await self._processes.load(pipeline.index)
 
     async def add_to(self, batch: Batch, pieces: Sequence[Piece], roots: Sequence[str]) -> None:
         await self._leaf_titles.add_to(batch, self._pipeline, pieces)
         if next(self._pipeline.keeping.private_sessions(), None) is not None:
-            await self._registry.add_to(batch, roots, self._pipeline.now())
+            await self._processes.add_to(batch, roots, self._pipeline.now())
 
     async def news(self, roots: Sequence[str]) -> Batch | None:
         """The sessions that client processes switched to, while there is a private session."""
         if next(self._pipeline.keeping.private_sessions(), None) is None:
             return None
         batch = Batch()
-        await self._registry.add_to(batch, roots, self._pipeline.now())
+        await self._processes.add_to(batch, roots, self._pipeline.now())
         return batch if batch.cursors else None
 
 
@@ -166,5 +166,8 @@ def _custom_title(log: Log, reading: Reading) -> list[Content]:
     title = (stored.custom_title or "").strip() if stored is not None else ""
     if not title:
         return []
-    ts = to_iso(os.stat(path, follow_symlinks=False).st_mtime_ns // 1_000_000)
+    try:
+        ts = to_iso(os.stat(path, follow_symlinks=False).st_mtime_ns // 1_000_000)
+    except OSError:  # deleted since
+        return []
     return [title_record(place.session_id, "title:custom", title, ts, n=TITLE_N)]
