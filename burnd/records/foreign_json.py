@@ -60,7 +60,7 @@ _SHORT, _SHORTEST = 1024, 64
 _MARK: Final = re.compile(rb'[^"\[\]{},]*+(["\[\]{},])')
 _CLOSING: Final = {b"[": b"]", b"{": b"}"}
 _FEW_BYTES: Final = 64
-_TRIES: Final = 32  # quotes within a string, before all of its escapes are looked at
+_TRIES: Final = 32  # quotes to check one by one before a string is searched in portions
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -300,8 +300,8 @@ def _with_values(data: bytes, most: int) -> bytes:
     """The JSON text with at most so many values; the last element of a list is whole if others come before it."""
     closing: list[bytes] = []  # of the open brackets
     values = at = last_element = 0
-    while (found := _after_mark(data, at)) > 0:
-        at, mark = found, data[found - 1 : found]
+    while (end := _after_mark(data, at)) > 0:
+        at, mark = end, data[end - 1 : end]
         if mark in b"]}":
             if not closing or closing.pop() != mark:
                 return b""

@@ -1,4 +1,4 @@
-"""A call is known by its tool, what it worked on and the hashes of what went in and out; never by content."""
+"""Calls and results in content blocks, read from a transcript: targets, hashes, outcomes, the agents they start."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def bill(source: ApiSource, usage: Mapping[str, Any]) -> Bill:
     # OpenAI's newer form has the same names as Anthropic's without cache counts.
     is_ambiguous = owner == "anthropic-api" and not usage.keys() & _ANTHROPIC_CACHE
     if owner not in (None, source) and not (is_ambiguous and source == "openai-api"):
-        raise InvalidUsage(f"the usage object is one of {owner}")
+        raise InvalidUsage(f"this is a usage object of {owner}, not of {source}")
     _check_counts(usage)
     if source == "anthropic-api":
         return _anthropic(usage)
@@ -287,7 +287,7 @@ def _check_counts(usage: Mapping[str, Any]) -> None:
         if isinstance(value, Mapping):
             _check_counts(value)
         elif isinstance(value, int | float) and not 0 <= value <= _MAX_COUNT:
-            raise InvalidUsage(f"{name} is no count of tokens: {str(value)[:40]}")
+            raise InvalidUsage(f"{name} is not a token count: {str(value)[:40]}")
 
 
 def _anthropic(usage: Mapping[str, Any]) -> Bill:

@@ -52,7 +52,7 @@ _NOTHING_DONE: Final = "nothing was appended"
 
 
 class NewParams(Params, frozen=True, kw_only=True):
-    """The agent and creator of the session; its source, project and parent as far as they are known."""
+    """The agent and creator of the session; its source, project and parent if there are any."""
 
     agent: str
     sender: str
@@ -108,10 +108,10 @@ async def new(pipeline: Pipeline, query: Query, look_up: FolderLookup, params: N
     return session.session_id
 
 
-async def set_words(pipeline: Pipeline, query: Query, params: SetParams) -> str:
+async def set_texts(pipeline: Pipeline, query: Query, params: SetParams) -> str:
     """Set a session's title or summary; returns its id."""
     if params.title is None and params.summary is None:
-        raise Refusal("say a title or a summary")
+        raise Refusal("title and summary are both missing", "give one of them or both")
     _check_lengths(params.title, params.summary)
     source = (await _existing(query, params.id)).facts["source"] or ""
     title, summary = _stripped(params.title), _stripped(params.summary)
@@ -205,7 +205,7 @@ def _time(message: Message, now: str) -> str:
     except (ValueError, OverflowError):
         raise Refusal(f"message {message.id!r}: ts is not an ISO 8601 time", _NOTHING_DONE) from None
     if ts <= NEVER:
-        raise Refusal(f"message {message.id!r}: ts is before any model answered", _NOTHING_DONE)
+        raise Refusal(f"message {message.id!r}: ts is not after 1970-01-01", _NOTHING_DONE)
     return min(ts, now)
 
 
@@ -214,13 +214,20 @@ def _source(params: AppendParams, existing: ExistingSession) -> ApiSource | None
     recorded = existing.session.facts["source"]
     before = next((source for source in API_SOURCES if source == recorded), None)
     if before is None and recorded:
-        raise Refusal(f"this session is {recorded}'s, which burnd records", "sessions.new makes one of your own")
+        raise Refusal(
+            f"the session is recorded from the logs of {recorded}", "sessions.new creates one for your program"
+        )
     if params.source is not None and before not in (None, params.source):
-        raise Refusal(f"this session is of source {before}", "one session has one source")
+        raise Refusal(
+            f"the session has the source {before}", "a session has one source; sessions.new creates another session"
+        )
     by_usage = (source_of(one.usage) for one in existing.messages if one.usage is not None)
     source = params.source or before or next(filter(None, by_usage), None)
     if source is None and any(one.is_turn for one in existing.messages):
-        raise Refusal("the source of the usage is not clear", f"say source: one of {', '.join(API_SOURCES)}")
+        raise Refusal(
+            "the session has no source, and its usage does not show one",
+            f"give source: one of {', '.join(API_SOURCES)}",
+        )
     return source
 
 
@@ -330,7 +337,7 @@ def existing_session(view: View, recall: Recall, session_id: str, messages: Sequ
     """Raises NoSession."""
     session = exactly(view, session_id)
     if session is None:
-        raise NoSession(f"there is no session {session_id[:80]!r}", "sessions.new makes one")
+        raise NoSession(f"there is no session {session_id[:80]!r}", "sessions.new creates one")
     # The ledger identifies a turn by its id alone: one that another session has gets this session's id appended.
     turn_ids = [(one.id,) for one in messages if one.is_turn]
     taken = {id_ for (id_,) in view.keyed(_TAKEN.format(row=session.row, keys="{keys}"), turn_ids)}

@@ -22,7 +22,7 @@ _MEMORY_LINES, _MEMORY_BYTES = 200, 25 * 1024
 def add(
     files: InstructionFiles, folder: str, inner: Iterable[tuple[str, set[str]]], environ: Mapping[str, str]
 ) -> None:
-    """Adds the machine's policy, the user's files, those of the folder and above it, its memory, those below it."""
+    """Adds the files of the machine's policy, the user, the folder and those above it, its memory, and those below."""
     config = config_folder(environ)
     for policy in MANAGED:
         files.add(os.path.join(policy, "CLAUDE.md"), "managed")
@@ -37,22 +37,22 @@ def add(
 
 
 def _add_project(files: InstructionFiles, folders: Iterable[str]) -> None:
-    """Where no folder has a CLAUDE.md, AGENTS.md takes its place (since 2.1.277)."""
-    have = [_add_folder(files, folder, "project") for folder in folders]
-    if not any(have):
+    """Adds the files of these folders; AGENTS.md only if none of them has a CLAUDE.md (since 2.1.277)."""
+    has_claude_md = [_add_folder(files, folder, "project") for folder in folders]
+    if not any(has_claude_md):
         for folder in folders:
             files.add(os.path.join(folder, "AGENTS.md"), "project")
 
 
 def _add_folder(files: InstructionFiles, folder: str, how: str) -> bool:
     """Adds the files of a folder; returns whether it has a CLAUDE.md of any kind, rules aside."""
-    there = [files.add(os.path.join(folder, name), how) for name in _OWN]
+    added = [files.add(os.path.join(folder, name), how) for name in _OWN]
     _add_rules(files, os.path.join(folder, ".claude"), how)
-    return any([*there, files.add(os.path.join(folder, _LOCAL), how)])
+    return any([*added, files.add(os.path.join(folder, _LOCAL), how)])
 
 
 def _add_rules(files: InstructionFiles, config: str, how: str) -> None:
-    """A rule that names paths is read when a file of them is."""
+    """Adds the rules of a configuration folder. One with `paths` is loaded together with a file that they match."""
     for path in markdown_below(os.path.join(config, "rules")):
         text = read(os.path.realpath(path))
         files.add(path, "nested" if text is not None and names_paths(text) else how)
@@ -72,7 +72,7 @@ def names_paths(text: bytes) -> bool:
 
 
 def _add_memory(files: InstructionFiles, config: str, folder: str, environ: Mapping[str, str]) -> None:
-    """Adds the beginning of its own notes, which all worktrees of a repository share."""
+    """Adds the beginning of the notes that Claude Code wrote; all worktrees of a repository share them."""
     for home in (_main_worktree(folder), folder):
         for notes in project_folders(config, home, environ):
             if files.add(os.path.join(notes, "memory", "MEMORY.md"), "memory", only=_beginning):
@@ -92,7 +92,7 @@ def _main_worktree(folder: str) -> str:
 
 
 def servers(folder: str, environ: Mapping[str, str]) -> list[str]:
-    """The names of the MCP servers that it is set up with, the user's and the project's."""
+    """The names of the MCP servers in the settings of the user and of the project."""
     home = os.path.expanduser("~")
     settings = _json(os.path.join(environ.get("CLAUDE_CONFIG_DIR") or home, ".claude.json"))
     names = [*_servers_in(settings)]

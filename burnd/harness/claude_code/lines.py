@@ -222,7 +222,7 @@ rendered_texts: Final = msgspec.json.Decoder(list[Rendered])
 
 TITLES: Final = frozenset({"custom-title", "ai-title", "summary"})
 BARE: Final = TITLES | {"api-request", "cost-state"}
-TIMED: Final = frozenset({"queue-operation"})
+TIMED: Final = frozenset({"queue-operation"})  # ignored, but may have the first time in a file
 # `progress` lines repeat whole messages of sub-agents with their usage: they are never counted.
 IGNORED: Final = TIMED | frozenset(
     {

@@ -8,7 +8,7 @@ import stat
 
 _LONGEST_PID = 12
 _LARGEST_ENTRY = 64 << 10
-_MOST = 1000  # entries, far more than there are processes
+_MAX_ENTRIES = 1000  # far more than there are processes
 
 
 class LiveSession:
@@ -24,7 +24,7 @@ def live_sessions(config: str) -> dict[int, LiveSession]:
     """The current session of each Claude Code process, by process id; entries that cannot be read are left out."""
     folder = os.path.join(config, "sessions")
     try:
-        names = os.listdir(folder)[:_MOST]
+        names = os.listdir(folder)[:_MAX_ENTRIES]
     except OSError:
         return {}
     live: dict[int, LiveSession] = {}

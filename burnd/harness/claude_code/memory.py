@@ -11,12 +11,12 @@ import msgspec
 from burnd.harness.anthropic import Bill, UsageObject, bill_of
 from burnd.harness.claude_code.lines import Line, LogPath
 from burnd.harness.claude_code.state import (
-    KEPT_CANDIDATES,
-    KEPT_ENTRIES,
-    KEPT_GENERATIONS,
-    KEPT_LINKS,
-    KEPT_PROMPTS,
-    KEPT_RAILS,
+    MAX_CANDIDATES,
+    MAX_ENTRIES,
+    MAX_GENERATIONS,
+    MAX_LINKS,
+    MAX_PROMPTS,
+    MAX_RAILS,
     Entry,
     Link,
     Packs,
@@ -57,8 +57,7 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
 class Memory:
     """Everything a reader remembers: its state, the rows since the last reading, and packs with older rows.
 
-    A row is found in one of the three from the line on that made it, so the output does not depend on where readings
-    were cut.
+    A row is in one of the three as soon as its line was read, so the output does not depend on where readings were cut.
     """
 
     def __init__(self, path: LogPath, state: State, store: PackStore | None) -> None:
@@ -153,7 +152,7 @@ class Memory:
         turn, prompt = (parent.turn, parent.prompt) if parent is not None else (None, None)
         self.add_link(spot, turn=turn, prompt=prompt, blocks=blocks)
 
-    def stamp(self, text: str | None) -> str:
+    def time_of(self, text: str | None) -> str:
         """A line's time in canonical form, or the last one seen if it has no readable time."""
         ts = iso(text)
         if ts is None:
@@ -196,7 +195,7 @@ class Memory:
         rail, parent = spot.rail, spot.parent.uuid if spot.parent is not None else None
         entry = Entry(spot.name, parent, spot.offset, rail.next_index, blocks, answers, is_attachment, text_key)
         rail.recent.append(entry)
-        if len(rail.recent) > KEPT_ENTRIES:
+        if len(rail.recent) > MAX_ENTRIES:
             del rail.recent[0]
 
     def original_of(self, spot: Spot, blocks: tuple[Block, ...], text_key: str | None) -> Link | None:
@@ -238,7 +237,7 @@ class Memory:
         """
         place = rail.next_index
         rail.next_index += 1
-        oldest = place - KEPT_GENERATIONS
+        oldest = place - MAX_GENERATIONS
         if rail.recent and rail.recent[0].generation < oldest:
             rail.recent = [entry for entry in rail.recent if entry.generation >= oldest]
         if not rail.has_turns or self._store is None:
@@ -259,7 +258,7 @@ class Memory:
     def touch(self, candidate: Candidate) -> None:
         """Output a new or changed candidate with the next reading."""
         self._touched[candidate.message_id] = candidate
-        keep(self.state.candidates, candidate.message_id, candidate, KEPT_CANDIDATES)
+        keep(self.state.candidates, candidate.message_id, candidate, MAX_CANDIDATES)
 
     def settle(self, message_id: str | None) -> None:
         candidate = self.candidate(message_id)
@@ -281,7 +280,7 @@ class Memory:
 
     def keep_prompt(self, prompt: Prompt) -> None:
         self._rows.prompts[prompt.id] = prompt
-        keep(self.state.prompts, prompt.id, prompt, KEPT_PROMPTS)
+        keep(self.state.prompts, prompt.id, prompt, MAX_PROMPTS)
 
     def add_agent(
         self,
@@ -305,9 +304,9 @@ class Memory:
             rail = self._rows.rails.pop(rail_id, None)
             if rail is None and self._packs is not None:
                 rail = self._packs.rail(rail_id)
-            keep(rails, rail_id, rail or self._new_rail(rail_id), KEPT_RAILS, self._retire)
+            keep(rails, rail_id, rail or self._new_rail(rail_id), MAX_RAILS, self._retire)
         elif len(rails) > 1:
-            keep(rails, rail_id, rail, KEPT_RAILS)
+            keep(rails, rail_id, rail, MAX_RAILS)
         return rails[rail_id]
 
     def _new_rail(self, rail_id: str) -> Rail:
@@ -331,7 +330,7 @@ class Memory:
             own, *iterations = with_iterations(candidate)
             rows.candidates[own.message_id] = own
             out.candidates += (own, *iterations)
-        state.links = dict([*state.links.items(), *rows.links.items()][-KEPT_LINKS:])
+        state.links = dict([*state.links.items(), *rows.links.items()][-MAX_LINKS:])
         out.session_id = state.session_id
         out.project = state.project if self.path.rail_id is None else None
         out.state = dump_state(state)

@@ -17,7 +17,7 @@ from burnd.harness.claude_code.lines import SOURCE, SYNTHETIC, Line, Message, br
 from burnd.harness.claude_code.memory import Memory, Spot, keep
 from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.requests import answer_attempt, fail_run
-from burnd.harness.claude_code.state import KEPT_DELEGATIONS, Delegation
+from burnd.harness.claude_code.state import MAX_DELEGATIONS, Delegation
 from burnd.harness.tool_calls import release, short_hash, size
 from burnd.recording.candidate import (
     LACKS_REQUEST,
@@ -44,6 +44,7 @@ _FAILED_SHELL: Final = re.compile(PRODUCT.failed_shell)
 
 
 def read_assistant(memory: Memory, spot: Spot) -> None:
+    """Read a line of a model's response, or of a message that the client wrote in its place."""
     message = spot.line.message
     if message is None or message.model == SYNTHETIC:
         memory.follow(spot)
@@ -269,7 +270,7 @@ def _add_call(memory: Memory, candidate: Candidate, block: ContentBlock) -> None
         candidate.files += (parsed.file,)
     if parsed.prompt is not None:
         delegation = Delegation(call.id, short_hash(parsed.prompt.encode()), call.target)
-        keep(memory.state.delegations, call.id, delegation, KEPT_DELEGATIONS)
+        keep(memory.state.delegations, call.id, delegation, MAX_DELEGATIONS)
     if kind(call.name) in ("edit", "shell"):
         _walk(memory, candidate, call.name)
 
@@ -286,7 +287,7 @@ def _walk(memory: Memory, candidate: Candidate, tool: str) -> None:
 
 
 def add_result(memory: Memory, spot: Spot, block: ContentBlock) -> tuple[tuple[Block, ...], Candidate | None]:
-    """Add a result to its call; gives the result's blocks, and the message with the call if it is found."""
+    """Add a result to its call; gives the result's blocks, and the message with the call if there is one."""
     call_id = block.tool_use_id or ""
     result = result_of(call_id, block.content)
     memory.state.delegations.pop(call_id, None)

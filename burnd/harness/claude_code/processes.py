@@ -19,7 +19,7 @@ from burnd.recording.batch import Batch, SessionOrigin
 _CURSORS: Final = f"{SOURCE}/processes"
 
 
-class Registry:
+class LiveProcesses:
     """The last session of each process, by config folder, pid and start time."""
 
     def __init__(self) -> None:

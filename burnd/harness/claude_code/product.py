@@ -95,7 +95,7 @@ class ClaudeCode(Product):
                 yield os.path.join(below, name, "memory"), by_name.get(name[:_NAME_LIMIT])
 
     def checks(self, homes: Iterable[str]) -> Iterator[Check]:
-        """How long it keeps its own logs."""
+        """Check how long Claude Code keeps its logs."""
         home = next((folder for folder in homes if os.path.isdir(os.path.join(folder, "projects"))), None)
         if home is None:
             return
@@ -104,12 +104,12 @@ class ClaudeCode(Product):
         if not isinstance(days, int | float) or days <= 0:
             yield Check("log clean-up", "ok", f"Claude Code deletes no logs: `cleanupPeriodDays` in {path} is {days}")
             return
-        says = f"Claude Code deletes its logs after {'a day' if days == 1 else f'{days:g} days'}"
+        text = f"Claude Code deletes its logs after {'a day' if days == 1 else f'{days:g} days'}"
         if days <= _SHORT_DAYS:
             remedy = f"what is logged while burnd is down may be gone unread; raise `cleanupPeriodDays` in {path}"
-            yield Check("log clean-up", "warn", says, remedy)
+            yield Check("log clean-up", "warn", text, remedy)
         else:
-            yield Check("log clean-up", "ok", f"{says}; burnd keeps what it recorded")
+            yield Check("log clean-up", "ok", f"{text}; burnd keeps what it recorded")
 
 
 def config_folder(environ: Mapping[str, str]) -> str:

@@ -33,7 +33,7 @@ from burnd.harness.claude_code.requests import (
     report_attempts,
     status_of,
 )
-from burnd.harness.claude_code.state import KEPT_REQUESTS, LeafTitle, PackStore, Reading, State, dump_state
+from burnd.harness.claude_code.state import MAX_REQUESTS, LeafTitle, PackStore, Reading, State, dump_state
 from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import NEVER, decode_line, iso, tally
 from burnd.recording.candidate import LACKS_REQUEST, Candidate
@@ -54,7 +54,7 @@ _MOST_USD: Final = 1e9
 class ClaudeReader:
     """Reads the whole lines of one transcript, in file order.
 
-    The output is the same however the lines are cut into readings, and whether the state was kept in memory or stored
+    The output is the same however the lines are cut into readings, and whether the state stayed in memory or was stored
     and loaded, if `store` has the packs of all earlier readings. Without a state the file is read from its start.
     """
 
@@ -136,7 +136,7 @@ class ClaudeReader:
         # Other tools write responses without a type.
         is_untyped_response = not line.type and line.message is not None and line.message.usage is not None
         read = _READ.get(line.type) or (read_assistant if is_untyped_response else None)
-        ts = memory.stamp(line.timestamp)
+        ts = memory.time_of(line.timestamp)
         if read is not None:
             read(memory, memory.locate(line, ts, offset))
             return None
@@ -202,7 +202,7 @@ def _read_request(memory: Memory, line: BareLine) -> None:
     if line.id is None:
         return
     begin_attempt(memory, line)
-    keep(state.requests, line.id, None, KEPT_REQUESTS)
+    keep(state.requests, line.id, None, MAX_REQUESTS)
     for candidate in list(state.candidates.values()):
         if candidate.request_ref == line.id and candidate.rank & LACKS_REQUEST:
             candidate.rank &= ~LACKS_REQUEST

@@ -22,7 +22,7 @@ from burnd.harness.anthropic import TokenCounts
 from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.lines import SOURCE, BareLine
 from burnd.harness.claude_code.memory import Memory, Spot, keep
-from burnd.harness.claude_code.state import KEPT_ANSWERED, KEPT_ATTEMPTS, NO_RUN, UNREPORTED, Answered, Attempt
+from burnd.harness.claude_code.state import MAX_ANSWERED, MAX_ATTEMPTS, NO_RUN, UNREPORTED, Answered, Attempt
 from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import NEVER, iso
 from burnd.records import Request, Usage
@@ -58,7 +58,7 @@ def begin_attempt(memory: Memory, line: BareLine) -> None:
         run=state.run,
         tokens=_tokens_of_base(memory, line),
     )
-    if len(state.attempts) > KEPT_ATTEMPTS:
+    if len(state.attempts) > MAX_ATTEMPTS:
         _report(memory, state.attempts.pop(next(iter(state.attempts))))
 
 
@@ -92,7 +92,7 @@ def answer_attempt(memory: Memory, request_ref: str | None, usage: TokenCounts |
     if usage is not None:
         read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
         context = token_count(usage.input_tokens) + token_count(read) + token_count(written)
-    keep(state.answered, attempt.id, Answered(context, attempt.size), KEPT_ANSWERED)
+    keep(state.answered, attempt.id, Answered(context, attempt.size), MAX_ANSWERED)
     for earlier in _run(memory):
         if earlier.origin != attempt.origin or earlier.ts > attempt.ts:
             continue

@@ -23,18 +23,18 @@ from burnd.recording.candidate import Candidate
 from burnd.records import Block, Content
 
 VERSION: Final = 7
-KEPT_CANDIDATES: Final = 6
-KEPT_RAILS: Final = 32
-KEPT_PROMPTS: Final = 8
-KEPT_LINKS: Final = 16
-KEPT_REQUESTS: Final = 64
-KEPT_ATTEMPTS: Final = 64
-KEPT_ANSWERED: Final = 16
+MAX_CANDIDATES: Final = 6
+MAX_RAILS: Final = 32
+MAX_PROMPTS: Final = 8
+MAX_LINKS: Final = 16
+MAX_REQUESTS: Final = 64
+MAX_ATTEMPTS: Final = 64
+MAX_ANSWERED: Final = 16
 NO_RUN: Final = -1
 UNREPORTED: Final = -1
-KEPT_DELEGATIONS: Final = 64
-KEPT_ENTRIES: Final = 256
-KEPT_GENERATIONS: Final = 3
+MAX_DELEGATIONS: Final = 64
+MAX_ENTRIES: Final = 256
+MAX_GENERATIONS: Final = 3
 
 _SMALL_PACK: Final = 16 << 10  # compressed; a smaller pack is extended by the next reading
 _LARGE_PACK: Final = 128 << 10  # not compressed; the rows of a larger reading become a pack of their own

@@ -1,7 +1,7 @@
 """Assigns summaries that old clients wrote into another session's file to the sessions that hold the line they name.
 
-A summary is recorded only with these sessions, so that it is deleted with their content. Only the position is stored
-of a summary whose line was not found yet.
+A summary is recorded only with these sessions, so that it is deleted with their content. Of a summary
+whose line was not read yet, only the position is stored.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _line_at(summary: Summary) -> bytes:
 
 
 def _is_nearby(piece: Piece, summary: Summary) -> bool:
-    """Whether a log is in the folder of a summary or below; logs of other projects are not searched either."""
+    """Whether a log is in the folder of a summary or below it; a summary is about a session of its own project."""
     return piece.change.path.startswith(f"{os.path.dirname(path_key(summary.path))}/")
 
 

@@ -1,4 +1,4 @@
-"""Writes a session of the demo as Codex does: a rollout of items, with a reading of usage after each response."""
+"""Writes a session of the demo as Codex does: a rollout of items, with a token count after each response."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _Rollout(Log):
         for call, call_id in calls:
             self.clock += self._rng.uniform(0.2, 4)
             self._answer(call, call_id)
-        self._read_meter(usage, tokens(act.thinking))
+        self._count_tokens(usage, tokens(act.thinking))
 
     def _call(self, call: Call, call_id: str) -> None:
         """Codex reads files with a shell and changes them with patches."""
@@ -81,7 +81,7 @@ class _Rollout(Log):
         head = f"Wall time: 0.4 seconds\nProcess exited with code {int(call.failed)}\nOutput:\n"
         self._item("function_call_output", call_id=call_id, output=head + call.output)
 
-    def _read_meter(self, usage: dict[str, int], thought: int) -> None:
+    def _count_tokens(self, usage: dict[str, int], thought: int) -> None:
         last = {
             "input_tokens": usage["input"] + usage["read"] + usage["write"],
             "cached_input_tokens": usage["read"],

@@ -1,4 +1,4 @@
-"""Input of the model and events beside it in Codex rollouts: prompts, results, rate limits, aborts, names."""
+"""Reads the input of the model and other events in Codex rollouts: prompts, results, rate limits, aborts, names."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def _set_name(log: RolloutLog, line: LineRef, name: str | None) -> None:
 def title_request(session_id: str, ts: str) -> Request:
     """The request for a thread's first name, which Codex does not log; its model and usage are unknown.
 
-    A name right after the first prompt was made by a model. One that the user chose that early counts too: the log does
-    not tell them apart.
+    A name right after the first prompt was made by a model. One that the user chose that early counts too, since
+    the log does not distinguish them.
     """
     return Request(source=SOURCE, session_id=session_id, rail_id=MAIN, id=f"title:{session_id}", ts=ts)
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def add(
     files: InstructionFiles, folder: str, _inner: Iterable[tuple[str, set[str]]], environ: Mapping[str, str]
 ) -> None:
-    """Adds the user's file, then one of each folder from the repository's down; of this folder alone without one."""
-    own = environ.get("CODEX_HOME") or os.path.join(os.path.expanduser("~"), ".codex")
+    """Adds the user's file, then one of each folder from the repository's root down, or of this folder only."""
+    home = environ.get("CODEX_HOME") or os.path.join(os.path.expanduser("~"), ".codex")
     folders = in_repository(folder) or [os.path.abspath(folder)]
-    for where, how in ((own, "global"), *((above, "project") for above in folders)):
-        files.add_first([os.path.join(where, name) for name in NAMES], how)
+    for parent, how in ((home, "global"), *((one, "project") for one in folders)):
+        files.add_first([os.path.join(parent, name) for name in NAMES], how)

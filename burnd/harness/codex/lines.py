@@ -285,8 +285,9 @@ def totals_of(tokens: Tokens | None) -> Totals | None:
 def used_since(sums: Sequence[Totals], total: Totals | None, last: Totals | None) -> Totals:
     """The usage since the newest of the earlier sums; `last` is Codex's count for the newest response.
 
-    `last` holds if the sum continues a recent one, or there is none (a fork continues its parent's sum), or the sum
-    fell (it restarts when a context has overflowed). Otherwise lines are missing, or `last` is, and the growth holds.
+    `last` is right if the sum continues a recent one, or there is no earlier sum (a fork continues its parent's), or
+    the sum fell (it restarts when a context has overflowed). Otherwise `last` or some lines are missing, and the growth
+    of the sum is right.
     """
     if total is None or total.is_zero:
         return last or ZERO

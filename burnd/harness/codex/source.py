@@ -101,7 +101,7 @@ def read_compressed(path: str, cursor: Cursor | None, *, root: str | None, max_b
         try:
             unpacked = _Unpacked(file, cursor.offset if cursor is not None else 0, max_bytes)
         except zstandard.ZstdError as error:
-            raise OSError(errno.EIO, "it is damaged, or no zstd") from error
+            raise OSError(errno.EIO, "not a zstd file, or damaged") from error
     after = Cursor(
         dev=stat.st_dev,
         ino=stat.st_ino,

@@ -156,7 +156,7 @@ class RolloutLog:
     def repeats_parent(self, ts: str) -> bool:
         """Whether the line is copied into an agent's rollout from the session that started it.
 
-        One session may start hundreds, each with all of its history: that is their input, and no copies.
+        One session may start hundreds of agents, each with a copy of its whole history, which counts as their input.
         """
         return self.state.session.subagent is not None and self.repeats(ts)
 

@@ -180,8 +180,8 @@ async def new(service: Service, params: NewParams) -> Result:
     return await _facts(service, await api_sessions.new(service.pipeline, service.ask, service.folders.look, params))
 
 
-async def set_words(service: Service, params: SetParams) -> Result:
-    return await _facts(service, await api_sessions.set_words(service.pipeline, service.ask, params))
+async def set_texts(service: Service, params: SetParams) -> Result:
+    return await _facts(service, await api_sessions.set_texts(service.pipeline, service.ask, params))
 
 
 async def append(service: Service, params: AppendParams) -> Result:
@@ -205,5 +205,5 @@ METHODS: dict[str, AnyMethod] = {
     "search_memory": Method(MemoryParams, search_memory),
     "sessions.new": Method(NewParams, new),
     "sessions.append": Method(AppendParams, append, within=LONG_S),  # 16 MiB hold a year of messages
-    "sessions.set": Method(SetParams, set_words),
+    "sessions.set": Method(SetParams, set_texts),
 }

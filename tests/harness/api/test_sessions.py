@@ -433,9 +433,9 @@ async def test_a_title_of_ones_own_wins(program: Program) -> None:
         (" Mine\n", "Mine"),
         ("  ", "Harness title"),
     ):
-        await sessions.set_words(program.pipeline, program.ask, SetParams(id="s1", title=given))
+        await sessions.set_texts(program.pipeline, program.ask, SetParams(id="s1", title=given))
         assert (await program.facts("s1"))["title"] == expected
-    await sessions.set_words(program.pipeline, program.ask, SetParams(id="s1", summary="In short"))
+    await sessions.set_texts(program.pipeline, program.ask, SetParams(id="s1", summary="In short"))
     assert (await program.facts("s1"))["summary"] == "In short"
 
 
@@ -443,9 +443,9 @@ async def test_a_title_of_ones_own_wins(program: Program) -> None:
 async def test_an_unusable_title_is_refused(program: Program, params: dict[str, str]) -> None:
     session = await program.new()
     with pytest.raises(Refusal):
-        await sessions.set_words(program.pipeline, program.ask, SetParams(id=session, **params))
+        await sessions.set_texts(program.pipeline, program.ask, SetParams(id=session, **params))
     with pytest.raises(Missing):
-        await sessions.set_words(program.pipeline, program.ask, SetParams(id="nobody", title="x"))
+        await sessions.set_texts(program.pipeline, program.ask, SetParams(id="nobody", title="x"))
 
 
 async def test_a_session_is_under_one_that_there_is(program: Program) -> None:

@@ -1,4 +1,4 @@
-"""What a message was billed is what its best line says, once, and how sure that is."""
+"""The usage of a message is that of its best line, once; its quality says how certain that is."""
 
 from __future__ import annotations
 
