@@ -11,13 +11,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "operations.md").read_text()
 EVENT = re.compile(r"[a-z]+\.[a-z_]+")
-NAMED = re.compile(rf'"{EVENT.pattern}"|Trouble\(')
+NAMED = re.compile(rf'"{EVENT.pattern}"')
 LEAST = 9  # of a sentence's fixed parts, those too short to tell anything are not looked for
 
 
 @cache
 def modules() -> list[ast.Module]:
-    """Those that could name an event or a trouble."""
+    """Those that could name an event."""
     texts = (path.read_text() for path in sorted((ROOT / "burnd").rglob("*.py")))
     return [ast.parse(text) for text in texts if NAMED.search(text)]
 
@@ -47,16 +47,19 @@ def texts(node: ast.AST) -> Iterator[str]:
 
 
 def states() -> set[str]:
-    """What `status` says of itself when something is wrong, and what is wrong with a database of opencode's."""
+    """The texts of `status` when something is wrong, also with a database of opencode's."""
     status = ast.parse((ROOT / "burnd/server/methods/status.py").read_text())
     found = set()
     for node in ast.walk(status):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("_degraded"):
             yields = [one.value for one in ast.walk(node) if isinstance(one, ast.Yield)]
             found |= {text for one in yields if isinstance(one, ast.Tuple) for text in texts(one.elts[0])}
-    for call in calls():
-        if isinstance(call.func, ast.Name) and call.func.id == "Trouble" and len(call.args) > 1:
-            found |= set(texts(call.args[1]))
+    for node in ast.walk(ast.parse((ROOT / "burnd/harness/opencode/schedule.py").read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Problem":
+            found |= set(texts(node.args[1]))
+        elif isinstance(node, ast.Assign) and "detail" in ast.unparse(node.targets[0]):
+            value = node.value.elts[0] if isinstance(node.value, ast.Tuple) else node.value
+            found |= set(texts(value))
     return {text.strip(" (),:") for text in found if len(text.strip(" (),:")) >= LEAST}
 
 
@@ -76,6 +79,7 @@ def test_no_event_is_told_that_is_not_there() -> None:
 def test_every_degraded_state_is_told() -> None:
     """The words of `burnctl status` stand on the page."""
     assert len(states()) > 8
+    assert "locked by another program" in states()
     assert {state for state in states() if state not in PAGE} == set()
 
 
