@@ -16,19 +16,19 @@ INFO = SessionInfo(SessionRow("ses_one", BORN_MS, directory="/home/dev/app", age
 
 
 def row(message_id: str, data: dict[str, Any], *parts: dict[str, Any], at: int = 1) -> MessageRow:
-    found = tuple(PartRow(f"{message_id}-p{n}", 0, json.dumps(part).encode()) for n, part in enumerate(parts))
-    return MessageRow(message_id, BORN_MS + at, 0, json.dumps(data).encode(), found)
+    rows = tuple(PartRow(f"{message_id}-p{n}", 0, json.dumps(part).encode()) for n, part in enumerate(parts))
+    return MessageRow(message_id, BORN_MS + at, 0, json.dumps(data).encode(), rows)
 
 
 def decoded(row: MessageRow) -> DecodedMessage:
-    found = decode_message(row)
-    assert not isinstance(found, Rejected)
-    return found
+    result = decode_message(row)
+    assert not isinstance(result, Rejected)
+    return result
 
 
 def message(row: MessageRow, version: str | None = "1.18.33") -> Message:
-    found = decoded(row)
-    return message_of(row, found, calls_of(found), version)
+    data = decoded(row)
+    return message_of(row, data, calls_of(data), version)
 
 
 def user(message_id: str, *parts: dict[str, Any], at: int = 1) -> Message:

@@ -6,17 +6,17 @@ from burnd.harness.opencode.cursor import Cursors, RowCursor, SessionCursor, cur
 from burnd.harness.opencode.rows import digest_of
 
 
-def test_what_is_stored_is_what_was_known() -> None:
-    """What another release stored and this one cannot read counts as not seen."""
-    marker = RowCursor(1 << 63, "msg_6", (1, 2))
-    seen = SessionCursor(5, 6, 7, True, (("msg_6", 9, 7),))
-    changes = cursor_changes("x", marker, [("ses_1", seen)])
+def test_cursors_are_loaded_as_stored() -> None:
+    """A cursor that another release stored and this one cannot decode is left out."""
+    rows_cursor = RowCursor(1 << 63, "msg_6", (1, 2))
+    session = SessionCursor(5, 6, 7, True, (("msg_6", 9, 7),))
+    changes = cursor_changes("x", rows_cursor, [("ses_1", session)])
     rows = [(change.key, change.value or b"") for change in changes]
-    assert load_cursors(rows) == Cursors(marker, {"ses_1": seen})
+    assert load_cursors(rows) == Cursors(rows_cursor, {"ses_1": session})
     assert load_cursors([("marker", b"\xc1"), ("session:a", b"other")]) == Cursors(RowCursor(), {})
     assert [change.value for change in cursor_changes("x", None, [("ses_1", None)])] == [None]
 
 
-def test_digests_tell_values_apart() -> None:
+def test_different_values_have_different_digests() -> None:
     assert digest_of(["a", "b"]) != digest_of(["ab"]) != digest_of([b"ab"])
     assert digest_of([1, None]) == digest_of([1, None])

@@ -98,7 +98,7 @@ def test_texts_may_hold_anything() -> None:
         assert decoded(one).parts[0].data.text == words
 
 
-def test_the_title_opencode_begins_with_is_none() -> None:
+def test_the_default_title_is_left_out() -> None:
     """It names a moment; a person's own title may begin with the same words."""
     for title in ("New session - 2026-11-16T00:04:57.947Z", "Child session - 2026-11-16T00:04:57.947Z", "", None):
         assert title_of(SessionRow("s", BORN_MS, title=title)) is None
@@ -168,14 +168,14 @@ def test_how_a_call_ended(name: str, state: dict[str, Any], failed: bool | None)
     assert (call.result_hash is None) == (failed is None)
 
 
-def test_what_a_person_refused_is_told_from_what_failed() -> None:
+def test_a_refused_call_differs_from_a_failed_one() -> None:
     said = "The user rejected permission to use this specific tool call."
     rule = "The user has specified a rule which prevents you from using this specific tool call."
     refused = [called("bash", {"command": "x"}, status="error", error=error).call for error in (said, rule)]
     assert [(call.is_error, call.is_refused) for call in refused] == [(True, True), (True, False)]
 
 
-def test_what_comes_back_is_weighed_with_its_attachments() -> None:
+def test_results_have_the_size_of_their_attachments() -> None:
     """Text by its UTF-8, files by the bytes that their base64 stands for."""
     picture = {"type": "file", "mime": "image/png", "url": "data:image/png;base64,AAAAAAA="}
     found = called("read", {"filePath": "x.png"}, "größe", attachments=[picture])
@@ -201,14 +201,14 @@ def test_a_task_names_the_session_it_started() -> None:
     assert found.children == (("c1", "ses_kid"),)
 
 
-def test_files_are_those_of_calls_and_those_found_changed() -> None:
+def test_files_are_those_of_calls_and_of_patches() -> None:
     patch = {"type": "patch", "hash": "h", "files": ["/p/b.py", "/p/a.py"]}
     found = response(tool("c", "edit", {"filePath": "/p/a.py"}), patch, text("done"))
     assert found.files == ("/p/a.py", "/p/b.py")
     assert [block.kind for block in found.output] == ["call", "text"]
 
 
-def test_two_calls_that_a_model_gave_one_id_are_two() -> None:
+def test_calls_with_the_same_id_are_two_calls() -> None:
     """The later one goes by its part's id: its arguments, its answer and its failure are its own."""
     first = tool("edit:0", "edit", {"filePath": "/a"}, "fine")
     second = tool("edit:0", "edit", {"filePath": "/b"}, "fine too")

@@ -43,7 +43,7 @@ def test_the_first_releases_wrote_no_total_and_counted_reasoning_within_output(v
     assert message_usage(read(stated), [read(stated)], version) == expected
 
 
-def test_a_session_that_an_old_release_began_and_a_new_one_went_on_with_goes_by_the_total() -> None:
+def test_the_total_decides_in_a_session_of_an_old_and_a_new_release() -> None:
     assert net_usage(read(tokens(output=5, reasoning=2)), "1.1.50") == Usage(output=5, reasoning=2)
 
 
@@ -54,21 +54,21 @@ def test_both_ways_of_counting_come_to_the_same(gross: bool) -> None:
 
 
 def test_several_steps_of_a_message_add_up() -> None:
-    """The message's own figure is that of its last step; one step alone is said twice and counts once."""
+    """The message's own figure is that of its last step; a single step is stated twice and counts once."""
     one, two = tokens(input=5, output=1), tokens(input=7, output=2, gross=True, reasoning=1)
     assert message_usage(read(two), [read(one), read(two)]) == Usage(input=12, output=3, reasoning=1)
     assert message_usage(read(one), [read(one)]) == Usage(input=5, output=1)
     assert message_usage(read(one), []) == Usage(input=5, output=1)
 
 
-def test_a_step_that_ended_before_its_message_knew_counts() -> None:
+def test_a_step_counts_though_its_message_was_not_updated() -> None:
     """Killed between the two writes: the tokens are in the part alone."""
     found = response({"type": "step-finish", "tokens": tokens(input=5, output=1)}, tokens=tokens(total=False))
     assert found.usage == Usage(input=5, output=1)
 
 
 @pytest.mark.parametrize("odd", [{}, {"input": -5}, {"input": 1e300}, {"input": None, "cache": None}])
-def test_numbers_nobody_can_have_billed_count_as_none(odd: dict[str, Any]) -> None:
+def test_impossible_numbers_count_as_none(odd: dict[str, Any]) -> None:
     assert net_usage(read(odd)) == Usage()
 
 

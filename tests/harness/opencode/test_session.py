@@ -17,7 +17,7 @@ def sizes(blocks: Any) -> list[tuple[str, int]]:
     return [(block.kind, block.bytes) for block in blocks]
 
 
-def test_a_step_is_given_what_came_since_the_one_before() -> None:
+def test_results_and_prompts_since_the_last_step_enter_the_next() -> None:
     """The prompt, then the results of its calls, then what was asked meanwhile."""
     steps = walk_all(
         user("u1", text("please")),
@@ -31,7 +31,7 @@ def test_a_step_is_given_what_came_since_the_one_before() -> None:
     assert sizes(steps[1].turn.made) == [("thinking", 2), ("text", 4)]
 
 
-def test_people_are_told_from_what_opencode_writes_in_their_place() -> None:
+def test_prompts_of_people_differ_from_rows_that_opencode_writes() -> None:
     """A text, a file or a mention by a person makes a prompt; synthetic and ignored parts do not."""
     assert user_message(text("hi")).is_human
     assert user_message(SYNTHETIC, {"type": "file", "mime": "image/png", "url": "data:image/png;base64,AAAA"}).is_human
@@ -59,7 +59,7 @@ def test_a_step_works_on_the_prompt_its_row_answers() -> None:
 
 
 def test_a_prompt_that_an_overflow_repeats_is_the_same_prompt() -> None:
-    """After a compaction opencode may ask the last question again under a new id, unmarked: nobody typed it."""
+    """After a compaction opencode may ask the last question again under a new id, without a mark."""
     ask, again = text("a long story"), user("u3", {"type": "compaction", "auto": True, "overflow": True})
     summary = step("a2", "u3", text("## Goal"), summary=True)
     steps = walk_all(user("u1", ask), step("a1", "u1"), again, summary, user("u4", ask), step("a3", "u4"))
@@ -83,8 +83,8 @@ def test_retries_are_walked_through_all_steps_of_a_prompt() -> None:
     assert [one.turn.activity for one in steps] == ["coding", "testing", "coding", "conversation"]
 
 
-def test_a_compaction_ends_what_the_next_step_is_given() -> None:
-    """Told when its summary is written; the step after it is given the summary and what was asked, nothing older."""
+def test_a_compaction_replaces_what_enters_the_next_step() -> None:
+    """Recorded when its summary is written; only the summary and the prompt enter the step after it."""
     steps = walk_all(
         user("u1", text("go")),
         step("a1", "u1", tool("c", "bash", {}, "x" * 99), tokens=tokens(input=900, output=50)),
@@ -154,7 +154,7 @@ def test_attempts_that_old_releases_wrote_down_are_retries() -> None:
 
 
 def test_what_is_older_than_its_session_was_copied_into_it() -> None:
-    """It carries the mark by which it is told from the original, and tells of nothing that happened beside it."""
+    """It has the rank of a copy, and its events are recorded with the original only."""
     info = INFO._replace(row=INFO.row._replace(created=BORN_MS + 50))
     failed = {"name": "APIError", "data": {}}
     old, new = walk_all(step("a1", "u", at=10, error=failed), step("a2", "u", at=60, error=failed), info=info)
