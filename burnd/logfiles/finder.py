@@ -102,14 +102,14 @@ class Finder:
                 await self.scan(changes.reason)
             on_change()
 
-    async def scan(self, reason: str, *, anew: bool = False) -> None:
+    async def scan(self, reason: str, *, from_start: bool = False) -> None:
         """Looks at every file and queues what changed.
 
-        With `anew`, as if nothing had been seen before. One scan at a time: a second one sees nothing new in what the
-        first has looked at and not yet queued.
+        With `from_start`, as if nothing had been seen before. One scan at a time: a second one sees nothing new in what
+        the first has looked at and not yet queued.
         """
         async with self._scanning:
-            if anew:
+            if from_start:
                 self._scanner = Scanner(suffix=self._suffixes)
                 self._others.clear()
                 self._is_first = True

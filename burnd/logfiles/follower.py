@@ -17,6 +17,7 @@ import anyio.to_thread
 import structlog
 from anyio.streams.memory import MemoryObjectReceiveStream
 
+from burnd.index.change import Change
 from burnd.index.path_key import path_key
 from burnd.index.reader_packs import PackLost
 from burnd.logfiles.backfill_process import BackfillProcess, Request, Task, unpack_piece
@@ -86,6 +87,7 @@ class LogFollower:
         )
         self._committer = Committer(pipeline, self.name)
         self._commit_lock = anyio.Lock()
+        self._take_lock = anyio.Lock()  # while it is locked, no old log is taken
         self._reading = anyio.CapacityLimiter(1)
         self._receiving = anyio.CapacityLimiter(1)
         self._child: BackfillProcess | None = None
@@ -95,6 +97,7 @@ class LogFollower:
         self._flushes: list[tuple[str | None, anyio.Event]] = []
         self._settle_at = 0.0
         self._generation = pipeline.generation
+        self._waits_for_news = False
 
     def _open_logs(self) -> None:
         index_path = self.pipeline.home.index_db
@@ -119,6 +122,7 @@ class LogFollower:
 
     async def run(self) -> None:
         """Reads until cancelled."""
+        self.pipeline.follow(self._on_record)
         try:
             async with self._finder.watcher, anyio.create_task_group() as tasks:
                 await self._positions.load(self.logs.is_usable)
@@ -130,6 +134,7 @@ class LogFollower:
                 tasks.start_soon(self._follow_live)
                 tasks.start_soon(self._follow_old)
         finally:
+            self.pipeline.unfollow(self._on_record)
             with anyio.CancelScope(shield=True):
                 await self._close_child()
                 await self._close_trial()
@@ -194,17 +199,20 @@ class LogFollower:
         while True:
             self._bell = anyio.Event()
             await self._read_live()
-            if self._clock() >= self._settle_at:
-                await self._settle_quiet()
-            if not len(self._queue):
+            if self._generation != self.pipeline.generation:
+                await self._read_everything_again()
+            elif self._flushes:
+                await self._answer_flushes()
+            elif not len(self._queue):
                 await self._look_around()
             await self._rest()
 
     async def _read_live(self) -> None:
-        while pieces := await self._gather_live():
+        """Reads and records one batch of live logs, and settles what is quiet when that is due."""
+        if pieces := await self._gather_live():
             await self._commit(pieces)
-            if self._clock() >= self._settle_at:
-                await self._settle_quiet()
+        if self._clock() >= self._settle_at:
+            await self._settle_quiet()
 
     async def _gather_live(self) -> list[Piece]:
         """Reads live logs for a batch: a tenth of a second, or until none waits."""
@@ -231,32 +239,35 @@ class LogFollower:
         return self.guard.is_suspect(path_key(path)) or self._positions.passed(path) >= LONG_LINE_BYTES
 
     async def _look_around(self) -> None:
-        """With nothing to read: follows a new index, answers flushes, and takes news that belong to no log."""
+        """With nothing to read: ends the children, and takes what is due and belongs to no changed log."""
         if self._child is not None:
             self._old_bell.set()  # it is closed
         await self._close_trial()
-        if self._generation != self.pipeline.generation:
-            await self._read_everything_again()
-        elif self._flushes:
-            await self._answer_flushes()
-        else:
-            if await self._retry_skipped():
-                await self._finder.scan("skipped lines are tried again")
-            await self._take_news()
-            await self._read_released()
+        if await self._retry_skipped():
+            await self._finder.scan("skipped lines are tried again")
+        await self._take_news()
+        await self._read_released()
 
     async def _rest(self) -> None:
         """Sleeps until a log changes, or a failed log, a last line, an open turn or news is due."""
+        is_index_new = self._generation != self.pipeline.generation
+        if self._queue.has_live or (self._queue.has_only_live if is_index_new else self._flushes):
+            return
         tail_due = self._positions.tails.next_due()
         dues = (self._queue.due(), None if tail_due is None else max(tail_due, self._settle_at))
         waits = [due - self._clock() for due in dues if due is not None]
-        waits += [self.format.news_every] if self.format.news_every is not None else []
+        news_every = self.format.news_every()
+        self._waits_for_news = news_every is not None
+        waits += [news_every] if news_every is not None else []
         if any(known.waiting_sessions for known in self.logs):
             waits.append(SETTLE_EVERY_S)
-        if self._queue.has_live or (self._flushes and not len(self._queue)):
-            return
         with anyio.move_on_after(max(0.01, min(waits, default=IDLE_S))):
             await self._bell.wait()
+
+    def _on_record(self, _change: Change) -> None:
+        """Wakes the live task if something was recorded because of which there may be news from now on."""
+        if not self._waits_for_news and self.format.news_every() is not None:
+            self._bell.set()
 
     async def _take_news(self) -> None:
         if (batch := await self.format.news(self.roots)) is not None:
@@ -264,7 +275,7 @@ class LogFollower:
                 await self._committer.commit(batch)
 
     async def _answer_flushes(self) -> None:
-        """Reads everything there is after a scan and settles what the flushes asked for."""
+        """Reads everything that a scan finds now, not what is written later, and settles what the flushes ask for."""
         flushes, self._flushes = self._flushes, []
         await self._finder.scan("flush")
         self._queue.retry_failed()
@@ -278,46 +289,57 @@ class LogFollower:
             done.set()
 
     async def _read_all(self) -> None:
-        """Reads until nothing waits, in neither task."""
-        while len(self._queue):
+        """Reads all that waits now to its end, in both tasks. Lines that are written meanwhile need not be read."""
+        self._queue.begin_flush()
+        while True:
             self._bell = anyio.Event()
             self._old_bell.set()
             await self._read_live()
-            if len(self._queue) and not self._queue.has_live:
+            if not self._queue.is_flushing:
+                return
+            if not self._queue.has_live:
                 await self._bell.wait()
 
     async def _read_released(self) -> bool:
-        """Queues logs of sessions whose text was deferred until its origin was known; returns whether there are any."""
-        sessions = await self.pipeline.released()
-        for session_id in sessions:
-            paths = await self._positions.of_session(session_id)
-            await self._positions.drop(paths)
-            for path in paths:
-                self.logs.forget(path)
-                self._queue.add(path)
+        """Queues logs of sessions whose text was deferred until its origin was known; returns whether there are any.
+
+        While the other task reads, it is left for later.
+        """
+        async with self._take_lock:
+            sessions = await self.pipeline.released() if self._queue.has_only_live else []
+            for session_id in sessions:
+                paths = await self._positions.of_session(session_id)
+                await self._positions.drop(paths)
+                for path in paths:
+                    self.logs.forget(path)
+                    self._queue.add(path)
         return bool(sessions)
 
     async def _retry_skipped(self) -> bool:
         """Reads logs with skipped lines again, after a day or an upgrade; returns whether there are any."""
-        paths = self.guard.due(self.pipeline.now())
+        if not (paths := self.guard.due(self.pipeline.now())):
+            return False
         for path in paths:
             self.logs.forget(path)
         await self._positions.read_again(paths)
-        return bool(paths)
+        return True
 
     async def _read_everything_again(self) -> None:
         """After the index was lost, reads every log again from its start; deleted logs keep their positions.
 
-        What is open is settled first: its lines may be gone.
+        What is open is settled first: its lines may be gone. While the other task reads, it is left for later.
         """
-        self._generation = self.pipeline.generation
-        await self._settle_sessions([None])
-        await self._close_trial()
-        self.logs.close()
-        self._open_logs()
-        await self._positions.read_again()
-        await self.format.begin(self.pipeline)
-        await self._finder.scan("the index was made anew", anew=True)
+        async with self._take_lock:
+            if not self._queue.has_only_live:
+                return
+            self._generation = self.pipeline.generation
+            await self._settle_sessions([None])
+            await self._close_trial()
+            self.logs.close()
+            self._open_logs()
+            await self._positions.read_again()
+            await self.format.begin(self.pipeline)
+            await self._finder.scan("the index was rebuilt", from_start=True)
         self._ring()
 
     # Large and old logs
@@ -363,11 +385,12 @@ class LogFollower:
         pieces: list[Piece] = []
         size, begun = 0, self._clock()
         while size < BATCH_BYTES and self._clock() - begun < OLD_BATCH_S:
-            current, self._ahead = self._ahead or await self._begin_old(None), None
-            if current is None:
-                break
-            if current.in_child:
-                self._ahead = await self._begin_old(current)
+            async with self._take_lock:
+                current, self._ahead = self._ahead or await self._begin_old(None), None
+                if current is None:
+                    break
+                if current.in_child:
+                    self._ahead = await self._begin_old(current)
             read = self._read_in_child if current.in_child else self._read_here
             piece = await self._guarded(current.path, current.root, read)
             if piece is not None:

@@ -120,7 +120,6 @@ class LogFormat:
     source: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]] = (".jsonl",)
     beside: ClassVar[tuple[str, ...]] = ()  # suffixes of files beside a log that add to it
-    news_every: ClassVar[float | None] = None  # seconds between calls of `news` while nothing is written
 
     def roots_below(self, folders: Iterable[str]) -> list[str]:
         """The folders of logs below folders that the harness is configured with."""
@@ -159,6 +158,10 @@ class LogFormat:
 
     async def add_to(self, batch: Batch, pieces: Sequence[Piece], roots: Sequence[str]) -> None:
         """Adds to a batch what follows from its pieces together."""
+
+    def news_every(self) -> float | None:
+        """Seconds between calls of `news` while nothing is written; None if nothing can be new then."""
+        return None
 
     async def news(self, roots: Sequence[str]) -> Batch | None:  # noqa: ARG002
         """What is new in files that belong to no log; called when there is nothing to read."""

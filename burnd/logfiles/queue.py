@@ -44,6 +44,7 @@ class Queue:
         self._taken: dict[str, _Taken] = {}
         self._failures: dict[str, Failure] = {}
         self._retries: list[tuple[float, str]] = []
+        self._flushing: dict[str, int] = {}  # logs that a flush waits for, and how often each is yet to be read
         self._unread: set[str] = set()  # logs with old lines, or with more new ones than one read takes
 
     def __len__(self) -> int:
@@ -62,6 +63,16 @@ class Queue:
     def has_old(self) -> bool:
         """Whether large or old logs wait."""
         return bool(self._large or self._old)
+
+    @property
+    def has_only_live(self) -> bool:
+        """Whether no log is worked on and no large or old one waits."""
+        return not (self._taken or self._large or self._old)
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether some log that waited at `begin_flush` was not read to its end since."""
+        return bool(self._flushing)
 
     @property
     def is_behind(self) -> bool:
@@ -95,6 +106,11 @@ class Queue:
         waiting = (self._live, self._large, self._taken, self._failures)
         fresh = {path: mtime for path, mtime in files if not any(path in place for place in waiting)}
         self._old = dict(sorted((self._old | fresh).items(), key=lambda item: item[1]))
+
+    def begin_flush(self) -> None:
+        """Begins to track the logs that wait now: a flush is done when all of them were read, however they grow."""
+        self._flushing = dict.fromkeys((*self._live, *self._large, *self._old), 1)
+        self._flushing |= {path: 1 + taken.again for path, taken in self._taken.items()}
 
     def take(self) -> str | None:
         """The live log to read next."""
@@ -142,6 +158,10 @@ class Queue:
         """Ends the work on a log that was read, also if it is gone; `more` if there is more to read at once."""
         taken = self._taken.pop(path)
         self._failures.pop(path, None)
+        if path in self._flushing:
+            reads = 1 if more else self._flushing.pop(path) - 1
+            if reads:
+                self._flushing[path] = reads
         if more:
             self._unread.add(path)
         else:
@@ -166,6 +186,7 @@ class Queue:
     def failed(self, path: str, reason: str) -> None:
         """Ends the work on a log that could not be read. It is tried again after a while that doubles each time."""
         del self._taken[path]
+        self._flushing.pop(path, None)
         self._unread.discard(path)
         now = self._clock()
         before = self._failures.get(path)
@@ -187,6 +208,7 @@ class Queue:
             waiting.pop(path, None)
         if path not in self._taken:
             self._failures.pop(path, None)
+            self._flushing.pop(path, None)
             self._unread.discard(path)
 
     def due(self) -> float | None:

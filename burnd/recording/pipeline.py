@@ -111,6 +111,9 @@ class Pipeline:
         if pace is not None:
             self._paces.append(pace)
 
+    def unfollow(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
     async def followed(self) -> None:
         """Waits for slow listeners, so that a backlog is not read far ahead of them. Not for live lines."""
         for pace in self._paces:

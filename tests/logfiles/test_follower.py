@@ -13,6 +13,8 @@ from burnd.index.change import Change
 from burnd.logfiles import follower
 from burnd.logfiles.backfill_process import BackfillProcess
 from burnd.logfiles.logs import Piece
+from burnd.recording.batch import Batch
+from burnd.records import Session
 from tests.capture.test_claude_source import SESSION, Watched, _is, until, watching
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import Transcript, text
@@ -78,3 +80,57 @@ async def test_a_live_line_does_not_wait_for_a_very_long_one(
         assert "long" not in await watched.turns()
         decoded.set()
         await until(lambda: _is(watched, "long", output=7))
+
+
+async def test_a_flush_ends_while_a_log_keeps_growing(opened: Opened, tmp_path: Path) -> None:
+    """It waits for the lines that were there when it began. Here the log changes again with everything recorded."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        await until(lambda: watched.source.status().has_looked)
+        path = str(watched.path(SESSION))
+
+        def change_again(_change: Change) -> None:
+            watched.source._queue.add(path)
+
+        _write(watched, "m1", SESSION)
+        watched.pipeline.follow(change_again)
+        with anyio.fail_after(30):
+            await watched.source.flush()
+        assert set(watched.ledger()) == {"m1"}
+
+
+async def test_processes_are_looked_at_only_while_there_is_a_private_session(opened: Opened, tmp_path: Path) -> None:
+    """An idle daemon sleeps; the first private session wakes it."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        await until(lambda: watched.source.status().has_looked)
+        await watched.source.flush()
+        assert watched.source.format.news_every() is None
+        await watched.pipeline.commit(
+            Batch(entries=[Session(source="claude-code", session_id=SESSION, content_mode="off")])
+        )
+        await until(lambda: watched.source._waits_for_news)
+
+
+async def test_no_old_log_is_taken_while_everything_is_queued_again(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that was lost: logs are closed and opened again, and none of them is being read meanwhile."""
+    taken: list[bool] = []
+    async with watching(opened, tmp_path / "projects") as watched:
+        await until(lambda: watched.source.status().has_looked)
+        _write(watched, "m1", SESSION)
+        await watched.source.flush()
+        queue = watched.source._queue
+
+        async def queue_old(paths: object = None) -> None:
+            queue.backfill([(str(watched.path(SESSION)), 1.0)])
+            watched.source._ring()
+            await anyio.sleep(0.1)
+            taken.append(not queue.has_old)
+            await read_again(paths)  # type: ignore[arg-type]
+
+        read_again = watched.source._positions.read_again
+        monkeypatch.setattr(watched.source._positions, "read_again", queue_old)
+        watched.pipeline._stores.generation += 1
+        await watched.source.flush()
+        assert taken == [False]
+        assert set(watched.ledger()) == {"m1"}

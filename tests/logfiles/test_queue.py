@@ -314,3 +314,27 @@ def test_what_failed_is_tried_at_once_when_somebody_asks(queue: Queue, clock: Cl
     clock.now += 1000.0
     assert queue.take() is None
     assert not queue.failures
+
+
+def test_a_flush_waits_for_what_is_there_when_it_begins(queue: Queue) -> None:
+    """A log that is being read and changed since is read once more; what comes later is not waited for."""
+    queue.add("read")
+    assert queue.take() == "read"
+    queue.add("read")
+    queue.backfill([("old", 1.0), ("broken", 0.0), ("gone", 0.5)])
+    queue.begin_flush()
+    queue.add("later")
+    queue.done("read", more=False)
+    assert queue.take_old() == "old"
+    queue.add("old")
+    queue.done("old", more=True)
+    queue.forget("gone")
+    assert queue.take_old() == "old"
+    queue.done("old", more=False)
+    assert queue.take_old() == "broken"
+    queue.failed("broken", "no")
+    assert [queue.take(), queue.take()] == ["later", "read"]
+    assert queue.is_flushing
+    queue.add("read")
+    queue.done("read", more=False)
+    assert not queue.is_flushing

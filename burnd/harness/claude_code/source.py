@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 META = ".meta.json"
 _LARGEST_META = 64 << 10
+_NEWS_EVERY_S = 2.0  # until a process that switched to another session is noticed
 _LARGEST_OUTPUT = 64 << 20
 TITLE_N = 1 << 20  # the number of a title from its own file: after those from lines
 
@@ -52,7 +53,6 @@ class ClaudeLogs(LogFormat):
 
     source: ClassVar[str] = SOURCE
     beside: ClassVar[tuple[str, ...]] = (META,)
-    news_every: ClassVar[float | None] = 2.0  # until a process that switched to another session is noticed
     _pipeline: Pipeline
     _leaf_titles: LeafTitles
     _processes: LiveProcesses
@@ -98,12 +98,18 @@ class ClaudeLogs(LogFormat):
 
     async def add_to(self, batch: Batch, pieces: Sequence[Piece], roots: Sequence[str]) -> None:
         await self._leaf_titles.add_to(batch, self._pipeline, pieces)
-        if next(self._pipeline.keeping.private_sessions(), None) is not None:
+        if self._has_private_session():
             await self._processes.add_to(batch, roots, self._pipeline.now())
+
+    def _has_private_session(self) -> bool:
+        return next(self._pipeline.keeping.private_sessions(), None) is not None
+
+    def news_every(self) -> float | None:
+        return _NEWS_EVERY_S if self._has_private_session() else None
 
     async def news(self, roots: Sequence[str]) -> Batch | None:
         """The sessions that client processes switched to, while there is a private session."""
-        if next(self._pipeline.keeping.private_sessions(), None) is None:
+        if not self._has_private_session():
             return None
         batch = Batch()
         await self._processes.add_to(batch, roots, self._pipeline.now())
