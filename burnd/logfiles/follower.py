@@ -135,9 +135,8 @@ class LogFollower:
                 tasks.start_soon(self._follow_old)
         finally:
             self.pipeline.unfollow(self._on_record)
-            with anyio.CancelScope(shield=True):
-                await self._close_child()
-                await self._close_trial()
+            await self._close_child()
+            await self._close_trial()
             self.logs.close()
 
     async def flush(self, session_id: str | None = None) -> str | None:
@@ -203,7 +202,7 @@ class LogFollower:
                 await self._read_everything_again()
             elif self._flushes:
                 await self._answer_flushes()
-            elif not len(self._queue):
+            if not len(self._queue):
                 await self._look_around()
             await self._rest()
 
@@ -364,6 +363,8 @@ class LogFollower:
         async for pieces in batches:
             await self._commit(pieces)
             self._ring()
+            if not len(self._queue):
+                self._old_bell.set()  # the child is closed
 
     async def _let_search_catch_up(self) -> None:
         """Waits until those who follow the pipeline have little left to do, or a large log waits."""
@@ -673,13 +674,16 @@ class LogFollower:
     async def _close_child(self) -> None:
         """Ends the child when nothing is left to read."""
         child, self._child = self._child, None
-        if child is not None:
-            await anyio.to_thread.run_sync(child.close)
+        await self._close(child)
 
     async def _close_trial(self) -> None:
         trial, self._trial = self._trial, None
-        if trial is not None:
-            await anyio.to_thread.run_sync(trial.close)
+        await self._close(trial)
+
+    async def _close(self, child: BackfillProcess | None) -> None:
+        if child is not None:
+            with anyio.CancelScope(shield=True):  # else a cancelled task would leave the process behind
+                await anyio.to_thread.run_sync(child.close)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Blocking work, one piece at a time. Raises IndexDamaged if a pack of a reader is lost."""
