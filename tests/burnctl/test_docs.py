@@ -79,6 +79,19 @@ def test_every_room_of_the_client_is_on_the_map() -> None:
     assert folders == {path.name for path in there if path.is_dir()}
 
 
+def test_every_module_from_log_line_to_turn_is_on_the_map() -> None:
+    """The table of harness, logfiles and recording has a row for each folder, with each of its modules."""
+    text = (DOCS / "architecture.md").read_text()
+    rows = re.findall(r"^\| `((?:harness|logfiles|recording)/\S*)` \| (.*) \|$", text, re.MULTILINE)
+    modules = {folder: set(re.findall(r"`(\w+)`", row)) for folder, row in rows}
+    files = [path for name in ("harness", "logfiles", "recording") for path in (ROOT / "burnd" / name).rglob("*.py")]
+    there: dict[str, set[str]] = {}
+    for path in files:
+        folder = f"{path.parent.relative_to(ROOT / 'burnd')}/"
+        there.setdefault(folder, set()).update({path.stem} - {"__init__"})
+    assert modules == there
+
+
 def test_every_file_that_the_map_names_is_there() -> None:
     """A module or a test that was moved is not sought where it was."""
     text = (DOCS / "architecture.md").read_text()
