@@ -216,9 +216,8 @@ class Scanner:
     what is read is decided by the cursor.
     """
 
-    def __init__(self, *, suffix: Suffix = SUFFIX, max_depth: int = MAX_DEPTH) -> None:
+    def __init__(self, *, suffix: Suffix = SUFFIX) -> None:
         self._suffix = suffix
-        self._max_depth = max_depth
         self._seen: dict[str, dict[str, int]] = {}  # folders, and the fingerprint of each file in them
 
     def know(self, path: str, fingerprint: int) -> None:
@@ -242,7 +241,7 @@ class Scanner:
         gone: list[str] = []
         entered: set[str] = set()
         for root in roots:
-            for folder, entries in _sweep(root, self._suffix, self._max_depth, tally):
+            for folder, entries in _sweep(root, self._suffix, tally):
                 entered.add(folder)
                 changed += self._changed_in(folder, entries, root, tally)
                 gone += self._gone_from(folder, {entry.name for entry in entries})
@@ -280,13 +279,11 @@ class Scanner:
         return [os.path.join(folder, name) for name in gone]
 
 
-def walk(
-    root: str, *, suffix: Suffix = SUFFIX, max_depth: int = MAX_DEPTH, tally: Tally | None = None
-) -> Iterator[FileEntry]:
+def walk(root: str, *, suffix: Suffix = SUFFIX, tally: Tally | None = None) -> Iterator[FileEntry]:
     """Every file below `root` that may be read and whose name ends in `suffix`; none if the root is missing."""
     tally = Tally() if tally is None else tally
     owner = os.geteuid()
-    for folder, entries in _sweep(root, suffix, max_depth, tally):
+    for folder, entries in _sweep(root, suffix, tally):
         for entry in entries:
             path, status = os.path.join(folder, entry.name), _stat(entry)
             if status is not None and not _is_refused(path, status, owner, tally):
@@ -296,7 +293,7 @@ def walk(
 _Entries = list[os.DirEntry[str]]
 
 
-def _sweep(root: str, suffix: Suffix, max_depth: int, tally: Tally) -> Iterator[tuple[str, _Entries]]:
+def _sweep(root: str, suffix: Suffix, tally: Tally) -> Iterator[tuple[str, _Entries]]:
     """Walks all folders and yields each with its entries that end in `suffix` and are not folders.
 
     Entries are valid until the next folder is asked for: the folder is open until then, so that the kernel
@@ -309,7 +306,7 @@ def _sweep(root: str, suffix: Suffix, max_depth: int, tally: Tally) -> Iterator[
             wanted: _Entries = []
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    if depth < max_depth:
+                    if depth < MAX_DEPTH:
                         folders.append((os.path.join(folder, entry.name), depth + 1))
                     else:
                         tally.refuse("too deep", os.path.join(folder, entry.name))

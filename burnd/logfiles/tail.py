@@ -389,7 +389,6 @@ class OpenFiles:
         *,
         root: str | None = None,
         max_bytes: int = MAX_BYTES,
-        max_line: int = MAX_LINE,
     ) -> Chunk:
         """Reads on. A file that lost its path is read to its end first; its last chunk is marked `ended`.
 
@@ -402,14 +401,14 @@ class OpenFiles:
         try:
             # Looked up before reading: bytes that reach the old file in between are still read from it.
             current = None if entry is None else _identity(path)
-            chunk = read_open(fd, cursor, max_bytes=max_bytes, max_line=max_line)
+            chunk = read_open(fd, cursor, max_bytes=max_bytes)
             if entry is None:
                 keep = self._wall() - os.fstat(fd).st_mtime < self._idle
                 entry = _OpenFile(fd, (chunk.cursor.dev, chunk.cursor.ino), 0.0)
             elif current == entry.identity or chunk.more:
                 keep = True
             else:
-                tail = last_line(fd, chunk.cursor, max_line=max_line)
+                tail = last_line(fd, chunk.cursor)
                 chunk = msgspec.structs.replace(chunk, ended=True, tail=tail, more=current is not None)
         finally:
             if not keep:
@@ -419,14 +418,12 @@ class OpenFiles:
             self._put(path, entry)
         return chunk
 
-    def last_line(
-        self, path: str, cursor: Cursor, *, root: str | None = None, max_line: int = MAX_LINE
-    ) -> LastLine | None:
+    def last_line(self, path: str, cursor: Cursor, *, root: str | None = None) -> LastLine | None:
         """The bytes after the last newline of a file that was read to its end and has been quiet since."""
         entry = self._take(path)
         fd = open_regular(path, root=root) if entry is None else entry.fd
         try:
-            return last_line(fd, cursor, max_line=max_line)
+            return last_line(fd, cursor)
         finally:
             if entry is None:
                 os.close(fd)

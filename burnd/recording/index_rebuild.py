@@ -48,10 +48,10 @@ class IndexRebuild:
         await refine(self._stores.index, report)
         self._stores.drop_caches()
 
-    async def rebuild(self, report: build.Progress) -> None:
+    async def rebuild(self) -> None:
         """Rebuilds the index, with the open turns of the one it replaces. May be cancelled until the swap."""
         stores = self._stores
-        await self._rebuild(report, await carrying.carried_over(stores.index, stores.journal))
+        await self._rebuild(build.no_progress, await carrying.carried_over(stores.index, stores.journal))
 
     async def rebuild_damaged(self) -> None:
         """Rebuilds the index from ledger and content, with what only the damaged index has and can still be read."""

@@ -154,10 +154,10 @@ class Pipeline:
             with self.status.shown(report) as shown:
                 return await self._rebuild.rewrite_ledger(change, shown)
 
-    async def rebuild_index(self, report: build.Progress = build.no_progress) -> None:
+    async def rebuild_index(self) -> None:
         """Rebuilds the index from ledger and content, and swaps it in. May be cancelled until then."""
         async with self._lock:
-            await self._rebuild.rebuild(report)
+            await self._rebuild.rebuild()
 
     async def mend_index(self) -> None:
         """Rebuilds the index if it was found damaged and was not rebuilt meanwhile."""
@@ -166,7 +166,7 @@ class Pipeline:
                 return
             log.error("index.damaged", reason="found while it was read")
             try:
-                await self._rebuild.rebuild(build.no_progress)
+                await self._rebuild.rebuild()
             except IndexDamaged:  # by what was carried over
                 await self._rebuild.rebuild_damaged()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import anyio
@@ -201,8 +200,8 @@ class Committer:
         self.blocked = ""
         self._pipeline, self._source = pipeline, source
 
-    async def commit(self, batch: Batch, waits: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
-        """Returns when the batch is durable and visible; `waits` is entered while it waits for room."""
+    async def commit(self, batch: Batch) -> None:
+        """Returns when the batch is durable and visible."""
         delay = FIRST_RETRY_S
         while True:
             try:
@@ -211,7 +210,6 @@ class Committer:
             except NotNow as problem:
                 self.blocked = f"blocked: {problem}"
                 log.warning("source.blocked", source=self._source, reason=problem.what)
-            with waits():
-                await anyio.sleep(delay)
+            await anyio.sleep(delay)
             delay = min(delay * 2, LAST_RETRY_S)
         self.blocked = ""

@@ -103,8 +103,8 @@ async def test_a_line_too_long_is_told_after_a_restart(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F09, D9: its size and its offset are in status for as long as its log is there."""
-    read = tail.OpenFiles.read
-    monkeypatch.setattr(tail.OpenFiles, "read", lambda *args, **named: read(*args, **named, max_line=2000))
+    read = tail.read_open
+    monkeypatch.setattr(tail, "read_open", lambda *args, **named: read(*args, **named, max_line=2000))
     long = b'{"type":"user","message":"' + b"long " * 1000 + b'"}'
     lines = _log_with_garbage(long)
     for _ in range(2):
