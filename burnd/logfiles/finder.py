@@ -18,7 +18,7 @@ from burnd.logfiles.queue import Queue
 from burnd.logfiles.scanner import EXPLANATIONS, FileEntry, Scan, Scanner, below, present
 from burnd.logfiles.tail import MAX_BYTES
 from burnd.logfiles.watcher import Times, Watcher
-from burnd.recording.source import Backfill, LeftAlone, State
+from burnd.recording.source import Backfill, SkippedFiles, State
 
 log = structlog.get_logger()
 
@@ -54,7 +54,7 @@ class Finder:
         self._files = 0  # logs that the last scan counted
         self._read_since: set[str] = set()  # logs read since that scan, which did not see them
         self._others: set[str] = set()  # files that are named like logs and are none
-        self.left_alone: list[LeftAlone] = []  # what the last scan skipped
+        self.skipped: list[SkippedFiles] = []  # what the last scan skipped
 
     @property
     def files(self) -> int:
@@ -63,7 +63,7 @@ class Finder:
 
     def counts(self) -> dict[str, int]:
         """The number of files that the last scan skipped, by reason."""
-        skipped = {"no transcript": len(self._others), **{item.reason: item.count for item in self.left_alone}}
+        skipped = {"no transcript": len(self._others), **{item.reason: item.count for item in self.skipped}}
         return {f"passed over: {reason}": number for reason, number in skipped.items() if number}
 
     def condition(self) -> tuple[State, str, str]:
@@ -157,8 +157,8 @@ class Finder:
         place_of = self._format.place_of
         self._others.difference_update(scan.gone)
         self._others.update(one.path for one in unread if place_of(path_key(below(one.path, one.root))) is None)
-        self.left_alone = [
-            LeftAlone(reason, why, count, tuple(map(path_key, scan.tally.places[reason])), remedy, is_normal)
+        self.skipped = [
+            SkippedFiles(reason, why, count, tuple(map(path_key, scan.tally.places[reason])), remedy, is_normal)
             for reason, count in scan.tally.refused.items()
             for why, remedy, is_normal in [EXPLANATIONS[reason]]
         ]

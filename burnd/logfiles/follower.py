@@ -163,7 +163,7 @@ class LogFollower:
             progress=self.backfill.progress(self._clock()) if self._queue.is_behind else None,
             counts={**self.counts, **self._finder.counts()},
             unused=self._positions.unused(),
-            left_alone=self._finder.left_alone,
+            skipped=self._finder.skipped,
             remedy=remedy,
             has_looked=self._finder.has_scanned,
             blocked=self._committer.blocked,

@@ -48,7 +48,7 @@ class UnusedInAll(msgspec.Struct, frozen=True):
     lines: Sequence[UnusedLine] = ()
 
 
-class LeftAlone(msgspec.Struct, frozen=True):
+class SkippedFiles(msgspec.Struct, frozen=True):
     """Files or folders that are not read, for one reason: how many, the first of them, and what to do about it.
 
     If it `is_normal`, nothing need be done unless logs are missing.
@@ -78,7 +78,7 @@ class Status(msgspec.Struct, frozen=True):
     progress: Progress | None = None
     counts: Mapping[str, int] = {}
     unused: UnusedInAll = UnusedInAll()
-    left_alone: Sequence[LeftAlone] = ()
+    skipped: Sequence[SkippedFiles] = ()
     remedy: str = ""
     has_looked: bool = True
     blocked: str = ""  # why reading does not go on at the moment

@@ -17,7 +17,7 @@ from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.asking import TookTooLong
 from burnd.queries import status as counting
 from burnd.queries.budgets import standings
-from burnd.recording.source import LeftAlone, Status, UnusedLine, backfill_state
+from burnd.recording.source import SkippedFiles, Status, UnusedLine, backfill_state
 from burnd.records.times import to_iso
 from burnd.search.indexing import SearchStatus
 from burnd.server.method import AnyMethod, Method, NoParams, Result
@@ -106,11 +106,11 @@ def _source(kept: SourceSupervisor, state: Status) -> dict[str, Any]:
         "hasLooked": state.has_looked,
         "counts": dict(state.counts),
         "unused": {"count": state.unused.count, "lines": [msgspec.structs.asdict(one) for one in state.unused.lines]},
-        "leftAlone": [_left_alone(item) for item in state.left_alone],
+        "leftAlone": [_skipped(item) for item in state.skipped],
     }
 
 
-def _left_alone(item: LeftAlone) -> dict[str, Any]:
+def _skipped(item: SkippedFiles) -> dict[str, Any]:
     return {
         "reason": item.reason,
         "why": item.why,
@@ -211,7 +211,7 @@ def _degraded(
     for kept, state in states:
         if state.remedy or state.state == "degraded":
             yield f"{kept.name}: {state.detail}", state.remedy or "see the log; it is tried again by itself"
-        for item in state.left_alone:
+        for item in state.skipped:
             if not item.is_normal:
                 more = f" (and {item.count - 1:,} more)" if item.count > 1 else ""
                 yield f"{kept.name}: {item.paths[0]}: {item.why}{more}", item.remedy
