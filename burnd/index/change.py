@@ -53,14 +53,14 @@ class FileChange(NamedTuple):
     state: bytes = b""
     pack: bytes = b""
     replaces: int | None = None
-    anew: bool = False
+    from_start: bool = False
     seen_ms: int = 0
     root: str = ""
     open: bool = False
 
 
-class ToldBy(IntEnum):
-    """Who tells which call started an agent, the best word first."""
+class Evidence(IntEnum):
+    """The kind of record that names the call which started an agent, the most reliable first."""
 
     META = 0
     RESULT = 1
@@ -69,13 +69,13 @@ class ToldBy(IntEnum):
 
 
 class AgentRow(NamedTuple):
-    """Which call started an agent, as one file tells it."""
+    """The call that started an agent, as one file names it."""
 
     session_id: str
     agent_id: str
-    told_by: int  # a ToldBy
-    tool_use_id: str  # empty where that is not told
-    ts: str  # when it was said, empty where that is not told
+    evidence: int  # an Evidence
+    tool_use_id: str  # empty if unknown
+    ts: str  # the time of the record, empty if unknown
     type: str | None
     group_id: str | None  # the workflow run or the team it belongs to
 

@@ -26,7 +26,7 @@ def write_files(db: sqlite3.Connection, changes: Sequence[FileChange]) -> None:
     """Where each file was read to, and the state and pack of its reader."""
     for change in changes:
         where = (change.source, change.path)
-        if change.cursor is None or change.anew:
+        if change.cursor is None or change.from_start:
             own = "(SELECT id FROM files WHERE source = ? AND path = ?)"
             db.execute(f"DELETE FROM reader_packs WHERE file = {own}", where)
         if change.cursor is None:

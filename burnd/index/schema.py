@@ -183,11 +183,11 @@ CREATE INDEX reader_packs_by_file ON reader_packs(file);
 -- Turns that may still grow: the whole record, since the ledger does not have it yet.
 CREATE TABLE open_turns(turn INTEGER PRIMARY KEY, file INTEGER NOT NULL, record BLOB NOT NULL);
 
--- Which call started which agent, as far as any file told: every one that was named, and when first.
+-- Which call started which agent: every call that a file names, with the earliest time of that.
 CREATE TABLE agents(
-  session_id TEXT NOT NULL, agent_id TEXT NOT NULL, told_by INTEGER NOT NULL, tool_use_id TEXT NOT NULL,
+  session_id TEXT NOT NULL, agent_id TEXT NOT NULL, evidence INTEGER NOT NULL, tool_use_id TEXT NOT NULL,
   ts TEXT NOT NULL, type TEXT, group_id TEXT,
-  PRIMARY KEY(session_id, agent_id, told_by, tool_use_id)) WITHOUT ROWID;
+  PRIMARY KEY(session_id, agent_id, evidence, tool_use_id)) WITHOUT ROWID;
 CREATE INDEX agents_by_group ON agents(session_id, group_id) WHERE group_id IS NOT NULL;
 
 CREATE TABLE cursors(
@@ -392,5 +392,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 33  # of packed values and, before the first release, of the tables: raise it when either changes
+_LAYOUT = 34  # of packed values and, before the first release, of the tables: raise it when either changes
 VERSION = len(STEPS) + _LAYOUT

@@ -32,15 +32,15 @@ _MOST_NAMES: Final = 100
 
 
 class AgentLink(msgspec.Struct, frozen=True):
-    """Which call started an agent, and when that was said.
+    """The call that started an agent, and the time of the record that names it.
 
-    Where two disagree, the earlier of meta, result, prompt, notification holds, and of these the one said first.
+    Where two disagree, the kind of evidence decides, in the order of its list below, then the earlier time.
     An agent of a workflow run or a team has a `group_id`; the call that started it is the one linked to that id.
     """
 
     session_id: str
     agent_id: str
-    told_by: Literal["meta", "result", "prompt", "notification"]
+    evidence: Literal["meta", "result", "prompt", "notification"]
     tool_use_id: str | None = None
     type: str | None = None
     group_id: str | None = None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import zstandard
 
-from burnd.index.change import AgentRow, FileChange, ToldBy
+from burnd.index.change import AgentRow, Evidence, FileChange
 from burnd.index.compression import compressed, decompressed
 from burnd.index.path_key import path_key
 from burnd.index.reader_packs import FilePacks, PackSource
@@ -137,10 +137,10 @@ class Logs:
     def read(self, log: Log, max_bytes: int, now: float, seen_ms: int) -> Piece:
         """Reads on. Raises Refused, or the OSError of a file that cannot be read just now."""
         chunk = self.format.chunk(log, self.files, max_bytes)
-        anew = chunk.rewound is not None or log.cursor is None
-        before = None if anew else log.cursor
+        from_start = chunk.rewound is not None or log.cursor is None
+        before = None if from_start else log.cursor
         lost = self._settle_before_rewind(log) if chunk.rewound is not None else []
-        reader = self._reader(log, anew=anew)
+        reader = self._reader(log, from_start=from_start)
         unused = UnusedLines(before.unused if before is not None else ())
         for place in chunk.skipped:
             unused.skip(TOO_LONG, *place)
@@ -154,7 +154,7 @@ class Logs:
             log.changed_at = now
         if not chunk.more and seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS:
             reader.flush()  # not written to for long: its last message will not grow
-        piece = self._piece(log, cursor, unused, anew=anew, seen_ms=seen_ms)
+        piece = self._piece(log, cursor, unused, from_start=from_start, seen_ms=seen_ms)
         piece.reading.candidates[:0] = lost
         return piece._replace(
             consumed=cursor.position - (before.position if before is not None else 0),
@@ -176,20 +176,20 @@ class Logs:
         if tail is None or (only_whole and not _is_whole(tail)):
             return None
         unused = UnusedLines(before.unused)
-        cursor = self._feed_last_line(log, self._reader(log, anew=False), before, tail, unused)
-        piece = self._piece(log, cursor, unused, anew=False, seen_ms=seen_ms)
+        cursor = self._feed_last_line(log, self._reader(log, from_start=False), before, tail, unused)
+        piece = self._piece(log, cursor, unused, from_start=False, seen_ms=seen_ms)
         return piece._replace(is_unfinished=cursor.unfinished)
 
     def settle(self, log: Log, seen_ms: int, *, answered_only: bool) -> Piece | None:
         """Settles what is open in a log, all of it or only messages that have all results."""
         if log.cursor is None:
             return None
-        self._reader(log, anew=False).flush(answered_only=answered_only)
-        return self._piece(log, log.cursor, UnusedLines(log.cursor.unused), anew=False, seen_ms=seen_ms)
+        self._reader(log, from_start=False).flush(answered_only=answered_only)
+        return self._piece(log, log.cursor, UnusedLines(log.cursor.unused), from_start=False, seen_ms=seen_ms)
 
     def load(self, log: Log, changed_at: float) -> None:
         """Loads a log's reader from its state, so that what is open in it can be settled."""
-        self._reader(log, anew=False)
+        self._reader(log, from_start=False)
         log.changed_at = changed_at
 
     def forget(self, path: str) -> None:
@@ -232,23 +232,23 @@ class Logs:
 
     def _settle_before_rewind(self, log: Log) -> list[Candidate]:
         """What was open in a file that is read again from its start: its lines may be gone, and it was billed."""
-        reader = self._reader(log, anew=False)
+        reader = self._reader(log, from_start=False)
         reader.flush()
         lost: list[Candidate] = reader.take().candidates
         log.state = reader.again()
         return lost
 
-    def _reader(self, log: Log, *, anew: bool) -> LogReader:
+    def _reader(self, log: Log, *, from_start: bool) -> LogReader:
         self.format.look_beside(log)
-        if anew:
+        if from_start:
             log.reader = None
         if log.reader is None:
             log.packs = self._packs.of(self.format.source, path_key(log.path))
-            log.packs.blank = anew
+            log.packs.blank = from_start
             log.reader = self.format.reader(log, log.packs)
         return log.reader
 
-    def _piece(self, log: Log, cursor: Cursor, unused: UnusedLines, *, anew: bool, seen_ms: int) -> Piece:
+    def _piece(self, log: Log, cursor: Cursor, unused: UnusedLines, *, from_start: bool, seen_ms: int) -> Piece:
         assert log.reader is not None  # noqa: S101 - every caller has just used it
         is_open = bool(log.waiting_sessions)
         reading = log.reader.take()
@@ -267,7 +267,7 @@ class Logs:
             state=compressed(reading.state),
             pack=reading.pack,
             replaces=reading.replaces,
-            anew=anew,
+            from_start=from_start,
             seen_ms=seen_ms,
             root=path_key(log.root),
             open=is_open,
@@ -315,7 +315,7 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
             AgentRow(
                 link.session_id,
                 link.agent_id,
-                ToldBy[link.told_by.upper()],
+                Evidence[link.evidence.upper()],
                 link.tool_use_id or "",
                 link.ts,
                 link.type,

@@ -68,7 +68,7 @@ async def agent_links(index: IndexStore, turns: Iterable[Turn], new: Sequence[Ag
         links[row.session_id, row.agent_id].append(row)
     # Of equally good links the earliest comes first, in any order of reading.
     ordered = {
-        rail: sorted(rows, key=lambda row: (row.told_by, row.ts, row.tool_use_id, row.type or ""))
+        rail: sorted(rows, key=lambda row: (row.evidence, row.ts, row.tool_use_id, row.type or ""))
         for rail, rows in links.items()
     }
     return {rail: [*rows, *_links_of_groups(rows, ordered)] for rail, rows in ordered.items()}

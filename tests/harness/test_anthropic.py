@@ -212,7 +212,7 @@ def test_an_agent_is_tied_to_its_call_by_the_result_and_the_notification() -> No
     t.result("c1", toolUseResult={"status": "async_launched", "agentId": "a17"})
     for task, caller in (("a17", "c1"), ("shell9", "c2"), ("a18", "unknown")):
         t.prompt(f"<task-notification>\n<task-id>{task}</task-id>\n<tool-use-id>{caller}</tool-use-id>\n")
-    assert [(one.agent_id, one.tool_use_id, one.type, one.told_by) for one in read(t.lines).agents] == [
+    assert [(one.agent_id, one.tool_use_id, one.type, one.evidence) for one in read(t.lines).agents] == [
         ("a17", "c1", "Plan", "result"),
         ("a17", "c1", "Plan", "notification"),
         ("a18", "unknown", None, "notification"),
@@ -229,7 +229,7 @@ def test_an_agent_is_tied_to_its_call_by_the_words_of_the_result_where_nothing_e
     t.calls("m2", call("c3", "Task", subagent_type="Explore", prompt="y"), call("c4", "Task", prompt="z"))
     t.result("c3", "done\nagentId: a18", toolUseResult={"status": "completed", "agentId": "a19"})
     t.result("c4", "I was told no agentId: at all", toolUseResult="Error: x")
-    assert [(one.agent_id, one.tool_use_id, one.type, one.told_by) for one in read(t.lines).agents] == [
+    assert [(one.agent_id, one.tool_use_id, one.type, one.evidence) for one in read(t.lines).agents] == [
         ("a17", "c1", "Plan", "notification"),
         ("a19", "c3", "Explore", "result"),
     ]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from burnd.classify.activity import Walk, step
 from burnd.harness.opencode.messages import Message, Response, UserMessage, title_of
 from burnd.harness.opencode.rows import MessageVersion, SessionRow, UnusableRow, digest_of, iso, total_tokens
-from burnd.index.change import AgentRow, ToldBy
+from burnd.index.change import AgentRow, Evidence
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
 from burnd.recording.batch import Submission
 from burnd.recording.candidate import NO_USAGE, Candidate, LineKey, as_calls, turn_of
@@ -479,4 +479,4 @@ class SessionState:
                 children.setdefault(child, (call, entry.message.created))
         new = [(child, *start) for child, start in children.items() if self._children.get(child) != start]
         self._children = children
-        return [AgentRow(child, MAIN, ToldBy.RESULT, call, to_iso(ms), None, None) for child, call, ms in new]
+        return [AgentRow(child, MAIN, Evidence.RESULT, call, to_iso(ms), None, None) for child, call, ms in new]

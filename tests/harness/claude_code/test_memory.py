@@ -215,7 +215,7 @@ def test_a_call_names_the_agents_of_a_workflow_run_and_of_a_team() -> None:
     t.result("c1", "launched", toolUseResult={"status": "async_launched", "runId": "wf_1"})
     spawned = {"status": "teammate_spawned", "teammate_id": "rev@core", "agent_id": "rev@core", "name": "rev"}
     t.result("c2", "spawned", toolUseResult=spawned)
-    links = [(link.agent_id, link.told_by, link.tool_use_id, link.type) for link in read(t.lines).agents]
+    links = [(link.agent_id, link.evidence, link.tool_use_id, link.type) for link in read(t.lines).agents]
     assert links == [("wf_1", "result", "c1", None), ("rev@core", "result", "c2", "reviewer")]
 
 
@@ -369,7 +369,7 @@ def test_an_agents_file_is_a_rail_of_its_parents_session() -> None:
     assert {(turn.session_id, turn.rail_id, turn.prompt_id) for turn in rows.turns} == {(SESSION, "a17", prompt)}
     assert rows.turn("m1").subagent == Subagent(agent_id="a17", type="Explore", parent_tool_use_id="t1")
     (link,) = rows.agents
-    assert (link.told_by, link.agent_id, link.tool_use_id, link.type) == ("meta", "a17", "t1", "Explore")
+    assert (link.evidence, link.agent_id, link.tool_use_id, link.type) == ("meta", "a17", "t1", "Explore")
 
 
 def test_an_agents_type_may_stand_in_its_lines() -> None:

@@ -141,7 +141,7 @@ def test_a_queued_notification_is_heeded_like_any_other() -> None:
     note = "<task-notification>\n<task-id>a17</task-id>\n<tool-use-id>c1</tool-use-id>"
     t.attach("queued_command", prompt=note, commandMode="task-notification")
     (link,) = read(t.lines).agents
-    assert (link.agent_id, link.tool_use_id, link.told_by) == ("a17", "c1", "notification")
+    assert (link.agent_id, link.tool_use_id, link.evidence) == ("a17", "c1", "notification")
 
 
 @pytest.mark.parametrize("is_queued", [False, True])
