@@ -113,22 +113,26 @@ class Inbox:
 
     def changed(self, path: str) -> None:
         """Adds a file that was created, written, moved or removed."""
-        self._add(self._paths, path, "too many changed files")
+        with self._lock:
+            first = self._add(self._paths, path, "too many changed files")
+        if first:
+            self._wake()
 
     def appeared(self, folder: str) -> None:
         """Adds a new folder; files may have been put into it before it was watched."""
-        self._add(self._folders, folder, "too many new folders")
-
-    def _add(self, names: set[str], name: str, if_full: str) -> None:
         with self._lock:
-            self._count()
-            if len(names) < self._limit:
-                names.add(name)
-            elif name not in names:
-                self._cause = self._cause or if_full
-            first = self._ring()
+            first = self._add(self._folders, folder, "too many new folders")
         if first:
             self._wake()
+
+    def _add(self, names: set[str], name: str, if_full: str) -> bool:
+        """Adds a name; called with the lock, since `drain` replaces the sets. Returns whether to wake."""
+        self._count()
+        if len(names) < self._limit:
+            names.add(name)
+        elif name not in names:
+            self._cause = self._cause or if_full
+        return self._ring()
 
     def ignored(self) -> None:
         """Counts an event of another file: after many of these, other events may have been lost."""
