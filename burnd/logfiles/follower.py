@@ -241,7 +241,8 @@ class LogFollower:
         """With nothing to read: ends the children, and takes what is due and belongs to no changed log."""
         if self._child is not None:
             self._old_bell.set()  # it is closed
-        await self._close_trial()
+        if self._trial is not None:
+            await self._close_trial()
         if await self._retry_skipped():
             await self._finder.scan("skipped lines are tried again")
         await self._take_news()

@@ -135,9 +135,10 @@ class CrashGuard:
         return before.count if before is not None else 0
 
     def _count(self, one: Crashes) -> Crashes:
-        self._crashes.pop((one.name, one.item), None)
-        self._crashes[one.name, one.item] = one
-        self._crashes = dict(list(self._crashes.items())[-_MOST_ENTRIES:])
+        # A new dict: another thread may be going through the old one.
+        crashes = {key: other for key, other in self._crashes.items() if key != (one.name, one.item)}
+        crashes[one.name, one.item] = one
+        self._crashes = dict(list(crashes.items())[-_MOST_ENTRIES:])
         self._write()
         return one
 
