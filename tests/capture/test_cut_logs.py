@@ -40,7 +40,7 @@ def replaced(path: Path, lines: Sequence[bytes]) -> None:
 
 
 def unlinked(path: Path, lines: Sequence[bytes]) -> None:
-    """As somebody tidies up while the client goes on: the path is gone for a while."""
+    """The log is moved away while the client goes on: the path is gone for a while."""
     path.unlink()
     path.write_bytes(joined(lines))
 

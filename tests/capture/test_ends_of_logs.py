@@ -23,7 +23,7 @@ from tests.harness.claude_code.transcript import Transcript, text
 async def test_a_scan_alone_tells_of_a_deleted_log(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, was_scanned: bool
 ) -> None:
-    """F08, F21: what was written just before a log was deleted is read though no event told of either."""
+    """F08, F21: what was written just before a log was deleted is read even without an event for either."""
     monkeypatch.setattr(test_claude_source, "QUICK", Times(roots=0.05, scan=1000.0, poll=1000.0))
     (tmp_path / "projects" / "-home-dev-app").mkdir(parents=True)
     async with watching(opened, tmp_path / "projects") as watched:
@@ -174,7 +174,7 @@ async def test_a_log_that_was_found_without_its_last_newline_is_read_whole(opene
 async def test_the_last_lines_of_old_logs_are_taken_at_once(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F10: where nobody has written for ten minutes there is nothing to wait for; a flush leaves none of them."""
+    """F10: a log without writes for ten minutes is not waited for; a flush leaves none of them."""
     monkeypatch.setattr(follower, "TAILS_AT_ONCE", 2)
     for n in range(5):
         _without_newline(tmp_path / "projects" / "-home-dev-app" / f"tailed{n}.jsonl", f"m-tail{n}")

@@ -1,4 +1,4 @@
-"""Lines that could not be used are told of: where they stand and why, also after a restart, and never what they say."""
+"""`status` lists unused lines with place and reason, also after a restart, and never their text."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.capture.test_claude_source import SESSION, Watched, until, watching
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import Transcript, text
 
-CANARY = b"canary-in-a-line-nobody-can-read"
+CANARY = b"canary-in-an-unreadable-line"
 
 
-def _said(watched: Watched) -> list[UnusedLine]:
+def _listed(watched: Watched) -> list[UnusedLine]:
     return list(watched.source.status().unused.lines)
 
 
@@ -51,12 +51,12 @@ async def test_where_unused_lines_stand_is_told_after_a_restart(
     for _ in range(2):
         async with watching(opened, tmp_path / "projects") as watched:
             await watched.source.flush()
-            assert _said(watched) == expected
+            assert _listed(watched) == expected
             assert CANARY not in msgspec.json.encode(watched.source.status())
     async with watching(opened, tmp_path / "projects") as watched:
         path.write_bytes(b"".join(line + b"\n" for line in lines if line not in (junk, other)))
         await watched.source.flush()
-        assert _said(watched) == []  # it was written anew, without them
+        assert _listed(watched) == []  # it was written again, without them
 
 
 async def test_many_unused_lines_are_counted_and_the_first_are_shown(opened: Opened, tmp_path: Path) -> None:
@@ -66,15 +66,15 @@ async def test_many_unused_lines_are_counted_and_the_first_are_shown(opened: Ope
         watched.path().write_bytes(junk)
         watched.path("other").write_bytes(b"[1]\n")
         await watched.source.flush()
-        told = watched.source.status().unused
-        assert told.count == 5001
-        assert len(told.lines) == tail.PLACES_KEPT + 1
-        assert {line.path for line in told.lines[:2]} == {str(watched.path()), str(watched.path("other"))}
+        unused = watched.source.status().unused
+        assert unused.count == 5001
+        assert len(unused.lines) == tail.PLACES_KEPT + 1
+        assert {line.path for line in unused.lines[:2]} == {str(watched.path()), str(watched.path("other"))}
         watched.path().unlink()
-        await until(lambda: [line.path for line in _said(watched)] == [str(watched.path("other"))])
+        await until(lambda: [line.path for line in _listed(watched)] == [str(watched.path("other"))])
     async with watching(opened, tmp_path / "projects") as watched:
         await watched.source.flush()
-        assert watched.source.status().unused.count == 1  # of a log that is gone nothing is told
+        assert watched.source.status().unused.count == 1  # none of a deleted log
 
 
 async def test_an_unfinished_line_is_told_until_it_is_whole(opened: Opened, tmp_path: Path) -> None:
@@ -85,18 +85,18 @@ async def test_an_unfinished_line_is_told_until_it_is_whole(opened: Opened, tmp_
     async with watching(opened, tmp_path / "projects") as watched:
         watched.path().write_bytes(whole[:cut])
         await watched.source.flush()
-        assert _said(watched) == []
+        assert _listed(watched) == []
         watched.ahead += tail.TAIL_QUIET_S + 1
         watched.source._bell.set()
         half = UnusedLine(str(watched.path()), begin, cut - begin, "unfinished")
-        await until(lambda: _said(watched) == [half])
+        await until(lambda: _listed(watched) == [half])
     async with watching(opened, tmp_path / "projects") as watched:
         await watched.source.flush()
-        assert _said(watched) == [half]
+        assert _listed(watched) == [half]
         with watched.path().open("ab") as file:
             file.write(whole[cut:])
         await watched.source.flush()
-        assert _said(watched) == []
+        assert _listed(watched) == []
 
 
 async def test_a_line_too_long_is_told_after_a_restart(
@@ -114,5 +114,5 @@ async def test_a_line_too_long_is_told_after_a_restart(
                 watched.path().write_bytes(b"".join(line + b"\n" for line in lines))
             await watched.source.flush()
             place = UnusedLine(str(watched.path()), _begins(lines, long), len(long) + 1, tail.TOO_LONG)
-            assert _said(watched) == [place]
+            assert _listed(watched) == [place]
             assert "m0" in watched.ledger()

@@ -1,4 +1,4 @@
-"""A listener that treats a watcher as a source will: it takes changes and scans when it is told to."""
+"""A listener that uses a watcher as a source does: it takes changes, and scans when they ask for it."""
 
 from __future__ import annotations
 

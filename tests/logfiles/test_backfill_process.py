@@ -1,4 +1,4 @@
-"""Reading in a process apart gives what reading here gives, and its death costs nothing."""
+"""Reading in a child process gives the same result as reading here, and its death loses nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.conftest import Opened
 from tests.harness.claude_code.transcript import Transcript, text
 
 
-class RigApart(Rig):
+class RigInChild(Rig):
     """Reads as the source does while a lot is left: every piece from what the index says, in another process."""
 
     async def open(self) -> None:
@@ -43,11 +43,11 @@ class RigApart(Rig):
 
 
 @pytest.mark.parametrize("max_bytes", [4 << 20, 1000])
-async def test_what_is_read_apart_is_what_is_read_here(tmp_path: Path, max_bytes: int) -> None:
+async def test_reading_in_a_child_equals_reading_here(tmp_path: Path, max_bytes: int) -> None:
     """Whole files or many small pieces, each begun from stored state alone, end in the same ledger and index."""
     projects = own_tree(tmp_path / "claude")
     outcomes = []
-    for kind, name in ((Rig, "here"), (RigApart, "apart")):
+    for kind, name in ((Rig, "here"), (RigInChild, "child")):
         rig = kind(tmp_path / name, projects)
         await rig.open()
         await rig.read(*rig.files(), max_bytes=max_bytes, pieces_at_once=3)
@@ -57,7 +57,7 @@ async def test_what_is_read_apart_is_what_is_read_here(tmp_path: Path, max_bytes
     assert outcomes[0] == outcomes[1]
 
 
-async def test_a_backlog_is_read_apart_and_looked_after_here(
+async def test_a_backlog_is_read_in_a_child_and_settled_here(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a backlog leaves open settles, what is appended to it is seen, and the other process ends with it."""

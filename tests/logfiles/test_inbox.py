@@ -74,7 +74,7 @@ def test_the_first_cause_is_kept() -> None:
 
 
 def test_no_hint_is_lost_between_threads() -> None:
-    """F23: whatever threads bring while somebody drains comes out exactly once."""
+    """F23: paths that threads add during drains come out exactly once."""
     inbox = Inbox(Bell(), burst=10**9)
 
     def bring(name: int) -> None:

@@ -132,7 +132,7 @@ def test_no_more_descriptors_than_agreed(tmp_path: Path) -> None:
 
 
 def test_only_files_that_changed_lately_are_held(tmp_path: Path) -> None:
-    """F08: an archive is read without holding it, and a held file is let go of when it falls quiet."""
+    """F08: descriptors of an archive are not cached, and a cached one is closed when its file falls quiet."""
     now = 1_000_000.0
     files = OpenFiles(idle=600, clock=lambda: now, wall=lambda: now)
     for name, age in [("old", 5000), ("new", 10)]:
@@ -150,7 +150,7 @@ def test_only_files_that_changed_lately_are_held(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_is_set_lets_go_of_nothing(tmp_path: Path) -> None:
-    """F79, F08: what was written last to a held file is read after its unlink, wherever the clock was set meanwhile."""
+    """F79, F08: the last lines of an open file are read after its unlink, even if the clock was set meanwhile."""
     now = time.time()
     files = OpenFiles(idle=600, wall=lambda: now)
     path = tmp_path / "a.jsonl"
@@ -164,7 +164,7 @@ def test_a_clock_that_is_set_lets_go_of_nothing(tmp_path: Path) -> None:
 
 
 def test_a_failed_read_lets_go(tmp_path: Path, files: OpenFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F17: a descriptor that went bad is not used again; the next try opens the file anew."""
+    """F17: a descriptor that went bad is not used again; the next try opens the file again."""
     path = tmp_path / "a.jsonl"
     append(path, b"one\n")
     cursor = files.read(str(path), None).cursor
@@ -182,7 +182,7 @@ def test_a_failed_read_lets_go(tmp_path: Path, files: OpenFiles, monkeypatch: py
 
 
 def test_a_quiet_file_offers_its_unfinished_line(tmp_path: Path) -> None:
-    """F10: whether it is held or not."""
+    """F10: whether its descriptor is cached or not."""
     path = tmp_path / "a.jsonl"
     append(path, b"one\n{}")
     for limit in (0, 8):

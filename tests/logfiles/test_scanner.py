@@ -153,7 +153,7 @@ def test_a_file_that_was_given_away_is_gone_until_it_is_given_back(tmp_path: Pat
 
 
 def test_a_scan_leaves_no_descriptor_open(tmp_path: Path) -> None:
-    """F80: neither one that is done nor a walk that somebody gave up on the way."""
+    """F80: neither a complete walk nor one that was abandoned half way."""
     for name in "abc":
         make(tmp_path / name / "s.jsonl")
     before = len(os.listdir("/dev/fd"))

@@ -171,7 +171,7 @@ def test_very_many_lines_come_in_portions(file: Path, monkeypatch: pytest.Monkey
 
 
 def test_truncated_below_the_offset(file: Path) -> None:
-    """F03: a file that shrank is read from the start again, and that is said."""
+    """F03: a file that shrank is read from the start again, and the chunk has the reason."""
     append(file, numbered(0, 10))
     first = read(file)
     os.truncate(file, len(numbered(0, 3)))
@@ -362,7 +362,7 @@ print([line for _, line in lines], skipped, int(status.split("VmHWM:")[1].split(
 """
 
 
-# VmHWM begins anew with the program; ru_maxrss would count what the tests' own process had when it forked.
+# VmHWM starts at zero with the program; ru_maxrss would count what the tests' own process had when it forked.
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc to tell memory")
 def test_a_line_of_200_mb_is_skipped(file: Path) -> None:
     """F09: it is counted with offset and size, its neighbours are read, and memory stays below 150 MB."""

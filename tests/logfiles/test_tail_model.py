@@ -132,7 +132,7 @@ class FollowedFile(RuleBasedStateMachine):
 
 
 class HeldFile(FollowedFile):
-    """F06, F08: while its descriptor is held, even lines that were replaced or unlinked unread are delivered."""
+    """F06, F08: while its descriptor is open, unread lines of a replaced or unlinked file are returned."""
 
     @initialize(max_bytes=st.sampled_from([16, 4096]), limit=st.just(8))
     def start(self, max_bytes: int, limit: int) -> None:

@@ -169,7 +169,7 @@ async def test_files_in_new_folders_are_found(root: Path) -> None:
 
 
 async def test_a_folder_moved_in_is_looked_into(root: Path, tmp_path: Path) -> None:
-    """F25: its files were written where nobody watched."""
+    """F25: its files were written before it was watched."""
     append(tmp_path / "elsewhere" / "deep" / "a.jsonl")
     async with Watcher([str(root)], times=EVENTS_ONLY) as watcher:
         listener = Listener(watcher)
@@ -281,7 +281,7 @@ async def test_a_watcher_that_keeps_dying_is_given_up(root: Path) -> None:
 
 
 async def test_a_handler_that_cannot_read_an_event_does_not_raise(root: Path) -> None:
-    """F23: an event of a shape nobody expected becomes a scan."""
+    """F23: an event of an unexpected shape causes a scan."""
     observing = Observing()
     async with Watcher([str(root)], times=EVENTS_ONLY, observe=observing) as watcher:
         listener = Listener(watcher)
@@ -400,7 +400,7 @@ async def test_missed_folders_are_noticed(root: Path) -> None:
 
 
 async def test_folders_without_permission_recover(unprivileged: Path) -> None:
-    """F17, F22: folders that cannot be entered stop nobody; when they can, they are scanned and watched."""
+    """F17, F22: folders that cannot be entered do not stop the scan; once they can, they are scanned and watched."""
     locked = [unprivileged / "a", unprivileged / "b"]
     for folder in locked:
         folder.mkdir(mode=0)
