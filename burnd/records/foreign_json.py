@@ -94,15 +94,20 @@ class SafeDecoder(Generic[T]):
         """The line's value; `offset` is the line's position in its file, a BOM is accepted only at 0."""
         if (excess := surplus(line)) is None:
             return self._decoded(line, offset)
+        repairs: tuple[Repair, ...] = ()
         try:
-            short = _small(self._outline.bounded(line.strip(_PADDING), MOST_VALUES))
+            short = self._outline.bounded(line.strip(_PADDING), MOST_VALUES)
         except _FAILURES:
-            return Rejected("not-json")
-        result = self._decoded(short, offset)
+            line, repairs = _repaired_bytes(line, offset)
+            try:
+                short = self._outline.bounded(line, MOST_VALUES)
+            except _FAILURES:
+                return Rejected("not-json")
+        result = self._decoded(_small(short), offset)
         if isinstance(result, Rejected):
             return Rejected("too-large") if result.reason == "empty" else result
         value, what = (result.value, result.what) if isinstance(result, Repaired) else (result, ())
-        return Repaired(value, (*what, excess))
+        return Repaired(value, (*repairs, *what, excess))
 
     def value(self, data: bytes | msgspec.Raw) -> T | None:
         """The value, repaired if need be; None if the data is rejected."""

@@ -234,6 +234,7 @@ HOSTILE = {
     "keys of the message": line(within=b'"k":[0],' * MANY),
     "a list beside": line(within=b'"k":[' + b"0," * MANY + b"0],"),
     "one long text": line(b'[{"type":"text","text":"' + "é\\n,".encode() * (WHOLE_BYTES // 4) + b'"}]'),
+    "halves of pairs": line(b'[{"type":"text","text":"' + rb"\ud800" * (WHOLE_BYTES // 6 + 1) + b'"}]'),
     "many long texts": line(b"[" + b",".join([b'{"type":"text","text":"' + b"x" * 100_000 + b'"}'] * 200) + b"]"),
 }
 
