@@ -99,6 +99,8 @@ class SafeDecoder(Generic[T]):
             short = self._outline.bounded(line.strip(_PADDING), MOST_VALUES)
         except _FAILURES:
             line, repairs = _repaired_bytes(line, offset)
+            if not repairs:
+                return Rejected("not-json")
             try:
                 short = self._outline.bounded(line, MOST_VALUES)
             except _FAILURES:
