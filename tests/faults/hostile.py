@@ -166,6 +166,7 @@ def opencode_parts(size: float) -> dict[str, Callable[[], list[bytes]]]:
 @contextmanager
 def watched(home: Home) -> Iterator[tuple[Daemon, list[float]]]:
     """A daemon, and the memory of all its processes, taken again and again."""
+    projects(home).mkdir(parents=True, exist_ok=True)  # a root made later is found by the next check, within 5 s
     daemon = Daemon(home, script="burnd.cli")  # no fork: memory that is shared would not count as its own
     taken: list[float] = []
     over = threading.Event()
