@@ -176,6 +176,8 @@ class Methods:
         *,
         min_cost: float | None = None,
         limit: int | None = None,
+        kind: str | None = None,
+        per_kind: int | None = None,
         heard: Callable[[dict[str, Any]], None] | None = None,
         **filters: Unpack[Filters],
     ) -> dict[str, Any]:
@@ -183,7 +185,8 @@ class Methods:
 
         `heard` is called with how far the search has come: `{"done": ..., "total": ...}`.
         """
-        params = _sent({"min_cost": min_cost, "limit": limit, **filters})
+        chosen = {"min_cost": min_cost, "limit": limit, "kind": kind, "per_kind": per_kind}
+        params = _sent({**chosen, **filters})
         return self.call("waste", params, timeout=LONG_S, heard=heard)
 
     def overhead(

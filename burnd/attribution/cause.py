@@ -89,6 +89,10 @@ class Causes(Sequence[Cause]):
     def _all(self) -> tuple[Cause, ...]:
         return tuple(map(self._made, range(len(self))))
 
+    def origins(self) -> Iterator[Origin]:
+        """What each of them is, without what it cost."""
+        return (self._origins[owner] for owner in self._owners)
+
     def calls(self) -> Iterator[tuple[str, int]]:
         """The ids of the calls among them, and where each stands."""
         origins = self._origins

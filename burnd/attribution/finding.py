@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from burnd.attribution.cause import Cause
 from burnd.attribution.rates import Rate, Spent, add_up
 
 FindingKind = Literal[
@@ -69,13 +70,17 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of waste in one place. `tokens` are those it made to be spent, so that its dollars come from causes."""
+    """One kind of waste in one place. `tokens` are those it made to be spent, so that its dollars come from causes.
+
+    `causes` are the causes whose tokens these are, if they are all the tokens of some causes.
+    """
 
     kind: FindingKind
     sessions: tuple[str, ...]
     evidence: Evidence
     tokens: Mapping[Rate, Spent]
     advice: str
+    causes: tuple[Cause, ...] = ()
 
     @property
     def weight(self) -> int:
@@ -88,8 +93,11 @@ def finding(
     evidence: Evidence,
     bills: Sequence[Mapping[Rate, Spent]],
     advice: str | None = None,
+    causes: Iterable[Cause] = (),
 ) -> Finding:
-    tokens = add_up(bills)
+    """A finding of some bills and some causes."""
+    causes = tuple(causes)
+    tokens = add_up([*bills, *(cause.spent for cause in causes)])
     cut = msgspec.structs.replace(
         evidence,
         turns=evidence.turns[:MOST_EVIDENCE],
@@ -102,7 +110,13 @@ def finding(
         evidence=cut,
         tokens=tokens,
         advice=advice or _ADVICE[kind],
+        causes=causes,
     )
+
+
+def advice_for(kind: FindingKind) -> str:
+    """What to do about findings of a kind, whatever their reason."""
+    return _ADVICE[kind]
 
 
 def weight(tokens: Mapping[Rate, Spent]) -> int:

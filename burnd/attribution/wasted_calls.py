@@ -268,4 +268,4 @@ def _found(
         entered=sum(cause.entered for cause in causes),
     )
     advice = _SAME_SIZE_ADVICE if reason == SAME_SIZE else None
-    return finding(kind, (calls.explained.session_id,), evidence, [cause.spent for cause in causes], advice)
+    return finding(kind, (calls.explained.session_id,), evidence, [], advice, causes)

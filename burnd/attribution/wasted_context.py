@@ -81,9 +81,9 @@ def _heavy_result(explained: Explained, cause: Cause) -> Iterator[Finding]:
     )
     advice = _HEAVY_ADVICE.get(tool_kind(cause.tool or ""))
     if cause.rides >= _FAR and cause.largest * cause.rides >= _CARRIED:
-        yield finding("rode-far", (explained.session_id,), evidence, [cause.spent], advice)
+        yield finding("rode-far", (explained.session_id,), evidence, [], advice, [cause])
     if cause.entered and cause.largest >= _OVERSIZED:
-        yield finding("oversized", (explained.session_id,), evidence, [cause.spent], advice)
+        yield finding("oversized", (explained.session_id,), evidence, [], advice, [cause])
 
 
 def _cache_misses(explained: Explained) -> Iterator[Finding]:
@@ -118,7 +118,7 @@ def _compaction_churn(calls: Calls) -> Iterator[Finding]:
         count=len(turns),
         entered=sum(cause.entered for cause in summaries),
     )
-    yield finding("compaction-churn", (explained.session_id,), evidence, [c.spent for c in (*summaries, *again)])
+    yield finding("compaction-churn", (explained.session_id,), evidence, [], None, (*summaries, *again))
 
 
 def _read_again(calls: Calls, compactions: Sequence[int]) -> tuple[tuple[str, ...], list[Cause]]:
@@ -159,12 +159,12 @@ def prefix_bloat(project: Sequence[Begun]) -> Iterator[Finding]:
     bloated.sort(key=lambda one: (-one.prefix, one.session_id))
     if not bloated:
         return
-    bills = [_part(one.spent, one.prefix - usual, one.prefix) for one in bloated]
+    bills = [part_of(one.spent, one.prefix - usual, one.prefix) for one in bloated]
     evidence = Evidence(count=len(bloated), entered=bloated[0].prefix, usual=usual)
     yield finding("prefix-bloat", [one.session_id for one in bloated], evidence, bills)
 
 
-def _part(spent: Mapping[Rate, Spent], share: int, whole: int) -> dict[Rate, Spent]:
+def part_of(spent: Mapping[Rate, Spent], share: int, whole: int) -> dict[Rate, Spent]:
     return {rate: Spent(*(tokens * share // whole for tokens in of_class)) for rate, of_class in spent.items()}
 
 

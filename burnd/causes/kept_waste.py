@@ -12,7 +12,7 @@ from burnd.pricing import PriceTable
 
 _NOT_COUNTED: Final = -1
 # What is kept was found by rules: to be raised with every change of these, so that all is looked at again.
-_RULES: Final = 3
+_RULES: Final = 4
 
 
 class Family(NamedTuple):

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from burnd.attribution import Branch, Cause, Explained, nest
 from burnd.attribution.causes import Selected, explained
+from burnd.attribution.steps import Origin
 from burnd.causes.chapters import RailFollowed, follow_all
 from burnd.causes.rails import RailEntries, RailName, load
 from burnd.queries.costing import Cost, Costing, total
 from burnd.queries.view import View
 from burnd.records import Turn
+
+Group = TypeVar("Group")
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
@@ -68,6 +72,24 @@ class Bill:
         by_class = zip(*(map(sum, zip(*column, strict=True)) for column in columns), strict=True)
         units, unpriced = self._priced
         return Cost(tuple(map(sum, by_class)), sum(units), len(unpriced) < len(units)) if units else Cost()
+
+    def grouped(self, name: Callable[[Origin], Group]) -> dict[Group, tuple[int, Cost]]:
+        """How many causes there are of each name that `name` gives them, and what these cost together."""
+        numbers: dict[Group, list[int]] = {}
+        for n, origin in enumerate(self.explained.causes.origins()):
+            numbers.setdefault(name(origin), []).append(n)
+        units, unpriced = self._priced
+        return {
+            group: (
+                len(some),
+                Cost(
+                    tuple(map(sum, zip(*map(self._tokens, some), strict=True))),
+                    sum(units[n] for n in some),
+                    not unpriced.issuperset(some),
+                ),
+            )
+            for group, some in numbers.items()
+        }
 
     def started(self) -> dict[int, list[Bill]]:
         """The rails that its causes started, by the number of the cause."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from burnd.attribution import add_up
-from burnd.attribution.finding import MOST_EVIDENCE, Finding, FindingKind, weight
+from burnd.attribution import Spent, add_up
+from burnd.attribution.finding import MOST_EVIDENCE, Finding, FindingKind, advice_for, weight
 from burnd.attribution.findings import in_project
 from burnd.attribution.wasted_context import Begun
 from burnd.causes.rails import RailName
 from burnd.classify.made import made_folder
 from burnd.queries import waste_search
-from burnd.queries.costing import Cost, Costing
+from burnd.queries.costing import Cost, Costing, total
 from burnd.queries.filters import Filters
 from burnd.queries.quotes import Quotes
 from burnd.queries.spent import spent_in, unlogged_in
@@ -37,15 +38,19 @@ _FAILURES: Final[frozenset[FindingKind]] = frozenset(("retry-loop", "failure-run
 
 
 class WasteParams(Filters, frozen=True, kw_only=True):
-    """Where to look, how dear a finding must be in dollars to be told, and how many are told at most."""
+    """Where to look; findings of one kind only, from a cost in dollars on; how many at most, and how many of a kind."""
 
     min_cost: float = 0.0
     limit: int = USUAL_FINDINGS
+    kind: FindingKind | None = None
+    per_kind: int = MOST_FINDINGS
 
     def check(self) -> None:
         """Raises Refusal."""
         if not 0 < self.limit <= MOST_FINDINGS:
             raise Refusal(f"limit is from 1 to {MOST_FINDINGS}")
+        if not 0 < self.per_kind <= MOST_FINDINGS:
+            raise Refusal(f"perKind is from 1 to {MOST_FINDINGS}")
         if not 0 <= self.min_cost < 1e12:
             raise Refusal("minCost is in dollars, from 0 on")
 
@@ -65,22 +70,60 @@ class Lot(NamedTuple):
     findings: list[Finding]
     cost: Cost
 
+    @property
+    def kind(self) -> FindingKind:
+        return self.findings[0].kind
+
 
 def answer(view: View, quotes: Quotes, params: WasteParams, seen: waste_search.Seen) -> dict[str, Any]:
     """The answer of the method `waste`."""
-    about, chosen = _about(view, seen), seen.chosen.in_view(view)
+    about, chosen, costing = _about(view, seen), seen.chosen.in_view(view), Costing(view.prices)
     single = [waste.finding for one in seen.found for waste in one.wasted]
-    lots = _lots([*single, *_bloated(seen, about)], about, Costing(view.prices))
-    dear = [lot for lot in lots if params.min_cost <= (lot.cost.usd or 0.0)]
+    bloated = _bloated(seen, about)
+    every = _lots([*single, *bloated], about, costing)
+    lots = [lot for lot in every if params.kind in (None, lot.kind)]
+    costly = [lot for lot in lots if params.min_cost <= (lot.cost.usd or 0.0)]
+    listed = _first_of_each(costly, params.per_kind)[: params.limit]
     return {
         "filters": chosen.said,
         "totals": spent_in(view, chosen).answer(),
         "unlogged": unlogged_in(view, chosen),
         "families": len(seen.found),
-        "findings": [_row(lot, about, quotes) for lot in dear[: params.limit]],
-        "moreFindings": max(0, len(dear) - params.limit),
-        "cheaperFindings": len(lots) - len(dear),
+        "avoidable": _avoidable(seen, bloated, costing).answer(),
+        "severities": {"high": _HIGH, "medium": _MEDIUM},
+        "kinds": _kinds(every),
+        "findings": [_row(lot, about, quotes) for lot in listed],
+        "moreFindings": len(costly) - len(listed),
+        "cheaperFindings": len(lots) - len(costly),
     }
+
+
+def _first_of_each(lots: Iterable[Lot], most: int) -> list[Lot]:
+    counts: Counter[FindingKind] = Counter()
+    listed = []
+    for lot in lots:
+        counts[lot.kind] += 1
+        if counts[lot.kind] <= most:
+            listed.append(lot)
+    return listed
+
+
+def _avoidable(seen: waste_search.Seen, bloated: Iterable[Finding], costing: Costing) -> Cost:
+    """All findings together, no token twice: of prefixes only cache reads, since a cache miss may name the rest."""
+    reads = [{rate: Spent(cache_read=spent.cache_read) for rate, spent in one.tokens.items()} for one in bloated]
+    return costing.of(add_up([*(dict(one.avoidable) for one in seen.found), *reads]))
+
+
+def _kinds(lots: Iterable[Lot]) -> list[dict[str, Any]]:
+    """Each kind with the number and cost of its findings, the most expensive first."""
+    by_kind: dict[FindingKind, list[Lot]] = {}
+    for lot in lots:
+        by_kind.setdefault(lot.kind, []).append(lot)
+    costs = {kind: total([lot.cost for lot in some]) for kind, some in by_kind.items()}
+    return [
+        {"kind": kind, "findings": len(by_kind[kind]), **costs[kind].answer(), "advice": advice_for(kind)}
+        for kind in sorted(costs, key=lambda kind: (-costs[kind].units, -sum(costs[kind].tokens), kind))
+    ]
 
 
 def _about(view: View, seen: waste_search.Seen) -> dict[str, About]:

@@ -72,6 +72,7 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
 
     wasted: tuple[Waste, ...] = ()
     prefix: Prefix | None = None
+    avoidable: Paid = []  # all of it together, no token twice
 
 
 class Seen(NamedTuple):
@@ -170,18 +171,21 @@ def _known(turns: Sequence[Turn], selected: Selected | None) -> Sequence[Turn]:
 
 
 def _in_family(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Found:
+    findings, avoidable = in_session(rails)
     wasted = tuple(
         Waste(one.kind, one.sessions, one.evidence, list(one.tokens.items()), one.advice)
-        for one in in_session(rails)
+        for one in findings
         if one.tokens
     )
+    together = list(avoidable.items())
     main, turns = next((rail for rail in rails if rail[0].rail_id == MAIN), (None, ()))
     if main is None or main.agent is not None or not main.prefix:
-        return Found(wasted)
+        return Found(wasted, None, together)
     spent = [pair for cause in main.causes if cause.kind == "prefix" for pair in cause.spent.items()]
     files = [(block.name, block.bytes) for turn in turns[:1] for block in turn.entered if block.kind == INSTRUCTIONS]
     named = tuple((name, size) for name, size in files if name is not None)
-    return Found(wasted, Prefix(main.session_id, main.prefix, spent, turns[0].ts if turns else "", named))
+    prefix = Prefix(main.session_id, main.prefix, spent, turns[0].ts if turns else "", named)
+    return Found(wasted, prefix, together)
 
 
 def _selected(view: View, chosen: Chosen, family: Family) -> Selected:

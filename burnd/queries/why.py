@@ -8,13 +8,14 @@ from typing import Any, Final, NamedTuple
 
 from burnd import protocol
 from burnd.attribution.causes import Selected
-from burnd.attribution.steps import TurnStep
+from burnd.attribution.steps import Origin, TurnStep
 from burnd.content.recall import Recall
 from burnd.pricing import usd
 from burnd.queries import dimensions, families, sessions
 from burnd.queries.bills import Bill, Explaining, Item
 from burnd.queries.costing import Cost, total, without
 from burnd.queries.filters import Chosen, Filters, choose
+from burnd.queries.groups import SUBAGENTS, group_of, part_of
 from burnd.queries.openings import name_all
 from burnd.queries.quotes import Quotes
 from burnd.queries.reading import Reader
@@ -101,6 +102,7 @@ def _explained(view: View, ledger: Path, recall: Recall | None, params: WhyParam
         "harnessModels": told.added.by_harness,
         "unlogged": unlogged(told.added),
         "agents": sum(1 for root in bills for _ in root.every()) - 1 if bills else 0,
+        "groups": _groups(bills, told.added.total.units),
         "causes": rows.of_session(),
     }
 
@@ -152,6 +154,48 @@ def _parts(rows: Iterable[Parts], chosen: Chosen) -> dict[str, dict[str, Any]]:
     if tokens[_SEARCHES]:
         parts["search"] = {"tokens": 0, "searches": tokens[_SEARCHES], "costUsd": paid(_SEARCHES)}
     return parts
+
+
+def _groups(bills: Sequence[Bill], whole: int) -> list[dict[str, Any]]:
+    """What the bill went to in a few groups, the most expensive first, each with its parts; they add up to the bill.
+
+    What subagents and child sessions did is one group, with the calls that started them.
+    """
+    if not bills:
+        return []
+    main, *others = bills
+    parts: dict[str, list[tuple[str, int, Cost]]] = {}
+    for (group, part), (count, cost) in main.grouped(_group_and_part).items():
+        parts.setdefault(group, []).append((part, count, cost))
+    for bill in (*main.below, *others):
+        agent = bill.explained.agent
+        named = agent.type if agent is not None and agent.type else "subagent"
+        parts.setdefault(SUBAGENTS, []).append((named, sum(1 for _ in bill.every()), bill.whole))
+    groups = [_group(key, some, whole) for key, some in parts.items()]
+    return sorted(groups, key=lambda one: (-(one["costUsd"] or 0), -sum(one["usage"].values())))
+
+
+def _group_and_part(origin: Origin) -> tuple[str, str]:
+    described = (origin.kind, origin.tool, origin.target)
+    return group_of(*described), part_of(*described)
+
+
+def _group(key: str, parts: Sequence[tuple[str, int, Cost]], whole: int) -> dict[str, Any]:
+    by_name: dict[str, list[tuple[int, Cost]]] = {}
+    for name, count, cost in parts:
+        by_name.setdefault(name, []).append((count, cost))
+    named = [(name, sum(n for n, _ in some), total([cost for _, cost in some])) for name, some in by_name.items()]
+    named.sort(key=lambda part: (-part[2].units, -sum(part[2].tokens), part[0]))
+    cost = total([cost for _, _, cost in named])
+    return {
+        "key": key,
+        "count": sum(count for _, count, _ in named),
+        **cost.answer(),
+        "share": cost.share(whole),
+        "parts": [
+            {"key": name, "count": count, **cost.answer(), "share": cost.share(whole)} for name, count, cost in named
+        ],
+    }
 
 
 # What is paid for with all it started, the cause itself where it is one, and the bills of what was started.

@@ -33,9 +33,9 @@ def said(kind: str = "text", size: int = 400, call_id: str | None = None) -> Blo
 class Scene:
     """A rail that is written down turn by turn. Each turn reads from the cache what the one before it had."""
 
-    def __init__(self, session_id: str = "s1", rail_id: str = "main") -> None:
+    def __init__(self, session_id: str = "s1", rail_id: str = "main", **facts: Any) -> None:
         self.entries: list[Entry] = []
-        self._ids: dict[str, Any] = {"source": "claude-code", "session_id": session_id, "rail_id": rail_id}
+        self._ids: dict[str, Any] = {"source": "claude-code", "session_id": session_id, "rail_id": rail_id, **facts}
         self._seconds = 0
         self._before = 0
         self._parent: str | None = None

@@ -21,7 +21,7 @@ from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
 class Calls(Scene):
     """A rail of one call a turn, each of which brings in some tokens."""
 
-    def __init__(self, **ids: str) -> None:
+    def __init__(self, **ids: Any) -> None:
         super().__init__(**ids)
         self._context = 10_000
         self._waiting: tuple[Block, ...] = (prompt(),)
@@ -438,7 +438,7 @@ def test_an_agent_that_cost_more_than_doing_it_directly() -> None:
             agent.turn(context, 20, entered=entered, made=made, tool_calls=calls, **about)
             context += 20 + work
         rails = [(scene.explained(), scene.turns) for scene in (parent, agent)]
-        return [one for one in findings.in_session(rails) if one.kind == "delegation"]
+        return [one for one in findings.in_session(rails)[0] if one.kind == "delegation"]
 
     (found,) = session(prefix=25_000, work=300, looks=2)
     assert "larger pieces" in found.advice
@@ -457,7 +457,7 @@ def test_an_agent_that_failed(refused: bool) -> None:
     agent = Scene(rail_id="a1")
     agent.turn(5_000, 20, entered=(prompt(),), subagent=Subagent(agent_id="a1", parent_tool_use_id="t1"))
     rails = [(scene.explained(), scene.turns) for scene in (parent, agent)]
-    found = [one for one in findings.in_session(rails) if one.kind == "delegation"]
+    found = [one for one in findings.in_session(rails)[0] if one.kind == "delegation"]
     assert [one.evidence.reason for one in found] == ([] if refused else ["failed"])
     assert all("failed" in one.advice and "larger pieces" not in one.advice for one in found)
 
@@ -488,8 +488,37 @@ def test_findings_hold_for_any_rail(entries: list[Entry]) -> None:
     """Whatever a rail looks like: no failure, the same findings each time, and never more tokens than were billed."""
     turns = [entry for entry in entries if isinstance(entry, Turn)]
     explained = explain(entries, THRESHOLDS)
-    found = findings.in_session([(explained, turns)])
-    assert found == findings.in_session([(explain(entries, THRESHOLDS), turns)])
-    for one in found:
-        for rate, spent in one.tokens.items():
+    found, avoidable = findings.in_session([(explained, turns)])
+    assert (found, avoidable) == findings.in_session([(explain(entries, THRESHOLDS), turns)])
+    for tokens in (avoidable, *(one.tokens for one in found)):
+        for rate, spent in tokens.items():
             assert all(0 <= part <= whole for part, whole in zip(spent, explained.spent[rate], strict=True))
+    assert bool(avoidable) == any(one.tokens for one in found)
+
+
+def test_a_call_in_several_findings_is_avoidable_once() -> None:
+    """A result that is too large, is carried far and comes of a read of an unchanged file is one call to avoid."""
+    scene = Calls()
+    for _ in range(2):
+        scene.call("Read", "/p/a.py", result_hash="same", tokens=12_000)
+    for n in range(12):
+        scene.call("Read", f"/p/{n}.py", tokens=10)
+    explained = scene.explained()
+    found, avoidable = findings.in_session([(explained, scene.turns)])
+    assert {one.kind for one in found} == {"reread", "rode-far", "oversized"}
+    assert avoidable == add_up([cause.spent for cause in explained.causes if cause.target == "/p/a.py"])
+
+
+def test_a_wasted_agent_is_avoidable_as_a_whole() -> None:
+    """What else is found on its rail is part of it."""
+    parent = Scene()
+    asks = call("Agent", "explore", call_id="t1", is_error=True)
+    parent.turn(30_000, 50, entered=(prompt(),), made=(said("call", 200, "t1"),), tool_calls=(asks,))
+    parent.turn(30_100, entered=(result(40, "t1"),))
+    agent = Calls(rail_id="a1", subagent=Subagent(agent_id="a1", parent_tool_use_id="t1"))
+    for _ in range(3):
+        agent.call("Bash", "make", "make it", is_error=True)
+    rails = [(scene.explained(), scene.turns) for scene in (parent, agent)]
+    found, avoidable = findings.in_session(rails)
+    assert {one.kind for one in found} == {"delegation", "retry-loop"}
+    assert avoidable == rails[1][0].spent

@@ -71,6 +71,9 @@ async def checked(pipeline: Pipeline, session: str, **filters: Any) -> dict[str,
         assert answer["unlogged"] == summary["unlogged"]
         assert answer["unpricedModels"] == summary["unpricedModels"]
         adds_up(answer["causes"], summary["totals"])
+        adds_up(answer["groups"], summary["totals"])
+        for group in answer["groups"]:
+            adds_up(group["parts"], group)
         assert sum(part["costUsd"] or 0 for part in answer["parts"].values()) == pytest.approx(
             summary["totals"]["costUsd"] or 0
         )
