@@ -11,7 +11,7 @@ import structlog
 
 from burnd.errors import IndexDamaged, NotNow
 from burnd.queries.limit_windows import LENGTHS, SAME_RESET_MS
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Quota
 from burnd.records.times import canonical, to_ms

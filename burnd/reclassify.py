@@ -21,7 +21,7 @@ from burnd.classify.shell import verb
 from burnd.classify.tools import kind
 from burnd.harness.registry import PRODUCTS
 from burnd.index import build
-from burnd.index.path_key import read_only
+from burnd.index.keys import read_only
 from burnd.ledger.content import ContentStore
 from burnd.ledger.journal import Journal
 from burnd.recording.candidate import relabelled

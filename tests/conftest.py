@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from burnd.ledger.content import INLINE_BYTES
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
-from burnd.ledger.shelving import INLINE_BYTES
 from burnd.paths import Home
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from tests import turning

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from burnd.ledger.fold import Key, identity, lineage, outranks
-from burnd.ledger.journal import Logged
+from burnd.ledger.journal import Key, Logged, identity, lineage, outranks
 from burnd.records import Copy, Prune, Request, Session, Stamp, Turn
 from burnd.records.codec import Entry, Skipped
 from burnd.records.times import to_ms

@@ -20,7 +20,7 @@ from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.queries.budgets import Standing, period_of, standings
 from burnd.queries.view import View
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
 from burnd.records.times import to_iso, to_ms

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from burnd.paths import Home
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records.times import DAY_MS, to_iso, wall_ms
 from tests.conftest import Opened
 from tests.make import text, turn

@@ -1,4 +1,4 @@
-"""Bounds on the folders that logs and clients name (`burnd/records/folders.py`), and that nothing walks beyond them."""
+"""Bounds on the folders that logs and clients name (`burnd/records/names.py`), and that nothing walks beyond them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from burnd.harness.claude_code.lines import parse_path
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.logfiles.scanner import present
 from burnd.recording.projects import key_of
-from burnd.records.folders import LONGEST, MOST_PARTS, bounded, is_bounded
+from burnd.records.names import LONGEST_PATH, MOST_PARTS, bounded_path, is_bounded
 
 DEEP = "/a" * 60_000
 
@@ -21,22 +21,22 @@ DEEP = "/a" * 60_000
 @pytest.mark.parametrize("path", ["/", "/home/dev/app", "relative", "/é" * 200, "/" + "x" * 4000])
 def test_a_usual_path_stays(path: str) -> None:
     assert is_bounded(path)
-    assert bounded(path) == path
+    assert bounded_path(path) == path
 
 
 @pytest.mark.parametrize("path", [DEEP, "/" + "x" * 5000, "/" + "é" * 3000, "/a" * 257])
 def test_a_path_out_of_bounds_is_cut_and_marked(path: str) -> None:
-    found = bounded(path)
+    found = bounded_path(path)
     assert found is not None
     assert is_bounded(found)
     assert found.startswith(path[:100])
-    assert found == bounded(path)
-    assert found != bounded(path + "b")
-    assert (len(found.encode()) <= LONGEST, found.count("/") <= MOST_PARTS) == (True, True)
+    assert found == bounded_path(path)
+    assert found != bounded_path(path + "b")
+    assert (len(found.encode()) <= LONGEST_PATH, found.count("/") <= MOST_PARTS) == (True, True)
 
 
 def test_empty_is_none() -> None:
-    assert (bounded(""), bounded(None)) == (None, None)
+    assert (bounded_path(""), bounded_path(None)) == (None, None)
 
 
 def test_nothing_walks_a_path_of_60_000_parts() -> None:
@@ -63,4 +63,4 @@ def test_a_log_in_a_folder_of_many_parts_names_a_bounded_project() -> None:
     reader.flush()
     (candidate,) = reader.take().candidates
     assert candidate.usage.output == 7
-    assert Path(bounded(DEEP) or "").parts[1] == "a"
+    assert Path(bounded_path(DEEP) or "").parts[1] == "a"

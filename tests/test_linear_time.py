@@ -32,7 +32,7 @@ from burnd.pricing import names
 from burnd.queries import openings, quotes
 from burnd.recording.projects import git_settings
 from burnd.records import foreign_json
-from burnd.records.remotes import canonical_remote
+from burnd.records.names import canonical_remote
 from burnd.search import folding, passages, typed, words
 from tests.adversarial import FILLERS, SHORT, is_linear, repeated, texts_for
 from tests.harness.claude_code.transcript import Transcript

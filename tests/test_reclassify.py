@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from burnd.classify.activity import LABELS
 from burnd.queries.view import View
 from burnd.reclassify import reclassify
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Block, Prune, ToolCall, Turn, Usage
 from burnd.records.codec import Entry, encode

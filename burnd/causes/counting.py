@@ -28,8 +28,8 @@ from burnd.attribution.sums import pack
 from burnd.attribution.tally import Counts, Tally
 from burnd.causes.cause import Dims
 from burnd.causes.rails import Span, load_span
-from burnd.index.compression import decompressed
 from burnd.index.grains import DAY, GRAINS, NO_ACTIVITY, bucket_of
+from burnd.index.keys import decompressed
 from burnd.records import Compaction, Turn
 
 LENGTH: Final = 256

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from burnd.index.cursors import roots_of
+from burnd.index.apply import roots_of
 from burnd.index.store import IndexStore
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Prune, Session
 from burnd.records.codec import Entry

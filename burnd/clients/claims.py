@@ -13,10 +13,10 @@ import anyio.to_thread
 from burnd.clients.announcing import Announcement, announce
 from burnd.index.store import IndexStore
 from burnd.queries.view import Params
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Selector, Stamp
-from burnd.records.folders import is_bounded
+from burnd.records.names import is_bounded
 from burnd.records.session import ContentMode
 from burnd.records.times import DAY_MS, canonical, to_ms
 

@@ -9,7 +9,7 @@ import anyio
 
 from burnd.queries.view import Folder
 from burnd.recording.projects import DetachedCall, key_of
-from burnd.records.folders import is_bounded
+from burnd.records.names import is_bounded
 
 AT_ONCE: Final = 4
 PATIENCE_S: Final = 2.0

@@ -29,7 +29,7 @@ from burnd.ledger import files
 from burnd.queries.session_ids import no_such_session, stamped_sessions
 from burnd.queries.view import Params, Refusal
 from burnd.quota import Quotas
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Quota, Stamp
 from burnd.records.codec import decode, encode

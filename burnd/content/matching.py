@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import zstandard
 
-from burnd.index.path_key import read_only
+from burnd.index.keys import read_only
 from burnd.index.store import many
 from burnd.ledger.blobs import IN_PACK
 from burnd.ledger.files import as_storage_error

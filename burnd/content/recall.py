@@ -18,13 +18,13 @@ import msgspec
 import zstandard
 
 from burnd.content.cut_json import closed
-from burnd.index.path_key import read_only
-from burnd.ledger.binding import in_few_lengths
+from burnd.index.keys import read_only
 from burnd.ledger.blobs import PACK_BYTES, PACK_OF_BLOB, Found, key_of, sha_of
 from burnd.ledger.sidecars import SUFFIX
+from burnd.ledger.sqlite_files import in_few_lengths
 from burnd.records import BlobRef, Content
 from burnd.records.codec import decode_content
-from burnd.records.ids import file_stem
+from burnd.records.names import file_stem
 
 _KEPT_BYTES = 24 << 20  # of unpacked packs
 _MOST_HELD = 256 << 10

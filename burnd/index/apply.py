@@ -6,17 +6,16 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from burnd.harness.registry import PRODUCTS
-from burnd.index import changed, cost_states, cursors, messages, rows, unlogged
-from burnd.index.change import Change, CursorChange, Known
+from burnd.index import changed, cost_states, rows, unlogged
+from burnd.index.change import Change, CursorChange, FileChange, Known
 from burnd.index.rollup import Rollup
 from burnd.index.store import IndexStore, keyed, many, set_ledger_end
-from burnd.ledger.fold import identity
-from burnd.ledger.journal import Logged
+from burnd.ledger.journal import Logged, identity
 from burnd.records import (
     Compaction,
     Copy,
@@ -35,6 +34,41 @@ from burnd.records import (
 from burnd.records.codec import Entry, Skipped, encode
 from burnd.records.content import MAIN
 from burnd.records.times import index_ms
+
+
+def roots_of(source: str) -> str:
+    """Under which name the index keeps the folders that clients told of."""
+    return f"roots of {source}"
+
+
+def write_cursors(db: sqlite3.Connection, cursors: Sequence[CursorChange]) -> None:
+    kept = [(c.source, c.key, c.value) for c in cursors if c.value is not None]
+    gone: list[tuple[Any, ...]] = [(c.source, c.key) for c in cursors if c.value is None]
+    many(db, "INSERT OR REPLACE INTO cursors VALUES(?,?,?)", kept)
+    many(db, "DELETE FROM cursors WHERE source = ? AND key = ?", gone)
+
+
+def write_files(db: sqlite3.Connection, changes: Sequence[FileChange]) -> None:
+    """Where each file was read to, and the state and pack of its reader."""
+    for change in changes:
+        where = (change.source, change.path)
+        if change.cursor is None or change.from_start:
+            own = "(SELECT id FROM files WHERE source = ? AND path = ?)"
+            db.execute(f"DELETE FROM reader_packs WHERE file = {own}", where)
+        if change.cursor is None:
+            db.execute("DELETE FROM files WHERE source = ? AND path = ?", where)
+            continue
+        found = db.execute(
+            "INSERT INTO files(source, path, root, cursor, state, seen, open) VALUES(?,?,?,?,?,?,?) "
+            "ON CONFLICT(source, path) DO UPDATE SET root = excluded.root, cursor = excluded.cursor, "
+            "state = excluded.state, seen = excluded.seen, open = excluded.open RETURNING id",
+            (*where, change.root, change.cursor, change.state, change.seen_ms, change.open),
+        ).fetchall()
+        ((file,),) = found
+        if change.pack:
+            pack = (change.replaces, file, change.pack)
+            db.execute("INSERT OR REPLACE INTO reader_packs(id, file, rows) VALUES(?,?,?)", pack)
+
 
 _NO_RAIL = "2"  # after every rail that tells a folder: the main one's is 0, an agent's begins with 1
 _UNLOGGED_COMPACTIONS = frozenset(product.source for product in PRODUCTS if not product.logs_compactions)
@@ -122,10 +156,10 @@ class Applier:
         origins += [(session_id, origin, 0) for session_id, origin in change.origins]
         pairs = [(self._sessions[session_id], *origin) for session_id, *origin in origins]
         many(db, _CAME_FROM, pairs)
-        messages.write(db, change.placed, self._sessions, self._names)
-        messages.prune(db, [item.entry for item, _ in entries if isinstance(item.entry, Prune)])
-        cursors.write(db, [*_roots_in(entries), *change.cursors])
-        cursors.write_files(db, change.files)
+        rows.write_messages(db, change.placed, self._sessions, self._names)
+        rows.prune_messages(db, [item.entry for item, _ in entries if isinstance(item.entry, Prune)])
+        write_cursors(db, [*_roots_in(entries), *change.cursors])
+        write_files(db, change.files)
         many(db, _TELL_OF_AGENT, change.agents)
         self._write_open_turns(db, change)
         self._rollup.settle(db)
@@ -418,4 +452,4 @@ def _write_skipped(db: sqlite3.Connection, logged: Sequence[tuple[Logged, int]])
 def _roots_in(entries: Sequence[tuple[Logged, int]]) -> Iterable[CursorChange]:
     """Folders that somebody said a source's logs are in, beside the cursors that say how far they were read."""
     sessions = (item.entry for item, _ in entries if isinstance(item.entry, Session))
-    return (CursorChange(cursors.roots_of(said.source), root, b"") for said in sessions for root in said.roots)
+    return (CursorChange(roots_of(said.source), root, b"") for said in sessions for root in said.roots)

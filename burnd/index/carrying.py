@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from burnd.errors import IndexDamaged
 from burnd.index.change import Change, CursorChange, FileChange, OpenTurn
-from burnd.index.path_key import is_there, read_only
+from burnd.index.keys import is_there, read_only
 from burnd.index.store import IndexStore
 from burnd.ledger.journal import Journal
 from burnd.records import Turn

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from burnd.index import copies
+from burnd.index.keys import copy_key
 from burnd.index.store import keyed
 from burnd.records import Copy, Turn
 
@@ -60,7 +60,7 @@ def mark_own(db: sqlite3.Connection, turns: Iterable[Turn], numbers: Mapping[str
 
 
 def _stood(db: sqlite3.Connection, messages: Iterable[Copy | Turn]) -> list[Mark]:
-    keys = [(copies.key_of(one.source, one.message_id, one.session_id, one.rail_id),) for one in messages]
+    keys = [(copy_key(one.source, one.message_id, one.session_id, one.rail_id),) for one in messages]
     return [Mark(*row) for row in keyed(db, _COPIES, keys)]
 
 

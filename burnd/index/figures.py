@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from burnd.index import copies, cost_states
+from burnd.index import cost_states, keys
 from burnd.index.cost_states import State, epochs, plain
 from burnd.index.dimensions import CLASS_COLUMNS, Key, Numbering
 from burnd.index.store import keyed
@@ -158,7 +158,7 @@ def _inherited(db: sqlite3.Connection, session: int, source: int, first: State, 
 def copied(db: sqlite3.Connection, session: int) -> list[tuple[int, ...]]:
     """The owner and usage of each message that a session copied, except those that its log marks as forked."""
     sql = "SELECT key FROM facts WHERE session = ? AND kind = 'copy' AND NOT forked"
-    messages = {copies.holder_of(row[0])[0] for row in db.execute(sql, (session,)).fetchall()}
+    messages = {keys.copy_holder(row[0])[0] for row in db.execute(sql, (session,)).fetchall()}
     return keyed(db, _COPIED, [(*message, session) for message in sorted(messages)])
 
 

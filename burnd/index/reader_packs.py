@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from burnd.index import copies
-from burnd.index.path_key import read_only
+from burnd.index.keys import copy_key, read_only
 
 _IDS = "SELECT id FROM reader_packs WHERE file = (SELECT id FROM files WHERE source = ? AND path = ?) ORDER BY id DESC"
 _HAS_TURNS = (
@@ -75,7 +74,7 @@ class FilePacks:
 
     def turn_index(self, session_id: str, rail_id: str, message_id: str) -> int | None:
         """The number of a recorded message on its rail, also while it is blank."""
-        key = copies.key_of(self._source, message_id, session_id, rail_id)
+        key = copy_key(self._source, message_id, session_id, rail_id)
         row = self._db.execute(_TURN_INDEX, (self._source, message_id, session_id, rail_id, key)).fetchone()
         return row[0] if row else None
 

@@ -19,11 +19,9 @@ from burnd.errors import IndexDamaged, Locked, StorageError
 from burnd.index import schema
 from burnd.index.asking import DEADLINE_S, Asking, shrink
 from burnd.index.change import Known
-from burnd.index.path_key import read_only
+from burnd.index.keys import read_only
 from burnd.ledger import files
-from burnd.ledger.binding import in_few_lengths
-from burnd.ledger.refusals import as_not_now, name_of
-from burnd.ledger.write_ahead import PATIENCE_MS, empty_log
+from burnd.ledger.sqlite_files import PATIENCE_MS, as_not_now, empty_log, in_few_lengths, name_of
 from burnd.pricing import PriceTable
 
 T = TypeVar("T")

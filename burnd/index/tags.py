@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from burnd.ledger.fold import lineage
+from burnd.ledger.journal import lineage
 from burnd.records.names import bounded_tags
 
 TurnKey = tuple[str, str]

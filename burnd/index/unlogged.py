@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from burnd.index import copies, cost_states, figures
+from burnd.index import cost_states, figures, keys
 from burnd.index.cost_states import Model, Stated, plain
 from burnd.index.dimensions import Numbering
 from burnd.index.figures import KINDS, copied
@@ -58,7 +58,7 @@ def holders(db: sqlite3.Connection, turns: str) -> set[int]:
         "WHERE t.id IN (SELECT value FROM json_each(?)) AND EXISTS (SELECT 1 FROM cost_states)",
         (turns,),
     ).fetchall()
-    return {row[0] for row in keyed(db, copies.selecting("f.session"), copies.spans(found))}
+    return {row[0] for row in keyed(db, keys.selecting_copies("f.session"), keys.copy_spans(found))}
 
 
 def renewed(db: sqlite3.Connection, sessions: str, numbering: Numbering) -> tuple[list[Row], list[Row]]:

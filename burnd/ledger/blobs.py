@@ -17,9 +17,7 @@ import zstandard
 
 from burnd.errors import BlobsDamaged, StorageError, SyncFailed
 from burnd.ledger import files
-from burnd.ledger.binding import in_few_lengths
-from burnd.ledger.refusals import as_not_now, name_of, no_space
-from burnd.ledger.write_ahead import empty_log
+from burnd.ledger.sqlite_files import as_not_now, empty_log, in_few_lengths, name_of, no_space
 from burnd.records.content import Loss
 
 PACK_BYTES = 512 << 10  # whoever reads a blob unpacks all before it: 0.6 ms at most

@@ -16,7 +16,7 @@ from burnd.errors import FileReplaced, NotAllowed, NotNow
 from burnd.ledger import files
 from burnd.ledger.lines import last_newline, read_lines
 from burnd.records.codec import Skipped, decode_content
-from burnd.records.ids import file_stem
+from burnd.records.names import file_stem
 from burnd.records.times import index_ms
 
 SUFFIX = ".jsonl"

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from burnd.ledger.shelving import INLINE_BYTES, Shelved
+from burnd.ledger.content import INLINE_BYTES, Shelved
 from burnd.logfiles.log_reader import LogFormat
 from burnd.logfiles.logs import Log, Logs, Piece
 from burnd.logfiles.scanner import Refused

@@ -18,13 +18,12 @@ import structlog
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from burnd.index.change import Change
-from burnd.index.path_key import path_key
+from burnd.index.keys import path_key
 from burnd.index.reader_packs import PackLost
 from burnd.logfiles.backfill_process import BackfillProcess, Request, Task, unpack_piece
-from burnd.logfiles.finder import Finder
+from burnd.logfiles.finder import Finder, Positions
 from burnd.logfiles.log_reader import LogFormat
 from burnd.logfiles.logs import Log, Logs, Piece, batch_of, is_done
-from burnd.logfiles.positions import Positions
 from burnd.logfiles.queue import Queue
 from burnd.logfiles.scanner import Refused
 from burnd.logfiles.tail import MAX_BYTES, DueTail

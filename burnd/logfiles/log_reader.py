@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from burnd.index.reader_packs import FilePacks
     from burnd.logfiles.logs import Log, Piece
     from burnd.logfiles.tail import Chunk, OpenFiles
-    from burnd.recording.batch import Batch
+    from burnd.recording.candidate import Batch
     from burnd.recording.pipeline import Pipeline
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -15,10 +15,9 @@ import msgspec
 import zstandard
 
 from burnd.index.change import AgentRow, Evidence, FileChange
-from burnd.index.compression import compressed, decompressed
-from burnd.index.path_key import path_key
+from burnd.index.keys import compressed, decompressed, path_key
 from burnd.index.reader_packs import FilePacks, PackSource
-from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
+from burnd.ledger.content import INLINE_BYTES, Shelved, shelve
 from burnd.logfiles.log_reader import LogFormat, LogReader, Reading
 from burnd.logfiles.scanner import below
 from burnd.logfiles.tail import (
@@ -33,8 +32,7 @@ from burnd.logfiles.tail import (
     UnusedLines,
     load_cursor,
 )
-from burnd.recording.batch import Batch, SeenSession, SessionOrigin, Submission
-from burnd.recording.candidate import Candidate
+from burnd.recording.candidate import Batch, Candidate, SeenSession, SessionOrigin, Submission
 from burnd.recording.crash_guard import Guard
 from burnd.records import Content
 

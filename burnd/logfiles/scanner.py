@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from burnd.harness.registry import PRODUCTS
-from burnd.records.folders import is_bounded
+from burnd.records.names import is_bounded
 
 Suffix = str | tuple[str, ...]
 Refusal = Literal["symlink", "not a regular file", "foreign owner", "outside its root"]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from burnd.index.grains import WHOLE_SESSION
 from burnd.queries.naming import SHOWN, no_such
 from burnd.queries.view import Folder, Missing, Mistaken, Refusal, View
-from burnd.records.remotes import canonical_remote
+from burnd.records.names import canonical_remote
 
 LONGEST = 4096
 Where = tuple[str | None, str | None]  # a folder, and the key of its remote

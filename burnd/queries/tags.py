@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-from burnd.ledger.fold import lineage
+from burnd.ledger.journal import lineage
 from burnd.queries.view import Row, View
 from burnd.records.times import EARLIEST_MS, LATEST_MS
 

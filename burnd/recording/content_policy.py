@@ -18,9 +18,9 @@ import anyio.to_thread
 from burnd.harness.registry import PRODUCTS
 from burnd.index.schema import MESSAGES_BY_ID
 from burnd.index.store import IndexStore
+from burnd.ledger.content import Shelved
 from burnd.ledger.keeping import Keeping
-from burnd.ledger.shelving import Shelved
-from burnd.recording.batch import Batch, SessionOrigin
+from burnd.recording.candidate import Batch, SessionOrigin
 from burnd.records import Content, Origin, Session, Withheld
 from burnd.records.codec import Entry, hash_of
 from burnd.records.content import MAIN, NO_RAIL, TITLE

@@ -13,13 +13,11 @@ from burnd.index.apply import fact_key
 from burnd.index.change import Known
 from burnd.index.store import IndexStore
 from burnd.ledger.blobs import sha_of
-from burnd.ledger.content import Placed
-from burnd.ledger.fold import Key, identity, outranks
-from burnd.ledger.journal import Journal
-from burnd.ledger.shelving import Shelved
-from burnd.recording.batch import SeenSession
-from burnd.recording.lookups import projects_of
+from burnd.ledger.content import Placed, Shelved
+from burnd.ledger.journal import Journal, Key, identity, outranks
+from burnd.recording.candidate import SeenSession
 from burnd.recording.stores import Stores
+from burnd.recording.turn_builder import projects_of
 from burnd.records import Occurrence, Overhead, Request, Session, Turn
 from burnd.records.codec import Entry, Written, decode_content, encode
 from burnd.records.content import BlobRef, Content, Label

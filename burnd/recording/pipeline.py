@@ -26,12 +26,11 @@ from burnd.ledger.retention import Pruned
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.recording import dedupe
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.content_policy import DEFERRED, ContentPolicy, Ruling
-from burnd.recording.index_rebuild import IndexRebuild
 from burnd.recording.projects import ProjectKeys
 from burnd.recording.retention import drop_content, erase_records, outdated, pruned_by_mode, scrub
-from burnd.recording.stores import DiskReserve, Stores, WriterStatus
+from burnd.recording.stores import DiskReserve, IndexRebuild, Stores, WriterStatus
 from burnd.recording.turn_builder import TurnBuilder
 from burnd.records import Origin, Prune, Session, Turn
 from burnd.records.codec import Entry, Written, written

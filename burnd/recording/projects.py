@@ -23,8 +23,7 @@ import anyio
 from msgspec.structs import replace
 
 from burnd.records import Session
-from burnd.records.folders import is_bounded
-from burnd.records.remotes import canonical_remote
+from burnd.records.names import canonical_remote, is_bounded
 
 T = TypeVar("T")
 _CACHE_SIZE: Final = 10_000

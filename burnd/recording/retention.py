@@ -24,7 +24,7 @@ from burnd import looking_again, memory
 from burnd.errors import IndexDamaged, Locked, NotNow
 from burnd.index import build
 from burnd.index.change import CursorChange
-from burnd.index.path_key import read_only
+from burnd.index.keys import read_only
 from burnd.index.store import IndexStore, keyed
 from burnd.ledger.blobs import IN_PACK, PACK_OF_BLOB, repacked
 from burnd.ledger.content import in_pieces
@@ -39,9 +39,9 @@ from burnd.ledger.retention import (
     plausible_times,
 )
 from burnd.ledger.sidecars import Sidecar, Sidecars
-from burnd.ledger.write_ahead import log_bytes
+from burnd.ledger.sqlite_files import log_bytes
 from burnd.paths import Home
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.stores import Stores
 from burnd.records import Content, Prune, Session
 from burnd.records.codec import Entry

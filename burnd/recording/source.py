@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from burnd.errors import NotNow
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records.base import camel
 

@@ -1,8 +1,9 @@
-"""Bounds on names and paths that come from logs and clients, so that one record cannot fill an answer."""
+"""Names, ids and paths from logs and clients: bounded in length, as file names, in short form, as git remotes."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Final
@@ -56,3 +57,76 @@ def _bound(value: Any, kind: inspect.Type) -> Any:
         if isinstance(value, list) and isinstance(one, inspect.ListType | inspect.VarTupleType):
             return [_bound(item, one.item_type) for item in value]
     return value
+
+
+# Plain ids keep their own name, so that a person finds a session's sidecar. A hashed name starts with a
+# character no plain one may have: two ids never share a file.
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_RESERVED = re.compile(r"(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])")
+_HASHED = "="
+_UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def file_stem(untrusted_id: str) -> str:
+    """A file name for any id: at most 100 bytes, no separators, no leading dot, different for every id."""
+    if _PLAIN.fullmatch(untrusted_id) and not _RESERVED.fullmatch(untrusted_id):
+        return untrusted_id
+    return _HASHED + hashlib.sha256(untrusted_id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@lru_cache(maxsize=8192)  # a session's id is in all of its records, a message's in each of its blocks
+def short_id(text: str) -> str | bytes:
+    """A UUID as its 16 bytes, any other id as it is."""
+    return bytes.fromhex(text.replace("-", "")) if _UUID.fullmatch(text) else text
+
+
+def whole_id(short: str | bytes) -> str:
+    """The id that was made short."""
+    if isinstance(short, str):
+        return short
+    digits = short.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+MOST_PARTS: Final = 256
+
+
+def is_bounded(path: str) -> bool:
+    """Whether a path may be walked part by part; that takes memory by the square of the number of parts."""
+    return len(path) <= LONGEST_PATH and path.count("/") <= MOST_PARTS and len(_bytes(path)) <= LONGEST_PATH
+
+
+def bounded_path(path: str | None) -> str | None:
+    """The path, cut and with a hash of the whole if it is too long or too deep; None if it is empty."""
+    if not path:
+        return None
+    if is_bounded(path):
+        return path
+    data = _bytes(path)
+    mark = hashlib.blake2b(data, digest_size=8).hexdigest()
+    parts = data[: LONGEST_PATH - len(mark) - 1].split(b"/", MOST_PARTS)[:MOST_PARTS]
+    return b"/".join(parts).decode("utf-8", "ignore").rstrip("/") + "/" + mark
+
+
+def _bytes(path: str) -> bytes:
+    return path.encode("utf-8", "surrogatepass")
+
+
+# A host of one letter is a drive. If an `@` is left in a path, the text before it may be half a password, unless it
+# begins a name.
+_HOST = r"(\[[0-9a-f:.]+\]|[^@:/?#\\\s\[\]]{2,})"
+_SCP = re.compile(rf"(?:[^/]+@)?{_HOST}:(?!//|:)([^@]+)", re.IGNORECASE)
+_URL = re.compile(rf"[a-z+]+://(?:[^/]*@)?{_HOST}(?::\d+)?/(.+)", re.IGNORECASE)
+_SUFFIX = re.compile(r"\.git$", re.IGNORECASE)
+_LEFT = re.compile(r"[^/]@")
+_BEHIND = re.compile(r"[?#].*", re.DOTALL)
+
+
+def canonical_remote(url: str) -> str | None:
+    """`git@github.com:me/it.git` and `https://github.com/me/it` are both `github.com/me/it`."""
+    match = _URL.fullmatch(url.strip()) or _SCP.fullmatch(url.strip())
+    if match is None or _LEFT.search(match[2]):
+        return None
+    named = _BEHIND.sub("", match[2])  # the rest is no part of a path, and where people put tokens
+    path = _SUFFIX.sub("", "/".join(filter(None, named.split("/")))).strip("/")
+    return f"{match[1].lower().rstrip('.')}/{path}" if path else None

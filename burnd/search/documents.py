@@ -11,7 +11,7 @@ import msgspec
 from burnd.records import Content
 from burnd.records.codec import hash_of
 from burnd.records.content import MAIN, NO_RAIL
-from burnd.records.ids import short_id, whole_id
+from burnd.records.names import short_id, whole_id
 from burnd.search.wanted import Only
 from burnd.search.words import signed, spelled_out
 

@@ -22,7 +22,7 @@ from burnd.content.recall import Recall
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
 from burnd.index.change import Change, CursorChange
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import InProcessGuard
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Prune, Session

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from burnd.index.schema import MESSAGES_BY_ID, is_message
-from burnd.ledger.binding import in_few_lengths
 from burnd.ledger.content import Placed
+from burnd.ledger.sqlite_files import in_few_lengths
 from burnd.records.codec import hash_of
 from burnd.records.content import NO_RAIL
 from burnd.search.documents import Place

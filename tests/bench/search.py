@@ -23,11 +23,11 @@ import msgspec
 import structlog
 
 from burnctl.client import Client
+from burnd.ledger.content import INLINE_BYTES
 from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
-from burnd.ledger.shelving import INLINE_BYTES
 from burnd.paths import Home
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records import Content
 from burnd.search.documents import strings

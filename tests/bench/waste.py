@@ -21,7 +21,7 @@ from burnd.queries.filters import choose
 from burnd.queries.quotes import Quotes
 from burnd.queries.view import View
 from burnd.queries.waste import WasteParams, answer
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import Turn
 from tests.attribution.bench import session
 from tests.conftest import Opened

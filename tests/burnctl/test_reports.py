@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from burnctl.render.text import width_of
-from burnd.ledger.write_ahead import log_bytes
+from burnd.ledger.sqlite_files import log_bytes
 from burnd.queries import dimensions
 from burnd.recording.retention import LONG_LOG
 from tests.burnctl.desk import Desk

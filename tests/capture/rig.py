@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from burnd.causes.explainer import Explainer
+from burnd.harness.claude_code.related_sessions import LeafTitles
 from burnd.harness.claude_code.source import ClaudeLogs
-from burnd.harness.claude_code.titles import LeafTitles
 from burnd.harness.codex.source import CodexLogs
-from burnd.index.path_key import path_key
+from burnd.index.keys import path_key
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.logfiles.log_reader import LogFormat
 from burnd.logfiles.logs import Log, Logs, Piece, batch_of
 from burnd.paths import Home
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import Acknowledger
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records.codec import encode_content

@@ -18,9 +18,9 @@ import pytest
 from burnd.errors import NoSpace
 from burnd.harness.claude_code.source import ClaudeLogs
 from burnd.logfiles import follower
+from burnd.logfiles.finder import Positions
 from burnd.logfiles.follower import LogFollower
 from burnd.logfiles.logs import Log, Logs
-from burnd.logfiles.positions import Positions
 from burnd.logfiles.tail import Chunk, OpenFiles
 from burnd.logfiles.watcher import Times, Watcher
 from burnd.recording import source as recording_source

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from burnd.recording import lookups
-from burnd.recording.lookups import shared_messages
+from burnd.recording import turn_builder
+from burnd.recording.turn_builder import shared_messages
 from burnd.records import Compaction, Event, Turn
 from tests.capture.rig import Rig
 from tests.capture.test_live_equals_batch import clean_read, drip, write
@@ -377,7 +377,7 @@ async def test_only_where_sessions_part_is_all_of_them_looked_at(
         looks.append(sessions)
         return await shared_messages(index, sessions, known)
 
-    monkeypatch.setattr(lookups, "shared_messages", counted)
+    monkeypatch.setattr(turn_builder, "shared_messages", counted)
     rig = Rig(tmp_path / "home", tmp_path / "projects")
     await rig.open()
     paths = {log: rig.projects / "-p" / f"{name}.jsonl" for name, log in (("z", original), ("a", fork))}

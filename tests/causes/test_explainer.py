@@ -15,7 +15,7 @@ from burnd.causes.explainer import FEW, STALLED_S, Explainer
 from burnd.errors import IndexDamaged, NoSpace
 from burnd.index.change import Change
 from burnd.protocol import NOT_COUNTED
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from tests.conftest import Opened
 from tests.dump import causes_dump

@@ -10,7 +10,7 @@ import pytest
 from burnd.attribution.rail import Entry
 from burnd.causes.explainer import Explainer
 from burnd.protocol import NOT_COUNTED
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Subagent
 from tests.attribution.scenes import Scene, call, prompt, result, said

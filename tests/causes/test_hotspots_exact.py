@@ -16,7 +16,7 @@ from burnd.paths import Home
 from burnd.protocol import NOT_COUNTED
 from burnd.queries import hotspots, prompts
 from burnd.queries.hotspots import By
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from tests.causes import worlds
 from tests.conftest import Opened

@@ -24,7 +24,7 @@ from burnd.index.change import FileChange
 from burnd.index.changed import mark_all
 from burnd.index.store import UNREADABLE, IndexStore
 from burnd.paths import Home
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Block, Copy, Usage
 from tests.causes import worlds

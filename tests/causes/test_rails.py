@@ -14,7 +14,7 @@ from burnd.causes import rails
 from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.ledger.lines import read_places
 from burnd.paths import Home
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Compaction, Copy, ToolCall, Turn, Usage
 from tests.conftest import Opened

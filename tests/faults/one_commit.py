@@ -11,7 +11,7 @@ import anyio
 from burnd.ledger.files import prepare_home, replace_file
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import open_pipeline
 from tests.make import text, turn
 

@@ -17,7 +17,7 @@ from typing import Any
 from burnd.attribution.rail import Rail
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.opencode import reader as opencode_reader
-from burnd.ledger import shelving
+from burnd.ledger import content
 from burnd.logfiles import follower
 from burnd.recording import child_process
 from burnd.search.engine import Engine
@@ -93,7 +93,7 @@ def poison_row() -> None:
 
 
 def poison_words() -> None:
-    module: Any = shelving
+    module: Any = content
     heard = module.heard
 
     def deadly(record: Any) -> Any:

@@ -19,7 +19,7 @@ import pytest
 import zstandard
 
 from burnd.causes.counting import LENGTH
-from burnd.index.compression import decompressed
+from burnd.index.keys import decompressed
 from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.canaries import (

@@ -25,7 +25,7 @@ from burnd.harness.claude_code.state import (
     State,
     load_state,
 )
-from burnd.index.compression import decompressed
+from burnd.index.keys import decompressed
 from burnd.logfiles.log_reader import AgentLink, Counts
 from burnd.recording.candidate import Candidate, turn_of
 from burnd.recording.ownership import Decision, decide

@@ -21,7 +21,7 @@ from burnd.errors import BurndError, StorageError, SyncFailed
 from burnd.index.change import CursorChange
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records import Copy, Session, Turn
 from burnd.records.codec import Entry, encode_content

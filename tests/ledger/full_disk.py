@@ -23,7 +23,7 @@ from burnd.index.change import CursorChange
 from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from tests.dump import index_dump, ledger_dump
 from tests.make import START_MS, at, text, turn

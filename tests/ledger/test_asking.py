@@ -12,7 +12,7 @@ import pytest
 
 from burnd.errors import StorageError
 from burnd.index.asking import Asking, TookTooLong
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from tests.conftest import Opened
 from tests.make import turn
 

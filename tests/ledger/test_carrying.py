@@ -13,11 +13,10 @@ import pytest
 
 from burnd.index.carrying import salvaged
 from burnd.index.change import FileChange
-from burnd.index.path_key import path_key
-from burnd.logfiles.positions import Positions
+from burnd.index.keys import path_key
+from burnd.logfiles.finder import Positions
 from burnd.logfiles.tail import Cursor
-from burnd.recording.batch import Batch, Submission
-from burnd.recording.candidate import Candidate
+from burnd.recording.candidate import Batch, Candidate, Submission
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
 from tests.conftest import Opened

@@ -15,7 +15,7 @@ import pytest
 from burnd.errors import NoSpace
 from burnd.index.change import CursorChange
 from burnd.paths import Home
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from tests.conftest import Opened
 from tests.ledger.full_disk import work
 from tests.make import stamp, text, turn

@@ -24,9 +24,9 @@ from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.queries import candidates, checking, quotes
 from burnd.queries.view import View
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import Compaction, Copy, Event, Overhead, Quota, Session, Turn, Usage
-from burnd.records.ids import short_id, whole_id
+from burnd.records.names import short_id, whole_id
 from tests.conftest import Opened
 from tests.dump import index_dump, ledger_dump
 from tests.folded import Folded

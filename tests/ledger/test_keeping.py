@@ -17,7 +17,7 @@ from burnd.ledger.blobs import BlobStore
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.retention import ClockReading, ClockTrust
 from burnd.paths import Home
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import BlobRef, Session
 from burnd.records.times import DAY_MS, wall_ms
 from tests.conftest import Opened

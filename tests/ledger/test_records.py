@@ -45,8 +45,7 @@ from burnd.records.codec import (
     written,
 )
 from burnd.records.content import Content
-from burnd.records.ids import file_stem
-from burnd.records.names import bounded
+from burnd.records.names import bounded, file_stem
 from burnd.records.times import canonical, index_ms, to_iso, to_ms
 from tests.make import at, stamp, turn
 

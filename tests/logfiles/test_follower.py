@@ -13,7 +13,7 @@ from burnd.index.change import Change
 from burnd.logfiles import follower
 from burnd.logfiles.backfill_process import BackfillProcess
 from burnd.logfiles.logs import Piece
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import Session
 from tests.capture.test_claude_source import SESSION, Watched, _is, until, watching
 from tests.conftest import Opened

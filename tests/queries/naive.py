@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from burnd.ledger.fold import Key, lineage
+from burnd.ledger.journal import Key, lineage
 from burnd.pricing import PriceTable, Tokens, terms_text, turn_cost, usd
 from burnd.queries.kinds import shown_model, shown_provider
 from burnd.queries.periods import zone_of

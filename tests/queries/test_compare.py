@@ -14,7 +14,7 @@ from burnd.paths import Home
 from burnd.queries.compare import MOST_COMPARED, median
 from burnd.queries.quota_share import Peak, _points
 from burnd.queries.view import Missing, Refusal
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import Quota, Usage
 from tests.conftest import Opened
 from tests.folded import Folded

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from burnd.causes.explainer import Explainer
 from burnd.queries import dimensions
 from burnd.queries.hotspots import By
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from tests.conftest import Opened
 from tests.make import START_MS, at, stamp, text, turn
 from tests.queries.asking import ask_compare, ask_hotspots, ask_summary

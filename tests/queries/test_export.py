@@ -12,7 +12,7 @@ from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.queries.export import ExportParams, export
 from burnd.queries.view import Refusal
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import ServerTools, Session, Subagent, Usage
 from burnd.records.codec import Entry

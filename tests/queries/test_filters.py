@@ -14,7 +14,7 @@ from burnd.queries.dimensions import AgentKey
 from burnd.queries.summary import SummaryParams
 from burnd.queries.tally import Tally
 from burnd.queries.view import Missing, Refusal
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import Session, Subagent, Usage
 from tests.conftest import Opened
 from tests.make import at, stamp, turn

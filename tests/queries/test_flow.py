@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from burnd.paths import Home
 from burnd.queries.flow import FlowParams, _cuts, flow
 from burnd.queries.view import Missing, Refusal, View
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Subagent, Usage
 from tests.attribution.scenes import Scene, prompt, said

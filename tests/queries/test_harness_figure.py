@@ -12,7 +12,7 @@ from burnd.pricing import PriceTable
 from burnd.pricing.pricefile import read_user_lists
 from burnd.queries.export import ExportParams, export
 from burnd.queries.view import View
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import Copy, Overhead, Usage
 from burnd.records.times import DAY_MS, to_ms
 from burnd.server.method import at_its_prices

@@ -19,7 +19,7 @@ from burnd.queries.limit_windows import LENGTHS, reported, windows
 from burnd.queries.limits import LimitsParams, limits
 from burnd.queries.statusline import StatuslineParams, statusline
 from burnd.queries.view import View
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Quota, Usage
 from burnd.records.codec import Entry

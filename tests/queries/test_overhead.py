@@ -12,7 +12,7 @@ from burnd.queries import overhead, waste_search
 from burnd.queries.filters import choose
 from burnd.queries.overhead import OverheadParams
 from burnd.queries.view import View
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Block, ToolCall
 from tests import make

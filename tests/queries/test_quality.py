@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from burnd.queries.quality import OUTCOMES, outcome, wilson
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import Event, Session, Subagent, ToolCall
 from tests.conftest import Opened
 from tests.make import at, turn

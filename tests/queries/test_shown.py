@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from burnd.paths import Home
 from burnd.queries import compare, summary
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
 from tests.conftest import Opened

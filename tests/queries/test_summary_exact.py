@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from burnd.paths import Home
 from burnd.queries import dimensions
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from tests.conftest import Opened
 from tests.folded import Folded
 from tests.make import examples, turn

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from burnd.paths import Home
 from burnd.queries.tags import Stamped, stamped
 from burnd.queries.view import View
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import Session
 from burnd.records.times import to_ms
 from tests.conftest import Opened

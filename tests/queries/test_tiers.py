@@ -8,7 +8,7 @@ import msgspec
 
 from burnd.pricing import PriceTable
 from burnd.pricing.pricefile import UserLists
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
 from burnd.records.times import to_iso

@@ -8,7 +8,7 @@ import pytest
 
 from burnd.index.unlogged import excess
 from burnd.pricing import Tokens
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import Compaction, Copy, Overhead, Request, ServerTools, Session, ToolCall, Usage
 from tests.conftest import Opened
 from tests.make import at, turn

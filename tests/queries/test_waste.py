@@ -19,7 +19,7 @@ from burnd.queries.filters import choose
 from burnd.queries.quotes import Quotes
 from burnd.queries.view import Refusal, View
 from burnd.queries.waste import WasteParams, answer
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Session, Subagent, ToolUse, Usage
 from tests import make

@@ -16,7 +16,7 @@ from burnd.content.recall import Recall
 from burnd.paths import Home
 from burnd.queries.view import Missing, Refusal, View
 from burnd.queries.why import WhyParams, why
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import ServerTools, Session, Subagent, Turn
 from tests.attribution.scenes import Scene, call, prompt, result, said

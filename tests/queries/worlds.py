@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from burnd.index.change import Change, OpenTurn
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import (
     Basis,

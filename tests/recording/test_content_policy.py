@@ -10,7 +10,7 @@ import pytest
 
 from burnd.clients.announcing import Announcement, announce
 from burnd.index.change import FileChange
-from burnd.recording.batch import Batch, SessionOrigin
+from burnd.recording.candidate import Batch, SessionOrigin
 from burnd.recording.content_policy import DEFER_MS
 from burnd.records.times import to_ms
 from tests.capture.rig import CodexRig, Rig

@@ -16,7 +16,7 @@ import pytest
 
 from burnd.errors import NoSpace, NotNow
 from burnd.ledger import content, files
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import Session
 from tests.conftest import Opened
 from tests.dump import index_dump, ledger_dump

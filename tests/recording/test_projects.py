@@ -13,7 +13,7 @@ import pytest
 
 from burnd.recording import projects
 from burnd.recording.projects import ProjectKeys, key_of
-from burnd.records.remotes import canonical_remote
+from burnd.records.names import canonical_remote
 
 
 @pytest.mark.parametrize(

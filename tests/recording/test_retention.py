@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from burnd import memory
-from burnd.ledger.write_ahead import log_bytes
+from burnd.ledger.sqlite_files import log_bytes
 from burnd.recording import retention
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.retention import Cleanup
 from tests.conftest import Opened

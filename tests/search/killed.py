@@ -11,7 +11,7 @@ import structlog
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import open_pipeline
 from burnd.records.times import to_iso
 from burnd.search.indexing import SearchIndexer

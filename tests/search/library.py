@@ -14,7 +14,7 @@ import pytest
 from burnd.pricing import PriceTable
 from burnd.queries.search import SearchParams, search
 from burnd.queries.view import View
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
 from burnd.records.codec import Entry

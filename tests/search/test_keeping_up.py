@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import pytest
 
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import InProcessGuard
 from burnd.records import Session
 from burnd.records.times import to_iso

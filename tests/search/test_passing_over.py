@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from burnd import __version__
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import CRASHES, CRASHES_OF_WHOLE, LAST_CRASH, WHOLE, InProcessGuard
 from burnd.search.documents import SIGNS
 from burnd.search.engine import WORDS, Engine

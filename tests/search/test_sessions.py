@@ -13,7 +13,7 @@ from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.queries.messages import BLOCK_BYTES, PAGE_BYTES, MessagesParams, messages
 from burnd.queries.sessions import ListParams, MetaParams, list_sessions, meta
 from burnd.queries.view import Missing, Mistaken, Refusal, View
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import File, Session
 from tests.conftest import Opened

@@ -18,7 +18,7 @@ from burnd.content.matching import Matching, Stopped
 from burnd.ledger.content import ContentStore
 from burnd.ledger.retention import Pruned
 from burnd.paths import Home
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import BlobRef, Session
 from burnd.server import rpc
 from burnd.server.methods import content

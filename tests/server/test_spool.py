@@ -17,7 +17,7 @@ from burnd.clients import spool as spooling
 from burnd.clients.spool import Spool
 from burnd.errors import NoSpace
 from burnd.paths import Home
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Session, Stamp
 from burnd.records.times import to_iso
@@ -250,7 +250,7 @@ async def test_text_that_was_not_to_be_kept_stays_away_when_the_mode_changes(ope
 
 
 def batch(*content: Any, turns: Any = ()) -> Any:
-    from burnd.recording.batch import Batch
+    from burnd.recording.candidate import Batch
 
     return Batch(entries=list(turns), content=list(content))
 

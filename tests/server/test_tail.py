@@ -13,7 +13,7 @@ from burnd.index.change import Change, OpenTurn
 from burnd.paths import Home
 from burnd.queries.projects import to_come
 from burnd.queries.view import View
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import Turn, Usage
 from burnd.server.feed import QUEUE, Feed, Landed
 from burnd.server.methods.tail import TailParams, shown

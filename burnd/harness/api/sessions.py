@@ -29,16 +29,16 @@ from burnd.harness.api.messages import (
 from burnd.harness.tool_calls import size
 from burnd.index.apply import fact_key
 from burnd.index.schema import MESSAGES_BY_ID, is_message
-from burnd.ledger.fold import identity
+from burnd.ledger.journal import identity
 from burnd.logfiles.log_reader import NEVER
 from burnd.queries.sessions import Known, exactly
 from burnd.queries.view import Folder, NoSession, Params, Refusal, View
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Block, Content, Event, Session, Turn
 from burnd.records.codec import Entry
 from burnd.records.content import TITLE
-from burnd.records.folders import is_bounded
+from burnd.records.names import is_bounded
 from burnd.records.session import MESSAGE
 from burnd.records.times import canonical, to_iso
 

@@ -37,8 +37,9 @@ from burnd.harness.claude_code.state import MAX_REQUESTS, LeafTitle, PackStore, 
 from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import NEVER, decode_line, iso, tally
 from burnd.recording.candidate import LACKS_REQUEST, Candidate
-from burnd.records import Compaction, Content, Overhead, Usage, folders
+from burnd.records import Compaction, Content, Overhead, Usage
 from burnd.records.content import Kind, title_record
+from burnd.records.names import bounded_path
 from burnd.records.times import LATEST_MS, to_iso, to_ms
 from burnd.records.turn import token_count
 
@@ -155,7 +156,7 @@ class ClaudeReader:
         self._learn_session(line.session_id)
         state, out = self._memory.state, self._memory.out
         if state.project is None:
-            state.project = folders.bounded(line.cwd)
+            state.project = bounded_path(line.cwd)
         forked_from = line.forked_from.session_id if line.forked_from is not None else None
         # `session_id` names the session that the process started with, even after /clear or /branch.
         for origin, origins in ((line.process_session, out.process_origins), (forked_from, out.origins)):

@@ -16,15 +16,14 @@ from burnd.index.reader_packs import FilePacks
 from burnd.logfiles.log_reader import LogFormat
 from burnd.logfiles.logs import Log, Piece
 from burnd.logfiles.scanner import below, small_file
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import Content, ToolResult
 from burnd.records.content import title_record
 from burnd.records.foreign_json import SafeDecoder
 from burnd.records.times import to_iso
 
 if TYPE_CHECKING:
-    from burnd.harness.claude_code.processes import LiveProcesses
-    from burnd.harness.claude_code.titles import LeafTitles
+    from burnd.harness.claude_code.related_sessions import LeafTitles, LiveProcesses
     from burnd.harness.supervisor import SourceContext
     from burnd.recording.pipeline import Pipeline
     from burnd.recording.source import Source
@@ -89,8 +88,7 @@ class ClaudeLogs(LogFormat):
         return [*_with_saved_outputs(log, reading), *_custom_title(log, reading)]
 
     async def begin(self, pipeline: Pipeline) -> None:
-        from burnd.harness.claude_code.processes import LiveProcesses  # noqa: PLC0415
-        from burnd.harness.claude_code.titles import LeafTitles  # noqa: PLC0415
+        from burnd.harness.claude_code.related_sessions import LeafTitles, LiveProcesses  # noqa: PLC0415
 
         self._pipeline, self._leaf_titles, self._processes = pipeline, LeafTitles(), LiveProcesses()
         await self._leaf_titles.load(pipeline.index)

@@ -16,7 +16,7 @@ import msgspec
 import zstandard
 
 from burnd.classify.activity import Walk
-from burnd.index.compression import compressed, decompressed
+from burnd.index.keys import compressed, decompressed
 from burnd.index.reader_packs import PackLost
 from burnd.logfiles import log_reader as log
 from burnd.recording.candidate import Candidate

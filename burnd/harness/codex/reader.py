@@ -14,10 +14,10 @@ from burnd.harness.product import uuid7_ms
 from burnd.harness.tool_calls import size
 from burnd.logfiles.log_reader import Reading, decode_line, iso, rejected, tally
 from burnd.recording.candidate import Candidate
-from burnd.records import Block, Compaction, Session, Subagent, folders
+from burnd.records import Block, Compaction, Session, Subagent
 from burnd.records.content import MAIN
 from burnd.records.foreign_json import Reason
-from burnd.records.remotes import canonical_remote
+from burnd.records.names import bounded_path, canonical_remote
 from burnd.records.times import to_ms
 
 COMPRESSED: Final = ".jsonl.zst"  # Codex may compress rollouts that no longer grow
@@ -156,7 +156,7 @@ def _begin_session(log: RolloutLog, line: LineRef, meta: Meta) -> None:
     session.created_ms = to_ms(created) if id_ms is None else min(id_ms, to_ms(created))
     log.state.ts = log.state.ts or created
     log.state.model = meta.model or ""
-    session.project = folders.bounded(meta.cwd)
+    session.project = bounded_path(meta.cwd)
     if meta.git is not None:
         session.git_branch = meta.git.branch
         session.project_key = canonical_remote(meta.git.repository_url or "")

@@ -26,7 +26,7 @@ from burnd.logfiles.log_reader import NEVER, LogFormat, iso
 from burnd.logfiles.logs import Log
 from burnd.logfiles.scanner import SUFFIX, open_regular, small_file
 from burnd.logfiles.tail import MAX_LINE, Chunk, Cursor, Line, Misfit, OpenFiles
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.source import Source
 from burnd.records import Content, Request

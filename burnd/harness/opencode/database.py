@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from burnd.index.path_key import read_only
+from burnd.index.keys import read_only
 from burnd.records.foreign_json import WHOLE_BYTES
 
 _BUSY_TIMEOUT_S = 0.25

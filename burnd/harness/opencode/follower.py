@@ -31,8 +31,8 @@ from burnd.harness.opencode.reader import ReadOptions, SessionReader, SessionRow
 from burnd.harness.opencode.rows import digest_of
 from burnd.harness.opencode.session import SOURCE, SessionChanges, SessionInfo, SessionState
 from burnd.index.change import CursorChange
-from burnd.index.path_key import path_key
-from burnd.ledger.shelving import INLINE_BYTES
+from burnd.index.keys import path_key
+from burnd.ledger.content import INLINE_BYTES
 from burnd.logfiles.tail import FATAL, LINES_SHOWN, PLACES_KEPT
 from burnd.recording.candidate import turn_of
 from burnd.recording.crash_guard import CrashGuard

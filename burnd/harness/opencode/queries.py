@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from burnd.harness.opencode.database import Schema, damage_name
 from burnd.harness.opencode.rows import MessageRow, MessageVersion, PartRow, SessionRow, digest_of
-from burnd.records import folders
 from burnd.records.foreign_json import WHOLE_BYTES, small_values
+from burnd.records.names import bounded_path
 
 PAGE = 500
 FIRST_ROWID, LAST_ROWID = -(1 << 63), (1 << 63) - 1
@@ -134,7 +134,7 @@ def sequence_of(db: sqlite3.Connection, schema: Schema, session_id: str) -> int:
 def _session(row: Sequence[Any]) -> StoredSession:
     parent, folder, *texts = [_text(value) or None if value is not None else None for value in row[2:7]]
     archived = _number(row[7]) if row[7] is not None else None
-    session = SessionRow(_text(row[0]), _number(row[1]), parent, folders.bounded(folder), *texts)
+    session = SessionRow(_text(row[0]), _number(row[1]), parent, bounded_path(folder), *texts)
     return StoredSession(session, archived, digest_of(row))
 
 

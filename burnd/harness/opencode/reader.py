@@ -25,7 +25,7 @@ from burnd.harness.opencode.rows import (
 )
 from burnd.harness.opencode.session import SOURCE, MessageReading, SessionState
 from burnd.harness.product import absolute
-from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
+from burnd.ledger.content import INLINE_BYTES, Shelved, shelve
 from burnd.logfiles.scanner import small_file
 from burnd.logfiles.tail import FATAL
 from burnd.recording.child_process import ChildProcess, try_suspect

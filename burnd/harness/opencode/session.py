@@ -16,9 +16,8 @@ from burnd.classify.activity import Walk, step
 from burnd.harness.opencode.messages import Message, Response, UserMessage, title_of
 from burnd.harness.opencode.rows import MessageVersion, SessionRow, UnusableRow, digest_of, iso, total_tokens
 from burnd.index.change import AgentRow, Evidence
-from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
-from burnd.recording.batch import Submission
-from burnd.recording.candidate import NO_USAGE, Candidate, LineKey, as_calls, turn_of
+from burnd.ledger.content import INLINE_BYTES, Shelved, shelve
+from burnd.recording.candidate import NO_USAGE, Candidate, LineKey, Submission, as_calls, turn_of
 from burnd.records import Block, Compaction, Content, Event, Session, Subagent, Turn, Usage
 from burnd.records.content import MAIN
 from burnd.records.times import to_iso

@@ -22,10 +22,10 @@ from burnd.harness.opencode.schedule import Pace, Problem, ScheduledDatabase, da
 from burnd.harness.opencode.session import SOURCE
 from burnd.harness.supervisor import SourceContext
 from burnd.index.change import CursorChange, FileChange
-from burnd.index.path_key import path_key
+from burnd.index.keys import path_key
 from burnd.logfiles.tail import LINES_SHOWN
 from burnd.looking_again import next_look
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import CrashGuard
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.projects import ProjectKeys

@@ -13,7 +13,7 @@ from burnd.harness.registry import BY_SOURCE, USUAL
 from burnd.queries.session_ids import no_such_session, stamped_sessions
 from burnd.queries.stamps import ListParams, list_stamps, time_of
 from burnd.queries.view import Params, Refusal
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.records import Selector, Stamp, TimeRange
 from burnd.records.session import ContentMode
 from burnd.records.times import canonical, to_iso

@@ -17,7 +17,7 @@ from burnd.queries.messages import MessagesParams
 from burnd.queries.messages import messages as page_of
 from burnd.queries.sessions import exactly
 from burnd.queries.view import Missing, Refusal, View
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn, Usage
 from burnd.records.times import to_iso

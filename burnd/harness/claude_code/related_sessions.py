@@ -1,7 +1,8 @@
-"""Assigns summaries that old clients wrote into another session's file to the sessions that hold the line they name.
+"""Facts about a session from outside its transcript: summaries in other sessions' files, and its process.
 
-A summary is recorded only with these sessions, so that it is deleted with their content. Of a summary
-whose line was not read yet, only the position is stored.
+Old clients wrote a summary into another session's file. It is recorded only with the sessions that hold the line it
+names, so that it is deleted with their content; until that line is read, only the summary's position is stored. After
+/clear or /branch a process works on another session, which its entry in the folder of live sessions shows.
 """
 
 from __future__ import annotations
@@ -10,29 +11,31 @@ import os
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
+import anyio
 import anyio.to_thread
 import msgspec
 import zstandard
 
 from burnd.harness.claude_code.lines import SOURCE, parse_path
+from burnd.harness.claude_code.live_sessions import live_sessions
 from burnd.harness.claude_code.reader import parse_summary
 from burnd.harness.claude_code.state import Reading, lines_in, load_state
 from burnd.harness.tool_calls import short_hash
 from burnd.index.change import CursorChange
-from burnd.index.compression import decompressed
-from burnd.index.path_key import path_key
+from burnd.index.keys import decompressed, path_key
 from burnd.index.store import IndexStore
 from burnd.logfiles.logs import Piece
 from burnd.logfiles.scanner import Refused, open_regular
 from burnd.logfiles.tail import MAX_LINE
-from burnd.recording.batch import Batch
+from burnd.recording.candidate import Batch, SessionOrigin
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
 
-_CURSORS = f"{SOURCE}/leaf-titles"
+_TITLE_CURSORS = f"{SOURCE}/leaf-titles"
 
 
 class Summary(NamedTuple):
@@ -60,7 +63,7 @@ class LeafTitles:
         self._assigned: set[LeafLine] = set()  # a pack repeats lines of earlier readings
 
     async def load(self, index: IndexStore) -> None:
-        rows = await index.rows("SELECT key, value FROM cursors WHERE source = ?", (_CURSORS,))
+        rows = await index.rows("SELECT key, value FROM cursors WHERE source = ?", (_TITLE_CURSORS,))
         try:
             for key, value in rows:
                 leaf, _, offset = msgspec.json.decode(key, type=tuple[str, str, int])
@@ -103,7 +106,7 @@ def _cursor(leaf: str, summary: Summary) -> CursorChange:
     """The stored form; a path that is not UTF-8 could not be opened by its key, so its bytes are stored as well."""
     key = msgspec.json.encode((leaf, path_key(summary.path), summary.offset)).decode()
     folders = os.fsencode(summary.root), os.fsencode(summary.path)
-    return CursorChange(_CURSORS, key, msgspec.msgpack.encode((*folders, summary.ts)))
+    return CursorChange(_TITLE_CURSORS, key, msgspec.msgpack.encode((*folders, summary.ts)))
 
 
 def _read_summaries(leaf: str, summaries: Iterable[Summary], new: Mapping[Summary, Content]) -> list[Content]:
@@ -166,3 +169,47 @@ def _assign(content: Content, line: LeafLine) -> Content:
     """The summary as content of the line's session, numbered by the line's offset, so that the last line counts."""
     name = f"{content.message_id}:{line.uuid}:{short_hash(str(content.text).encode())}"
     return msgspec.structs.replace(content, session_id=line.session_id, message_id=name, n=line.offset)
+
+
+_PROCESS_CURSORS: Final = f"{SOURCE}/processes"
+
+
+class LiveProcesses:
+    """The last session of each process, by config folder, pid and start time."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, str] = {}
+        self._lock = anyio.Lock()
+
+    async def load(self, index: IndexStore) -> None:
+        rows = await index.rows("SELECT key, value FROM cursors WHERE source = ?", (_PROCESS_CURSORS,))
+        self._sessions = {key: bytes(value).decode("utf-8", "replace") for key, value in rows}
+
+    async def add_to(self, batch: Batch, roots: Iterable[str], now_ms: int) -> None:
+        """Add to a batch the origins of sessions that processes of these roots switched to."""
+        async with self._lock:
+            self._compare(batch, await anyio.to_thread.run_sync(_live, sorted(set(roots))), now_ms)
+
+    def _compare(self, batch: Batch, live: dict[str, str], now_ms: int) -> None:
+        for process, session_id in live.items():
+            before = self._sessions.get(process)
+            if before == session_id:
+                continue
+            self._sessions[process] = session_id
+            batch.cursors.append(CursorChange(_PROCESS_CURSORS, process, session_id.encode()))
+            if before is not None:
+                batch.origins.append(SessionOrigin(session_id, before, now_ms, True))
+        for process in self._sessions.keys() - live.keys():
+            del self._sessions[process]
+            batch.cursors.append(CursorChange(_PROCESS_CURSORS, process, None))
+
+
+def _live(roots: list[str]) -> dict[str, str]:
+    """The session of each process; its start time distinguishes a process from a later one with the same pid."""
+    live: dict[str, str] = {}
+    for config in map(os.path.dirname, roots):
+        for pid, session in live_sessions(config).items():
+            with suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+                start = file.read().rpartition(b")")[2].split()[19].decode()
+                live[f"{config} {pid} {start}"] = session.id
+    return live

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd.ledger.binding import MOST_AT_ONCE, in_few_lengths
+from burnd.ledger.sqlite_files import MOST_AT_ONCE, in_few_lengths
 
 
 @given(st.integers(0, 3 * MOST_AT_ONCE))

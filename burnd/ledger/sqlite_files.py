@@ -1,0 +1,88 @@
+"""SQLite for blobs and index: errors that a retry may cure, statements with many values, and write-ahead logs."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from burnd.errors import Locked, NoSpace, NotNow
+from burnd.ledger.files import WRITABLE_AGAIN
+
+# Errors of a full disk: truncating a log and creating shared memory need space as well.
+_NO_ROOM = {
+    "SQLITE_FULL",
+    "SQLITE_IOERR_WRITE",
+    "SQLITE_IOERR_TRUNCATE",
+    "SQLITE_IOERR_SHMOPEN",
+    "SQLITE_IOERR_SHMSIZE",
+    "SQLITE_IOERR_SHMMAP",
+}
+_SEALED = {"SQLITE_READONLY", "SQLITE_READONLY_DIRECTORY", "SQLITE_READONLY_CANTINIT"}
+_TO_OPEN = "free some space, raise the limit of open files (ulimit -n), or repair its folder; nothing is lost meanwhile"
+
+
+def name_of(error: sqlite3.Error) -> str:
+    """SQLite's name of an error; empty for an error of Python's module."""
+    return getattr(error, "sqlite_errorname", None) or ""
+
+
+def no_space(error: sqlite3.Error, path: Path) -> NoSpace:
+    what = f"cannot be written to at the moment ({name_of(error)})"
+    return NoSpace(what, str(path), "free some space; nothing is lost meanwhile")
+
+
+def as_not_now(error: sqlite3.Error, path: Path) -> NotNow | None:
+    """The error as NotNow if a retry may succeed; else None."""
+    name = name_of(error)
+    if name in _NO_ROOM:
+        return no_space(error, path)
+    if name in _SEALED:
+        return NoSpace(f"cannot be written to ({name})", str(path), WRITABLE_AGAIN)
+    if name == "SQLITE_CANTOPEN":
+        return NotNow(f"cannot be opened ({name})", str(path), _TO_OPEN)
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return Locked(str(error), str(path), "another program is using it")
+    return None
+
+
+T = TypeVar("T")
+MOST_AT_ONCE = 256
+
+
+def in_few_lengths(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Splits items into runs of few distinct lengths, so that few statements are prepared; ten are one run."""
+    begin, left = 0, len(items)
+    while left:
+        length = min(MOST_AT_ONCE, _round(left))
+        yield items[begin : begin + length]
+        begin, left = begin + length, left - length
+
+
+def _round(number: int) -> int:
+    """The largest of 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, ... that is not above it."""
+    largest = 1 << number.bit_length() - 1
+    return next(largest + part for part in (largest // 2, largest // 4, 0) if largest + part <= number)
+
+
+PATIENCE_MS = 5_000  # as Python's `sqlite3` sets it
+
+
+def log_bytes(database: Path) -> int:
+    """The size of a database's write-ahead log."""
+    try:
+        return os.stat(f"{database}-wal").st_size
+    except FileNotFoundError:
+        return 0
+
+
+def empty_log(db: sqlite3.Connection, within_ms: int = 0) -> bool:
+    """Checkpoints and truncates the write-ahead log; False if a reader is still using it after `within_ms`."""
+    db.execute(f"PRAGMA busy_timeout = {within_ms}")
+    try:
+        ((busy, _, _),) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
+    return not busy
