@@ -20,6 +20,7 @@ def report(parser: argparse.ArgumentParser) -> None:
     """The flags of a report: those of `reading`, and --no-wait."""
     reading(parser)
     no_wait(parser)
+    notes(parser)
 
 
 def reading_rows(parser: argparse.ArgumentParser, rows: str) -> None:
@@ -30,6 +31,11 @@ def reading_rows(parser: argparse.ArgumentParser, rows: str) -> None:
     no_color(parser)
     no_start(parser)
     no_wait(parser)
+    notes(parser)
+
+
+def notes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--notes", action="store_true", help="print every note on the numbers below the report")
 
 
 def as_json(parser: argparse._ActionsContainer) -> None:

@@ -1,4 +1,4 @@
-"""How answers leave the program for other programs: JSON, one object, nothing else on stdout."""
+"""Prints an answer: as JSON or CSV for programs, or as a screen for people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,35 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
     from typing import Any
+
+    from burnctl.render.screen import Screen
+
+
+def present(
+    options: argparse.Namespace,
+    answer: dict[str, Any],
+    draw: Callable[[dict[str, Any], Screen], str],
+    *,
+    rows: Callable[[dict[str, Any]], list[dict[str, Any]]] | None = None,
+    empty: Callable[[], str] | None = None,
+    what: str = "Totals",
+) -> int:
+    """Prints an answer as the flags ask. `draw` makes its screen, `rows` its CSV; `empty` is for an empty screen.
+
+    Returns exit code 0.
+    """
+    if options.json:
+        return as_json(answer)
+    if rows and options.csv:
+        return as_csv(rows(answer), answer)
+    from burnctl.render.screen import Screen
+
+    screen = Screen.of(options, answer)
+    screen.report(answer, draw(answer, screen) or (empty() if empty else ""), what)
+    return 0
 
 
 def as_json(answer: Any) -> int:

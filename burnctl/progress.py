@@ -38,7 +38,7 @@ def follow(client: Client, status: dict[str, Any], *, color: bool) -> None:
     columns = (
         TextColumn("reading old logs"),
         BarColumn(bar_width=None),
-        TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("{task.percentage:>3.0f}%"),
         TextColumn("{task.fields[files]}", style="dim"),
         _Rate(),
     )

@@ -33,6 +33,6 @@ class ProgressLine:
 
     def __call__(self, progress: dict[str, Any]) -> None:
         done, total = progress.get("done") or 0, progress.get("total") or 0
-        share = f" {100 * done // total} %" if total else ""
+        share = f" {100 * done // total}%" if total else ""
         print(f"{WIPE}{self._what} ...{share}", end="", file=sys.stderr, flush=True)
         self._told = True

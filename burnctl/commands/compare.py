@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 HELP = (
     "compares models (or harnesses, or the values of a tag) on the same kinds of work: turns, cost per turn, how often "
-    "the first try held with its 95 % interval, cache hits, retries. A dash is no data; what rests on too few turns is "
+    "the first try held with its 95% interval, cache hits, retries. A dash is no data; what rests on too few turns is "
     "marked with ~. The same model through two harnesses is one model"
 )
 EXAMPLES = (

@@ -2,7 +2,7 @@
 
     from burnctl.render import Column, Screen, money, table
 
-Each name is found in its module when it is first used: a command imports only what it draws.
+Each name is imported from its module when it is first used: a command imports only what it draws.
 """
 
 from __future__ import annotations
@@ -10,14 +10,31 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from burnctl.render.chart import bar, sparkline
-    from burnctl.render.numbers import ago, clock, day, duration, money, number, percent, size
+    from burnctl.render.numbers import (
+        ago,
+        clock,
+        count,
+        counted,
+        date,
+        dates,
+        day,
+        duration,
+        exact_money,
+        money,
+        number,
+        percent,
+        size,
+    )
     from burnctl.render.screen import Screen
     from burnctl.render.tables import Column, table
     from burnctl.render.text import clean, cut, pad, width_of
 
 _MODULES = {
     "chart": ("bar", "sparkline"),
-    "numbers": ("ago", "clock", "day", "duration", "money", "number", "percent", "size"),
+    "numbers": (
+        *("ago", "clock", "count", "counted", "date", "dates", "day", "duration", "exact_money", "money", "number"),
+        *("percent", "size"),
+    ),
     "screen": ("Screen",),
     "tables": ("Column", "table"),
     "text": ("clean", "cut", "pad", "width_of"),
@@ -30,9 +47,14 @@ __all__ = [
     "bar",
     "clean",
     "clock",
+    "count",
+    "counted",
     "cut",
+    "date",
+    "dates",
     "day",
     "duration",
+    "exact_money",
     "money",
     "number",
     "pad",

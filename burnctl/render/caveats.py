@@ -1,4 +1,4 @@
-"""What is to be said below any report of money: what has no price, and what harnesses used beyond what they logged."""
+"""Notes on a report of money: a partial answer, requests without a price, usage that is in no log, old prices."""
 
 from __future__ import annotations
 
@@ -10,9 +10,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from burnctl.render.screen import Screen
+
 API_PRICES = "Costs are at API prices; a subscriber did not pay them."
 NO_NAME = "(none)"  # of a project, a branch or a model that a log does not tell
 _NAMED = 5
+
+
+def add_caveats(answer: Mapping[str, Any], screen: Screen) -> None:
+    """Adds the notes on prices to a report: those that change its numbers as its footnote, the rest for `--notes`."""
+    if models := answer.get("unpricedModels"):
+        requests = counted(answer["totals"].get("unpricedTurns", 1), "request")  # one request alone has no count
+        screen.footnote(f"{requests} without a price ({_named(models)}): burnctl pricing show MODEL.")
+    if problem := answer.get("pricesProblem"):
+        screen.footnote(f"Prices: {problem}.")
+    for note in price_caveats(answer):
+        if not problem or note != f"Prices: {problem}.":
+            screen.note(note)
 
 
 def caveats(answer: Mapping[str, Any]) -> list[str]:

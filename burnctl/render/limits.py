@@ -142,7 +142,7 @@ def _bar(percent: float, screen: Screen) -> str:
 
 
 def _percent(value: float) -> str:
-    return of_hundred(value) if value >= 10 or value == int(value) else f"{value:.1f} %"
+    return of_hundred(value) if value >= 10 or value == int(value) else f"{value:.1f}%"
 
 
 def moment(when: str, now: float) -> str:

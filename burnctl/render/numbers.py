@@ -1,85 +1,114 @@
-"""Numbers as people read them: money, counts, sizes, shares, times."""
+"""Numbers as people read them: money, counts, tokens, sizes, percentages, times.
+
+Money has two decimals and thousands separators, counts all their digits, tokens three digits and a unit. Right-aligned,
+money lines up at its decimal point.
+"""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
 NOTHING = "-"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_SIGNS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "CNY": "¥", "INR": "₹", "KRW": "₩"}
+_WHOLE = ("JPY", "KRW")  # currencies without cents
+
+
+class _Currency:
+    """The currency that `money` shows, and how many of it a dollar is."""
+
+    sign, rate, decimals = "$", 1.0, 2
+
+
+def use_currency(chosen: Mapping[str, Any] | None, encoding: str = "utf-8") -> None:
+    """Shows money in the currency of the settings, `{"code": "EUR", "rate": 0.92}`; None is US dollars."""
+    code = str(chosen["code"]) if chosen else "USD"
+    sign = _SIGNS.get(code, f"{code} ")
+    try:
+        sign.encode(encoding)
+    except (UnicodeError, LookupError):
+        sign = f"{code} "
+    _Currency.sign, _Currency.rate = sign, float(chosen["rate"]) if chosen else 1.0
+    _Currency.decimals = 0 if code in _WHOLE else 2
 
 
 def money(usd: float | None) -> str:
-    """`$1,204`, `$1.24`, `$0.0043`; `-` where nothing is priced. Never `$0.00` for something that cost a little."""
+    """`$1,204.40`, `$0.47`, `<$0.01`; `-` if there is no price."""
     if usd is None:
         return NOTHING
     if usd < 0:
         return "-" + money(-usd)
-    if usd >= 999.995:
-        return f"${usd:,.0f}"
-    if usd >= 0.09995 or usd == 0:
-        return f"${usd:.2f}"
-    if usd >= 0.00005:
-        return f"${usd:.4f}"
-    return "<$0.0001"
+    amount, least = usd * _Currency.rate, 10.0**-_Currency.decimals
+    if 0 < amount < least / 2:
+        return f"<{_Currency.sign}{least:.{_Currency.decimals}f}"
+    return f"{_Currency.sign}{amount:,.{_Currency.decimals}f}"
 
 
-def number(count: float | None) -> str:
-    """`950`, `8.2k`, `1.3M`, `2.0G`."""
-    if count is None:
-        return NOTHING
-    return _scaled(count, 1000, ("", "k", "M", "G", "T"))
+def exact_money(usd: float | None) -> str:
+    """Money with four decimals below ten cents: `$1.24`, `$0.0043`, `<$0.0001`. For the parts of one request."""
+    if usd is None or usd == 0 or usd * _Currency.rate >= 0.09995 or usd < 0:
+        return money(usd)
+    amount = usd * _Currency.rate
+    return f"{_Currency.sign}{amount:.4f}" if amount >= 0.00005 else f"<{_Currency.sign}0.0001"
 
 
-def roughly(count: int, what: str) -> str:
+def count(value: int | None) -> str:
+    """All digits: `1,204`."""
+    return NOTHING if value is None else f"{value:,}"
+
+
+def number(value: float | None) -> str:
+    """Tokens, and whatever else needs no more than three digits: `950`, `8.2k`, `18.2M`, `1.8B`."""
+    return NOTHING if value is None else _scaled(value, 1000, ("", "k", "M", "B", "T"))
+
+
+def roughly(value: int, noun: str) -> str:
     """`1 token`, `8.2k tokens`."""
-    return f"{number(count)} {what}" if count == 1 else f"{number(count)} {what}s"
+    return f"{number(value)} {noun}" if value == 1 else f"{number(value)} {noun}s"
 
 
-def counted(count: int, what: str) -> str:
-    """`1 turn`, `1,204 turns`."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+def counted(value: int, noun: str) -> str:
+    """`1 request`, `1,204 requests`."""
+    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
 
 
-def size(count: float | None) -> str:
+def size(value: float | None) -> str:
     """Bytes: `950 B`, `8.2 kB`, `1.3 MB`."""
-    if count is None:
-        return NOTHING
-    return _scaled(count, 1000, (" B", " kB", " MB", " GB", " TB"))
+    return NOTHING if value is None else _scaled(value, 1000, (" B", " kB", " MB", " GB", " TB"))
 
 
-def _scaled(count: float, step: int, units: Sequence[str]) -> str:
+def _scaled(value: float, step: int, units: Sequence[str]) -> str:
     """Three digits or so. Rounding decides the unit: 999,950 is 1.0M, not 1000k."""
-    if count < 0:
-        return "-" + _scaled(-count, step, units)
-    if round(count) < step:
-        return f"{round(count)}{units[0]}"
+    if value < 0:
+        return "-" + _scaled(-value, step, units)
+    if round(value) < step:
+        return f"{round(value)}{units[0]}"
     for unit in units[1:]:
-        count /= step
-        if round(count, 1) < 100:
-            return f"{count:.1f}{unit}"
-        if round(count) < step:
-            return f"{count:.0f}{unit}"
-    return f"{count:,.0f}{units[-1]}"
+        value /= step
+        if round(value, 1) < 100:
+            return f"{value:.1f}{unit}"
+        if round(value) < step:
+            return f"{value:.0f}{unit}"
+    return f"{value:,.0f}{units[-1]}"
 
 
 def percent(share: float | None) -> str:
-    """A share of one: `0.923` is `92 %`; small ones keep a digit, so that something is never nothing."""
+    """A share of one: `0.923` is `92%`. A little is `<1%`, nearly all is `99%`."""
     if share is None:
         return NOTHING
-    if 0 < share < 0.0005:
-        return "<0.1 %"
-    if 0 < share < 0.0995:
-        return f"{share:.1%}".replace("%", " %")
+    if 0 < share < 0.005:
+        return "<1%"
     if 0.995 <= share < 1:
-        return "99 %"
-    return f"{share:.0%}".replace("%", " %")
+        return "99%"
+    return f"{share:.0%}"
 
 
 def of_hundred(value: float) -> str:
-    """What is in percent already, in whole ones; `99.6` is `99 %`: what is not full must not look full."""
-    return f"{99 if 99 < value < 100 else round(value)} %"
+    """A value in percent, without decimals: `99.6` is `99%`, because only a full one is `100%`."""
+    return f"{99 if 99 < value < 100 else round(value)}%"
 
 
 def duration(seconds: float | None) -> str:
@@ -100,7 +129,7 @@ def duration(seconds: float | None) -> str:
 
 
 def ago(then: float | str | None, now: float) -> str:
-    """How long ago that was: `just now`, `3 min ago`, `5 h ago`, `yesterday`, `12 days ago`; later, a date.
+    """An age: `just now`, `3 min ago`, `5 h ago`, `yesterday`, `12 days ago`, and a date from 60 days on.
 
     `then` is milliseconds since 1970 or an ISO timestamp; `now` is milliseconds since 1970.
     """
@@ -122,7 +151,7 @@ def ago(then: float | str | None, now: float) -> str:
         return "yesterday"
     if passed < 60 * _DAY:
         return f"{passed // _DAY:.0f} days ago"
-    return day(at)
+    return date(at, now)
 
 
 def milliseconds(when: float | str) -> float:
@@ -132,6 +161,24 @@ def milliseconds(when: float | str) -> float:
     from datetime import datetime
 
     return datetime.fromisoformat(when).timestamp() * 1000
+
+
+def date(when: float | str, now: float | None = None) -> str:
+    """`Nov 17`, with the year if it is not this one: `Nov 17 2025`. Local time."""
+    return dates([when], now)[0]
+
+
+def dates(times: Sequence[float | str], now: float | None = None) -> list[str]:
+    """The dates of a column in one style: all with their year, or none if all are of this year."""
+    import time
+
+    local = [time.localtime(milliseconds(when) / 1000) for when in times]
+    year = time.localtime(None if now is None else now / 1000).tm_year
+    has_years = any(one.tm_year != year for one in local)
+    return [
+        f"{time.strftime('%b', one)} {one.tm_mday:>{2 if len(local) > 1 else 1}}" + f" {one.tm_year}" * has_years
+        for one in local
+    ]
 
 
 def day(when: float | str) -> str:

@@ -1,4 +1,4 @@
-"""What stands for our own signs where the output's encoding lacks them: plots and rules stay readable in ASCII."""
+"""ASCII characters for the signs that the output's encoding lacks, so that plots and rules stay readable."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ NAME = "burnctl.plain"  # of the error handler, for `reconfigure(errors=...)`
 _SIGNS = {
     "─": "-",
     "└": "`",
+    "┤": "|",
+    "▲": "^",
+    "▼": "v",
+    "●": "*",
     "│": "|",
     "·": "-",
     "…": "~",
@@ -19,7 +23,7 @@ _SIGNS = {
     "◂": "<",
     "∴": "*",
     "━": "=",
-    # The parts of a bill, which are told apart by their signs where there is no colour.
+    # The parts of a bill, which differ by their signs where there is no colour.
     "█": "#",
     "▓": "+",
     "▒": "=",
@@ -33,12 +37,12 @@ _SIGNS = {
 
 
 def register() -> None:
-    """Makes the handler known by its name."""
+    """Registers the error handler under its name."""
     codecs.register_error(NAME, _replaced)
 
 
 def _replaced(error: UnicodeError) -> tuple[str, int]:
-    """One sign for each, so that columns stay where they are; what is not ours becomes `?`."""
+    """One character for each, so that columns stay aligned; any other character becomes `?`."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(_SIGNS.get(sign, "?") for sign in error.object[error.start : error.end]), error.end

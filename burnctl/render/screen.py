@@ -1,4 +1,8 @@
-"""The place where output appears: how wide it is, whether it takes colour, and a pager when there is much to read."""
+"""The terminal or pipe that a report is printed to: its width, colours and pager, and what is printed around a report.
+
+A report is its text, one yellow line above it while old logs are read, and at most one footnote line below it. The
+other notes are printed with `--notes`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ _DEFAULT_COLUMNS, _DEFAULT_LINES = 80, 24
 _STYLES = {
     "bold": "1",
     "dim": "2",
+    "reverse": "7",
     "red": "31",
     "green": "32",
     "yellow": "33",
@@ -25,33 +30,86 @@ _STYLES = {
 
 
 class Screen:
-    """What is known of stdout. `color` off makes `paint` leave text as it is."""
+    """Where output goes. Without `color`, `paint` returns the text as it is; a pipe never cuts the cells of a table."""
 
-    def __init__(self, width: int = _DEFAULT_COLUMNS, *, color: bool = False, lines: int = 0) -> None:
+    def __init__(
+        self,
+        width: int = _DEFAULT_COLUMNS,
+        *,
+        color: bool = False,
+        lines: int = 0,
+        is_pipe: bool = False,
+        with_notes: bool = False,
+    ) -> None:
         self.width, self.color, self.lines = width, color, lines
+        self.is_pipe, self.with_notes = is_pipe, with_notes
+        self._footnotes: list[str] = []
+        self._notes: list[str] = []
+        self._hidden: list[str] = []
 
     @classmethod
-    def of(cls, options: argparse.Namespace | None = None) -> Screen:
-        """The screen as it is, with what the person asked for."""
-        tty = sys.stdout.isatty()
-        wanted = not getattr(options, "no_color", False) and not os.environ.get("NO_COLOR")
-        color = tty and wanted and os.environ.get("TERM") != "dumb"
-        return cls(columns(), color=color, lines=_lines() if tty else 0)
+    def of(cls, options: argparse.Namespace | None = None, answer: Mapping[str, Any] | None = None) -> Screen:
+        """The screen of this process, with the flags of the command line and the currency of the answer."""
+        if answer and answer.get("currency"):
+            from burnctl.render.numbers import use_currency
+
+            use_currency(answer["currency"], sys.stdout.encoding)
+        is_terminal = sys.stdout.isatty()
+        return cls(
+            columns(),
+            color=_has_color(is_terminal=is_terminal, is_off=getattr(options, "no_color", False)),
+            lines=_lines() if is_terminal else 0,
+            is_pipe=not is_terminal and not _number("COLUMNS"),
+            with_notes=getattr(options, "notes", False),
+        )
 
     def paint(self, text: str, styles: str) -> str:
-        """The text in the named styles (`"bold red"`), where the screen takes colour."""
+        """The text in the named styles (`"bold red"`), if the screen has colours."""
         if not self.color or not styles or not text:
             return text
         codes = ";".join(_STYLES[style] for style in styles.split())
         return f"\x1b[{codes}m{text}\x1b[0m"
 
-    def report(self, answer: Mapping[str, Any], text: str, what: str = "Totals") -> None:
-        """Prints the text of an answer, below a yellow line while old logs are being read."""
-        from burnctl.render.caveats import backfill_line
-        from burnctl.render.paragraphs import wrapped
+    def footnote(self, text: str) -> None:
+        """Adds to the footnote line of the report: something that changes how its numbers are read."""
+        self._footnotes.append(text)
 
-        line = "\n".join(self.paint(part, "yellow") for part in wrapped(backfill_line(answer, what), self.width))
-        self.show(f"{line}\n\n{text}" if line else text)
+    def note(self, text: str) -> None:
+        """Adds a note that is printed with `--notes`."""
+        self._notes.append(text)
+
+    def hide(self, title: str) -> None:
+        """Names a column that does not fit in the footnote line."""
+        if title and title not in self._hidden:
+            self._hidden.append(title)
+
+    def report(self, answer: Mapping[str, Any], text: str, what: str = "Totals") -> None:
+        """Prints the text of an answer with the line above it and the footnote below it."""
+        self.show(self.page(answer, text, what))
+
+    def page(self, answer: Mapping[str, Any], text: str, what: str = "Totals") -> str:
+        """The text of an answer, below a yellow line while old logs are read and above the footnote line."""
+        from burnctl.render.caveats import backfill_line
+
+        parts = [self._lines_of(backfill_line(answer, what), "yellow"), text, self._below()]
+        return "\n\n".join(filter(None, parts))
+
+    def _below(self) -> str:
+        hidden = f"Too narrow for: {', '.join(self._hidden)}." if self._hidden else ""
+        shown = [*self._footnotes, *([hidden] if hidden else [])]
+        if self.with_notes:
+            return "\n".join(self._lines_of(note, "dim") for note in [*shown, *self._notes])
+        more = ["More: --notes"] if shown and self._notes else []
+        return self._lines_of(" ".join([*shown, *more]), "dim")
+
+    def _lines_of(self, text: str, style: str) -> str:
+        if not text:
+            return ""
+        from burnctl.render.paragraphs import wrapped
+        from burnctl.render.text import clean
+
+        lines = [clean(text)] if self.is_pipe else wrapped(clean(text), self.width)
+        return "\n".join(self.paint(line, style) for line in lines)
 
     def show(self, text: str) -> None:
         """Prints; through a pager when it is a terminal and the text is longer than that."""
@@ -60,29 +118,38 @@ class Screen:
         print(text)
 
 
+def _has_color(*, is_terminal: bool, is_off: bool) -> bool:
+    """https://no-color.org and https://bixense.com/clicolors: off wins over forced, forced over what stdout is."""
+    if is_off or os.environ.get("NO_COLOR"):
+        return False
+    if any(os.environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    return is_terminal and os.environ.get("TERM") != "dumb" and os.environ.get("CLICOLOR") != "0"
+
+
 def columns() -> int:
-    """The terminal's width; `COLUMNS` wins, 80 where it is not known."""
-    said = os.environ.get("COLUMNS", "")
-    if said.isdigit() and int(said) > 0:
-        return int(said)
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or _DEFAULT_COLUMNS
-    except (OSError, ValueError, AttributeError):
-        return _DEFAULT_COLUMNS
+    """The terminal's width; `COLUMNS` wins, 80 if it is unknown."""
+    return _number("COLUMNS") or _terminal(0) or _DEFAULT_COLUMNS
 
 
 def _lines() -> int:
-    said = os.environ.get("LINES", "")
-    if said.isdigit() and int(said) > 0:
-        return int(said)
+    return _number("LINES") or _terminal(1) or _DEFAULT_LINES
+
+
+def _number(name: str) -> int:
+    value = os.environ.get(name, "")
+    return int(value) if value.isdigit() else 0
+
+
+def _terminal(which: int) -> int:
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).lines or _DEFAULT_LINES
+        return os.get_terminal_size(sys.stdout.fileno())[which]
     except (OSError, ValueError, AttributeError):
-        return _DEFAULT_LINES
+        return 0
 
 
 def _paged(text: str) -> bool:
-    """Shows the text in `$PAGER`, or in less; False when neither can be had."""
+    """Shows the text in `$PAGER`, or in less; False if neither runs."""
     import shlex
     import subprocess
 
@@ -93,7 +160,7 @@ def _paged(text: str) -> bool:
         return False
     if not command or command[0] == "cat" or os.environ.get("TERM") == "dumb":
         return False
-    # less should pass colours on and give the terminal back when all fits, unless the person's own LESS says otherwise.
+    # less should pass colours on and return to the terminal when all fits, unless the user's own LESS is set.
     try:
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, env={"LESS": "FRX", "LESSCHARSET": "utf-8"} | os.environ
@@ -101,7 +168,7 @@ def _paged(text: str) -> bool:
             try:
                 pager.communicate(text.encode(errors="replace") + b"\n")
             except KeyboardInterrupt:
-                pager.wait()  # the pager has seen it too, and lets go of the terminal itself
+                pager.wait()  # the pager gets the signal too, and restores the terminal itself
     except OSError:
         return False
     return True

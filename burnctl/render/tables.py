@@ -1,4 +1,4 @@
-"""Tables: aligned columns that fit the width they are given, by leaving columns out and cutting long cells."""
+"""Tables: aligned columns that fit the screen, by hiding columns and cutting long cells. In a pipe they do neither."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 _GAP = 2
 _NARROWEST = 6
+_UNLIMITED = 1_000_000
 
 
 class Column:
-    """One column: its title, how it is aligned, and how it gives way when there is too little room.
+    """One column: its title, its alignment, and what happens to it on a narrow screen.
 
     `least` is the width it may be cut down to (0: never cut), unless nothing else makes the table fit; `drop` above 0
-    lets it be left out, the highest first; `where` says which part of a long cell is cut; `style` paints its cells.
+    lets it be hidden, the highest first; `where` is the part of a long cell that is cut; `style` paints its cells.
     """
 
     __slots__ = ("align", "drop", "least", "style", "title", "where")
@@ -48,13 +49,17 @@ def table(
     header: bool = True,
     indent: int = 0,
 ) -> str:
-    """The table as text. Cells are cleaned; `footer` stands below a line.
+    """The table as text. Cells are cleaned; `footer` comes below a line. The screen notes hidden columns.
 
-    A `(text, style)` pair paints one cell, and `(text, style, where)` also says which part of it may be cut.
+    A `(text, style)` pair paints one cell, and `(text, style, where)` also chooses the part that may be cut.
     """
     every = [[_cell(value, column) for value, column in zip(row, columns, strict=True)] for row in rows]
     last = [_cell(value, column) for value, column in zip(footer, columns, strict=True)] if footer else None
-    chosen, widths = _fitted(columns, [*every, last] if last else every, screen.width - indent, header=header)
+    room = _UNLIMITED if screen.is_pipe else screen.width - indent
+    chosen, widths = _fitted(columns, [*every, last] if last else every, room, header=header)
+    for n, column in enumerate(columns):
+        if n not in chosen:
+            screen.hide(column.title)
     margin = " " * indent
     lines = []
     if header:
@@ -78,7 +83,7 @@ def _cell(value: object, column: Column) -> _Cell:
 def _fitted(
     columns: Sequence[Column], rows: Sequence[Sequence[_Cell]], room: int, *, header: bool
 ) -> tuple[list[int], list[int]]:
-    """Which columns are shown, and how wide each is."""
+    """The columns that are shown, and their widths."""
     natural = [
         max([width_of(row[i][0]) for row in rows] + [width_of(column.title) if header else 0])
         for i, column in enumerate(columns)
@@ -99,7 +104,7 @@ def _fitted(
 
 
 def _shrink(widths: dict[int, int], smallest: Sequence[int], over: int) -> int:
-    """The widest of those that may still shrink gives way, down to the next widest. Returns how much is left over."""
+    """Narrows the widest column that may shrink, again and again. Returns by how much the table is still too wide."""
     while over > 0 and (able := [i for i in widths if widths[i] > smallest[i]]):
         widths[max(able, key=lambda i: widths[i])] -= 1
         over -= 1

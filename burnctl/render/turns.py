@@ -22,7 +22,7 @@ _NARROW = (
     ("in", 5, "right", ""),
     ("out", 5, "right", ""),
     ("cache", 5, "right", ""),
-    ("cost", 8, "right", "bold"),
+    ("cost", 9, "right", "bold"),
 )
 _MIDDLE = (*_NARROW, ("activity", 13, "left", ""), ("tools", 0, "left", "dim"))
 _WIDE = (

@@ -83,7 +83,7 @@ def test_costs_stand_below_each_other() -> None:
     """However many digits turns have."""
     shown = flow.drawn(session(step(6, turns=6), step(102, turns=6), step(1002, turns=6)), Screen(80))
     lines = [line for line in shown.splitlines() if line.lstrip().startswith(("6-11 ", "102-107 ", "1002-1007 "))]
-    ends = [line.index("$0.0360") + len("$0.0360") for line in lines[:3]]
+    ends = [line.index("$0.04") + len("$0.04") for line in lines[:3]]
     heading = next(line for line in shown.splitlines() if " cost " in line)
     assert ends == [heading.index("cost") + len("cost")] * 3
 
@@ -113,7 +113,7 @@ def test_large_sessions_stay_pictures() -> None:
     assert max(edge for edge in edges[1:]) <= 1200
     assert flow_mermaid.drawn(many).count("\n") < 300
     few = session(*(step(n) for n in range(40)))
-    assert flow_mermaid.drawn(few).count("$0.0360") == 80  # each turn has its own
+    assert flow_mermaid.drawn(few).count("$0.04") == 80  # each turn has its own
 
 
 def test_a_session_without_turns() -> None:

@@ -27,7 +27,7 @@ def test_every_session_is_explained(desk: Desk) -> None:
         shown = desk.run("why", session, columns=columns).stdout
         assert all(line[:20].isspace() for line in shown.splitlines()[3:] if line.startswith(" " * 18))
         assert all(width_of(line) <= columns for line in shown.splitlines())
-        assert "100 %  total" in shown
+        assert "100%  total" in shown
         assert "API prices" in shown
 
 

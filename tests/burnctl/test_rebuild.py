@@ -54,7 +54,7 @@ def test_json(home: Home) -> None:
 def test_a_person_sees_how_far_it_is(home: Home) -> None:
     with fake(home.root / "burnd.sock", rebuild=rebuilt):
         shown = seen(home, "rebuild", "--reclassify")
-    assert "labelling turns ... 55 %" in shown.text
+    assert "labelling turns ... 55%" in shown.text
     assert shown.text.endswith("\r\x1b[K1,234 turns are labelled\n")
 
 

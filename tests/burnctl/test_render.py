@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import unicodedata
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,10 @@ from burnctl.render import (
     bar,
     clean,
     cut,
+    date,
+    dates,
     duration,
+    exact_money,
     money,
     number,
     pad,
@@ -29,7 +33,8 @@ from burnctl.render import (
 )
 from burnctl.render.chart import sampled
 from burnctl.render.names import short_id, short_model
-from burnctl.render.numbers import counted
+from burnctl.render.numbers import counted, use_currency
+from burnctl.render.screen import _has_color
 from burnctl.render.turns import heading, turn_line
 
 NOW = 1_790_000_000_000
@@ -40,24 +45,44 @@ NOW = 1_790_000_000_000
     [
         (None, "-"),
         (0, "$0.00"),
-        (0.00001, "<$0.0001"),
-        (0.0043, "$0.0043"),
-        (0.04, "$0.0400"),
-        (0.0999, "$0.0999"),
-        (0.09999, "$0.10"),
+        (0.0043, "<$0.01"),
+        (0.0051, "$0.01"),
         (0.47, "$0.47"),
-        (1.24, "$1.24"),
         (99.999, "$100.00"),
-        (999.994, "$999.99"),
-        (999.996, "$1,000"),
-        (1204.4, "$1,204"),
-        (1_234_567, "$1,234,567"),
+        (1204.4, "$1,204.40"),
+        (1_234_567, "$1,234,567.00"),
         (-2.5, "-$2.50"),
     ],
 )
 def test_money(usd: float | None, shown: str) -> None:
-    """Small sums keep digits that tell them apart, large ones lose cents, and what cost a little is never nothing."""
+    """Two decimals, so that points are below each other; what cost a little is never nothing."""
     assert money(usd) == shown
+
+
+def test_exact_money() -> None:
+    """Parts of one request have more decimals where two would not tell them apart."""
+    assert [exact_money(usd) for usd in (None, 0, 0.00001, 0.0043, 0.04, 0.47, 1204.4)] == [
+        "-", "$0.00", "<$0.0001", "$0.0043", "$0.0400", "$0.47", "$1,204.40",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("currency", "encoding", "shown"),
+    [
+        ({"code": "EUR", "rate": 0.5}, "utf-8", "€620.00 <€0.01"),
+        ({"code": "EUR", "rate": 0.5}, "ascii", "EUR 620.00 <EUR 0.01"),
+        ({"code": "JPY", "rate": 150}, "utf-8", "¥186,000 <¥1"),
+        ({"code": "CHF", "rate": 0.9}, "utf-8", "CHF 1,116.00 <CHF 0.01"),
+        (None, "utf-8", "$1,240.00 <$0.01"),
+    ],
+)
+def test_currencies(currency: dict[str, Any] | None, encoding: str, shown: str) -> None:
+    """Money in the currency of the settings, by the rate that the user gave."""
+    use_currency(currency, encoding)
+    try:
+        assert f"{money(1240)} {money(0.003)}" == shown
+    finally:
+        use_currency(None)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +98,7 @@ def test_money(usd: float | None, shown: str) -> None:
         (999_499, "999k"),
         (999_500, "1.0M"),
         (1_300_000, "1.3M"),
-        (2_000_000_000, "2.0G"),
+        (1_800_000_000, "1.8B"),
         (7e15, "7,000T"),
         (-8200, "-8.2k"),
     ],
@@ -85,7 +110,7 @@ def test_numbers(count: float | None, shown: str) -> None:
 def test_sizes_shares_and_durations() -> None:
     assert [size(n) for n in (0, 950, 8200, 1_300_000, None)] == ["0 B", "950 B", "8.2 kB", "1.3 MB", "-"]
     assert [percent(x) for x in (None, 0, 0.0001, 0.004, 0.05, 0.0996, 0.923, 0.996, 0.9999, 1)] == [
-        "-", "0 %", "<0.1 %", "0.4 %", "5.0 %", "10 %", "92 %", "99 %", "99 %", "100 %",
+        "-", "0%", "<1%", "<1%", "5%", "10%", "92%", "99%", "99%", "100%",
     ]  # fmt: skip
     assert [duration(s) for s in (None, 0.34, 12, 59.7, 250, 7500, 7200, 86400 * 3 + 3600 * 4, 86400)] == [
         "-", "340 ms", "12 s", "1 min", "4 min", "2 h 5 min", "2 h", "3 d 4 h", "1 d",
@@ -95,7 +120,7 @@ def test_sizes_shares_and_durations() -> None:
 @pytest.mark.parametrize(
     ("seconds", "shown"),
     [(3, "just now"), (42, "42 s ago"), (200, "3 min ago"), (5.5 * 3600, "5 h ago"), (30 * 3600, "yesterday"),
-     (12 * 86400, "12 days ago"), (70 * 86400, "2026-07-13"), (-5, "just now"), (-300, "in 5 min")],
+     (12 * 86400, "12 days ago"), (70 * 86400, "Jul 13"), (-5, "just now"), (-300, "in 5 min")],
 )  # fmt: skip
 def test_relative_times(seconds: float, shown: str) -> None:
     assert ago(NOW - seconds * 1000, NOW) == shown
@@ -208,6 +233,68 @@ def test_a_table_that_must_give_way() -> None:
     ]
 
 
+def test_a_hidden_column_is_named_below_the_report() -> None:
+    screen = Screen(30)
+    assert screen.page({}, table(COLUMNS, ROWS[:1], screen)).splitlines()[-1] == "Too narrow for: project."
+
+
+def test_a_pipe_cuts_and_hides_nothing() -> None:
+    screen = Screen(20, is_pipe=True)
+    assert table(COLUMNS, ROWS, screen) == table(COLUMNS, ROWS, Screen(200))
+    assert screen.page({}, "text") == "text"
+
+
+def test_one_footnote_line_and_the_rest_behind_a_flag() -> None:
+    def page(*, with_notes: bool) -> list[str]:
+        screen = Screen(60, with_notes=with_notes)
+        screen.footnote("3 requests have no price.")
+        screen.note("Harnesses used 8.2k tokens more.")
+        return screen.page({}, "text").splitlines()
+
+    assert page(with_notes=False) == ["text", "", "3 requests have no price. More: --notes"]
+    assert page(with_notes=True) == ["text", "", "3 requests have no price.", "Harnesses used 8.2k tokens more."]
+
+
+def test_a_partial_answer_says_so_first() -> None:
+    backfill = {"done": False, "percent": 32, "secondsLeft": 8}
+    assert Screen(100).page({"backfill": backfill}, "text").splitlines() == [
+        "Reading old logs: 32%, about 8 s left. Totals are not complete yet.", "", "text",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_terminal", "has_color"),
+    [
+        ({"TERM": "xterm"}, True, True),
+        ({"TERM": "xterm"}, False, False),
+        ({"TERM": "dumb"}, True, False),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, True, False),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True, True),
+        ({"FORCE_COLOR": "1"}, False, True),
+        ({"FORCE_COLOR": "0"}, False, False),
+        ({"CLICOLOR_FORCE": "1"}, False, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False, False),
+        ({"TERM": "xterm", "CLICOLOR": "0"}, True, False),
+    ],
+)
+def test_when_there_is_colour(
+    environment: dict[str, str], is_terminal: bool, has_color: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TERM", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert _has_color(is_terminal=is_terminal, is_off=False) is has_color
+    assert not _has_color(is_terminal=is_terminal, is_off=True)
+
+
+def test_dates_of_a_column_have_one_style() -> None:
+    year = 365 * 86400 * 1000
+    assert (date(NOW, NOW), date(NOW - year, NOW)) == ("Sep 21", "Sep 21 2025")
+    assert dates([NOW - year, NOW], NOW) == ["Sep 21 2025", "Sep 21 2026"]
+    assert dates([NOW - 15 * 86_400_000, NOW], NOW) == ["Sep  6", "Sep 21"]
+
+
 def test_a_table_in_colour() -> None:
     lines = table(COLUMNS, ROWS[1:2], Screen(80, color=True)).splitlines()
     assert lines[0].startswith("\x1b[1mmodel\x1b[0m")
@@ -263,8 +350,8 @@ def test_a_turn_on_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
     narrow, wide = Screen(80), Screen(160)
     assert [heading(narrow), turn_line(TURN, narrow)] == [
-        "time     project    session      model                in   out cache     cost",
-        "14:10:20 burnd      0f9c12ab     claude-opus-4-5   98.0k  1.2k  92 %    $0.13",
+        "time     project    session      model                in   out cache      cost",
+        "14:10:20 burnd      0f9c12ab     claude-opus-4-5   98.0k  1.2k   92%     $0.13",
     ]
     assert turn_line(TURN, wide).endswith("$0.13 coding        Read x2 Edit!")
     assert max(len(turn_line(TURN, screen)) for screen in (narrow, wide)) <= 160

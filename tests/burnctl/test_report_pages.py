@@ -178,7 +178,7 @@ def test_how_sessions_ended_is_said() -> None:
     said = answer("model", "a", quality=quality)
     said["rows"][0]["quality"] = quality
     shown = page(said, 160)
-    assert "75 %" in shown
+    assert "75%" in shown
     assert "3 of 4" in shown
     assert "Sessions: 3 completed, 1 abandoned, 0 errored, 2 unknown." in shown
 
@@ -219,7 +219,7 @@ def test_a_comparison_says_what_it_knows_and_what_it_does_not(width: int) -> Non
     assert all(width_of(line) <= width for line in shown.splitlines())
     coding, none, few, docs = shown.splitlines()[1:5]
     assert set(none.split()) == {"gpt-5", "-"}
-    assert coding.split()[4:8] == ["80", "%", "49-94", "%"]
+    assert coding.split()[4:6] == ["80%", "49-94%"]
     assert few.split()[:3] == ["docs", "claude-sonnet-4-5", "~3"]
     assert docs.split()[:2] == ["gpt-5", "30"]
     assert "~ rests on fewer than 5" in shown

@@ -74,7 +74,7 @@ def test_the_whole_line(home: Home) -> None:
         today, week = clock(SOON), clock(SOON + 86_400 * 3, "%a %H:%M")
         assert (
             answered(home, TOLD)
-            == f"$1.23 session · $14.20 today · 5h 43 % until {today} · 7d 18 % until {week} · ctx 26 %"
+            == f"$1.23 session · $14.20 today · 5h 43% until {today} · 7d 18% until {week} · ctx 26%"
         )
         assert server.asked[0] == ("statusline", {"session": "0f9c1d2e"})
 
@@ -103,7 +103,7 @@ def test_without_limits_nothing_is_passed_on(home: Home) -> None:
     """Someone with an API key has none: then the window shows what was counted of it."""
     told = {name: value for name, value in TOLD.items() if name != "rate_limits"}
     with fake(home.root / "burnd.sock", statusline=KNOWN) as server:
-        assert answered(home, told) == "$1.23 session · $14.20 today · 5h $3.40, 2 h 30 min left · ctx 26 %"
+        assert answered(home, told) == "$1.23 session · $14.20 today · 5h $3.40, 2 h 30 min left · ctx 26%"
         assert {method for method, _ in server.asked} == {"statusline"}
 
 
@@ -141,24 +141,24 @@ def test_a_recorded_quota_stands_in(home: Home) -> None:
     known = {**KNOWN, "window": {**KNOWN["window"], "quota": quota}}  # type: ignore[dict-item]
     told = {name: value for name, value in TOLD.items() if name != "rate_limits"}
     with fake(home.root / "burnd.sock", statusline=known):
-        assert f"5h 61 % until {clock(SOON)}" in answered(home, told)
+        assert f"5h 61% until {clock(SOON)}" in answered(home, told)
 
 
 def test_a_recorded_week_stands_in() -> None:
     """Each window by itself: what stdin lacks, burnd remembers."""
     quota = {"usedPercent": 61.0, "resetsAt": None}
     known = {"window": {"quota": {"usedPercent": 9.0, "resetsAt": None}}, "weekQuota": quota}
-    assert statusline._parts({}, {"5h": (42.6, None)}, known, colored=False) == ["5h 43 %", "7d 61 %"]
-    assert statusline._parts({}, {}, known, colored=False) == ["5h 9 %", "7d 61 %"]
-    assert statusline._parts({}, {"7d": (3.0, None)}, known, colored=False) == ["5h 9 %", "7d 3 %"]
+    assert statusline._parts({}, {"5h": (42.6, None)}, known, colored=False) == ["5h 43%", "7d 61%"]
+    assert statusline._parts({}, {}, known, colored=False) == ["5h 9%", "7d 61%"]
+    assert statusline._parts({}, {"7d": (3.0, None)}, known, colored=False) == ["5h 9%", "7d 3%"]
 
 
 def test_what_is_not_full_does_not_look_full() -> None:
     told = {"context_window": {"used_percentage": 99.6}}
     assert statusline._parts(told, {"5h": (99.9, None), "7d": (100.2, None)}, {}, colored=False) == [
-        "5h 99 %",
-        "7d 100 %",
-        "ctx 99 %",
+        "5h 99%",
+        "7d 100%",
+        "ctx 99%",
     ]
 
 
@@ -176,8 +176,8 @@ def test_what_cannot_be_is_not_shown(percent: Any) -> None:
 
 def test_without_burnd_it_prints_what_it_was_told(home: Home) -> None:
     shown = line(home, TOLD)
-    assert shown.startswith(f"$0.42 session · 5h 43 % until {clock(SOON)} · 7d 18 %")
-    assert shown.endswith("ctx 26 %")
+    assert shown.startswith(f"$0.42 session · 5h 43% until {clock(SOON)} · 7d 18%")
+    assert shown.endswith("ctx 26%")
     assert not home.root.exists()  # a home is made by burnd, not by a status line
 
 
@@ -214,8 +214,8 @@ def test_warnings_are_coloured_unless_refused(home: Home) -> None:
     high["context_window"]["used_percentage"] = 85
     with fake(home.root / "burnd.sock", statusline={**KNOWN, "crossed": ["daily"]}, quota={}):
         shown = answered(home, high)
-        assert "\x1b[31m5h 97 %" in shown
-        assert "\x1b[33mctx 85 %\x1b[0m" in shown
+        assert "\x1b[31m5h 97%" in shown
+        assert "\x1b[33mctx 85%\x1b[0m" in shown
         assert shown.endswith("\x1b[31mdaily budget crossed\x1b[0m")
         assert "\x1b" not in line(home, high, "--no-color")
         assert "\x1b" not in line(home, high, NO_COLOR="1")
@@ -236,20 +236,20 @@ def test_anything_on_stdin_gives_a_line(home: Home, told: str) -> None:
         ({"cost": {"total_cost_usd": "0.5"}}, "$0.50 session"),
         ({"cost": {"total_cost_usd": True}}, "burnd is not running"),
         ({"cost": {"total_cost_usd": 1e400}}, "burnd is not running"),
-        ({"cost": "none", "context_window": {"used_percentage": 3}}, "ctx 3 %"),
-        ({"context_window": {"context_window_size": 200_000, "current_usage": {"input_tokens": 20_000}}}, "ctx 10 %"),
+        ({"cost": "none", "context_window": {"used_percentage": 3}}, "ctx 3%"),
+        ({"context_window": {"context_window_size": 200_000, "current_usage": {"input_tokens": 20_000}}}, "ctx 10%"),
         ({"context_window": {"context_window_size": 0, "current_usage": {"input_tokens": 5}}}, "burnd is not running"),
-        ({"rate_limits": {"five_hour": {"used_percentage": 7}}}, "5h 7 %"),
-        ({"rate_limits": {"five_hour": {"used_percentage": 7, "resets_at": 5}}}, "5h 7 %"),
-        ({"rate_limits": {"five_hour": {"used_percentage": 7, "resets_at": "soon"}}}, "5h 7 %"),
+        ({"rate_limits": {"five_hour": {"used_percentage": 7}}}, "5h 7%"),
+        ({"rate_limits": {"five_hour": {"used_percentage": 7, "resets_at": 5}}}, "5h 7%"),
+        ({"rate_limits": {"five_hour": {"used_percentage": 7, "resets_at": "soon"}}}, "5h 7%"),
         pytest.param(  # named: two processes must not call it by two minutes
             {"rate_limits": {"five_hour": {"used_percentage": 7, "resets_at": SOON * 1000}}},
-            f"5h 7 % until {clock(SOON)}",
+            f"5h 7% until {clock(SOON)}",
             id="milliseconds",
         ),
         ({"rate_limits": {"five_hour": {"used_percentage": -7}}}, "burnd is not running"),
-        ({"rate_limits": {"five_hour": [], "seven_day": {"used_percentage": 9}}}, "7d 9 %"),
-        ({"rate_limits": {"five_hour": {"used_percentage": 105}}}, "\x1b[31m5h 105 %\x1b[0m"),
+        ({"rate_limits": {"five_hour": [], "seven_day": {"used_percentage": 9}}}, "7d 9%"),
+        ({"rate_limits": {"five_hour": {"used_percentage": 105}}}, "\x1b[31m5h 105%\x1b[0m"),
         ({"session_id": 7, "rate_limits": "none"}, "burnd is not running"),
     ],
 )

@@ -56,7 +56,7 @@ def test_searches_stand_in_the_bar() -> None:
     """By their number: they are no tokens."""
     answer = session(cause("answer of turn 6", searches=2))
     answer["parts"]["search"] = {"tokens": 0, "searches": 2, "costUsd": 0.02}
-    assert "▞ searches $0.0200 (2)" in why.shown(answer, Screen(100))
+    assert "▞ searches $0.02 (2)" in why.shown(answer, Screen(100))
 
 
 def test_a_turn_of_several_requests() -> None:
@@ -68,11 +68,11 @@ def test_a_turn_of_several_requests() -> None:
     turn = {"turnIndex": 0, "railId": "main", "turns": 1, "ts": "2026-11-16T00:00:00.000Z"}
     causes = [cause("answer of turn 0", request=0), cause("what no block accounts for", request=1)]
     shown = why.shown(session(*causes, turn=turn, requests=requests), Screen(100))
-    places = [shown.index(words) for words in ("2 requests", "the response · $0.0100 · 6.0k tokens of context · ",
-              "answer of turn 0", "billed beside it · $0.0100 · 40.0k tokens", "what no block", "total")]  # fmt: skip
+    places = [shown.index(words) for words in ("2 requests", "the response · $0.01 · 6.0k tokens of context · ",
+              "answer of turn 0", "billed beside it · $0.01 · 40.0k tokens", "what no block", "total")]  # fmt: skip
     assert places == sorted(places)
     shown = why.shown(session(causes[0], turn=turn, requests=requests[:1]), Screen(100))
-    assert "turn 0: $0.0200 · 6.0k tokens of context · claude-opus-4-5" in shown
+    assert "turn 0: $0.02 · 6.0k tokens of context · claude-opus-4-5" in shown
     assert "the response" not in shown
 
 
