@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from burnd.attribution.cause import Causes, Paid, Sizes
-from burnd.attribution.following import Chapter
+from burnd.attribution.rail import Rail
 from burnd.attribution.rates import CACHE_READ, CLASSES, Rate
 from burnd.attribution.steps import Step
 
@@ -38,8 +38,9 @@ class _Units(NamedTuple):
 class Account:
     """Takes the steps of a followed rail, those of the turns that are to count."""
 
-    def __init__(self, followed: Chapter) -> None:
-        self._rail = followed
+    def __init__(self, rail: Rail) -> None:
+        self._row = rail.row
+        self._origins = rail.origins
         self._rates: dict[Rate, _Units] = {}
         self._marks: Fields = defaultdict(int)
         self._paid: Fields = defaultdict(int)
@@ -48,7 +49,7 @@ class Account:
         self._read: Fields = defaultdict(int)
 
     def add(self, rate: Rate, step: Step) -> None:
-        ends, owners, marks, paid = self._rail.ends, self._rail.owners, self._marks, self._paid
+        ends, owners, marks, paid = self._row.ends, self._row.owners, self._marks, self._paid
         units, runs = self._rates.get(rate) or self._add_rate(rate)
         for rate_class, last, below in step.runs:
             unit = runs[rate_class]
@@ -57,8 +58,8 @@ class Account:
                 marks[below] -= unit
         for rate_class, slot, tokens in step.pieces:
             paid[owners[slot]] += tokens * units[rate_class]
-            if rate_class == CACHE_READ and 2 * tokens >= self._size(slot):
-                self._read[self._rail.blocks.get(slot, slot)] += 1
+            if rate_class == CACHE_READ and 2 * tokens >= self._row.size(slot):
+                self._read[self._row.block(slot)] += 1
         for rate_class, owner, tokens in step.outputs:
             paid[owner] += tokens * units[rate_class]
         if step.bounds.end:
@@ -86,25 +87,22 @@ class Account:
         paid, present, read = self._settled()
         sizes = self._sizes(present, read)
         owners = [owner for owner, fields in enumerate(paid) if fields]
-        return Causes(self._rail.origins, owners, sizes, _by_rate([paid[owner] for owner in owners], list(self._rates)))
+        return Causes(self._origins, owners, sizes, _by_rate([paid[owner] for owner in owners], list(self._rates)))
 
     def _sizes(self, present: list[int], read: list[int]) -> Sizes:
-        owners, count = self._rail.owners, len(self._rail.origins)
+        owners, count = self._row.owners, len(self._origins)
         largest, end = [0] * count, [0] * count
         self._come_in(self._entered_unseen, largest, end)
         entered = self._come_in(self._entered, largest, end)
         size = entered.copy()
         for slot in chain.from_iterable(self._entered_unseen):
-            size[owners[slot]] += self._size(slot) if present[slot] else 0
+            size[owners[slot]] += self._row.size(slot) if present[slot] else 0
         rides, reentries = self._riding(present, read)
         return Sizes(entered, size, rides, reentries, largest, end)
 
-    def _size(self, slot: int) -> int:
-        return self._rail.ends[slot] - self._rail.ends[self._rail.parents[slot]]
-
     def _come_in(self, steps: list[list[int]], largest: list[int], end: list[int]) -> list[int]:
         """By owner the tokens that came in; `largest` and `end` are brought up to date."""
-        parents, ends, owners = self._rail.parents, self._rail.ends, self._rail.owners
+        parents, ends, owners = self._row.parents, self._row.ends, self._row.owners
         entered = [0] * len(largest)
         for slots in steps:
             came: dict[int, int] = {}
@@ -120,8 +118,8 @@ class Account:
 
     def _riding(self, present: list[int], read: list[int]) -> tuple[list[int], list[int]]:
         """By owner in how many turns after it came in it was there, and in how many of these it was not read."""
-        owners = self._rail.owners
-        rides, reentries = [0] * len(self._rail.origins), [0] * len(self._rail.origins)
+        owners, count = self._row.owners, len(self._origins)
+        rides, reentries = [0] * count, [0] * count
         for slot in chain.from_iterable(self._entered):
             present[slot] -= 1
         for block, times in enumerate(present):
@@ -131,9 +129,9 @@ class Account:
 
     def _settled(self) -> tuple[list[int], list[int], list[int]]:
         """By owner what it paid; by block in how many turns it was there, and in how many it was read whole."""
-        rail = self._rail
-        parents, ends, owners, blocks = rail.parents, rail.ends, rail.owners, rail.blocks
-        paid = _as_list(self._paid, len(rail.origins))
+        row = self._row
+        parents, ends, owners, blocks = row.parents, row.ends, row.owners, row.blocks
+        paid = _as_list(self._paid, len(self._origins))
         present, read = [0] * len(ends), _as_list(self._read, len(ends))
         waiting = _as_list(self._marks, len(ends))
         turns_only = (1 << _FIRST_RATE * _FIELD) - 1

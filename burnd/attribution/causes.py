@@ -8,7 +8,7 @@ import msgspec
 
 from burnd.attribution.account import Account
 from burnd.attribution.cause import NONE, Cause, Causes
-from burnd.attribution.following import Chapter, Who, follow
+from burnd.attribution.following import Trace, follow
 from burnd.attribution.misses import Miss
 from burnd.attribution.rail import Entry, Rail
 from burnd.attribution.rates import CLASSES, Rate, Rates, Spent, add_up
@@ -80,18 +80,18 @@ class Anatomy(msgspec.Struct, frozen=True):
 
 def explain(entries: Iterable[Entry], thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
     """The causes of a rail's entries, which are fed in order."""
-    return explained(follow(Rail(), entries), thresholds, selected)
+    return explained(follow(entries), thresholds, selected)
 
 
-def explained(rail: Chapter, thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
+def explained(trace: Trace, thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
     """The causes of a whole rail that was followed; only what they paid in the selected turns counts."""
-    account = Account(rail)
+    account = Account(trace.rail)
     rates = Rates(thresholds)
     misses: list[TurnMiss] = []
     begins: list[int] = []
     shrinks: list[Shrink] = []
     turns = 0
-    for turn in rail.turns:
+    for turn in trace.steps:
         step = turn.step
         if step.began:
             begins.append(turn.turn_index)
@@ -105,17 +105,16 @@ def explained(rail: Chapter, thresholds: Sequence[int], selected: Selected | Non
         account.add(rate, step)
         if step.miss is not None:
             misses.append(TurnMiss(turn.turn_index, turn.message_id, rate, step.miss))
-    session_id, rail_id, agent = msgspec.structs.astuple(rail.who or Who())
     return Explained(
-        session_id=session_id,
-        rail_id=rail_id,
-        agent=agent,
+        session_id=trace.session_id,
+        rail_id=trace.rail_id,
+        agent=trace.agent,
         turns=turns,
         causes=account.causes(),
         misses=tuple(misses),
         begins=tuple(begins),
         shrinks=tuple(shrinks),
-        prefix=rail.prefix,
+        prefix=trace.rail.last.prefix,
     )
 
 

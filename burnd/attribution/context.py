@@ -59,31 +59,12 @@ def bounds_of(usage: Usage) -> Bounds:
     return Bounds(read, hour, five, five + usage.input)
 
 
-class Numbers(msgspec.Struct, array_like=True):
-    """What things that come up one after the other are called on the whole of a rail, of which only a part is at hand.
-
-    `kept` are the numbers of those at hand that came up earlier, `count` is how many had come up by then.
-    """
-
-    kept: list[int] = []
-    count: int = 0
-
-    def of(self, at: int) -> int:
-        new = at - len(self.kept)
-        return self.kept[at] if new < 0 else self.count + new
-
-    def upto(self, length: int) -> list[int]:
-        """The numbers of the first `length` at hand."""
-        return [*self.kept, *range(self.count, self.count + length - len(self.kept))]
-
-
 class Row:
     """A tree of slots and one path through it, the row that is being looked at.
 
     A slot holds the tokens of one block: `ends` is where it ends on its row, `owners` whose it is. No slot is empty,
     and a slot's number is higher than its parent's: along a path numbers and ends both rise, so that both can be
-    searched by bisection. `numbers` is what slots are called on the whole rail, `blocks` by slot in which of these its
-    block first stood, where that is not the slot itself.
+    searched by bisection. `blocks` has the slot in which a slot's block first stood, where that is not the slot itself.
     """
 
     def __init__(self) -> None:
@@ -93,7 +74,6 @@ class Row:
         self.path = [ROOT]
         self.path_ends = [0]
         self.blocks: dict[int, int] = {}
-        self.numbers = Numbers()
 
     @property
     def tip(self) -> int:
@@ -107,9 +87,8 @@ class Row:
         return self.ends[slot] - self.ends[self.parents[slot]]
 
     def block(self, slot: int) -> int:
-        """The slot in which a slot's block first stood, by its number on the whole rail."""
-        block = self.blocks.get(slot)
-        return self.numbers.of(slot) if block is None else block
+        """The slot in which a slot's block first stood."""
+        return self.blocks.get(slot, slot)
 
     def push(self, owner: int, size: int) -> None:
         """Put a new block at the row's end."""

@@ -17,7 +17,7 @@ from burnd.attribution.blocks import (
     made_claims,
     search_outputs,
 )
-from burnd.attribution.context import ROOT, Bounds, Numbers, Row, bounds_of
+from burnd.attribution.context import ROOT, Bounds, Row, bounds_of
 from burnd.attribution.misses import LEAST_TOKENS, Circumstances, Miss, miss_of
 from burnd.attribution.shrinking import OTHER, PREFIX, RESULT, THINKING, UNEXPLAINED
 from burnd.attribution.sizing import Bill, Front, Seated, begin, extend
@@ -64,7 +64,6 @@ class Rail:
     def __init__(self) -> None:
         self.row = Row()
         self.origins = [Origin(kind) for kind in _STANDING]
-        self.numbers = Numbers()  # of the causes, on the whole rail
         self.order: list[tuple[str, Node]] = []
         self.nodes: dict[str, Node] = {}
         self.calls: dict[str, Made] = {}

@@ -1,22 +1,21 @@
 """A rail's state as bytes, to go on from after a restart: what later turns may stand on, and nothing else.
 
-Of a cause only its group is saved, and its number on the whole rail: what it is in full stands where it came up.
+Of a cause only its group is saved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import accumulate, pairwise
 from typing import Final
 
 import msgspec
 
 from burnd.attribution.blocks import Claim, Group
-from burnd.attribution.context import ROOT, Numbers, Row
+from burnd.attribution.context import ROOT, Row
 from burnd.attribution.rail import Rail
 from burnd.attribution.steps import Made, Node, Origin
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 
 class _Saved(msgspec.Struct, array_like=True):
@@ -28,12 +27,9 @@ class _Saved(msgspec.Struct, array_like=True):
     version: int
     groups: list[Group]
     causes: list[int]
-    cause_numbers: Numbers
     distances: list[int]
     sizes: list[int]
     owners: list[int]
-    slot_numbers: Numbers
-    blocks: dict[int, int]
     tip: int
     order: list[tuple[str, Node]]
     calls: dict[str, Made]
@@ -56,12 +52,9 @@ def save(rail: Rail) -> bytes:
         version=VERSION,
         causes=[groups.setdefault(rail.origins[cause].group, len(groups)) for cause in causes],
         groups=list(groups),
-        cause_numbers=_kept(rail.numbers, causes, len(rail.origins)),
         distances=[slot_at[slot] - slot_at[row.parents[slot]] for slot in slots[1:]],
         sizes=[row.size(slot) for slot in slots[1:]],
         owners=[cause_at[row.owners[slot]] for slot in slots[1:]],
-        slot_numbers=_kept(row.numbers, slots, len(row.ends)),
-        blocks={slot_at[slot]: block for slot, block in row.blocks.items() if slot in slot_at},
         tip=slot_at[row.tip],
         order=[
             (
@@ -87,13 +80,11 @@ def restore(data: bytes) -> Rail:
     rail = Rail()
     origins = [Origin(*group) for group in saved.groups]
     rail.origins = [origins[group] for group in saved.causes]
-    rail.numbers = _all(saved.cause_numbers)
     row = rail.row
     for slot, (distance, size, owner) in enumerate(zip(saved.distances, saved.sizes, saved.owners, strict=True), 1):
         row.parents.append(slot - distance)
         row.ends.append(row.ends[slot - distance] + size)
         row.owners.append(owner)
-    row.numbers, row.blocks = _all(saved.slot_numbers), saved.blocks
     rail.order = saved.order
     rail.nodes = dict(saved.order)
     rail.calls = saved.calls
@@ -117,14 +108,3 @@ def _needed(rail: Rail, slots: list[int]) -> list[int]:
     causes.update(claim.owner for _, node in rail.order for claim in node.pending)
     causes.update(made.owner for made in rail.calls.values())
     return sorted(causes)
-
-
-def _kept(numbers: Numbers, at: list[int], length: int) -> Numbers:
-    """The numbers of some, each as its distance from the one before it."""
-    every = numbers.upto(length)
-    kept = [every[one] for one in at]
-    return Numbers([b - a for a, b in pairwise([0, *kept])], numbers.of(length))
-
-
-def _all(numbers: Numbers) -> Numbers:
-    return Numbers(list(accumulate(numbers.kept)), numbers.count)

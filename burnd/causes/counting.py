@@ -17,13 +17,10 @@ from typing import Final, NamedTuple
 import structlog
 import zstandard
 
-from burnd.attribution import following
 from burnd.attribution.blocks import Group
-from burnd.attribution.following import Chapter
 from burnd.attribution.rail import Entry, Rail
 from burnd.attribution.rates import spent_by
 from burnd.attribution.saving import restore, save
-from burnd.attribution.steps import TurnStep, turn_step
 from burnd.attribution.sums import pack
 from burnd.attribution.tally import Counts, Tally
 from burnd.causes.cause import Dims
@@ -53,19 +50,12 @@ def carefree(_session: int, _rail: str, _n: int) -> AbstractContextManager[None]
     return nullcontext()
 
 
-class Kept(NamedTuple):
-    """What is kept of a piece that others follow: the rail's state at its end, and what came up on it, compressed."""
-
-    state: bytes
-    chapter: bytes
-
-
 class Segment(NamedTuple):
     """A piece of a rail that was counted; `newest` is when its newest message was, or one of an earlier piece."""
 
     n: int
     newest: str
-    kept: Kept | None
+    state: bytes | None  # of the rail at its end, where another piece follows
     sums: Paid
     turns: dict[Dims, int]  # how many are counted where, among all activities
     messages: int
@@ -81,11 +71,6 @@ class Before(NamedTuple):
         if self.state is None:
             return Rail()
         return restore(_opened(self.state))
-
-
-def opened_chapter(data: bytes) -> Chapter:
-    """A chapter as it is kept."""
-    return following.decode(_opened(data))
 
 
 def _opened(data: bytes) -> bytes:
@@ -116,7 +101,7 @@ def segments(
         with_care = partial(care, session, rail, n)
         made = _counted(db, session, rail, n, before, entries, give_way, with_care, goes_on=after is not None)
         yield made
-        before, n = Before(made.kept.state if made.kept is not None else None, made.newest), after
+        before, n = Before(made.state, made.newest), after
 
 
 def begin_of(db: sqlite3.Connection, session: int, rail: str, first: int) -> int:
@@ -161,20 +146,13 @@ def _counted(
     try:
         with care:
             rail = before.rail()
-            told: list[TurnStep] = []
-            sums = add_up(rail, entries, places, give_way, told)
-            kept = _kept(rail, entries, told) if goes_on else None
+            sums = add_up(rail, entries, places, give_way)
+            state = _closed(save(rail)) if goes_on else None
     except Exception as error:  # noqa: BLE001 - one rail that cannot be explained must not keep all others from it
         log.error("causes.failed", session=session, error=type(error).__name__)
-        sums, kept = _unexplained(entries, places), None
+        sums, state = _unexplained(entries, places), None
     turns = Counter(by_time for by_time, _ in places.values())
-    return Segment(n, max(newest, before.newest), kept, sums, turns, len(entries))
-
-
-def _kept(rail: Rail, entries: Sequence[Entry], told: list[TurnStep]) -> Kept:
-    last = next((entry for entry in reversed(entries) if isinstance(entry, Turn)), None)
-    chapter = following.encode(following.chapter(rail, told, last))
-    return Kept(_closed(save(rail)), _closed(chapter))
+    return Segment(n, max(newest, before.newest), state, sums, turns, len(entries))
 
 
 def add_up(
@@ -182,12 +160,8 @@ def add_up(
     entries: Sequence[Entry],
     places: Mapping[MessageKey, Sequence[Dims]],
     give_way: GiveWay = at_once,
-    told: list[TurnStep] | None = None,
 ) -> Paid:
-    """What the turns that have places paid, by cause, and what cache misses made them pay again.
-
-    What the rail tells of each turn is put into `told`, where that is given.
-    """
+    """What the turns that have places paid, by cause, and what cache misses made them pay again."""
     tally: Tally[Dims] = Tally(rail)
     for number, entry in enumerate(entries):
         if number % _A_LITTLE == 0:
@@ -195,8 +169,6 @@ def add_up(
         step = rail.feed(entry)
         if step is not None and isinstance(entry, Turn):
             tally.add(step, *places.get((entry.source, entry.message_id), ()))
-            if told is not None:
-                told.append(turn_step(entry, step))
     taken = tally.take()
     for dims, misses in taken.misses.items():
         taken.sums[dims].update(misses)

@@ -71,7 +71,7 @@ def _recount(db: sqlite3.Connection, ledger: Path, mark: _Marked, most: int, giv
         for segment in segments(db, ledger, session, rail, mark.turn_index, give_way, care):
             now.append(segment)
             left -= segment.messages
-            if left <= 0 and segment.kept is not None:
+            if left <= 0 and segment.state is not None:
                 upto = (segment.n + 1) * counting.LENGTH
                 break
     end = _NO_END if upto is None else upto // counting.LENGTH
@@ -102,9 +102,8 @@ def written(planned: Planned, numbers: dict[CauseKey, Numbered]) -> Written:
         for segment in now:
             made = counted(segment, naming, numbers)
             changes.append((session, stored.get(segment.n, {}), made))
-            state, chapter = segment.kept or (None, None)
             sums = packed(made, segment.turns)
-            pieces.append(Piece(session, rail, segment.n, segment.newest, state, sums, chapter))
+            pieces.append(Piece(session, rail, segment.n, segment.newest, segment.state, sums))
         for n in stored.keys() - {segment.n for segment in now}:
             changes.append((session, stored[n], {}))
             gone.append((session, rail, n))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,9 +76,8 @@ def load(
     ledger: Path,
     sessions: Iterable[int],
     rail: str | None = None,
-    but: Collection[Key] = (),
 ) -> list[RailEntries]:
-    """All rails of these sessions (by their rows) without some, or those of one name: by session, the main rail first.
+    """All rails of these sessions (by their rows), or those of one name: by session, the main rail first.
 
     A rail without a turn was never billed, and is left out.
     """
@@ -88,7 +87,7 @@ def load(
     for begin in range(0, len(wanted), _SESSIONS_AT_ONCE):
         some = msgspec.json.encode(wanted[begin : begin + _SESSIONS_AT_ONCE]).decode()
         names.update(db.execute(_NAMES, (some,)).fetchall())
-        for key, turn in _turns(db, ledger, some, rail, but=but):
+        for key, turn in _turns(db, ledger, some, rail):
             found[key].turns.append(turn)
         _add_facts(found, db, ledger, some, rail)
     order = sorted((key for key, one in found.items() if one.turns), key=main_first)
@@ -122,13 +121,10 @@ def _turns(
     sessions: str,
     rail: str | None,
     span: Span = _WHOLE,
-    but: Collection[Key] = (),
 ) -> Iterator[tuple[Key, Turn]]:
     # Said apart, so that SQLite finds a rail by the table's key.
     named = "" if rail is None else " AND t.rail = ?2"
-    left_out = _BUT if but else ""
-    values = [sessions, rail, span.begin, span.end, *([msgspec.json.encode(sorted(but)).decode()] if but else ())]
-    rows = db.execute(_TURNS.format(named=named) + left_out, values).fetchall()
+    rows = db.execute(_TURNS.format(named=named), (sessions, rail, span.begin, span.end)).fetchall()
     lines = read_places(ledger, [(row[4], row[5]) for row in rows if not row[3] and row[4] is not None])
     records = dict(keyed(db, _OPEN, [(row[2],) for row in rows if row[3]]))
     lost: list[int] = []
@@ -211,7 +207,6 @@ SELECT t.session, t.rail, t.id, t.open, t.position, t.length, n.name FROM json_e
 CROSS JOIN turns t ON t.session = w.value{named} AND t.turn_index >= ?3 AND t.turn_index < ?4
 JOIN classes c ON c.id = t.class LEFT JOIN names n ON n.id = c.terms
 """
-_BUT = "WHERE (t.session, t.rail) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?5))"
 _OPEN = "SELECT turn, record FROM open_turns WHERE turn IN ({keys})"
 _FACTS = """
 SELECT f.session, f.rail, f.position, f.length FROM json_each(?1) w

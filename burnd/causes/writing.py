@@ -21,7 +21,6 @@ class Piece(NamedTuple):
     newest: str
     state: bytes | None
     counted: bytes
-    chapter: bytes | None
 
 
 class Finished(NamedTuple):
@@ -103,8 +102,7 @@ SELECT c.kind, c.tool, c.target, c.agent, c.id, c.level, c.whole, c.subject FROM
 CROSS JOIN causes c ON c.kind = w.kind AND c.tool = w.tool AND c.target = w.target AND c.agent = w.agent
 """
 _KEEP = (
-    "INSERT INTO segments(session, rail, n, newest, state, counted, chapter) VALUES(?,?,?,?,?,?,?) "
-    "ON CONFLICT DO UPDATE SET newest = excluded.newest, state = excluded.state, counted = excluded.counted, "
-    "chapter = excluded.chapter"
+    "INSERT INTO segments(session, rail, n, newest, state, counted) VALUES(?,?,?,?,?,?) "
+    "ON CONFLICT DO UPDATE SET newest = excluded.newest, state = excluded.state, counted = excluded.counted"
 )
 _GROWTH = ",".join(f"{name} = {name} + excluded.{name}" for name in COUNTED)

@@ -329,11 +329,10 @@ CREATE TABLE causes(
   id INTEGER PRIMARY KEY, kind TEXT NOT NULL, tool INTEGER NOT NULL, target INTEGER NOT NULL, agent INTEGER NOT NULL,
   level INTEGER NOT NULL, whole INTEGER NOT NULL, subject INTEGER NOT NULL, UNIQUE(kind, tool, target, agent));
 
--- A piece of a rail: what it added to the sums below; and where another piece follows, the rail's state at its end and
--- what came up on it.
+-- A piece of a rail: what it added to the sums below; and where another piece follows, the rail's state at its end.
 CREATE TABLE segments(
   id INTEGER PRIMARY KEY, session INTEGER NOT NULL, rail TEXT NOT NULL, n INTEGER NOT NULL,
-  newest TEXT NOT NULL, state BLOB, counted BLOB NOT NULL, chapter BLOB, UNIQUE(session, rail, n));
+  newest TEXT NOT NULL, state BLOB, counted BLOB NOT NULL, UNIQUE(session, rail, n));
 
 -- Sums of causes by time. Place and activity 0 stand for all of them.
 CREATE TABLE cause_sums(
@@ -392,5 +391,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 34  # of packed values and, before the first release, of the tables: raise it when either changes
+_LAYOUT = 35  # of packed values and, before the first release, of the tables: raise it when either changes
 VERSION = len(STEPS) + _LAYOUT

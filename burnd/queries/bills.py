@@ -12,9 +12,8 @@ from typing import TypeVar
 import msgspec
 
 from burnd.attribution import Branch, Cause, Explained, nest
-from burnd.attribution.causes import Selected, explained
+from burnd.attribution.causes import Selected, explain
 from burnd.attribution.steps import Origin
-from burnd.causes.chapters import RailFollowed, follow_all
 from burnd.causes.rails import RailEntries, RailName, load
 from burnd.queries.costing import Cost, Costing, total
 from burnd.queries.view import View
@@ -122,16 +121,12 @@ class Explaining:
         """All their rails, those of the session `first` before the others'."""
         return sorted(load(self._db, self._ledger, sessions), key=lambda rail: rail.session != first)
 
-    def followed(self, sessions: Iterable[int], first: int) -> list[RailFollowed]:
-        """The same, followed already, of which long ones take less to tell."""
-        return sorted(follow_all(self._db, self._ledger, sessions), key=lambda rail: rail.session != first)
-
-    def bills(self, rails: Sequence[RailFollowed], selected: Selected | None = None) -> list[Bill]:
+    def bills(self, rails: Sequence[RailEntries], selected: Selected | None = None) -> list[Bill]:
         """What was paid for in the selected turns. A rail whose call is not known stands for itself."""
         by_name = {(rail.session_id, rail.rail_id): rail for rail in rails}
-        models = {(turn.model, turn.provider) for rail in rails for turn in rail.chapter.turns}
+        models = {(turn.model, turn.provider) for rail in rails for turn in rail.turns}
         thresholds = self.costing.thresholds(models)
-        roots = nest([explained(rail.chapter, thresholds, selected) for rail in rails])
+        roots = nest([explain(rail.entries, thresholds, selected) for rail in rails])
         made: dict[int, Bill] = {}
         for branch in reversed(list(_every(roots))):
             rail = by_name[branch.explained.session_id, branch.explained.rail_id]

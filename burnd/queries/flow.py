@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from burnd.attribution.rates import Rate, Rates, Spent, spent_by
-from burnd.causes.chapters import followed
 from burnd.pricing import usd
 from burnd.queries import families, sessions
 from burnd.queries.bills import Bill, Explaining, billed
@@ -39,7 +38,7 @@ def flow(view: View, ledger: Path, params: FlowParams) -> dict[str, Any]:
     explaining = Explaining(view, ledger)
     rails = explaining.rails(families.below(view, [known.row]), known.row)
     turns = {rail.key: rail.turns for rail in rails}
-    bills = explaining.bills([followed(rail) for rail in rails])
+    bills = explaining.bills(rails)
     every = [bill for root in bills for bill in root.every()]
     lanes = _shown(every)
     shown = [_Lane(bill, turns[bill.rail.key]) for bill in lanes]

@@ -87,7 +87,7 @@ def _explained(view: View, ledger: Path, recall: Recall | None, params: WhyParam
     if params.rail is not None:
         raise Refusal("a rail is only for one turn", "say turn as well, or see tree")
     chosen = choose(view, Filters(session=known.session_id, since=params.since, until=params.until, tz=params.tz))
-    bills = explaining.bills(explaining.followed(family, known.row), _selected(chosen))
+    bills = explaining.bills(explaining.rails(family, known.row), _selected(chosen))
     told = _totals(view, chosen)
     rows = _Rows(quotes, known.facts["project"], bills, told.added.total.units, params)
     return {

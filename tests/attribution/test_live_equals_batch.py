@@ -1,4 +1,4 @@
-"""Turns fed one by one, with restarts in between, end in the same sums and causes as one clean pass."""
+"""Turns fed one by one, with restarts in between, end in the same sums as one clean pass."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd.attribution import explain
 from burnd.attribution import rail as rail_module
-from burnd.attribution.causes import explained
-from burnd.attribution.following import decode, encode, follow, joined
 from burnd.attribution.rail import Entry, Rail
 from burnd.attribution.rates import rate_of
 from burnd.attribution.saving import restore, save
-from burnd.attribution.steps import TurnStep
 from burnd.attribution.tally import Counts, Taken, Tally, tally
 from burnd.records import Block, Turn, Usage
 from tests import make
@@ -68,26 +64,6 @@ def test_one_by_one_with_restarts(entries: list[Entry], restarts: list[bool]) ->
     assert merged([*taken, counted.take()]) == batch(entries)
 
 
-@ON_MANY_RAILS
-@given(rails(), st.lists(st.booleans(), max_size=30), st.integers(0, 3))
-def test_chapters_tell_what_the_whole_tells(entries: list[Entry], ends: list[bool], odd: int) -> None:
-    """A rail that was followed stretch by stretch, each kept as bytes, is explained as one that was read at once."""
-    rail, chapters = Rail(), []
-    waiting: list[Entry] = []
-    for n, entry in enumerate(entries):
-        if n < len(ends) and ends[n]:
-            chapters.append(decode(encode(follow(rail, waiting))))
-            rail, waiting = restore(save(rail)), []
-        waiting.append(entry)
-    followed = joined([*chapters, follow(rail, waiting)])
-    assert explained(followed, THRESHOLDS) == explain(entries, THRESHOLDS)
-
-    def some(turn: Turn | TurnStep) -> bool:
-        return turn.turn_index % 4 == odd
-
-    assert explained(followed, THRESHOLDS, some) == explain(entries, THRESHOLDS, some)
-
-
 def test_a_restored_rail_finds_its_prefix_after_an_unbilled_message() -> None:
     """An unbilled message that begins a row does not make the next turn's prefix a new block."""
 
@@ -103,9 +79,9 @@ def test_a_restored_rail_finds_its_prefix_after_an_unbilled_message() -> None:
         turn(3, "m2", context, "prompt"),
     ]
     rail = Rail()
-    first = follow(rail, entries[:3])
-    second = follow(restore(save(rail)), entries[3:])
-    assert explained(joined([first, second]), THRESHOLDS) == explain(entries, THRESHOLDS)
+    first = tally(rail, entries[:3], bucket_of)
+    second = tally(restore(save(rail)), entries[3:], bucket_of)
+    assert merged([first, second]) == batch(entries)
 
 
 @ON_MANY_RAILS

@@ -49,7 +49,7 @@ def test_a_new_rail_can_be_saved() -> None:
     assert restore(save(Rail())).feed(fed(1)[1].turns[0]) is not None
 
 
-OF_ANOTHER_VERSION = msgspec.msgpack.encode([99, [], [], [[], 0], [], [], [], [[], 0], {}, [], {}])
+OF_ANOTHER_VERSION = msgspec.msgpack.encode([99, [], [], [], [], [], 0, [], {}])
 
 
 @pytest.mark.parametrize("data", [b"", b"nonsense", OF_ANOTHER_VERSION])

@@ -123,7 +123,7 @@ def _written(made: list[Made], numbers: dict[CauseKey, Numbered]) -> Written:
             cells, cause = counted.setdefault(dims, {}), numbers[key].id
             cells[cause] = cells.get(cause, 0) + sums
         changes.append((session, {}, counted))
-        pieces.append(Piece(session, "main", 0, "", None, packed(counted, turns), None))
+        pieces.append(Piece(session, "main", 0, "", None, packed(counted, turns)))
     return Written(pieces, [], rolled(changes, {cause.id: cause for cause in numbers.values()}), [])
 
 

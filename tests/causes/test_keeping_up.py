@@ -12,17 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnd.attribution import explain
-from burnd.attribution.causes import explained
-from burnd.attribution.following import Chapter
-from burnd.causes import counting, rails
+from burnd.causes import counting
 from burnd.causes.cause import COMMAND, FILE, NAMED
-from burnd.causes.chapters import follow_all
 from burnd.causes.explainer import Explainer
 from burnd.causes.rolling import AGE
 from burnd.index.change import FileChange
 from burnd.index.changed import mark_all
-from burnd.index.store import UNREADABLE, IndexStore
+from burnd.index.store import IndexStore
 from burnd.paths import Home
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
@@ -31,7 +27,6 @@ from tests.causes import worlds
 from tests.conftest import Opened
 from tests.dump import causes_dump
 from tests.make import at, examples, turn
-from tests.queries.asking import PRICES
 from tests.queries.worlds import live
 
 TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h", "searches")
@@ -89,29 +84,11 @@ async def test_live_equals_batch(tmp_path_factory: pytest.TempPathFactory, histo
                 if meanwhile == "lost index":
                     opener.home.index_db.unlink()
                 pipeline = await opener()
-            await _chapters_tell_what_entries_tell(pipeline)
         await Explainer(pipeline).catch_up()
-        await _chapters_tell_what_entries_tell(pipeline)
         await _sums_are_the_turns(pipeline.index)
-        found = await causes_dump(pipeline.index)
-        await pipeline.index.transact(_forget)
-        await Explainer(pipeline).catch_up()
-        again = await causes_dump(pipeline.index)
-        assert {name: set(rows) ^ set(again[name]) for name, rows in found.items()} == {name: set() for name in found}
+        await _is_as_in_one_pass(pipeline)
     finally:
         await opener.close()
-
-
-async def _chapters_tell_what_entries_tell(pipeline: Pipeline) -> None:
-    """However much of it is kept, and whatever changed since, a rail is explained as one that is followed anew."""
-    ledger, thresholds = pipeline.home.ledger, PRICES.thresholds()
-    sessions = [row[0] for row in await pipeline.index.rows("SELECT id FROM sessions")]
-    loaded = await pipeline.index.ask(lambda db: rails.load(db, ledger, sessions))
-    kept = await pipeline.index.ask(lambda db: follow_all(db, ledger, sessions))
-    assert [rail.key for rail in kept] == [rail.key for rail in loaded]
-    assert [explained(rail.chapter, thresholds) for rail in kept] == [
-        explain(rail.entries, thresholds) for rail in loaded
-    ]
 
 
 @pytest.mark.parametrize("becomes", ["another copy", "its own", "nobody's"])
@@ -128,9 +105,8 @@ async def test_a_message_that_is_told_elsewhere_on_a_long_rail(opened: Opened, b
         "nobody's": [msgspec.structs.replace(one, rev=2, copy_of="s2") for one in turns],
     }
     await pipeline.commit(Batch(entries=later[becomes]))
-    await _chapters_tell_what_entries_tell(pipeline)
     await Explainer(pipeline).catch_up()
-    await _chapters_tell_what_entries_tell(pipeline)
+    await _is_as_in_one_pass(pipeline)
 
 
 async def test_more_comes_while_a_rail_is_counted_from_its_beginning(opened: Opened) -> None:
@@ -143,30 +119,18 @@ async def test_more_comes_while_a_rail_is_counted_from_its_beginning(opened: Ope
     await Explainer(pipeline).catch_up()
     await pipeline.commit(Batch(entries=turns[:2]))
     await Overtaken(pipeline, lambda: pipeline.commit(Batch(entries=turns[2:]))).step(2)
-    await _chapters_tell_what_entries_tell(pipeline)
     await Explainer(pipeline).catch_up()
     assert await pipeline.index.rows("SELECT n FROM segments ORDER BY n") == [(n,) for n in range(5)]
-    await _chapters_tell_what_entries_tell(pipeline)
+    await _is_as_in_one_pass(pipeline)
 
 
-async def test_what_is_kept_of_a_long_rail_is_damaged(opened: Opened) -> None:
-    """A bit that turned over, or a size out of this world, is never believed: what was kept is told, or nothing."""
-    pipeline = await opened()
-    await pipeline.commit(Batch(entries=[turn(f"m{n}", turn_index=n, ts=at(n)) for n in range(9)]))
+async def _is_as_in_one_pass(pipeline: Pipeline) -> None:
+    """Counted once more, from nothing and all at once, everything is as it was."""
+    before = await causes_dump(pipeline.index)
+    await pipeline.index.transact(_forget)
     await Explainer(pipeline).catch_up()
-    ((kept,),) = await pipeline.index.rows("SELECT chapter FROM segments WHERE n = 1")
-    turned = [kept[:n] + bytes([kept[n] ^ 1 << bit]) + kept[n + 1 :] for n in range(len(kept)) for bit in range(8)]
-    told = [chapter for one in turned if (chapter := _opened(one)) is not None]
-    assert len(told) < len(turned) // 10
-    assert all(chapter == counting.opened_chapter(kept) for chapter in told)
-    assert _opened(b"\x28\xb5\x2f\xfd\xe0" + b"\x7f" * 8) is None
-
-
-def _opened(kept: bytes) -> Chapter | None:
-    try:
-        return counting.opened_chapter(kept)
-    except UNREADABLE:
-        return None
+    after = await causes_dump(pipeline.index)
+    assert {name: set(rows) ^ set(after[name]) for name, rows in before.items()} == {name: set() for name in before}
 
 
 def _copied(n: int) -> Copy:

@@ -164,18 +164,18 @@ def test_what_is_kept_of_a_long_rail_holds_no_text(home: Home, scratch: dict[str
     write(home, log, "long")
     with running(home, **scratch) as daemon, daemon.wire(60) as wire:
         wire.call("flush")
-        until(lambda: len(_pieces(home)) == 2)
+        until(lambda: len(_states(home)) == 2)
         assert wire.call("why", session="long")["totals"]["turns"] == 2 * LENGTH + 10
         daemon.terminate()
-    assert all(b"echo" in chapter for _, chapter in _pieces(home))  # it is seen what stands in them
-    assert CANARY.encode() not in b"".join(part for piece in _pieces(home) for part in piece)
+    assert all(b"echo" in state for state in _states(home))  # it is seen what stands in them
+    assert CANARY.encode() not in b"".join(_states(home))
 
 
-def _pieces(home: Home) -> list[tuple[bytes, bytes]]:
-    """The states and chapters that the index keeps."""
+def _states(home: Home) -> list[bytes]:
+    """The states of rails that the index stores."""
     with closing(sqlite3.connect(f"file:{home.index_db}?mode=ro", uri=True)) as db:
-        rows = db.execute("SELECT state, chapter FROM segments WHERE chapter IS NOT NULL").fetchall()
-    return [(decompressed(state), decompressed(chapter)) for state, chapter in rows]
+        rows = db.execute("SELECT state FROM segments WHERE state IS NOT NULL").fetchall()
+    return [decompressed(state) for (state,) in rows]
 
 
 def _segments(home: Home) -> set[Path]:
