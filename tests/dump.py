@@ -8,9 +8,8 @@ import msgspec
 
 from burnd.causes.prompts import TOKENS
 from burnd.causes.rolling import COUNTED as SPENT
-from burnd.index.cells import cells_in, prompts_in
-from burnd.index.rollup import COUNTED
 from burnd.index.store import IndexStore
+from burnd.index.sums import MEASURES
 from burnd.ledger.journal import Journal
 from burnd.records import Copy, Turn
 from tests.folded import Folded
@@ -21,15 +20,7 @@ _JOINS = """
       LEFT JOIN names cp ON cp.id = c.provider LEFT JOIN names cf ON cf.id = c.terms
       LEFT JOIN places p ON p.id = x.place LEFT JOIN names f ON f.id = p.project
       LEFT JOIN names g ON g.id = p.project_key"""
-_COUNTED = ", ".join(COUNTED)
-
-
-def _packed(table: str) -> str:
-    return f"""
-      SELECT {_KIND}, f.name, g.name, b.name, u.agent_id, ut.name, s.session_id, x.cells
-      FROM {table} x {_JOINS} JOIN sessions s ON s.id = x.session
-      LEFT JOIN names b ON b.id = x.branch LEFT JOIN subagents u ON u.id = x.subagent
-      LEFT JOIN names ut ON ut.id = u.type"""
+_COUNTED = ", ".join(f"x.{name}" for name in MEASURES)
 
 
 _QUERIES = {
@@ -37,12 +28,14 @@ _QUERIES = {
       SELECT s.name, t.message_id, se.session_id, t.rail, t.turn_index, t.parent, t.ts, m.name, p.name, pr.name,
              pk.name, br.name, t.input, t.output, t.reasoning, t.cache_read, t.cache_create_5m, t.cache_create_1h,
              sp.name, t.searches, t.fetches, t.quality, ac.name, sr.name, t.has_edits, t.retries, t.prompt_id,
-             t.prompt_retries, t.agent_id, at.name, t.parent_call, t.open, t.rev, t.digest, t.position, t.length
+             t.prompt_retries, t.agent_id, at.name, t.parent_call, hv.name,
+             t.open, t.rev, t.digest, t.position, t.length
       FROM turns t JOIN names s ON s.id = t.source JOIN sessions se ON se.id = t.session JOIN names m ON m.id = t.model
       LEFT JOIN names p ON p.id = t.provider LEFT JOIN names pr ON pr.id = t.project
       LEFT JOIN names pk ON pk.id = t.project_key LEFT JOIN names br ON br.id = t.branch
       LEFT JOIN names sp ON sp.id = t.speed LEFT JOIN names ac ON ac.id = t.activity
-      LEFT JOIN names sr ON sr.id = t.stop_reason LEFT JOIN names at ON at.id = t.agent_type""",
+      LEFT JOIN names sr ON sr.id = t.stop_reason LEFT JOIN names at ON at.id = t.agent_type
+      LEFT JOIN names hv ON hv.id = t.version""",
     "calls": """
       SELECT t.message_id, c.n, c.call_id, a.name, b.name, c.is_error
       FROM tool_calls c JOIN turns t ON t.id = c.turn
@@ -70,23 +63,17 @@ _QUERIES = {
       FROM messages m JOIN sessions s ON s.id = m.session LEFT JOIN names t ON t.id = m.tool""",
     "skipped": "SELECT * FROM skipped",
     "sums": f"""
-      SELECT {_KIND}, f.name, g.name, x.place = 0, a.name, x.activity = 0, grain, bucket, {_COUNTED}
-      FROM sums x {_JOINS} LEFT JOIN names a ON a.id = x.activity""",
-    "session_sums": f"""
-      SELECT {_KIND}, f.name, g.name, a.name, x.activity = 0, b.name, u.agent_id, ut.name, s.session_id, grain, bucket,
-             {_COUNTED}
-      FROM session_sums x {_JOINS} JOIN sessions s ON s.id = x.session LEFT JOIN names a ON a.id = x.activity
-      LEFT JOIN names b ON b.id = x.branch LEFT JOIN subagents u ON u.id = x.subagent
-      LEFT JOIN names ut ON ut.id = u.type""",
-    "session_cells": _packed("session_cells"),
-    "session_prompts": _packed("session_prompts"),
-    "prompts": f"""
-      SELECT s.session_id, x.prompt_id, t.message_id, x.ts, {_KIND}, f.name, g.name, x.retries
-      FROM prompts x {_JOINS} JOIN sessions s ON s.id = x.session JOIN turns t ON t.id = x.turn""",
+      SELECT {_KIND}, f.name, g.name, a.name, b.name, v.name, u.agent_id, ut.name, s.session_id, bucket, {_COUNTED}
+      FROM sums x {_JOINS} JOIN sessions s ON s.id = x.session LEFT JOIN names a ON a.id = x.activity
+      LEFT JOIN names b ON b.id = x.branch LEFT JOIN names v ON v.id = x.version
+      LEFT JOIN subagents u ON u.id = x.subagent LEFT JOIN names ut ON ut.id = u.type WHERE x.segment = 0""",
+    "prompts": """
+      SELECT s.session_id, x.prompt_id, t.message_id, x.retries
+      FROM prompts x JOIN sessions s ON s.id = x.session JOIN turns t ON t.id = x.turn""",
     "endings": """
-      SELECT s.session_id, first_bucket, last_bucket, t.message_id, r.name, e.name, x.ts IS t.ts, x.class IS t.class
+      SELECT s.session_id, first_bucket, last_bucket, t.message_id, e.name
       FROM endings x JOIN sessions s ON s.id = x.session LEFT JOIN turns t ON t.id = x.turn
-      LEFT JOIN names r ON r.id = x.stop_reason LEFT JOIN names e ON e.id = x.event""",
+      LEFT JOIN names e ON e.id = x.event""",
     "cost_states": """
       SELECT s.session_id, n.name, m.name, x.ts, since, input, output, reasoning, cache_read, cache_create_5m,
              cache_create_1h, searches, cost
@@ -107,7 +94,7 @@ _QUERIES = {
 
 # Columns that say where a line stands or how often it was revised: they depend on how it came to be.
 _PLACES = {
-    "turns": (32, 33, 34, 35),
+    "turns": (33, 34, 35, 36),
     "facts": (5, 6, 7),
     "stamps": (0,),
     "quotas": (0,),
@@ -125,12 +112,6 @@ async def index_dump(index: IndexStore, *, places: bool = True) -> dict[str, lis
             hidden = _PLACES.get(name, ())
             rows = [tuple(v for i, v in enumerate(row) if i not in hidden) for row in rows]
         dump[name] = sorted(rows, key=repr)
-    names: dict[int, str] = dict(await index.rows("SELECT id, name FROM names"))
-    for table, opened in (("session_cells", cells_in), ("session_prompts", prompts_in)):
-        dump[table] = [
-            (*row[:-1], sorted((names.get(activity), *rest) for activity, *rest in opened(row[-1])))
-            for row in dump[table]
-        ]
     return dump
 
 

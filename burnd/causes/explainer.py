@@ -24,6 +24,7 @@ from burnd.errors import IndexDamaged, NotNow
 from burnd.index import changed
 from burnd.index.asking import TookTooLong
 from burnd.index.change import Change
+from burnd.index.sums import condense
 from burnd.recording.crash_guard import InProcessGuard
 from burnd.recording.pipeline import Pipeline
 
@@ -37,6 +38,8 @@ LATEST_S: Final = 1.0  # so long it waits for that
 WAY_S: Final = 0.002
 STALLED_S: Final = 5.0  # old logs of which nothing has come for so long keep nobody waiting
 LOOK_S: Final = 30.0
+CONDENSE_S: Final = 30.0  # a session that is being worked on makes its day stale with every turn
+DAYS_AT_ONCE, SESSIONS_AT_ONCE = 2, 50  # condensed in one transaction of some 20 ms
 WITHIN_S: Final = 60.0
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 _REMEMBERED: Final = 50_000  # causes looked up before; beyond this the memory starts afresh
@@ -68,6 +71,7 @@ class Explainer:
         self._calm = anyio.Event()
         self._landed_at = 0.0
         self._wanted = 0  # how many wait for an answer
+        self._condense_at = 0.0
         self._numbers: dict[CauseKey, Numbered] = {}
         self._generation = pipeline.generation
         self._guard: InProcessGuard | None = None
@@ -187,8 +191,16 @@ class Explainer:
             return
         if not self._bell.is_set():
             self._calm.set()
+        await self._condense()
         with anyio.move_on_after(LOOK_S):
             await self._bell.wait()
+
+    async def _condense(self) -> None:
+        """Condenses stale sums piece by piece until something lands; when all are done, rests for a while."""
+        while not self._bell.is_set() and self._clock() >= self._condense_at:
+            some = partial(condense, days=DAYS_AT_ONCE, sessions=SESSIONS_AT_ONCE)
+            if not await self._pipeline.derive(self._pipeline.generation, some):
+                self._condense_at = self._clock() + CONDENSE_S
 
     async def _quiet(self) -> bool:
         """Waits until nobody else is at work, but not for ever; somebody who asks is not kept waiting."""

@@ -13,8 +13,8 @@ import msgspec
 from burnd.harness.registry import PRODUCTS
 from burnd.index import changed, cost_states, rows, unlogged
 from burnd.index.change import Change, CursorChange, FileChange, Known
-from burnd.index.rollup import Rollup
 from burnd.index.store import IndexStore, keyed, many, set_ledger_end
+from burnd.index.sums import SumWriter
 from burnd.ledger.journal import Logged, identity
 from burnd.records import (
     Compaction,
@@ -129,7 +129,7 @@ class Applier:
         self.store = store
         self._names: dict[str, int] = {}
         self._sessions: dict[str, int] = {}
-        self._rollup = Rollup(store.prices)
+        self._sums = SumWriter(store.prices)
 
     async def apply(self, change: Change) -> None:
         """All of a change, in one transaction that also says how far the ledger is covered."""
@@ -138,7 +138,7 @@ class Applier:
         except BaseException:
             self._names.clear()  # what was numbered in a transaction that did not happen
             self._sessions.clear()
-            self._rollup.forget()
+            self._sums.forget()
             raise
 
     def _apply(self, db: sqlite3.Connection, change: Change) -> None:
@@ -162,7 +162,7 @@ class Applier:
         write_files(db, change.files)
         many(db, _TELL_OF_AGENT, change.agents)
         self._write_open_turns(db, change)
-        self._rollup.settle(db)
+        self._sums.settle(db)
         if change.ledger_end is not None:
             set_ledger_end(db, change.ledger_end, change.ledger_anchor)
 
@@ -243,12 +243,12 @@ class Applier:
         """Writes turns by their numbers, those below `first_new` in the place of what stands of them."""
         if not newest:
             return
-        self._rollup.leave(db, newest)
+        self._sums.leave(db, newest)
         old = [(row_id,) for row_id in newest if row_id < first_new]
         for table, column in (("turns", "id"), ("tool_calls", "turn"), ("open_turns", "turn")):
             many(db, f"DELETE FROM {table} WHERE {column} = ?", old)
         shown = [(turn, known.open) for turn, known in newest.values()]
-        numbers = self._rollup.number(db, shown, self._names)
+        numbers = self._sums.number(db, shown, self._names)
         turn_rows: list[rows.Row] = []
         call_rows: list[rows.Row] = []
         for (row_id, (turn, known)), dimensions in zip(newest.items(), numbers, strict=True):
@@ -306,7 +306,7 @@ class Applier:
             name = self._name(entry.name) if isinstance(entry, Event) else None
             of_copy = rows.copy_columns(entry) if isinstance(entry, Copy) else (None, None)
             facts.append((key[0], fact_key(key), session, rail, rows.time_of(entry), *place, name, *of_copy))
-        self._rollup.touch(_told_of(db, facts))
+        self._sums.touch(_told_of(db, facts))
         self._mark_rails(db, [item.entry for item, _ in entries])
         many(
             db,

@@ -6,8 +6,6 @@ BUCKET_MS = 900_000
 SHIFT_MS = 62_135_596_800_000  # from the year 1 on, so that no bucket is negative; whole days, so that days stay days
 QUARTER, HOUR, DAY, BLOCK, FOUR_HOURS = 0, 1, 2, 3, 4
 GRAINS = {QUARTER: 1, HOUR: 4, DAY: 96, BLOCK: 96 * 32, FOUR_HOURS: 16}  # in buckets
-# Of sums by session: quarters of an hour, all of it, and quarters by activity.
-WITHIN_SESSION, WHOLE_SESSION, BY_ACTIVITY = 0, 1, 2
 NO_ACTIVITY = -1  # of turns that have none
 
 

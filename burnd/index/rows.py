@@ -66,6 +66,7 @@ TURN_COLUMNS = [
     "agent_type",
     "parent_call",
     "stated_usd",
+    "version",
     "open",
     "rev",
     "digest",
@@ -81,14 +82,14 @@ def turn_names(turn: Turn) -> list[str | None]:
     """Every text of a turn that the index stores once."""
     subagent = turn.subagent
     texts = [turn.source, turn.model, turn.provider, turn.project, turn.project_key, turn.git_branch]
-    texts += [turn.speed, turn.activity, turn.stop_reason, subagent.type if subagent else None]
+    texts += [turn.speed, turn.activity, turn.stop_reason, turn.harness_version, subagent.type if subagent else None]
     for call in turn.tool_calls:
         texts += [call.name, call.target]
     return texts
 
 
 def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
-    """The columns from the turn itself, up to `stated_usd`; the others locate its line in the ledger."""
+    """The columns from the turn itself, up to `version`; the others locate its line in the ledger."""
     usage, subagent, tools = turn.usage, turn.subagent, turn.server_tools
     return (
         row_id,
@@ -124,6 +125,7 @@ def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
         name_id(subagent.type) if subagent else None,
         subagent.parent_tool_use_id if subagent else None,
         turn.stated_usd,
+        name_id(turn.harness_version),
     )
 
 

@@ -1,4 +1,4 @@
-"""The tables of the index, as numbered steps. A step that has shipped is never edited; a new one is added."""
+"""The tables of the index. An index of another layout is rebuilt from the ledger; no table is ever altered."""
 
 from __future__ import annotations
 
@@ -83,15 +83,21 @@ CREATE TABLE turns(
   agent_type INTEGER,
   parent_call TEXT,
   stated_usd REAL,            -- its cost as the harness states it
+  version INTEGER,            -- of the harness
   open INTEGER NOT NULL,      -- may still grow; not in the ledger in this form yet
   rev INTEGER NOT NULL,       -- the newest in the ledger; 0: none yet
   digest INTEGER NOT NULL,
   position INTEGER,           -- of that revision's line
   length INTEGER,
+  class INTEGER NOT NULL DEFAULT 0,
+  place INTEGER NOT NULL DEFAULT 0,
+  subagent INTEGER NOT NULL DEFAULT 0,
   UNIQUE(source, message_id)
 );
 CREATE INDEX turns_by_time ON turns(ts);
 CREATE INDEX turns_by_session ON turns(session, rail, turn_index);
+CREATE INDEX turns_by_session_time ON turns(session, ts);
+CREATE INDEX turns_by_prompt ON turns(session, prompt_id, prompt_retries, ts, turn_index) WHERE has_edits;
 CREATE INDEX turns_with_stated_cost ON turns(model) WHERE stated_usd IS NOT NULL;
 
 CREATE TABLE tool_calls(
@@ -115,6 +121,9 @@ CREATE TABLE facts(
   digest INTEGER NOT NULL,
   position INTEGER NOT NULL,
   length INTEGER NOT NULL,
+  name INTEGER,               -- of an event
+  forked INTEGER,             -- of a copy: its log says so
+  turn_index INTEGER,         -- of a copy
   UNIQUE(kind, key)
 );
 CREATE INDEX facts_by_session ON facts(session, kind);
@@ -194,7 +203,15 @@ CREATE TABLE cursors(
   source TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY(source, key)) WITHOUT ROWID;
 """
 
-_SUMS = """
+_MEASURES = """
+  n INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
+  cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
+  searches INTEGER NOT NULL, partials INTEGER NOT NULL, empties INTEGER NOT NULL, edits INTEGER NOT NULL,
+  one_shots INTEGER NOT NULL, prompts INTEGER NOT NULL, one_shot_prompts INTEGER NOT NULL,
+  stated_micros INTEGER NOT NULL, stated_rest INTEGER NOT NULL,
+  entered INTEGER NOT NULL, calls INTEGER NOT NULL, errors INTEGER NOT NULL"""
+
+_SUMS = f"""
 -- What many turns have in common, by number; within these tables 0 stands for "none".
 CREATE TABLE classes(
   id INTEGER PRIMARY KEY,
@@ -216,58 +233,40 @@ CREATE TABLE places(
   id INTEGER PRIMARY KEY, project INTEGER NOT NULL, project_key INTEGER NOT NULL, UNIQUE(project, project_key));
 CREATE TABLE subagents(
   id INTEGER PRIMARY KEY, agent_id TEXT NOT NULL, type INTEGER NOT NULL, UNIQUE(agent_id, type));
-ALTER TABLE turns ADD COLUMN class INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE turns ADD COLUMN place INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE turns ADD COLUMN subagent INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE facts ADD COLUMN name INTEGER;    -- of an event
-ALTER TABLE facts ADD COLUMN forked INTEGER;  -- of a copy: its log says so
-CREATE INDEX turns_by_prompt ON turns(session, prompt_id, prompt_retries, ts, turn_index) WHERE has_edits;
 
--- Sums over turns by time. Place and activity 0 stand for all of them, so that a sum over either needs few rows;
--- grain says how long a bucket is; -1 is the activity of turns that have none.
+-- The one table of sums, by quarter of an hour. Segment 0 has the turns themselves, with cause 0; any other segment is
+-- a stretch of a rail and has what its turns' tokens went to. -1 is the activity of turns without a label.
+-- `stated_micros` and `stated_rest` are the cost that harnesses state, in millionths of a USD and the rest in 10^-15.
 CREATE TABLE sums(
-  place INTEGER NOT NULL, activity INTEGER NOT NULL, grain INTEGER NOT NULL, bucket INTEGER NOT NULL,
-  class INTEGER NOT NULL,
-  n INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
-  cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
-  searches INTEGER NOT NULL, partials INTEGER NOT NULL, empties INTEGER NOT NULL,
-  edits INTEGER NOT NULL, one_shots INTEGER NOT NULL,
-  PRIMARY KEY(place, activity, grain, bucket, class)) WITHOUT ROWID;
-CREATE INDEX sums_of_nothing ON sums(n) WHERE n = 0;
-
--- The same by session: grain 0 in quarters of an hour, grain 1 the whole session, 2 as 0 by activity.
-CREATE TABLE session_sums(
-  grain INTEGER NOT NULL, session INTEGER NOT NULL, bucket INTEGER NOT NULL, activity INTEGER NOT NULL,
-  class INTEGER NOT NULL, place INTEGER NOT NULL, branch INTEGER NOT NULL, subagent INTEGER NOT NULL,
-  n INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
-  cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
-  searches INTEGER NOT NULL, partials INTEGER NOT NULL, empties INTEGER NOT NULL,
-  edits INTEGER NOT NULL, one_shots INTEGER NOT NULL,
-  PRIMARY KEY(grain, session, bucket, activity, class, place, branch, subagent)) WITHOUT ROWID;
-CREATE INDEX session_sums_of_nothing ON session_sums(n) WHERE n = 0;
--- Whole sessions by activity, all activities in one value, and the prompts below likewise: see `cells`.
-CREATE TABLE session_cells(
-  session INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL, branch INTEGER NOT NULL,
-  subagent INTEGER NOT NULL, cells BLOB NOT NULL,
-  PRIMARY KEY(session, class, place, branch, subagent)) WITHOUT ROWID;
-CREATE TABLE session_prompts(
-  session INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL, branch INTEGER NOT NULL,
-  subagent INTEGER NOT NULL, cells BLOB NOT NULL,
-  PRIMARY KEY(session, class, place, branch, subagent)) WITHOUT ROWID;
-
--- Prompts whose work edited something: where the first edit was made, and how many retries there were in all.
-CREATE TABLE prompts(
-  session INTEGER NOT NULL, prompt_id TEXT NOT NULL, turn INTEGER NOT NULL, ts INTEGER NOT NULL,
+  segment INTEGER NOT NULL, session INTEGER NOT NULL, bucket INTEGER NOT NULL, cause INTEGER NOT NULL,
   class INTEGER NOT NULL, place INTEGER NOT NULL, branch INTEGER NOT NULL, activity INTEGER NOT NULL,
-  subagent INTEGER NOT NULL, retries INTEGER NOT NULL,
-  PRIMARY KEY(session, prompt_id)) WITHOUT ROWID;
-CREATE INDEX prompts_by_cell ON prompts(activity, class, retries, place, ts);
+  version INTEGER NOT NULL, subagent INTEGER NOT NULL, {_MEASURES},
+  PRIMARY KEY(segment, session, bucket, cause, class, place, branch, activity, version, subagent)) WITHOUT ROWID;
 
--- When a session was, in quarters of an hour, its last turn on the main rail, and what happened after that.
+-- The same condensed: over all sessions by time, and over all time by session. Level 0 leaves more out than level 1
+-- (see `index.sums`); what it leaves out is 0. What is listed as stale has changed since.
+CREATE TABLE time_sums(
+  level INTEGER NOT NULL, bucket INTEGER NOT NULL, cause INTEGER NOT NULL, class INTEGER NOT NULL,
+  place INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL, {_MEASURES},
+  PRIMARY KEY(level, bucket, cause, class, place, activity, version)) WITHOUT ROWID;
+CREATE TABLE session_sums(
+  level INTEGER NOT NULL, session INTEGER NOT NULL, cause INTEGER NOT NULL, class INTEGER NOT NULL,
+  place INTEGER NOT NULL, branch INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL,
+  subagent INTEGER NOT NULL, {_MEASURES},
+  PRIMARY KEY(level, session, cause, class, place, branch, activity, version, subagent)) WITHOUT ROWID;
+CREATE TABLE stale_days(day INTEGER PRIMARY KEY);
+CREATE TABLE stale_sessions(session INTEGER PRIMARY KEY);
+
+-- Prompts whose work edited something: the turn of the first edit, and how many retries there were in all.
+CREATE TABLE prompts(
+  session INTEGER NOT NULL, prompt_id TEXT NOT NULL, turn INTEGER NOT NULL, retries INTEGER NOT NULL,
+  PRIMARY KEY(session, prompt_id)) WITHOUT ROWID;
+CREATE INDEX prompts_retried ON prompts(turn, retries) WHERE retries > 0;
+
+-- When a session was, in quarters of an hour, its last turn on the main rail, and the event after that which ended it.
 CREATE TABLE endings(
-  session INTEGER PRIMARY KEY, first_bucket INTEGER NOT NULL, last_bucket INTEGER NOT NULL,
-  turn INTEGER, ts INTEGER, class INTEGER, place INTEGER, branch INTEGER, activity INTEGER, subagent INTEGER,
-  quality TEXT, stop_reason INTEGER, event INTEGER);
+  session INTEGER PRIMARY KEY, first_bucket INTEGER NOT NULL, last_bucket INTEGER NOT NULL, turn INTEGER,
+  event INTEGER);
 
 -- Running totals of sessions as harnesses state them, each since a time (0: unknown). `cost` is USD.
 CREATE TABLE cost_states(
@@ -316,8 +315,6 @@ CREATE TABLE findings(
 """
 
 _CAUSES = """
-ALTER TABLE facts ADD COLUMN turn_index INTEGER;    -- of a copy
-
 -- Rails on which something changed from this turn on, whose causes are to be counted again.
 CREATE TABLE changed(
   id INTEGER PRIMARY KEY, session INTEGER NOT NULL, rail TEXT NOT NULL, turn_index INTEGER NOT NULL,
@@ -390,6 +387,5 @@ def is_message(wanted: str) -> str:
     return f"+m.message_id = {wanted} AND substr(m.message_id, -5) = substr({wanted}, -5)"
 
 
-STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 35  # of packed values and, before the first release, of the tables: raise it when either changes
-VERSION = len(STEPS) + _LAYOUT
+TABLES = _TRUTH + _SUMS + _FINDINGS + _CAUSES + _PROMPT_SUMS
+LAYOUT = 41  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

@@ -275,8 +275,8 @@ async def _prepare(writer: aiosqlite.Connection) -> None:
     ((version,),) = await writer.execute_fetchall("PRAGMA user_version")
     if version == 0:
         await _create(writer)
-    elif version != schema.VERSION:
-        raise IndexDamaged(f"is of version {version}, not {schema.VERSION}", "index")
+    elif version != schema.LAYOUT:
+        raise IndexDamaged(f"has layout {version}, not {schema.LAYOUT}", "index")
     else:
         await _check(writer)
     await writer.executemany(_SET_META, [("closed", "no")])
@@ -285,10 +285,9 @@ async def _prepare(writer: aiosqlite.Connection) -> None:
 async def _create(writer: aiosqlite.Connection) -> None:
     tables = await writer.execute_fetchall("SELECT count(*) FROM sqlite_master")
     if next(iter(tables))[0]:
-        raise IndexDamaged("has tables but no version", "index")
-    for step in schema.STEPS:
-        await writer.executescript(step)
-    await writer.execute(f"PRAGMA user_version = {schema.VERSION}")
+        raise IndexDamaged("has tables but no layout number", "index")
+    await writer.executescript(schema.TABLES)
+    await writer.execute(f"PRAGMA user_version = {schema.LAYOUT}")
 
 
 async def _check(writer: aiosqlite.Connection) -> None:

@@ -20,7 +20,6 @@ from burnd.index import cost_states, figures, keys
 from burnd.index.cost_states import Model, Stated, plain
 from burnd.index.dimensions import Numbering
 from burnd.index.figures import KINDS, copied
-from burnd.index.grains import WHOLE_SESSION
 from burnd.index.store import keyed
 from burnd.pricing import Tokens
 from burnd.pricing.terms import figure_of, with_figure
@@ -279,6 +278,6 @@ SELECT 1 FROM turns WHERE session = ?1 AND rail GLOB 'acompact-*' AND ts <= ?2 A
 _IN_STATE = "SELECT 1 FROM cost_states WHERE session = ?1 AND since <= ?2 AND ts >= ?2 LIMIT 1"
 _OWN = f"""
 SELECT s.session, n.name, sum(s.searches), {",".join(f"sum(s.{kind})" for kind in KINDS)}
-FROM session_sums s JOIN classes c ON c.id = s.class JOIN names n ON n.id = c.model
-WHERE s.grain = {WHOLE_SESSION} AND s.session = ? AND c.unlogged = 0 GROUP BY c.model
+FROM sums s JOIN classes c ON c.id = s.class JOIN names n ON n.id = c.model
+WHERE s.segment = 0 AND s.session = ? GROUP BY c.model
 """

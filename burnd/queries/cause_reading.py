@@ -17,7 +17,7 @@ from burnd.causes.cause import MISS, TOOL
 from burnd.causes.packs import Cells
 from burnd.causes.pieces import PieceKey, Pieces, TurnRow
 from burnd.causes.rolling import AGE, BLOCKS_AN_AGE
-from burnd.index.grains import BLOCK, BUCKET_MS, DAY, GRAINS, SHIFT_MS, WHOLE_SESSION, begin_of, bucket_of
+from burnd.index.grains import BLOCK, BUCKET_MS, DAY, GRAINS, SHIFT_MS, begin_of, bucket_of
 from burnd.queries.periods import Stretch
 from burnd.queries.reading import Reader, grains
 from burnd.queries.scanning import By, Clause, Scan, Table, as_json, during, weighed, within
@@ -37,9 +37,7 @@ _LENGTHS = GRAINS | {AGE: GRAINS[BLOCK] * BLOCKS_AN_AGE}
 _EVERY_PLACE = "SELECT id FROM places"
 _TURN = By(("turn",))
 _MOST_KEPT = 5000  # sessions, whose cells take some 40 MB
-_ON_BRANCHES = f"""
-SELECT DISTINCT session FROM session_sums WHERE grain = {WHOLE_SESSION} AND branch IN (SELECT value FROM json_each(?))
-"""
+_ON_BRANCHES = "SELECT DISTINCT session FROM sums WHERE segment = 0 AND branch IN (SELECT value FROM json_each(?))"
 _TOUCHED = "SELECT session FROM endings WHERE last_bucket >= ? AND first_bucket < ?"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any
@@ -10,7 +9,6 @@ from typing import Annotated, Any
 import msgspec
 
 from burnd.harness.registry import USUAL
-from burnd.index.grains import BUCKET_MS, QUARTER, begin_of, bucket_of
 from burnd.queries import naming
 from burnd.queries.account import Account, Reading
 from burnd.queries.budgets import standings
@@ -68,7 +66,7 @@ class _Plan:
         self._account = Account(view, source)
         self._spending = Spending(view, source)
         self._kinds = ",".join(map(str, sorted(self._spending.kinds)))
-        self._next_bucket = _NEXT_BUCKET.format(kinds=self._kinds, begin="?")
+        self._next = _NEXT_TURN.format(kinds=self._kinds, begin="?")
 
     def shown(self, name: str, history: int) -> dict[str, Any]:
         over = self._over(name, history) if history else []
@@ -105,37 +103,19 @@ class _Plan:
         length = LENGTHS[name]
         if not known:
             return self._counted(length)
-        edges = sorted(edge for window in known for edge in (window.begin, window.end))
         begun = {} if since is None else {"since": since}
-        return list(windows(lambda ts: self._next_turn(ts, edges), known, length, **begun))
+        return list(windows(self._first_turn, known, length, **begun))
 
     def _counted(self, length: int) -> list[Window]:
-        """Where nothing was reported: every window in one statement, which jumps from each to the next."""
-        rows = self._view.rows(_CHAIN.format(kinds=self._kinds, length=length // BUCKET_MS))
-        begins = [begin - begin % HOUR_MS for begin in (begin_of(bucket) for (bucket,) in rows)]
+        """Every window where nothing was reported, in one statement that jumps from each to the next."""
+        rows = self._view.rows(_CHAIN.format(kinds=self._kinds, length=length))
+        begins = [ts - ts % HOUR_MS for (ts,) in rows]
         return [Window(begin, begin + length, "counted") for begin in begins]
 
-    def _next_turn(self, ts: int, edges: list[int]) -> int | None:
-        """The first turn at or after that time, to the quarter of an hour: windows begin at full hours.
-
-        Only where a reported window begins or ends within that quarter does the moment itself matter.
-        """
-        found = self._view.rows(self._next_bucket, (bucket_of(ts),))
-        if not found:
-            return None
-        begin = begin_of(found[0][0])
-        exact = begin < ts or bisect_left(edges, begin) < bisect_left(edges, begin + BUCKET_MS)
-        return self._first_turn(ts) if exact else begin
-
     def _first_turn(self, ts: int) -> int | None:
-        """The first turn at or after that time."""
-        while found := self._view.rows(self._next_bucket, (bucket_of(ts),)):
-            begin = begin_of(found[0][0])
-            first = self._view.rows(_FIRST_WITHIN, (max(begin, ts), begin + BUCKET_MS, self._source))
-            if first:
-                return int(first[0][0])
-            ts = begin + BUCKET_MS
-        return None
+        """The time of the first turn at or after that time."""
+        found = self._view.rows(self._next, (ts,))
+        return int(found[0][0]) if found else None
 
     def _told(self, name: str, window: Window) -> dict[str, Any]:
         used = self._spending.within(window.begin, window.end)
@@ -215,21 +195,16 @@ def _told(reading: Reading) -> dict[str, Any]:
     }
 
 
-_NEXT_BUCKET = f"""
-SELECT bucket FROM sums
-WHERE place = 0 AND activity = 0 AND grain = {QUARTER} AND bucket >= {{begin}} AND class IN ({{kinds}}) AND n > empties
-ORDER BY bucket LIMIT 1
+_NEXT_TURN = """
+SELECT ts FROM turns INDEXED BY turns_by_time WHERE ts >= {begin} AND class IN ({kinds}) AND quality <> 'empty'
+ORDER BY ts LIMIT 1
 """
-# A window begins at the full hour, four quarters long, that its first turn is in.
+# A window begins at the full hour of its first turn.
 _CHAIN = f"""
-WITH RECURSIVE window(bucket) AS (
-  SELECT ({_NEXT_BUCKET.format(begin="0", kinds="{kinds}")})
+WITH RECURSIVE window(ts) AS (
+  SELECT ({_NEXT_TURN.format(begin="0", kinds="{kinds}")})
   UNION ALL
-  SELECT ({_NEXT_BUCKET.format(begin="window.bucket / 4 * 4 + {length}", kinds="{kinds}")})
-  FROM window WHERE window.bucket IS NOT NULL
-) SELECT bucket FROM window WHERE bucket IS NOT NULL
-"""
-_FIRST_WITHIN = """
-SELECT ts FROM turns INDEXED BY turns_by_time WHERE ts >= ? AND ts < ? AND quality <> 'empty'
-  AND source = (SELECT id FROM names WHERE name = ?) ORDER BY ts LIMIT 1
+  SELECT ({_NEXT_TURN.format(begin=f"window.ts / {HOUR_MS} * {HOUR_MS} + {{length}}", kinds="{kinds}")})
+  FROM window WHERE window.ts IS NOT NULL
+) SELECT ts FROM window WHERE ts IS NOT NULL
 """

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from burnd.index.grains import WHOLE_SESSION
 from burnd.queries.naming import SHOWN, no_such
 from burnd.queries.view import Folder, Missing, Mistaken, Refusal, View
 from burnd.records.names import canonical_remote
@@ -110,10 +109,12 @@ def _is_in(folder: str, other: str) -> bool:
 
 
 # Only where there is a turn now: what one that was revised said before would else depend on when the index was made.
-_PLACES = (
-    "SELECT p.id, f.name, k.name FROM places p LEFT JOIN names f ON f.id = p.project "
-    "LEFT JOIN names k ON k.id = p.project_key WHERE EXISTS (SELECT 1 FROM sums WHERE place = p.id)"
-)
+_PLACES = """
+SELECT p.id, f.name, k.name FROM places p LEFT JOIN names f ON f.id = p.project
+LEFT JOIN names k ON k.id = p.project_key WHERE p.id IN (
+  SELECT place FROM session_sums WHERE level = 0 AND session NOT IN (SELECT session FROM stale_sessions)
+  UNION ALL SELECT x.place FROM stale_sessions s CROSS JOIN sums x ON x.segment = 0 AND x.session = s.session)
+"""
 _OF_SESSIONS = (
     "SELECT f.name, k.name FROM (SELECT DISTINCT project, project_key FROM sessions) s "
     "LEFT JOIN names f ON f.id = s.project LEFT JOIN names k ON k.id = s.project_key"
@@ -123,6 +124,6 @@ _WORKED_IN = (
     "LEFT JOIN names k ON k.id = s.project_key GROUP BY s.project, s.project_key"
 )
 _FOLDERS = "SELECT id, name FROM names WHERE id IN (SELECT project FROM sessions)"
-_IN_PLACES = f"SELECT DISTINCT session FROM session_sums WHERE grain = {WHOLE_SESSION} AND place IN ({{keys}})"
+_IN_PLACES = "SELECT DISTINCT session FROM sums WHERE segment = 0 AND place IN ({keys})"
 _IN_FOLDERS = "SELECT id FROM sessions WHERE project IN ({keys})"
 _OF_REMOTES = "SELECT id FROM sessions WHERE project_key IN (SELECT id FROM names WHERE name IN ({keys}))"

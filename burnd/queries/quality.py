@@ -13,7 +13,7 @@ from burnd.queries.dimensions import Dimension
 from burnd.queries.filters import Chosen
 from burnd.queries.kinds import Kinds
 from burnd.queries.reading import Reader
-from burnd.queries.scanning import ENDINGS
+from burnd.queries.scanning import PROMPTS
 from burnd.queries.tally import Tally
 from burnd.queries.view import View
 
@@ -93,7 +93,7 @@ def _judged(view: View, reader: Reader, kinds: Kinds, dimension: Dimension) -> d
         judgement.one_shot_prompts += count if retries == 0 else 0
     ended = cache(partial(_ended, view))  # of very many sessions few end in different ways
     facts = _FACTS.format(view.now - QUIET_MS)
-    for keys, number, fact, (count,) in reader.read_facts(ENDINGS._replace(name=_ROOTS), by, facts):
+    for keys, number, fact, (count,) in reader.read_facts(PROMPTS._replace(name=_ROOTS), by, facts):
         kind = kinds[number]
         judged[label(keys, kind)].outcomes[ended(fact, kind.is_open)] += count
     return judged
@@ -144,8 +144,8 @@ def wilson(part: int, whole: int) -> list[float] | None:
 
 # A child session is a part of its parent's work.
 _ROOTS = (
-    "(SELECT e.* FROM endings e JOIN sessions s ON s.id = e.session "
-    "WHERE s.parent_session_id IS NULL AND e.turn IS NOT NULL)"
+    "(SELECT t.*, e.event FROM endings e JOIN sessions s ON s.id = e.session CROSS JOIN turns t ON t.id = e.turn "
+    "WHERE s.parent_session_id IS NULL)"
 )
 # Why it stopped, what happened then, whether that was a moment ago, how well it is known: one number is far quicker to
 # group by than so many columns, or than a text.

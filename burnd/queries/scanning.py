@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from burnd.index.grains import BUCKET_MS, SHIFT_MS, WHOLE_SESSION
-from burnd.index.rollup import COUNTED
+from burnd.index.grains import BUCKET_MS, SHIFT_MS
+from burnd.index.sums import TURN_MEASURES
 from burnd.queries.periods import Stretch
 from burnd.queries.selection import OUT, Groups, Selection
 from burnd.queries.view import View
@@ -50,7 +50,6 @@ class Table(NamedTuple):
     column: str = "x.ts"
     length: int = 1  # of what the column counts, in milliseconds
     first: int = SHIFT_MS
-    is_added_up: bool = False  # no two rows that are read fall together
 
     def clock_by(self, unit: int, offset: int) -> str:
         """The number of the local day or hour."""
@@ -70,14 +69,16 @@ class Clause(NamedTuple):
 AGENT_TYPE = "CASE x.subagent WHEN 0 THEN NULL ELSE (SELECT type FROM subagents WHERE id = x.subagent) END"
 _COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "subagent", "turn")}
 _COLUMNS["agent_type"] = AGENT_TYPE
-_TOKENS = tuple(f"sum(x.{name})" for name in COUNTED[1:7])
-_EVERYTHING = tuple(f"sum(x.{name})" for name in COUNTED)
+_TOKENS = tuple(f"sum(x.{name})" for name in TURN_MEASURES[1:7])
+_EVERYTHING = tuple(f"sum(x.{name})" for name in TURN_MEASURES)
 _EDITS = "x.has_edits IS 1 AND x.quality <> 'empty'"
 _ONE_SHOT = f"{_EDITS} AND coalesce(x.retries, 0) = 0"
 
-SUMS = Table("sums", _COLUMNS, _EVERYTHING, "x.bucket", BUCKET_MS, 0)
-ADDED_UP = SUMS._replace(counted=tuple(f"x.{name}" for name in COUNTED), is_added_up=True)
-SESSION_SUMS = Table("session_sums", _COLUMNS, _EVERYTHING, "x.bucket", BUCKET_MS, 0)
+SUMS = Table("(SELECT * FROM sums WHERE segment = 0)", _COLUMNS, _EVERYTHING, "x.bucket", BUCKET_MS, 0)
+QUARTERS = SUMS._replace(name="(SELECT * FROM time_sums WHERE level = 0 AND cause = 0)")
+DAYS = SUMS._replace(name="(SELECT * FROM time_sums WHERE level = 1 AND cause = 0)", length=DAY_MS)
+SESSION_SUMS = SUMS._replace(name="(SELECT * FROM session_sums WHERE level = 0 AND cause = 0)")
+SESSION_ACTIVITIES = SUMS._replace(name="(SELECT * FROM session_sums WHERE level = 1 AND cause = 0)")
 TURNS = Table(
     "turns",
     _COLUMNS | {"turn": "x.id", "branch": "coalesce(x.branch, 0)", "activity": "coalesce(x.activity, -1)"},
@@ -89,21 +90,23 @@ TURNS = Table(
         "sum(x.quality = 'empty')",
         f"sum({_EDITS})",
         f"sum({_ONE_SHOT})",
+        *["0"] * 4,
     ),
 )
 UNLOGGED = Table(
     "unlogged",
     _COLUMNS | {"turn": "0", "branch": "0", "activity": "-1", "subagent": "0", "agent_type": "NULL"},
-    ("count(*)", *_TOKENS, "sum(x.searches)", "sum(x.requests)", "0", "0", "0"),
+    ("count(*)", *_TOKENS, "sum(x.searches)", "sum(x.requests)", *["0"] * 7),
 )
-PROMPTS = Table("prompts", _COLUMNS, ("count(*)",))
-ENDINGS = Table("endings", _COLUMNS, ("count(*)",))
+PROMPTS = TURNS._replace(
+    name="(SELECT t.*, p.retries AS tries FROM prompts p CROSS JOIN turns t ON t.id = p.turn)", counted=("count(*)",)
+)
 
 
 # Sessions that had any of these subagents, with which.
-_OF_AGENTS = f"""
-SELECT DISTINCT session, subagent FROM session_sums
-WHERE grain = {WHOLE_SESSION} AND subagent <> 0 AND subagent IN (SELECT value FROM json_each(?))
+_OF_AGENTS = """
+SELECT DISTINCT session, subagent FROM sums
+WHERE segment = 0 AND subagent <> 0 AND subagent IN (SELECT value FROM json_each(?))
 """
 
 
@@ -286,7 +289,7 @@ class Scan:
             (read.listed.sql if read.listed else "")
             + f"SELECT {','.join((*columns, *table.counted))} FROM {read.source} "
             + f"WHERE {' AND '.join(term.sql for term in terms) or '1'} "
-            + (f"GROUP BY {','.join(groups)}" if not table.is_added_up else "")
+            + f"GROUP BY {','.join(groups)}"
         )
         bound = [as_json(read.listed.rows)] if read.listed else []
         found = self.view.rows(sql, [*bound, *(value for term in terms for value in term.bound)])

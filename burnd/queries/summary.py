@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
-from heapq import nlargest
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from burnd.index.rollup import COUNTED
+from burnd.index.sums import TURN_MEASURES
 from burnd.queries import agents, dimensions
 from burnd.queries.dimensions import Dimension
 from burnd.queries.filters import Chosen, Filters, choose
@@ -22,8 +21,7 @@ from burnd.records.times import to_iso
 
 MOST_ROWS = 10_000
 _FEW = 2000
-_MANY_SESSIONS = 2000  # fewer are as quickly all added up
-_EMPTIES = COUNTED.index("empties")
+_EMPTIES = TURN_MEASURES.index("empties")
 
 
 class SummaryParams(Filters, frozen=True, kw_only=True):
@@ -58,7 +56,7 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     chosen = choose(view, params, dimensions.tag_keys(params.by))
     dimension = dimensions.dimension(view, params.by, chosen.selection)
     reader = Reader(view, chosen.selection, chosen.kinds)
-    added = _dearest(view, params, chosen, dimension) or add_up(reader.read(dimension.by), chosen, dimension)
+    added = add_up(reader.read(dimension.by), chosen, dimension)
     branches = agents.tree(added.by_key, agents.parents(chosen.selection, reader)) if params.tree else []
     if params.tree:
         added = added._replace(by_key={branch.key: branch.own for branch in branches}, keys=len(branches))
@@ -105,25 +103,6 @@ def add_up(rows: Iterable[Parts], chosen: Chosen, dimension: Dimension) -> Added
     kept = {key: tally for key, tally in by_key.items() if not tally.is_nothing}
     total = Tally.over(kept.values())
     return Added(total, beyond, kept, sorted(unpriced), sorted(by_harness), sorted(unlogged_models), len(kept))
-
-
-def _dearest(view: View, params: SummaryParams, chosen: Chosen, dimension: Dimension) -> Added | None:
-    """Of very many sessions only those that may be shown are added up one by one, where SQLite can tell which."""
-    if params.by != "session" or dimension.narrowed is None:
-        return None
-    reader = Reader(view, chosen.selection, chosen.kinds)
-    costs = reader.session_costs(max(_MANY_SESSIONS, params.limit))
-    if not costs:
-        return None
-    # SQLite reckons with floats: what it finds equal but for their last digits is compared exactly.
-    least = nlargest(params.limit, costs.values())[-1] * (1 - 1e-9)
-    _, across = reader.sessions()
-    shown = across.union(session for session, cost in costs.items() if cost >= least)
-    few = Reader(view, dimension.narrowed(chosen.selection, shown), chosen.kinds)
-    by_key = add_up(few.read(dimension.by), chosen, dimension).by_key
-    by_model = dimensions.dimension(view, "model", chosen.selection)
-    everything = add_up(reader.read(by_model.by), chosen, by_model)
-    return everything._replace(by_key=by_key, keys=len(costs.keys() | by_key.keys()))
 
 
 def _ordered(added: Added, dimension: Dimension, limit: int) -> list[Any]:

@@ -21,7 +21,6 @@ from burnd.attribution.finding import Evidence, Finding, FindingKind
 from burnd.attribution.findings import in_session
 from burnd.causes.kept_waste import Family, Kept, sizes_of
 from burnd.causes.rails import RailEntries, load
-from burnd.index.grains import WHOLE_SESSION
 from burnd.queries import families
 from burnd.queries.filters import Chosen
 from burnd.queries.reading import Reader
@@ -196,10 +195,7 @@ def _selected(view: View, chosen: Chosen, family: Family) -> Selected:
     return lambda turn: (turn.source, turn.message_id) in keys
 
 
-_TURNS_OF = f"""
-SELECT s.session, sum(s.n) FROM session_sums s JOIN classes c ON c.id = s.class
-WHERE s.grain = {WHOLE_SESSION} AND c.unlogged = 0 GROUP BY s.session
-"""
+_TURNS_OF = "SELECT session, sum(n) FROM sums WHERE segment = 0 GROUP BY session"
 # Sessions of the same projects.
 _BESIDE = """
 WITH own(project) AS (SELECT DISTINCT coalesce(project_key, project) FROM sessions WHERE id IN ({keys}))

@@ -15,8 +15,8 @@ from burnd import unforeseen
 from burnd.errors import FileReplaced, IndexDamaged, NotNow
 from burnd.index import build
 from burnd.index.change import Change, CursorChange
-from burnd.index.rollup import too_coarse
 from burnd.index.store import IndexStore
+from burnd.index.sums import too_coarse
 from burnd.ledger.content import ContentStore, in_pieces
 from burnd.ledger.files import taken_for_granted
 from burnd.ledger.journal import Journal, Logged

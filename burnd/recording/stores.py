@@ -17,8 +17,8 @@ from burnd.index import build, carrying
 from burnd.index.apply import Applier
 from burnd.index.build import Progress
 from burnd.index.change import Change
-from burnd.index.rollup import refine
 from burnd.index.store import IndexStore
+from burnd.index.sums import refine
 from burnd.ledger import files
 from burnd.ledger.content import ContentStore
 from burnd.ledger.journal import Journal

@@ -14,8 +14,8 @@ from burnd.classify.activity import LABELS
 from burnd.index import rows
 from burnd.index.apply import Applier
 from burnd.index.build import no_progress
-from burnd.index.rollup import Rollup
 from burnd.index.store import IndexStore, open_index
+from burnd.index.sums import SumWriter, condense
 from burnd.records import Subagent, Turn, Usage
 from burnd.records.times import to_iso
 from tests.make import stamp
@@ -52,7 +52,9 @@ async def make_year(path: Path, turns: int, seed: int = 7) -> IndexStore:
     await _write(store, applier, batch, made)
     await _stamp(store, rng)
     await say_quotas(store)
-    await store.transact(lambda db: Rollup(None).anew(db, no_progress))
+    await store.transact(lambda db: SumWriter(None).rebuild(db, no_progress))
+    while await store.transact(lambda db: condense(db, days=50, sessions=2000)):
+        pass
     return store
 
 
@@ -132,7 +134,7 @@ async def _write(store: IndexStore, applier: Applier, turns: list[Turn], made: i
         numbers = applier._sessions
         for session in sorted({turn.session_id for turn in turns} - numbers.keys()):
             numbers[session] = len(numbers) + 1
-        numbered = applier._rollup.number(db, [(turn, False) for turn in turns], names)
+        numbered = applier._sums.number(db, [(turn, False) for turn in turns], names)
         known = applier._name
         written = []
         for n, (turn, dimensions) in enumerate(zip(turns, numbered, strict=True), made + 1):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from burnd.index import apply
 from burnd.index.build import aside
 from burnd.index.rows import SAID
-from burnd.index.schema import STEPS
+from burnd.index.schema import TABLES
 from burnd.index.tags import tags_of
 from burnd.paths import Home
 from burnd.pricing import PriceTable
@@ -433,7 +433,7 @@ async def test_ids_utf8_cannot_hold_are_mended(opened: Opened, bad: str) -> None
 def test_who_said_what_reads_as_it_was_written() -> None:
     """Every role and kind of content is told apart by its number and reads as its name."""
     db = sqlite3.connect(":memory:")
-    db.executescript(STEPS[0])
+    db.executescript(TABLES)
     for n, ((role, kind), number) in enumerate(SAID.items()):
         db.execute(
             "INSERT INTO messages(session, rail, msg_idx, n, b, message, ts, said, position, length) "
@@ -451,7 +451,7 @@ def test_who_said_what_reads_as_it_was_written() -> None:
 def test_ids_read_as_they_were_written(said: str) -> None:
     """A UUID is stored in 16 bytes, any other id as it is; either reads as its text."""
     db = sqlite3.connect(":memory:")
-    db.executescript(STEPS[0])
+    db.executescript(TABLES)
     db.execute(
         "INSERT INTO messages(session, rail, msg_idx, n, b, message, ts, said, position, length) "
         "VALUES(1, 'main', 0, 0, 0, ?, 0, 0, 0, 0)",
@@ -466,7 +466,7 @@ def test_ids_read_as_they_were_written(said: str) -> None:
 def test_a_message_is_looked_up_by_its_id(sql: str) -> None:
     """However long its session is: the end of the id is part of every look, bound or joined."""
     db = sqlite3.connect(":memory:")
-    db.executescript(STEPS[0])
+    db.executescript(TABLES)
     sql = sql.format(keys="VALUES(1, 'm', 'main')")
     bound = max((int(mark) for mark in re.findall(r"\?(\d)", sql)), default=0)
     plan = db.execute(f"EXPLAIN QUERY PLAN {sql}", (1,) * bound).fetchall()
@@ -489,7 +489,7 @@ touches = st.lists(
 
 def _touched(batches: Iterable[list[Any]]) -> list[Any]:
     with closing(sqlite3.connect(":memory:")) as db:
-        db.executescript(STEPS[0])
+        db.executescript(TABLES)
         db.executemany("INSERT INTO sessions(id, session_id) VALUES(?, ?)", [(1, "s1"), (2, "s2")])
         for batch in batches:
             db.executemany(apply._TURN_TOUCHES, batch)

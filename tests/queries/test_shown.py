@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnd.paths import Home
-from burnd.queries import compare, summary
+from burnd.queries import compare
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
@@ -49,13 +49,11 @@ async def test_few_of_many_are_the_first_of_all(
 
 
 async def _summaries_agree(pipeline: Pipeline, by: str, chosen: dict[str, Any]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(summary, "_MANY_SESSIONS", 0)
-        whole = await ask_summary(pipeline.index, by=by, quality=True, **chosen)
-        for limit in (1, 2):
-            few = await ask_summary(pipeline.index, by=by, quality=True, limit=limit, **chosen)
-            rows = whole["rows"][:limit]
-            assert few == whole | {"rows": rows, "moreRows": len(whole["rows"]) - len(rows)}, (by, chosen)
+    whole = await ask_summary(pipeline.index, by=by, quality=True, **chosen)
+    for limit in (1, 2):
+        few = await ask_summary(pipeline.index, by=by, quality=True, limit=limit, **chosen)
+        rows = whole["rows"][:limit]
+        assert few == whole | {"rows": rows, "moreRows": len(whole["rows"]) - len(rows)}, (by, chosen)
 
 
 async def _comparisons_agree(pipeline: Pipeline, by: str, chosen: dict[str, Any]) -> None:
@@ -88,7 +86,6 @@ async def test_sessions_of_equal_cost_are_in_the_order_of_their_turns(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Costs that are equal to the last digit are told apart by turns, though floats might find a difference in them."""
-    monkeypatch.setattr(summary, "_MANY_SESSIONS", 0)
     pipeline = await opened()
     made: list[Any] = [
         turn(f"s{n}-{i}", session_id=f"s{n}", turn_index=i, usage=Usage(output=30 // n))

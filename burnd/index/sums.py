@@ -1,0 +1,345 @@
+"""The one table of sums: rewritten in the transaction that changes its turns, condensed in quiet times.
+
+`sums` has one row for each segment, session, quarter of an hour, cause, class, place, branch, activity, version and
+subagent. Segment 0 holds the turns themselves (cause 0): a quarter of an hour whose turns changed has its rows deleted
+and written again from `turns`, so no row is ever adjusted by a difference, and one more turn costs the same however
+long its session is. The other segments are stretches of rails and hold what their turns' tokens went to; they are
+replaced whole.
+
+Two condensed tables answer what needs no session or no time, each at two levels:
+
+- `time_sums`, level 0: by quarter of an hour and class. Level 1: by day and class, place, activity, version.
+- `session_sums`, level 0: all but the activity. Level 1: with it.
+
+What changed is listed as stale in the same transaction, and is read from `sums` until `condense` has rewritten it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from burnd.index import changed, figures, unlogged
+from burnd.index.dimensions import CLASS_COLUMNS, Dimensions, Numbering, Tiers, shipped_prices
+from burnd.index.grains import BUCKET_MS, NO_ACTIVITY, SHIFT_MS
+from burnd.index.store import IndexStore
+from burnd.pricing import PriceTable
+from burnd.records import Turn
+from burnd.records.content import MAIN
+
+DAY = 96  # in buckets
+MEASURES = (
+    *("n", "input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h", "searches"),
+    *("partials", "empties", "edits", "one_shots", "prompts", "one_shot_prompts", "stated_micros", "stated_rest"),
+    *("entered", "calls", "errors"),
+)
+TURN_MEASURES = MEASURES[:16]  # the others are of causes
+UNITS_PER_MICRO = 10**9  # units of cost in a millionth of a USD
+# Events after the last turn of a session that end it: it was cut short or failed. A retry is not one.
+ENDING_EVENTS = ("api_error", "interrupt", "no_response", "refusal")
+Report = Callable[[int, int], None]
+_SESSIONS_AT_ONCE = 1000
+
+
+class SumWriter:
+    """Collects what one transaction changes, and writes its sums at the end. Its tables are the connection's own."""
+
+    def __init__(self, prices: PriceTable | None) -> None:
+        self._numbering = Numbering(prices)
+        self._turns: set[int] = set()
+        self._sessions: set[int] = set()
+        self._reprices_listed = False  # also drop harness figures of models that a list prices now
+
+    def forget(self) -> None:
+        """Drops what was collected in a transaction that was rolled back."""
+        self._numbering.forget()
+        self._clear()
+
+    def number(
+        self, db: sqlite3.Connection, turns: Sequence[tuple[Turn, bool]], names: dict[str, int]
+    ) -> list[Dimensions]:
+        """The class, place and subagent of turns, each given with whether it is open."""
+        return self._numbering.number(db, turns, names)
+
+    def leave(self, db: sqlite3.Connection, turns: Iterable[int]) -> None:
+        """Marks the buckets that turns are in now. To be called before their rows change."""
+        new = set(turns) - self._turns
+        if not new:
+            return
+        _prepare(db)
+        self._turns |= new
+        numbers = _json(new)
+        if _mark_turns(db, numbers):
+            changed.mark_turns(db, numbers)
+            self._sessions |= unlogged.holders(db, numbers)
+
+    def touch(self, sessions: Iterable[int]) -> None:
+        """Marks sessions of which an event, a copy or a running total changed."""
+        self._sessions.update(sessions)
+
+    def settle(self, db: sqlite3.Connection) -> None:
+        """Writes the sums of all that was marked, at the end of the transaction."""
+        self._price_by_harness(db)
+        if self._turns:
+            _mark_turns(db, _json(self._turns))
+            self._sessions.update(row[0] for row in db.execute("SELECT DISTINCT session FROM temp.marked").fetchall())
+            _write(db)
+        if self._sessions:
+            sessions = _json(self._sessions)
+            unlogged.renewed(db, unlogged.with_heirs(db, sessions), self._numbering)
+            _write_endings(db, sessions)
+        self._clear()
+
+    def rebuild(self, db: sqlite3.Connection, report: Report) -> None:
+        """Writes all sums again from the turns."""
+        for table in _DERIVED:
+            db.execute(f"DELETE FROM {table}")
+        _prepare(db)
+        ((last,),) = db.execute("SELECT coalesce(max(id), 0) FROM sessions").fetchall()
+        for begin in range(1, last + 1, _SESSIONS_AT_ONCE):
+            db.execute(_MARK_SESSIONS, (begin, begin + _SESSIONS_AT_ONCE))
+            db.execute(_MARK_PROMPTS_OF_SESSIONS, (begin, begin + _SESSIONS_AT_ONCE))
+            _write(db)
+            report(begin, last)
+        self.touch(row[0] for row in db.execute(_WITH_ANYTHING).fetchall())
+        self._reprices_listed = True
+        self.settle(db)
+        self._reprices_listed = False
+
+    def _clear(self) -> None:
+        self._turns, self._sessions = set(), set()
+
+    def _price_by_harness(self, db: sqlite3.Connection) -> None:
+        """Prices turns without a list price by their harness's running totals."""
+        if not db.execute("SELECT 1 FROM cost_states LIMIT 1").fetchall():
+            return
+        own = db.execute(_SESSIONS_OF, (_json(self._turns),)).fetchall()
+        sessions = unlogged.with_heirs(db, _json(self._sessions.union(row[0] for row in own)))
+        numbers = msgspec.json.decode(sessions, type=list[int])
+        moved = figures.reclassified(db, numbers, self._numbering, every=self._reprices_listed)
+        self.leave(db, [turn for _, turn in moved])
+        db.executemany("UPDATE turns SET class = ? WHERE id = ?", moved)
+
+
+def _json(numbers: Iterable[int]) -> str:
+    return msgspec.json.encode(sorted(numbers)).decode()
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TEMP TABLE IF NOT EXISTS marked(session, bucket, PRIMARY KEY(session, bucket)) WITHOUT ROWID")
+    db.execute(
+        "CREATE TEMP TABLE IF NOT EXISTS touched(session, prompt_id, PRIMARY KEY(session, prompt_id)) WITHOUT ROWID"
+    )
+
+
+def _mark_turns(db: sqlite3.Connection, turns: str) -> bool:
+    """Marks the buckets and prompts of turns; returns whether any of the turns has a row."""
+    db.execute(_MARK_PROMPTS, (turns,))
+    db.execute(_MARK, (turns,))
+    return bool(
+        db.execute("SELECT 1 FROM turns WHERE id IN (SELECT value FROM json_each(?)) LIMIT 1", (turns,)).fetchall()
+    )
+
+
+def _write(db: sqlite3.Connection) -> None:
+    """Rewrites the marked prompts and buckets.
+
+    A prompt counts in the bucket of its first edit, with the retries of its last one: both its old and its new bucket
+    change with it.
+    """
+    prompts = [tuple(row) for row in db.execute("SELECT session, prompt_id FROM temp.touched").fetchall()]
+    db.execute(_MARK_FIRST_EDITS)
+    db.executemany("DELETE FROM prompts WHERE session = ? AND prompt_id = ?", prompts)
+    db.execute(_WRITE_PROMPTS)
+    db.execute(_MARK_FIRST_EDITS)
+    db.execute("DELETE FROM temp.touched")
+    buckets = [tuple(row) for row in db.execute("SELECT session, bucket FROM temp.marked").fetchall()]
+    db.executemany("DELETE FROM sums WHERE segment = 0 AND session = ? AND bucket = ?", buckets)
+    db.execute(_WRITE_BUCKETS)
+    db.execute(f"INSERT OR IGNORE INTO stale_days SELECT DISTINCT bucket / {DAY} FROM temp.marked")
+    db.execute("INSERT OR IGNORE INTO stale_sessions SELECT DISTINCT session FROM temp.marked")
+    db.execute("DELETE FROM temp.marked")
+
+
+def _write_endings(db: sqlite3.Connection, sessions: str) -> None:
+    db.execute("DELETE FROM endings WHERE session IN (SELECT value FROM json_each(?))", (sessions,))
+    db.execute(_WRITE_ENDINGS, (sessions,))
+
+
+def condense(db: sqlite3.Connection, days: int, sessions: int) -> bool:
+    """Rewrites the condensed sums of some stale days and sessions; returns whether any are left."""
+    for (day,) in db.execute("SELECT day FROM stale_days ORDER BY day DESC LIMIT ?", (days,)).fetchall():
+        begin, end = day * DAY, (day + 1) * DAY
+        db.execute("DELETE FROM time_sums WHERE level = 0 AND bucket >= ? AND bucket < ?", (begin, end))
+        db.execute("DELETE FROM time_sums WHERE level = 1 AND bucket = ?", (day,))
+        for sql in (_CONDENSE_QUARTERS, _CONDENSE_DAY):
+            db.execute(sql, (begin, end))
+        db.execute("DELETE FROM stale_days WHERE day = ?", (day,))
+    for (session,) in db.execute("SELECT session FROM stale_sessions LIMIT ?", (sessions,)).fetchall():
+        for level in (0, 1):
+            db.execute("DELETE FROM session_sums WHERE level = ? AND session = ?", (level, session))
+        for sql in _CONDENSE_SESSION:
+            db.execute(sql, (session,))
+        db.execute("DELETE FROM stale_sessions WHERE session = ?", (session,))
+    left = "SELECT 1 FROM stale_days UNION ALL SELECT 1 FROM stale_sessions LIMIT 1"
+    return bool(db.execute(left).fetchall())
+
+
+async def too_coarse(store: IndexStore, prices: PriceTable) -> dict[tuple[int, int], Tiers]:
+    """The models whose classes do not fit these prices, with the tiers they need.
+
+    Either a price changes at a context size that the classes do not have, or a list gained or lost the price of a model
+    for which a harness states a cost.
+    """
+    wanted = {}
+    for model, provider, model_name, provider_name, text, listed, is_stated in await store.rows(_TIERS):
+        price = prices.find(model_name, provider_name)
+        sizes = set(msgspec.json.decode(text, type=tuple[int, ...]))
+        needed = sizes | set(price.thresholds if price is not None else ())
+        if needed != sizes or (is_stated and bool(listed) != (price is not None)):
+            wanted[model, provider] = Tiers(tuple(sorted(needed)), price is not None)
+    return wanted
+
+
+async def refine(store: IndexStore, report: Report) -> None:
+    """Gives turns the classes that the store's prices need, and rebuilds the sums. To be called by the one writer."""
+    prices = store.prices or shipped_prices()
+    coarse = await too_coarse(store, prices)
+
+    def renumber(db: sqlite3.Connection) -> None:
+        for (model, provider), tiers in coarse.items():
+            _assign_tiers(db, model, provider, tiers)
+        SumWriter(prices).rebuild(db, report)
+        changed.mark_all(db)
+
+    await store.transact(renumber)
+
+
+def _assign_tiers(db: sqlite3.Connection, model: int, provider: int, tiers: Tiers) -> None:
+    """Assigns new classes to the turns of a model, by these tiers."""
+    sizes = tiers.sizes
+    names = ",".join(CLASS_COLUMNS)
+    sql = f"SELECT id, {names} FROM classes WHERE model = ? AND provider = ? AND unlogged = 0"
+    tier = CLASS_COLUMNS.index("tier")
+    numbering = Numbering(None)
+    for old, *key in db.execute(sql, (model, provider)).fetchall():
+        keys = {size: (*key[:tier], size, *key[tier + 1 :]) for size in (0, *sizes)}
+        numbers = numbering.classes(db, keys.values())
+        # From the largest down, so that each turn ends in the class of the largest size below its own.
+        cases = " ".join(f"WHEN {_CONTEXT} > {size} THEN {numbers[keys[size]]}" for size in reversed(sizes))
+        number = f"CASE {cases} ELSE {numbers[keys[0]]} END" if cases else str(numbers[keys[0]])
+        db.execute(f"UPDATE turns SET class = {number} WHERE class = ?", (old,))
+    moved = figures.restated(db, model, provider, numbering, listed=tiers.listed)
+    db.executemany("UPDATE turns SET class = ? WHERE id = ?", moved)
+    text = msgspec.json.encode(sizes).decode()
+    sql = "UPDATE tiers SET sizes = ?, listed = ? WHERE model = ? AND provider = ?"
+    db.execute(sql, (text, tiers.listed, model, provider))
+
+
+_SESSIONS_OF = "SELECT DISTINCT session FROM turns WHERE id IN (SELECT value FROM json_each(?))"
+_TIERS = """
+SELECT t.model, t.provider, m.name, p.name, t.sizes, t.listed,
+       EXISTS (SELECT 1 FROM cost_states s WHERE s.model = t.model AND s.cost > 0 AND t.provider = 0)
+       OR EXISTS (SELECT 1 FROM turns x
+                  WHERE x.model = t.model AND coalesce(x.provider, 0) = t.provider AND x.stated_usd IS NOT NULL)
+FROM tiers t JOIN names m ON m.id = t.model LEFT JOIN names p ON p.id = t.provider
+"""
+_DERIVED = (
+    *("sums", "time_sums", "session_sums", "stale_days", "stale_sessions"),
+    *("prompts", "endings", "unlogged", "inherited"),
+)
+_CONTEXT = "input + cache_read + cache_create_5m + cache_create_1h"
+_WITH_ANYTHING = "SELECT session FROM turns UNION SELECT session FROM cost_states UNION SELECT session FROM requests"
+_BUCKET = f"(ts + {SHIFT_MS}) / {BUCKET_MS}"
+_MARK = f"""
+INSERT OR IGNORE INTO temp.marked SELECT session, {_BUCKET} FROM turns WHERE id IN (SELECT value FROM json_each(?))
+"""
+_MARK_SESSIONS = f"""
+INSERT OR IGNORE INTO temp.marked SELECT DISTINCT session, {_BUCKET} FROM turns WHERE session >= ? AND session < ?
+"""
+_PROMPTS_OF_TURNS = (
+    "INSERT OR IGNORE INTO temp.touched SELECT session, prompt_id FROM turns "
+    "WHERE has_edits AND prompt_id IS NOT NULL AND"
+)
+_MARK_PROMPTS = f"{_PROMPTS_OF_TURNS} id IN (SELECT value FROM json_each(?))"
+_MARK_PROMPTS_OF_SESSIONS = f"{_PROMPTS_OF_TURNS} session >= ? AND session < ?"
+_MARK_FIRST_EDITS = f"""
+INSERT OR IGNORE INTO temp.marked SELECT t.session, (t.ts + {SHIFT_MS}) / {BUCKET_MS}
+FROM temp.touched k CROSS JOIN prompts p ON p.session = k.session AND p.prompt_id = k.prompt_id
+CROSS JOIN turns t ON t.id = p.turn
+"""
+_EDITS = "turns WHERE session = k.session AND prompt_id = k.prompt_id AND has_edits"
+_WRITE_PROMPTS = f"""
+INSERT INTO prompts
+SELECT k.session, k.prompt_id, t.id, coalesce((SELECT max(prompt_retries) FROM {_EDITS}), 0)
+FROM temp.touched k CROSS JOIN turns t
+  ON t.id = (SELECT id FROM {_EDITS} ORDER BY prompt_retries, ts, turn_index, message_id LIMIT 1)
+"""
+_EDITED = "x.has_edits IS 1 AND x.quality <> 'empty'"
+# Sums over turns `x`, joined with the prompts `p` whose first edit they made; in the order of TURN_MEASURES.
+COUNT_TURNS = (
+    "count(*)",
+    *(f"sum(x.{name})" for name in MEASURES[1:8]),
+    "sum(x.quality = 'partial')",
+    "sum(x.quality = 'empty')",
+    f"sum({_EDITED})",
+    f"sum({_EDITED} AND coalesce(x.retries, 0) = 0)",
+    "count(p.turn)",
+    "coalesce(sum(p.retries = 0), 0)",
+    "0",
+    "0",
+)
+FIRST_EDITS = "prompts p ON x.has_edits AND p.session = x.session AND p.prompt_id = x.prompt_id AND p.turn = x.id"
+_WRITE_BUCKETS = f"""
+INSERT INTO sums
+SELECT 0, k.session, k.bucket, 0, x.class, x.place, coalesce(x.branch, 0), coalesce(x.activity, {NO_ACTIVITY}),
+       coalesce(x.version, 0), x.subagent, {",".join(COUNT_TURNS)}, 0, 0, 0
+FROM temp.marked k CROSS JOIN turns x INDEXED BY turns_by_session_time ON x.session = k.session
+  AND x.ts >= k.bucket * {BUCKET_MS} - {SHIFT_MS} AND x.ts < (k.bucket + 1) * {BUCKET_MS} - {SHIFT_MS}
+LEFT JOIN {FIRST_EDITS}
+GROUP BY k.session, k.bucket, x.class, x.place, 7, 8, 9, x.subagent
+"""
+_TOTALS = ",".join(f"sum(x.{name})" for name in MEASURES)
+_OF_DAY = """
+FROM endings e CROSS JOIN sums x ON x.segment = 0 AND x.session = e.session AND x.bucket >= ?1 AND x.bucket < ?2
+WHERE e.last_bucket >= ?1 AND e.first_bucket < ?2
+"""
+_CONDENSE_QUARTERS = f"""
+INSERT INTO time_sums SELECT 0, x.bucket, 0, x.class, 0, 0, 0, {_TOTALS} {_OF_DAY} GROUP BY x.bucket, x.class
+"""
+_CONDENSE_DAY = f"""
+INSERT INTO time_sums SELECT 1, x.bucket / {DAY}, 0, x.class, x.place, x.activity, x.version, {_TOTALS} {_OF_DAY}
+GROUP BY x.class, x.place, x.activity, x.version
+"""
+_CONDENSE_SESSION = [
+    f"""
+INSERT INTO session_sums
+SELECT {level}, x.session, 0, x.class, x.place, x.branch, {activity}, x.version, x.subagent, {_TOTALS}
+FROM sums x WHERE x.segment = 0 AND x.session = ? GROUP BY x.class, x.place, x.branch, 7, x.version, x.subagent
+"""
+    for level, activity in ((0, "0"), (1, "x.activity"))
+]
+_BUCKETS_OF = "bucket) FROM sums WHERE segment = 0 AND session = s.value"
+_WRITE_ENDINGS = f"""
+INSERT INTO endings
+WITH unlogged_of AS (
+       SELECT session, min(ts) AS first, max(ts) AS last FROM unlogged
+       WHERE session IN (SELECT value FROM json_each(?1)) GROUP BY session),
+     buckets AS (
+       SELECT s.value AS session, (SELECT min({_BUCKETS_OF}) AS first, (SELECT max({_BUCKETS_OF}) AS last
+       FROM json_each(?1) s
+       UNION ALL
+       SELECT session, (first + {SHIFT_MS}) / {BUCKET_MS}, (last + {SHIFT_MS}) / {BUCKET_MS} FROM unlogged_of),
+     spans AS (SELECT session, min(first) AS first, max(last) AS last FROM buckets GROUP BY session)
+SELECT k.session, k.first, k.last, t.id,
+       (SELECT f.name FROM facts f JOIN names n ON n.id = f.name
+        WHERE f.session = k.session AND f.kind = 'event' AND f.rail = '{MAIN}' AND f.ts >= t.ts
+          AND n.name IN ({",".join(repr(name) for name in ENDING_EVENTS)})
+        ORDER BY f.ts DESC, f.key DESC LIMIT 1)
+FROM spans k LEFT JOIN turns t
+  ON t.id = (SELECT id FROM turns WHERE session = k.session AND rail = '{MAIN}'
+          ORDER BY turn_index DESC, ts DESC, message_id LIMIT 1)
+WHERE k.first IS NOT NULL
+"""
