@@ -15,13 +15,13 @@ from burnd import __version__
 from burnd.errors import BurndError, HomeBusy, HomeError
 
 if TYPE_CHECKING:
+    from burnd.daemon.log import Background
     from burnd.ledger.files import HomeLock
-    from burnd.logs import Background
     from burnd.paths import Home
     from burnd.settings.config import Settings
 
 EXIT_FAILED, EXIT_USAGE, EXIT_BUSY = 1, 2, 5
-# How long a thread may keep the interpreter to itself while others want it: an answer takes a dozen turns of it.
+# Python's default of 5 ms between threads makes a report under load wait: an answer needs a dozen switches.
 SWITCH_S = 0.001
 
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.command(options))
     except (BurndError, ValueError, OSError) as error:
         if options.command is _run:
-            from burnd.unforeseen import write_stderr
+            from burnd.failures import write_stderr
 
             write_stderr(f"burnd: {error}")
         else:
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argparse parser that says what is wrong in one line."""
+    """An argparse parser that reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_USAGE, f"burnd: {message}; see: {self.prog} --help\n")
@@ -53,14 +53,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"burnd {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="run in the foreground until told to stop")
-    run.add_argument("--log-file", metavar="PATH", help="write the log there, below the home unless it begins with /")
-    run.add_argument("--log-format", choices=("auto", "console", "json"), help="how the log is written")
-    run.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="the least that is logged")
+    run = commands.add_parser("run", help="run in the foreground until stopped")
+    run.add_argument("--log-file", metavar="PATH", help="log file; relative to the home")
+    run.add_argument("--log-format", choices=("auto", "console", "json"), help="log format")
+    run.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="lowest level to log")
     run.set_defaults(command=_run)
-    check = commands.add_parser("check", help="check settings and home, and say what is wrong")
+    check = commands.add_parser("check", help="check settings and home")
     check.set_defaults(command=_check)
-    config = commands.add_parser("config", help="make or show the settings")
+    config = commands.add_parser("config", help="create or show the settings")
     config.add_argument("action", choices=("init", "show", "path"))
     config.set_defaults(command=_config)
     return parser
@@ -71,60 +71,62 @@ def _run(options: argparse.Namespace) -> int:
     from burnd.ledger.files import HomeLock, prepare_home
 
     _fill_standard_streams()
-    os.umask(0o077)  # not every library asks for private files
-    _leave_no_core()
+    os.umask(0o077)  # some libraries create files without a mode
+    _disable_core_dumps()
     home = paths.find_home()
     prepare_home(home.root)
-    # Before all that takes long to import: of many that are started at once, all but one are gone in a moment.
+    # Before the slow imports: of several daemons started at once, all but one exit quickly.
     lock = HomeLock(home.lock)
     try:
-        _run_holding(lock, home, options)
+        _run_locked(lock, home, options)
     finally:
         lock.release()
     return 0
 
 
-def _run_holding(lock: HomeLock, home: Home, options: argparse.Namespace) -> None:
-    _do_without_rich()
+def _run_locked(lock: HomeLock, home: Home, options: argparse.Namespace) -> None:
+    _block_rich()
     import anyio
 
-    from burnd import daemon, memory, unforeseen
+    from burnd import failures, memory
+    from burnd.daemon import lifecycle
     from burnd.settings import config
 
     settings = config.load(home)
-    log = _configure_log(options, settings, home)
-    unforeseen.never_quote(_log_a_stray)
+    log_writer = _configure_log(options, settings, home)
+    failures.report_uncaught(_log_uncaught)
     try:
-        memory.keep_little()
-        memory.collect_seldom()
+        memory.limit_malloc()
+        memory.relax_gc()
         sys.setswitchinterval(SWITCH_S)
-        anyio.run(partial(daemon.run, home, settings, lock=lock))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told without its words
-        raise _end_by(error, home) from None
+        anyio.run(partial(lifecycle.run, home, settings, lock=lock))
+    except Exception as error:  # noqa: BLE001 - reported without its text
+        raise _exit_error(error, home) from None
     finally:
-        log.drain()
+        log_writer.drain()
 
 
-def _do_without_rich() -> None:
-    """Where it is installed, structlog imports all of it for tracebacks that no daemon draws: a fifth of our start."""
+def _block_rich() -> None:
+    """Keeps structlog from importing rich, which takes a fifth of the start."""
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
 
 
-def _end_by(error: Exception, home: Home) -> BurndError:
-    """What the daemon ended by, said in the log as well; what nobody foresaw by its kind and its place alone."""
+def _exit_error(error: Exception, home: Home) -> BurndError:
+    """Logs the error that ended the daemon; returns it, an unexpected one without its text."""
     import structlog
 
-    from burnd import unforeseen
+    from burnd import failures
 
-    kinds, place = unforeseen.kinds(error), unforeseen.place(error)
-    foreseen = [said for one in unforeseen.leaves(error) if (said := _foreseen(one, home)) is not None]
-    end = foreseen[0] if foreseen else BurndError(f"stopped on {kinds} at {place}", remedy="please report it")
-    structlog.get_logger().error("daemon.failed", error=kinds, reason=end.what if foreseen else "", where=place)
-    return end
+    types, location = failures.error_types(error), failures.error_location(error)
+    expected = [own for one in failures.leaves(error) if (own := _expected_error(one, home)) is not None]
+    result = expected[0] if expected else BurndError(f"stopped on {types} at {location}", remedy="please report it")
+    reason = result.what if expected else ""
+    structlog.get_logger().error("daemon.failed", error=types, reason=reason, where=location)
+    return result
 
 
-def _foreseen(error: BaseException, home: Home) -> BurndError | None:
-    """An error of ours, or one of the system's about a file of ours: both are in words that are nobody's."""
+def _expected_error(error: BaseException, home: Home) -> BurndError | None:
+    """A BurndError, or a system error about a file of the home: neither quotes content. None for others."""
     if isinstance(error, BurndError):
         return error
     if isinstance(error, OSError) and error.errno and str(error.filename).startswith(str(home.root)):
@@ -132,18 +134,19 @@ def _foreseen(error: BaseException, home: Home) -> BurndError | None:
     return None
 
 
-def _log_a_stray(error: BaseException) -> None:
-    """Where nobody waits for what is done: in a thread, or at the very end."""
+def _log_uncaught(error: BaseException) -> None:
+    """Logs an uncaught error of a thread or of the interpreter's exit."""
     import structlog
 
-    from burnd import unforeseen
+    from burnd import failures
 
-    kinds, place = unforeseen.kinds(error), unforeseen.place(error)
-    structlog.get_logger().error("daemon.stray_failure", error=kinds, where=place)
+    structlog.get_logger().error(
+        "daemon.uncaught", error=failures.error_types(error), where=failures.error_location(error)
+    )
 
 
 def _fill_standard_streams() -> None:
-    """Whoever started us may have closed them; the ledger must not get a number that others write errors to."""
+    """Opens closed standard streams, so that the ledger does not get the descriptor of stderr."""
     for fd in range(3):
         try:
             os.fstat(fd)
@@ -151,29 +154,28 @@ def _fill_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
 
 
-def _leave_no_core() -> None:
-    """What was said must not lie in a core, wherever we die. A service manager may forbid to set limits: it has then
-    set this one itself."""
+def _disable_core_dumps() -> None:
+    """A core dump would contain conversations."""
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _configure_log(options: argparse.Namespace, settings: Settings, home: Home) -> Background:
     """Sets up the log by the command line, else by the settings; returns its writer."""
-    from burnd import logs
+    from burnd.daemon import log
 
     file = settings.log_file if options.log_file is None else options.log_file
     style = options.log_format or settings.log_format
     at_terminal = not file and sys.stderr is not None and sys.stderr.isatty()
     as_json = style == "json" or (style == "auto" and not at_terminal)
-    writer = logs.Background(logs.RotatedFile(home.root / file) if file else logs.Stderr())
-    logs.configure(as_json=as_json, level=options.log_level or settings.log_level, stream=writer, colors=at_terminal)
+    writer = log.Background(log.RotatedFile(home.root / file) if file else log.Stderr())
+    log.configure(as_json=as_json, level=options.log_level or settings.log_level, stream=writer, colors=at_terminal)
     return writer
 
 
 def _check(_options: argparse.Namespace) -> int:
     from burnd import paths
-    from burnd.checking import check
+    from burnd.daemon.check import check
 
     home = paths.find_home()
     findings = list(check(home, os.environ))
@@ -181,7 +183,7 @@ def _check(_options: argparse.Namespace) -> int:
         print(f"{finding.level + ':':9}{finding.text}")
     if any(finding.level == "error" for finding in findings):
         return EXIT_FAILED
-    print(f"{home.root}: settings and home are sound")
+    print(f"{home.root}: settings and home are fine")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""How this process keeps house with memory: seldom looking for cycles, and giving back what it let go of."""
+"""Memory of the process: garbage collector, malloc settings, and returning free pages to the system."""
 
 from __future__ import annotations
 
@@ -10,23 +10,20 @@ import sys
 from pathlib import Path
 
 _OBJECTS_BEFORE_COLLECTING = 50_000
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # as glibc numbers them
-_PAGEOUT = 21  # as Linux numbers it: unlike its elder sister DONTNEED, it never changes what is read
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # glibc's numbers
+_PAGEOUT = 21  # MADV_PAGEOUT: unlike MADV_DONTNEED it never changes what is read
 
 
-def collect_seldom() -> None:
-    """What is imported never becomes garbage, and rows of a report or a log hold no cycles: looking for some after
-    every 700 of them takes a fifth of the time of a report over many sessions."""
+def relax_gc() -> None:
+    """Runs the cycle collector less often: with the defaults it takes a fifth of a report over many sessions."""
     gc.freeze()
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
 
 
-def keep_little(large: int = 1 << 20) -> None:
-    """To be called before there are threads: glibc would give each a pool of its own and keep what is freed in it.
+def limit_malloc(large: int = 1 << 20) -> None:
+    """Limits glibc to two arenas and returns blocks of `large` bytes at once. No-op without glibc.
 
-    While a backlog is read, large pieces pass through several threads; with a pool for each the process grew with
-    every piece. What is `large`, in bytes, is given back at once, and costs fresh pages every time it is needed again.
-    Elsewhere than on glibc nothing is done.
+    To be called before threads start. With an arena per thread, memory grew with every batch of a backfill.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -36,19 +33,19 @@ def keep_little(large: int = 1 << 20) -> None:
 
 
 def trim() -> None:
-    """Gives back what lies free between things that are in use, as much does after a backlog's many batches."""
+    """Returns free pages between used ones to the system, of which there are many after a backfill."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def clear_away() -> None:
-    """Looks for cycles however few there may be, and gives back what lies free then: some ten milliseconds."""
+def collect() -> None:
+    """Collects cycles and returns free pages. Takes about ten milliseconds."""
     gc.collect()
     trim()
 
 
 def file_bytes() -> int:
-    """How much of the files that are mapped here is in memory just now; 0 elsewhere than on Linux."""
+    """Resident bytes of mapped files; 0 except on Linux."""
     try:
         with open("/proc/self/statm", "rb") as sizes:
             return int(sizes.read().split()[2]) * os.sysconf("SC_PAGE_SIZE")
@@ -57,13 +54,13 @@ def file_bytes() -> int:
 
 
 def page_out(folder: Path) -> None:
-    """Gives back the pages of files in a folder that are mapped here: they are read again when they are needed."""
+    """Drops resident pages of the mapped files in a folder; they are read again when needed."""
     if sys.platform != "linux":
         return
-    wanted = os.fsencode(os.path.realpath(folder)) + b"/"  # as the kernel says it, whatever links lead there
+    wanted = os.fsencode(os.path.realpath(folder)) + b"/"  # the kernel lists resolved paths
     with contextlib.suppress(OSError), open("/proc/self/maps", "rb") as maps:
         for line in maps:
-            place, _, _, _, _, *path = line.split(None, 5)
+            addresses, _, _, _, _, *path = line.split(None, 5)
             if path and path[0].startswith(wanted):
-                begin, end = (int(part, 16) for part in place.split(b"-"))
+                begin, end = (int(part, 16) for part in addresses.split(b"-"))
                 ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _PAGEOUT)

@@ -128,7 +128,7 @@ async def test_old_content_goes_at_start(opened: Opened) -> None:
 @pytest.mark.parametrize(
     ("arguments", "more", "code", "says"),
     [
-        (["check"], {}, 0, "are sound"),
+        (["check"], {}, 0, "are fine"),
         (["check"], {"RELAYBURN_CONTENT_STORE": "some"}, 1, "RELAYBURN_CONTENT_STORE"),
         (["config", "init"], {}, 0, "wrote "),
         (["config", "path"], {}, 0, "config.toml"),

@@ -18,40 +18,33 @@ LEAVES = {"errors", "paths", "protocol", "extras", "memory", "__version__"}
 # What each agent product is, without how its logs are read; its instruction files; how the demo writes a session of it.
 PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?(product|demo|instructions|live_sessions))")
 MAY_IMPORT = {
-    "unforeseen": "",
-    "looking_again": "",
-    "restarting": "unforeseen",
+    "failures": "",
+    "tasks": "failures",
     "records": "",
     "classify": "",
     "attribution": "records classify",
     "ledger": "records search",
     "pricing": "ledger",
     "settings": "records ledger",
-    "logs": "ledger",
     "index": "records ledger pricing",
     "content": "records ledger index",
-    "recording": "records classify ledger pricing settings index looking_again unforeseen",
+    "recording": "records classify ledger pricing settings index failures tasks",
     "causes": "records classify attribution ledger pricing index recording",
     "search": "records ledger index content recording",
-    "logfiles": "records ledger index recording looking_again",
-    "harness": (
-        "records classify ledger settings index content recording logfiles queries restarting looking_again unforeseen"
-    ),
+    "logfiles": "records ledger index recording tasks",
+    "harness": ("records classify ledger settings index content recording logfiles queries failures tasks"),
     "reclassify": "records classify ledger index recording",
     "queries": "records classify attribution ledger pricing index content causes search",
     "instructions": "recording search",
     "quota": "records recording queries",
     "budget_watch": "records ledger pricing index queries",
-    "clients": "records ledger index recording queries quota restarting looking_again unforeseen",
+    "clients": "records ledger index recording queries quota failures tasks",
     "server": (
         "records ledger pricing settings index content recording causes search harness reclassify queries "
-        "quota budget_watch clients instructions restarting unforeseen looking_again"
+        "quota budget_watch clients instructions failures tasks"
     ),
-    "notify": "",
-    "health": "server notify",
-    "checking": "ledger pricing settings recording server",
-    "daemon": "ledger settings recording harness clients server health notify restarting",
-    "cli": "ledger settings logs checking daemon unforeseen",
+    "daemon": "ledger pricing settings recording harness clients server tasks",
+    "cli": "ledger settings daemon failures",
     "__main__": "cli",
 }
 # Shelving stores the words of a record in its sidecar for the search, and takes them apart as the search does.

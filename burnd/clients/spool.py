@@ -21,7 +21,7 @@ import anyio.to_thread
 import msgspec
 import structlog
 
-from burnd import looking_again, unforeseen
+from burnd import failures, tasks
 from burnd.clients.announcing import Announcement, announce
 from burnd.clients.claims import Claim, claimed_by, matching, settle
 from burnd.errors import IndexDamaged, NotNow
@@ -35,7 +35,7 @@ from burnd.records import Quota, Stamp
 from burnd.records.codec import decode, encode
 from burnd.records.session import ContentMode
 from burnd.records.times import to_ms
-from burnd.restarting import is_fatal
+from burnd.tasks import is_fatal
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -136,7 +136,7 @@ class Spool:
     async def keep_taking_in(self) -> None:
         """Looks every few seconds, for ever."""
         while True:
-            await looking_again.rest(SOON_S if self._awaits else EVERY_S)
+            await tasks.sleep_until_tick(SOON_S if self._awaits else EVERY_S)
             self._pipeline.check_home()
             if not self._is_as_it_was_left():
                 await self.try_to_take_in()
@@ -156,8 +156,8 @@ class Spool:
         except Exception as error:
             if is_fatal(error):
                 raise
-            self.blocked = unforeseen.kinds(error)
-            log.error("spool.failed", error=self.blocked, where=unforeseen.place(error))
+            self.blocked = failures.error_types(error)
+            log.error("spool.failed", error=self.blocked, where=failures.error_location(error))
             return True
         self.blocked = taken.refused
         if self.blocked:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import anyio
 import structlog
 
-from burnd import unforeseen
+from burnd import failures
 from burnd.harness.product import Product
 from burnd.harness.registry import PRODUCTS
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.source import Rooted, Source, State, Status
-from burnd.restarting import keep_running
 from burnd.settings.config import Settings
+from burnd.tasks import run_with_restart
 
 log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ class SourceSupervisor:
 
     async def run(self) -> None:
         """Runs the source for ever. A failure to write to the ledger is not handled here: it is raised."""
-        await keep_running(self._run_once, self._on_failure)
+        await run_with_restart(self._run_once, self._on_failure)
 
     async def flush(self, session_id: str | None = None) -> str | None:
         """None when everything is recorded, else the reason: the source is not running, ended or could not read."""
@@ -117,5 +117,5 @@ class SourceSupervisor:
         scope.cancel()
 
     def _on_failure(self, error: BaseException) -> None:
-        self.last_failure = unforeseen.kinds(error)
-        log.error("source.failed", source=self.name, errors=self.last_failure, where=unforeseen.place(error))
+        self.last_failure = failures.error_types(error)
+        log.error("source.failed", source=self.name, errors=self.last_failure, where=failures.error_location(error))

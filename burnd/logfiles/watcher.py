@@ -35,7 +35,7 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
 from burnd.logfiles.scanner import SUFFIX, Root, Suffix, present, walk
-from burnd.looking_again import next_look
+from burnd.tasks import next_tick
 
 LIMIT = 10_000  # paths
 BURST = 4_096  # events between two drains
@@ -388,7 +388,7 @@ class Supervisor:
         at = self._due.get(what)
         if at is None or now < at:
             return False
-        self._due[what] = next_look(now, self._every[what])
+        self._due[what] = next_tick(now, self._every[what])
         return True
 
     def _check_alive(self, observation: Observation, now: float) -> str | None:
@@ -434,7 +434,7 @@ class Supervisor:
             # Whatever fails in the library, scans go on without it.
             self._give_up(Unwatchable(f"the watcher failed ({type(error).__name__})"), now)
         else:
-            self._due["alive"] = next_look(now, self._every["alive"])
+            self._due["alive"] = next_tick(now, self._every["alive"])
             self._give_up_if_refused(self._observation, now)
 
     def _give_up_if_refused(self, observation: Observation, now: float) -> bool:

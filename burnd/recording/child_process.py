@@ -21,8 +21,8 @@ from typing import IO, Any
 
 import msgspec
 
-from burnd import unforeseen
-from burnd.memory import collect_seldom, keep_little
+from burnd import failures
+from burnd.memory import limit_malloc, relax_gc
 from burnd.recording.crash_guard import Acknowledger, CrashGuard, Guard, Item
 
 MODULE = "burnd.recording.child_process"
@@ -196,14 +196,16 @@ def _answer(work: Work, request: Any, guard: Guard) -> tuple[bytes, bytes | byte
 
 
 def _report_failure(error: BaseException) -> None:
-    unforeseen.write_stderr(f"burnd: a child stopped on {unforeseen.kinds(error)} at {unforeseen.place(error)}")
+    failures.write_stderr(
+        f"burnd: a child stopped on {failures.error_types(error)} at {failures.error_location(error)}"
+    )
 
 
 def main() -> None:
     """Answers until the input ends."""
-    unforeseen.never_quote(_report_failure)
-    keep_little(_ANSWER_BYTES)
-    collect_seldom()
+    failures.report_uncaught(_report_failure)
+    limit_malloc(_ANSWER_BYTES)
+    relax_gc()
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # nothing else may be written between the answers
     make, arguments, is_trial = pickle.loads(_receive(requests))  # noqa: S301 - from our own parent

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 import anyio
 import structlog
 
-from burnd import unforeseen
+from burnd import failures
 from burnd.errors import FileReplaced, IndexDamaged, NotNow
 from burnd.index import build
 from burnd.index.change import Change, CursorChange
@@ -289,7 +289,7 @@ class Pipeline:
             try:
                 listener(change)
             except Exception as error:  # noqa: BLE001 - the change is recorded, whatever a listener does
-                log.error("listener.failed", error=unforeseen.kinds(error), where=unforeseen.place(error))
+                log.error("listener.failed", error=failures.error_types(error), where=failures.error_location(error))
 
     async def released(self) -> list[str]:
         """Sessions whose logs must be read again, because their copied text was deferred until its origin was known."""

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 import zstandard
 
-from burnd import looking_again, memory
+from burnd import memory, tasks
 from burnd.errors import IndexDamaged, Locked, NotNow
 from burnd.index import build
 from burnd.index.change import CursorChange
@@ -277,7 +277,7 @@ class Cleanup:
     async def run(self) -> None:
         beats, calm, busy = -1, 0, 0
         while True:
-            await looking_again.rest(CLEAN_EVERY_S)
+            await tasks.sleep_until_tick(CLEAN_EVERY_S)
             before, beats = beats, self._pipeline.status.beats
             calm, busy = (calm + 1, 0) if before == beats else (0, busy + 1)
             if calm and self._has_long_log():
@@ -285,10 +285,10 @@ class Cleanup:
             if calm == CALM_CHECKS:
                 with contextlib.suppress(NotNow, IndexDamaged):  # then it stays a little larger
                     await self._pipeline.index.shrink()
-                await anyio.to_thread.run_sync(memory.clear_away)
+                await anyio.to_thread.run_sync(memory.collect)
             if busy == BUSY_CHECKS:
                 busy = 0
-                await anyio.to_thread.run_sync(memory.clear_away)
+                await anyio.to_thread.run_sync(memory.collect)
 
     def _has_long_log(self) -> bool:
         home = self._pipeline.home

@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import structlog
 
-from burnd import protocol, unforeseen
+from burnd import failures, protocol
 from burnd.errors import SyncFailed
 from burnd.server import rpc
 from burnd.server.faults import UNFORESEEN, fault_of
@@ -113,7 +113,9 @@ def _fault(error: Exception, method: str) -> Fault:
     fault = fault_of(error)
     if fault is not None:
         return fault
-    log.error("request.failed", method=method[:100], error=unforeseen.kinds(error), where=unforeseen.place(error))
+    log.error(
+        "request.failed", method=method[:100], error=failures.error_types(error), where=failures.error_location(error)
+    )
     return UNFORESEEN
 
 

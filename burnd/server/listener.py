@@ -14,7 +14,7 @@ import anyio.abc
 import anyio.lowlevel
 import structlog
 
-from burnd import looking_again, protocol
+from burnd import protocol, tasks
 from burnd.errors import HomeError, SyncFailed
 from burnd.server import place, rpc
 from burnd.server.connection import Connection
@@ -86,7 +86,7 @@ class Listener:
     async def _until_lost(self) -> None:
         """Returns when the socket's name is not there any more, or is another's: a cleaner of old files may do that."""
         while True:
-            await looking_again.rest(LOOK_EVERY_S)
+            await tasks.sleep_until_tick(LOOK_EVERY_S)
             if place.identity(self._path) != self._standing:
                 return
 

@@ -29,11 +29,11 @@ from burnd.quota import Quotas
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.source import UNKNOWN, BackfillState, backfill_state
 from burnd.records.times import Clock, wall_ms
-from burnd.restarting import Minded
 from burnd.search.indexing import SearchIndexer
 from burnd.server.feed import Feed
 from burnd.server.prices import Prices
 from burnd.settings.config import Settings
+from burnd.tasks import BackgroundTask
 
 T = TypeVar("T")
 CONTENT_READERS = 2
@@ -105,7 +105,7 @@ class Service:
         self.folders = Folders()
         self.memory_files = Reader()
         self.sources: dict[str, SourceSupervisor] = {}
-        self.minded: list[Minded] = []  # what else the daemon does by itself
+        self.background: list[BackgroundTask] = []  # what else the daemon does by itself
         self.roots: dict[str, list[str]] = {}  # that clients told of, by source
         self._prices = Prices(home.prices)
         self._opened: Opened | None = None

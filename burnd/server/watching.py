@@ -6,21 +6,21 @@ import contextlib
 from collections.abc import Iterator
 from functools import partial
 
-from burnd import looking_again
+from burnd import tasks
 from burnd.budget_watch import BudgetWatch
 from burnd.errors import NotNow
-from burnd.restarting import Minded
 from burnd.server.service import Service
+from burnd.tasks import BackgroundTask
 
 _PRICES_S = 30.0
 
 
-def watches(service: Service) -> Iterator[Minded]:
+def watches(service: Service) -> Iterator[BackgroundTask]:
     """Each runs for as long as the daemon does."""
-    yield Minded("taking in readings of limits", service.quotas.run)
-    yield Minded("following prices", partial(_follow_prices, service))
+    yield BackgroundTask("taking in readings of limits", service.quotas.run)
+    yield BackgroundTask("following prices", partial(_follow_prices, service))
     if service.settings.budgets:
-        yield Minded("watching budgets", partial(_watch_budgets, service))
+        yield BackgroundTask("watching budgets", partial(_watch_budgets, service))
 
 
 async def _follow_prices(service: Service) -> None:
@@ -28,7 +28,7 @@ async def _follow_prices(service: Service) -> None:
     while True:
         with contextlib.suppress(NotNow):  # until then reports read more turns one by one
             await service.pipeline.adopt_prices(service.prices.table)
-        await looking_again.rest(_PRICES_S)
+        await tasks.sleep_until_tick(_PRICES_S)
 
 
 async def _watch_budgets(service: Service) -> None:

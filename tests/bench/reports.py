@@ -18,7 +18,7 @@ from typing import NamedTuple
 import anyio
 
 from burnd.index.store import IndexStore, open_index
-from burnd.memory import collect_seldom
+from burnd.memory import relax_gc
 from burnd.queries.view import View
 from tests.bench import causes, queries
 from tests.bench.queries import PRICES, Question
@@ -77,6 +77,6 @@ def _timed(db: sqlite3.Connection, question: Question) -> float:
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    collect_seldom()
+    relax_gc()
     found = measured(int(given[0]) if given else 1_000_000, Path(given[1]) if len(given) > 1 else None)
     print(*found, sep="\n")

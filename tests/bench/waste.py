@@ -13,7 +13,7 @@ import anyio
 import msgspec
 
 from burnd.causes import kept_waste
-from burnd.memory import collect_seldom
+from burnd.memory import relax_gc
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.queries import waste_search
@@ -90,5 +90,5 @@ def _loop() -> float:
 
 
 if __name__ == "__main__":
-    collect_seldom()
+    relax_gc()
     anyio.run(main, int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)

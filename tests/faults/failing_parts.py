@@ -14,8 +14,8 @@ from typing import Any
 
 from burnd.causes.explainer import Explainer
 from burnd.clients.spool import Spool
+from burnd.daemon.service_manager import Watchdog
 from burnd.errors import StorageError, SyncFailed
-from burnd.health import Health
 from burnd.index.apply import Applier
 from burnd.ledger.journal import Journal
 from burnd.quota import Quotas
@@ -28,12 +28,12 @@ from tests.faults.canaries import CANARY
 PARTS: dict[str, tuple[Any, str]] = {
     "search": (SearchIndexer, "_serve"),
     "hearing of news": (SearchIndexer, "landed"),
-    "counting causes": (Explainer, "step"),
+    "attribution": (Explainer, "step"),
     "retention": (Retention, "_prune"),
     "following prices": (Pipeline, "adopt_prices"),
     "taking in readings of limits": (Quotas, "record"),
     "the spool": (Spool, "_take_all_in"),
-    "a part nothing goes on without": (Health, "watch"),
+    "a part nothing goes on without": (Watchdog, "run"),
     "the server": (Listener, "_until_lost"),
     "the ledger": (Journal, "append"),
     "the index writer": (Applier, "apply"),
@@ -60,7 +60,7 @@ def fails_once(work: Any) -> Any:
     return tried
 
 
-async def fails_in_a_thread(_: Health) -> None:
+async def fails_in_a_thread(_: Watchdog) -> None:
     threading.Thread(target=fails).start()
 
 
@@ -69,7 +69,7 @@ for part in filter(None, os.environ.get("FAILING", "").split(",")):
     setattr(where, method, fails_once(getattr(where, method)) if os.environ.get("FAILING_ONCE") else fails)
 if os.environ.get("FAILING_THREAD"):
     in_thread: Any = fails_in_a_thread
-    Health.watch = in_thread  # type: ignore[method-assign]
+    Watchdog.run = in_thread  # type: ignore[method-assign]
 
 if __name__ == "__main__":
     from burnd.cli import main

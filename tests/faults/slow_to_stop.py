@@ -6,10 +6,10 @@ import os
 import time
 from typing import Any
 
-from burnd import daemon
+from burnd.daemon import lifecycle
 from burnd.recording.pipeline import Pipeline
 
-daemon.STOP_S = float(os.environ.get("STOP_S", "2"))
+lifecycle.STOP_S = float(os.environ.get("STOP_S", "2"))
 
 
 async def close(_self: Pipeline) -> None:

@@ -15,7 +15,7 @@ from tests.server.wire import Daemon, running, until
 SCRIPT = "tests.faults.failing_parts"
 NEEDED = "a part nothing goes on without"
 BESIDE = [part for part in PARTS if part not in (NEEDED, "the server", "the ledger", "the index writer")]
-TOLD = {"search", "counting causes", "retention", "following prices"}
+TOLD = {"search", "attribution", "retention", "following prices"}
 
 
 def test_recording_goes_on_while_everything_beside_it_fails(home: Home) -> None:

@@ -21,8 +21,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from burnd import daemon as daemon_module
-from burnd.daemon import run
+from burnd.daemon import lifecycle as daemon_module
+from burnd.daemon.lifecycle import run
 from burnd.paths import Home
 from burnd.records import Stamp, Turn
 from burnd.records.codec import Skipped, decode
@@ -284,7 +284,7 @@ def test_a_terminal_that_goes_ends_it_in_good_order(daemon: Daemon, monkeypatch:
     assert daemon.process.wait(30) == 0
     assert not daemon.socket.exists()
     monkeypatch.setattr(signal, "getsignal", lambda _number: signal.SIG_IGN)
-    assert signal.SIGHUP not in daemon_module._stopping_signals()
+    assert signal.SIGHUP not in daemon_module._stop_signals()
 
 
 def test_a_second_sigterm_ends_it_at_once(home: Home) -> None:

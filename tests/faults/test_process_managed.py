@@ -17,9 +17,8 @@ from typing import Any
 import anyio
 import pytest
 
-from burnd import notify
-from burnd.health import Health
-from burnd.notify import Notifier, adopt_sockets
+from burnd.daemon import service_manager
+from burnd.daemon.service_manager import Notifier, Watchdog, adopt_sockets
 from burnd.paths import Home
 from burnd.server.service import Service
 from tests.conftest import Opened
@@ -169,10 +168,10 @@ async def test_no_sign_of_life_from_a_pipeline_that_is_stuck(opened: Opened, hom
     notifier = Heard()
     service = Service(home, None, socket="", environ={})  # type: ignore[arg-type]
     service.open(pipeline, SimpleNamespace())  # type: ignore[arg-type]
-    health = Health(service, notifier)
-    health._server_answers = _yes  # type: ignore[method-assign, assignment]
+    health = Watchdog(service, notifier)
+    health._does_server_answer = _yes  # type: ignore[method-assign, assignment]
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(health.watch)
+        tasks.start_soon(health.run)
         await _until(lambda: notifier.signs >= 3)
         async with pipeline._lock:
             await anyio.sleep(0.12)
@@ -195,7 +194,7 @@ async def test_no_sign_of_life_from_a_server_that_does_not_answer(opened: Opened
     path = home.root / "silent.sock"
     service = Service(home, None, socket=str(path), environ={})  # type: ignore[arg-type]
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Health(service, notifier).watch)
+        tasks.start_soon(Watchdog(service, notifier).run)
         await anyio.sleep(0.2)
         with socket.socket(socket.AF_UNIX) as silent:
             silent.bind(str(path))
@@ -227,7 +226,7 @@ def listening(path: Path, kind: int = socket.SOCK_STREAM, listen: bool = True) -
 def adopted(path: Path, fds: list[int], monkeypatch: pytest.MonkeyPatch, **environ: str) -> list[socket.socket]:
     """What would be adopted if these descriptors had been handed over."""
     first = min(fds, default=3)
-    monkeypatch.setattr(notify, "FIRST_FD", first)
+    monkeypatch.setattr(service_manager, "FIRST_FD", first)
     given = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(fds)), "LISTEN_FDNAMES": "burnd", **environ}
     found = adopt_sockets(given, str(path))
     assert given == {}, "children must not see the variables"

@@ -99,7 +99,7 @@ async def test_garbage_is_cleared_away_while_work_never_ends(opened: Opened, mon
     pipeline = await opened()
     monkeypatch.setattr(retention, "CLEAN_EVERY_S", 0.01)
     monkeypatch.setattr(retention, "CALM_CHECKS", 1 << 30)
-    monkeypatch.setattr(memory, "clear_away", lambda: cleared.append(None))
+    monkeypatch.setattr(memory, "collect", lambda: cleared.append(None))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Cleanup(pipeline).run)
         with anyio.fail_after(30):

@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 
-from burnd import daemon
+from burnd.daemon import lifecycle
 from burnd.harness.codex.source import CodexLogs
 from burnd.harness.opencode.source import OpenCode
 from burnd.logfiles import follower
@@ -62,7 +62,7 @@ if __name__ == "__main__":
     from burnd.cli import main
 
     follower.BATCH_BYTES = 1  # every file is recorded by itself
-    daemon.open_pipeline = gated_open  # type: ignore[attr-defined]
+    lifecycle.open_pipeline = gated_open  # type: ignore[attr-defined]
     Finder.scan = gated_scan  # type: ignore[method-assign]
     LogFollower._guarded = gated_read  # type: ignore[assignment]
     OpenCode.attend = gated_attend  # type: ignore[method-assign]

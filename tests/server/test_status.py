@@ -294,7 +294,7 @@ class Failing:
 
 async def test_a_source_that_fails_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """F77: with a pause that grows, counted and named by the kind of its failure, not by its words."""
-    monkeypatch.setattr("burnd.restarting.FIRST_DELAY_S", 0.05)
+    monkeypatch.setattr("burnd.tasks.FIRST_DELAY_S", 0.05)
     kept = SourceSupervisor("failing", Failing)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(kept.run)

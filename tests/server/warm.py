@@ -106,9 +106,9 @@ def _serve(requests: socket.socket) -> dict[str, Any]:
 def main() -> None:
     from burnd import cli
 
-    cli._do_without_rich()
-    import burnd.daemon
-    import burnd.logs
+    cli._block_rich()
+    import burnd.daemon.lifecycle
+    import burnd.daemon.log
     import burnd.memory  # noqa: F401
 
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose a thread"

@@ -24,7 +24,6 @@ from burnd.harness.supervisor import SourceContext
 from burnd.index.change import CursorChange, FileChange
 from burnd.index.keys import path_key
 from burnd.logfiles.tail import LINES_SHOWN
-from burnd.looking_again import next_look
 from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import CrashGuard
 from burnd.recording.pipeline import Pipeline
@@ -32,6 +31,7 @@ from burnd.recording.projects import ProjectKeys
 from burnd.recording.source import Backfill, Committer, Progress, Source, State, Status, UnusedInAll
 from burnd.records import Turn
 from burnd.records.codec import decode
+from burnd.tasks import next_tick
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -162,7 +162,7 @@ class OpenCode:
 
     async def _discover(self) -> None:
         """Opens databases that have appeared and closes those that are gone."""
-        self._discover_at = next_look(self._clock(), self._pace.discover)
+        self._discover_at = next_tick(self._clock(), self._pace.discover)
         paths = await self._in_thread(lambda: present_databases(self._folders, self._named))
         gone = [path for path in self._databases if path not in paths]
         for path in gone:

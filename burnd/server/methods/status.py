@@ -220,7 +220,7 @@ def _degraded(
                 f"{kept.name}: {_unusable(state.unused.lines[0], lost)}: {_place(state.unused.lines[0], lost)}",
                 _UNUSED,
             )
-    for work in service.minded:
+    for work in service.background:
         if work.problem:
             yield work.problem, "nothing: what is recorded goes on; please report it, the log names the place"
     if service.is_open:

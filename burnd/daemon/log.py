@@ -1,4 +1,4 @@
-"""The daemon's log: events with keys, as JSON lines or for a person, never any content, written without blocking."""
+"""The daemon's log: events with keys, as JSON lines or for a terminal, without content, written without blocking."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from burnd.ledger.files import open_private
 
 AT_MOST_EVERY_S = 60.0
 MOST_BYTES = 5 << 20
-OLDER_KEPT = 3
+OLD_FILES = 3
 MOST_WAITING = 1000  # lines of a few hundred bytes
 DRAIN_S = 1.0
-_REMEMBERED = 1000
+_MOST_KEYS = 1000
 _DIGITS = re.compile("[0-9]+")
 
 
 class Sink(Protocol):
-    """Where lines go."""
+    """Receives log lines."""
 
     def write(self, text: str, /) -> object: ...
 
@@ -35,13 +35,13 @@ class Sink(Protocol):
 
 
 def configure(*, as_json: bool, level: str = "info", stream: Sink | None = None, colors: bool = False) -> None:
-    """Sends events to `stream` (stderr by default). JSON is for machines, the other form for a terminal."""
+    """Writes events to `stream` (default: stderr), as JSON or formatted for a terminal."""
     last: structlog.typing.Processor = (
         structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=colors)
     )
     structlog.configure(
         processors=[
-            Seldom(),
+            RateLimit(),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             last,
@@ -50,8 +50,8 @@ def configure(*, as_json: bool, level: str = "info", stream: Sink | None = None,
         logger_factory=structlog.WriteLoggerFactory(stream or Stderr()),  # type: ignore[arg-type]
         cache_logger_on_first_use=False,
     )
-    # Libraries may put anything into their messages; that one of them said something is enough.
-    logging.basicConfig(handlers=[_Heard()], level=logging.WARNING, force=True)
+    # Messages of libraries may quote content: only the library and the error's type are logged.
+    logging.basicConfig(handlers=[_LibraryHandler()], level=logging.WARNING, force=True)
     logging.captureWarnings(capture=True)
 
 
@@ -104,19 +104,19 @@ class Stderr:
 
 
 class RotatedFile:
-    """A private file that is put aside when it is full, a few of them being kept. A full disk costs lines only."""
+    """A private file, rotated by size. If the disk is full, lines are lost."""
 
-    def __init__(self, path: Path, *, most_bytes: int = MOST_BYTES, older_kept: int = OLDER_KEPT) -> None:
+    def __init__(self, path: Path, *, most_bytes: int = MOST_BYTES, old_files: int = OLD_FILES) -> None:
         self._path = path
         self._most = most_bytes
-        self._kept = older_kept
+        self._old_files = old_files
         self._fd = self._open()
 
     def write(self, text: str) -> None:
         data = text.encode("utf-8", "replace")
         with contextlib.suppress(OSError):
             if os.fstat(self._fd).st_size + len(data) > self._most:
-                self._put_aside()
+                self._rotate()
             os.write(self._fd, data)
 
     def flush(self) -> None:
@@ -128,8 +128,8 @@ class RotatedFile:
     def _open(self) -> int:
         return open_private(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def _put_aside(self) -> None:
-        names = [self._path, *(self._path.with_name(f"{self._path.name}.{n + 1}") for n in range(self._kept))]
+    def _rotate(self) -> None:
+        names = [self._path, *(self._path.with_name(f"{self._path.name}.{n + 1}") for n in range(self._old_files))]
         for older, newer in zip(names[:0:-1], names[-2::-1], strict=True):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(newer, older)
@@ -137,38 +137,38 @@ class RotatedFile:
         os.close(full)
 
 
-class Seldom:
-    """Lets the same warning through once a minute; the next one that passes says how many were held back.
+class RateLimit:
+    """Logs the same warning at most once a minute; the next one counts those that were dropped.
 
-    Warnings are the same when they differ in numbers only: ten thousand bad lines are one piece of news.
+    Warnings that differ only in numbers are the same: ten thousand bad lines make one warning.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._said: dict[tuple[str, ...], tuple[float, int]] = {}
+        self._last: dict[tuple[str, ...], tuple[float, int]] = {}
 
     def __call__(self, _logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         if method in ("debug", "info"):
             return event
-        key = _gist(event)
+        key = _rate_key(event)
         now = self._clock()
-        at, held_back = self._said.get(key, (now - AT_MOST_EVERY_S, 0))
+        at, dropped = self._last.get(key, (now - AT_MOST_EVERY_S, 0))
         if now - at < AT_MOST_EVERY_S:
-            self._said[key] = (at, held_back + 1)
+            self._last[key] = (at, dropped + 1)
             raise structlog.DropEvent
-        if len(self._said) >= _REMEMBERED:
-            self._said.clear()
-        self._said[key] = (now, 0)
-        return {**event, "held_back": held_back} if held_back else event
+        if len(self._last) >= _MOST_KEYS:
+            self._last.clear()
+        self._last[key] = (now, 0)
+        return {**event, "dropped": dropped} if dropped else event
 
 
-def _gist(event: structlog.typing.EventDict) -> tuple[str, ...]:
+def _rate_key(event: structlog.typing.EventDict) -> tuple[str, ...]:
     texts = {name: value for name, value in event.items() if isinstance(value, str)}
     return tuple(f"{name}={_DIGITS.sub('#', value)}" for name, value in sorted(texts.items()))
 
 
-class _Heard(logging.Handler):
-    """What libraries log, by their name and the kind of error only."""
+class _LibraryHandler(logging.Handler):
+    """Logs warnings of libraries without their text."""
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[0] if record.exc_info else None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from burnd.checking import Finding, check
+from burnd.daemon.check import Finding, check
 from burnd.paths import Home
 from tests.server.wire import environment
 
@@ -27,7 +27,7 @@ def said(home: Home, level: str, **environ: str) -> str:
 def test_a_sound_home_has_no_errors(home: Home) -> None:
     """Sources that are not here are no error: they may come."""
     assert errors(home) == []
-    assert "claude-code: not here yet" in said(home, "ok")
+    assert "claude-code: not found" in said(home, "ok")
     (home.root.parent / ".claude" / "projects").mkdir(parents=True)
     assert f"claude-code: {home.root.parent}/.claude/projects" in said(home, "ok")
 
@@ -37,9 +37,9 @@ def test_a_sound_home_has_no_errors(home: Home) -> None:
     [
         (lambda home: home.config.write_text("[content]\nstor = 1\n"), "content.stor"),
         (lambda home: home.root.chmod(0o777), "others may write"),
-        (lambda home: (home.root / "burnd.sock").write_text("x"), "is no socket"),
+        (lambda home: (home.root / "burnd.sock").write_text("x"), "is not a socket"),
         (lambda home: home.prices.write_text("{"), "models.dev.json"),
-        (lambda home: home.config.write_text("[disk]\nreserve = 1125899906842624\n"), "recording waits"),
+        (lambda home: home.config.write_text("[disk]\nreserve = 1125899906842624\n"), "recording needs"),
         (lambda home: home.config.write_text('[log]\nfile = "none/such/log"\n'), "log.file"),
     ],
     ids=["setting", "rights", "socket", "prices", "disk", "log"],
@@ -68,7 +68,7 @@ def test_files_that_others_may_read_are_warned_about(home: Home) -> None:
     home.root.mkdir(mode=0o700)
     home.ledger.write_text("")
     home.ledger.chmod(0o644)
-    assert "ledger.jsonl: others may look into it" in said(home, "warning")
+    assert "ledger.jsonl: readable by other users" in said(home, "warning")
 
 
 @pytest.mark.skipif(not Path("/proc/sys/fs/inotify").exists(), reason="needs Linux")
@@ -76,7 +76,7 @@ def test_more_folders_than_may_be_watched_are_warned_about(home: Home, monkeypat
     """F22: with what to raise."""
     limit = home.root.parent / "limit"
     limit.write_text("5\n")
-    monkeypatch.setattr("burnd.checking._WATCH_LIMIT", limit)
+    monkeypatch.setattr("burnd.daemon.check._WATCH_LIMIT", limit)
     for n in range(10):
         (home.root.parent / ".claude" / "projects" / f"p{n}").mkdir(parents=True)
     assert "max_user_watches" in said(home, "warning")
@@ -88,4 +88,4 @@ def test_a_source_that_cannot_be_read_is_an_error(home: Home) -> None:
     command = [sys.executable, "-m", "tests.faults.unprivileged", "check"]
     done = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=False, cwd=_CLONE)
     assert done.returncode == 1
-    assert "cannot be read" in done.stdout
+    assert "not readable" in done.stdout

@@ -1,4 +1,4 @@
-"""`burnd check`: looks at settings, home and surroundings, and says what is wrong before the daemon meets it."""
+"""`burnd check`: checks settings, home and environment, and prints what would keep the daemon from working."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _TAIL = 4096
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at, and how it is."""
+    """The result of one check."""
 
     level: Literal["ok", "warning", "error"]
     text: str
 
 
 def check(home: Home, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Everything worth saying, errors last to be missed: what stops the daemon from starting, or from recording."""
+    """Runs all checks; an error keeps the daemon from starting or recording."""
     try:
         settings = config.load(home, environ)
         warnings = prepare_home(home.root)
@@ -41,17 +41,17 @@ def check(home: Home, environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("error", str(error))
         return
     yield from (Finding("warning", warning) for warning in warnings)
-    for look in (_socket, _log, _disk, _prices, _privacy, _content, _search):
-        yield from _guarded(look, home, settings, environ)
+    for check_part in (_socket, _log, _disk, _prices, _privacy, _content, _search):
+        yield from _guarded(check_part, home, settings, environ)
     yield from _sources(settings, environ)
 
 
-_Look = Callable[[Home, Settings, Mapping[str, str]], Iterator[Finding]]
+_Check = Callable[[Home, Settings, Mapping[str, str]], Iterator[Finding]]
 
 
-def _guarded(look: _Look, home: Home, settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _guarded(check_part: _Check, home: Home, settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     try:
-        yield from look(home, settings, environ)
+        yield from check_part(home, settings, environ)
     except (BurndError, OSError, ValueError) as error:
         yield Finding("error", str(error))
 
@@ -60,7 +60,7 @@ def _socket(home: Home, _settings: Settings, environ: Mapping[str, str]) -> Iter
     path = Path(socket_path(home, environ))
     check_folder(path)
     if path.is_symlink() or (path.exists() and not path.is_socket()):
-        yield Finding("error", f"{path}: is there and is no socket (move it away)")
+        yield Finding("error", f"{path}: exists and is not a socket (move it away)")
     else:
         yield Finding("ok", f"socket {path}")
 
@@ -70,18 +70,16 @@ def _log(home: Home, settings: Settings, _environ: Mapping[str, str]) -> Iterato
         return
     folder = (home.root / settings.log_file).parent
     if not os.access(folder, os.W_OK):
-        yield Finding("error", f"log.file: {folder} cannot be written in")
+        yield Finding("error", f"log.file: {folder} is not writable")
 
 
 def _disk(home: Home, settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
     free, size = free_bytes(home.root)
     reserve = reserve_of(size, settings.reserve)
     if free < reserve:
-        yield Finding(
-            "error", f"disk: {free:,} bytes are free, and recording waits below {reserve:,} (free some space)"
-        )
+        yield Finding("error", f"disk: {free:,} bytes free; recording needs {reserve:,} (free some space)")
     else:
-        yield Finding("ok", f"disk: {free // 1_000_000:,} MB are free")
+        yield Finding("ok", f"disk: {free // 1_000_000:,} MB free")
 
 
 def _prices(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -102,11 +100,11 @@ def _privacy(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> It
         except FileNotFoundError:
             continue
         if mode & 0o077:
-            yield Finding("warning", f"{path}: others may look into it (chmod go-rwx {path})")
+            yield Finding("warning", f"{path}: readable by other users (chmod go-rwx {path})")
 
 
 def _content(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether every sidecar can be read, as far as its end tells; all of them may be very much."""
+    """Reads the end of every sidecar; reading them whole would take too long."""
     for sidecar in Sidecars(home.content).list():
         try:
             fd = os.open(sidecar.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -116,12 +114,12 @@ def _content(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> It
                 os.close(fd)
         except OSError as error:
             why = os.strerror(error.errno or 0)
-            yield Finding("warning", f"{sidecar.path}: {why}, so what was said in it cannot be read")
+            yield Finding("warning", f"{sidecar.path}: {why}; this conversation cannot be read")
 
 
 def _search(_home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
     if importlib.util.find_spec("tantivy") is None:
-        yield Finding("warning", "search: tantivy is not installed here; all but search works")
+        yield Finding("warning", "search: tantivy is not installed; everything except search works")
 
 
 def _sources(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -134,15 +132,15 @@ def _sources(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding
         name, places = product.source, product.logs(environ, home, settings.roots_of(product))
         present = [place for place in places if os.path.exists(place)]
         if not present:
-            yield Finding("ok", f"{name}: not here yet (looked at {', '.join(places)})")
+            yield Finding("ok", f"{name}: not found (looked in {', '.join(places)})")
         for place in present:
             readable = os.access(place, os.R_OK)
-            yield Finding("ok", f"{name}: {place}") if readable else Finding("error", f"{place}: cannot be read")
+            yield Finding("ok", f"{name}: {place}") if readable else Finding("error", f"{place}: not readable")
         yield from _watches(name, present)
 
 
 def _watches(name: str, places: list[str]) -> Iterator[Finding]:
-    """Whether there are more folders than the system lets one watch; then the daemon polls, which is slower."""
+    """Warns if there are more folders than inotify can watch: the daemon then polls, which is slower."""
     try:
         limit = int(_WATCH_LIMIT.read_text("ascii"))
     except (OSError, ValueError):
@@ -151,16 +149,16 @@ def _watches(name: str, places: list[str]) -> Iterator[Finding]:
     if folders >= limit:
         yield Finding(
             "warning",
-            f"{name}: has more folders than may be watched ({limit:,}), so it is polled "
+            f"{name}: more folders than can be watched ({limit:,}), so they are polled "
             f"(raise fs.inotify.max_user_watches)",
         )
 
 
-def _count_folders(places: list[str], enough: int) -> int:
+def _count_folders(places: list[str], limit: int) -> int:
     count = 0
     for place in places:
         for _ in os.walk(place):
             count += 1
-            if count >= min(enough, _MOST_FOLDERS):
+            if count >= min(limit, _MOST_FOLDERS):
                 return count
     return count

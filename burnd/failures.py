@@ -1,4 +1,4 @@
-"""What nobody foresaw, told by its kind and its place alone: its words may be anybody's."""
+"""Reports unexpected errors by type and location only: their text may quote a log or a prompt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors that task groups wrapped, or the one that nobody did."""
+    """The errors inside an exception group, or the error itself."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from leaves(inner)
@@ -20,12 +20,12 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def kinds(error: BaseException) -> str:
+def error_types(error: BaseException) -> str:
     return ", ".join(sorted({type(one).__name__ for one in leaves(error)}))
 
 
-def place(error: BaseException) -> str:
-    """The file and line where it was raised."""
+def error_location(error: BaseException) -> str:
+    """The file and line that raised the error."""
     frames = traceback.extract_tb(next(leaves(error)).__traceback__)
     return f"{PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
 
@@ -42,13 +42,13 @@ def write_stderr(line: str, seconds: float = 1.0) -> None:
     writer.join(seconds)
 
 
-def never_quote(tell: Callable[[BaseException], None]) -> None:
-    """From now on `tell` hears of what nobody catches, in whatever thread: Python itself would print its words."""
+def report_uncaught(report: Callable[[BaseException], None]) -> None:
+    """Passes uncaught errors of all threads to `report`; Python would print their text."""
 
-    def hear(error: BaseException | None) -> None:
+    def pass_on(error: BaseException | None) -> None:
         if error is not None:
-            tell(error)
+            report(error)
 
-    sys.excepthook = lambda _kind, error, _trace: hear(error)
-    threading.excepthook = lambda caught: hear(caught.exc_value)
-    sys.unraisablehook = lambda caught: hear(caught.exc_value)
+    sys.excepthook = lambda _kind, error, _trace: pass_on(error)
+    threading.excepthook = lambda caught: pass_on(caught.exc_value)
+    sys.unraisablehook = lambda caught: pass_on(caught.exc_value)

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd.looking_again import next_look
+from burnd.tasks import next_tick
 
 
 @given(st.floats(0, 1e8), st.sampled_from([0.02, 1.0, 5.0, 10.0, 30.0]))
 def test_the_next_look_is_never_far(after: float, every: float) -> None:
     """It comes later, and within the time that was asked for."""
-    assert after < next_look(after, every) <= after + every + 1e-6
+    assert after < next_tick(after, every) <= after + every + 1e-6
 
 
 def test_all_look_at_the_same_moments() -> None:
     """Whenever each began, those that look every five, ten and thirty seconds share their moments."""
-    fives = {next_look(now, 5.0) for now in (101.3, 104.9, 106.0, 111.7, 118.0)}
+    fives = {next_tick(now, 5.0) for now in (101.3, 104.9, 106.0, 111.7, 118.0)}
     assert fives == {105.0, 110.0, 115.0, 120.0}
-    assert {next_look(now, 10.0) for now in (100.1, 109.0)} == {110.0}
-    assert next_look(90.2, 30.0) == pytest.approx(120.0)
+    assert {next_tick(now, 10.0) for now in (100.1, 109.0)} == {110.0}
+    assert next_tick(90.2, 30.0) == pytest.approx(120.0)

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 import structlog
 
-from burnd import logs
-from burnd.logs import RotatedFile, Seldom
+from burnd.daemon import log as logs
+from burnd.daemon.log import RateLimit, RotatedFile
 from burnd.paths import Home
 from tests.burnctl.person import run as burnctl
 from tests.harness.claude_code.transcript import Transcript, call, text
@@ -64,7 +64,7 @@ def test_what_is_below_the_level_is_not_written() -> None:
 def test_the_same_warning_is_said_once_a_minute() -> None:
     """F83: with the number of those held back; ten thousand bad lines are one piece of news."""
     now = 1000.0
-    seldom = Seldom(clock=lambda: now)
+    seldom = RateLimit(clock=lambda: now)
     said = []
 
     def warn(**event: Any) -> None:
@@ -78,24 +78,24 @@ def test_the_same_warning_is_said_once_a_minute() -> None:
     assert len(said) == 2
     now += 61
     warn(offset=2, reason="7 bytes too many")
-    assert said[-1]["held_back"] == 9999
+    assert said[-1]["dropped"] == 9999
     seldom(None, "info", {"event": "line.bad"})
     seldom(None, "info", {"event": "line.bad"})
 
 
 def test_what_is_remembered_of_warnings_is_bounded() -> None:
     """P8: any number of different ones."""
-    seldom = Seldom()
+    seldom = RateLimit()
     for n in range(5000):
         seldom(None, "error", {"event": "x" * (n % 100) + chr(97 + n % 26) * (n // 100 + 1)})
-    assert len(seldom._said) <= 1000
+    assert len(seldom._last) <= 1000
 
 
 def test_a_file_is_private_and_put_aside_when_it_is_full(tmp_path: Path) -> None:
     """A few generations, each no larger than the limit, none lost in between."""
     before = os.umask(0)
     try:
-        out = RotatedFile(tmp_path / "burnd.log", most_bytes=1000, older_kept=3)
+        out = RotatedFile(tmp_path / "burnd.log", most_bytes=1000, old_files=3)
         for n in range(100):
             out.write(f"line {n:04} " + "x" * 40 + "\n")
         out.close()
@@ -222,7 +222,7 @@ def test_a_daemon_whose_stderr_is_not_read_records_and_stops(
 def test_a_last_line_is_given_up_where_stderr_is_not_read() -> None:
     """As the process that reads old logs writes it when it fails."""
     with full_pipe() as fd:
-        code = "from burnd.unforeseen import write_stderr; write_stderr('a last line')"
+        code = "from burnd.failures import write_stderr; write_stderr('a last line')"
         assert subprocess.run([sys.executable, "-c", code], stderr=fd, timeout=30, check=False).returncode == 0
 
 
@@ -325,7 +325,7 @@ def test_the_settings_say_where_the_log_goes(home: Home) -> None:
 def test_a_log_for_a_person_needs_no_library() -> None:
     """The daemon leaves rich alone, where structlog would import it; what it says is the same."""
     script = (
-        "import sys; from burnd import cli; cli._do_without_rich(); import structlog; from burnd import logs; "
+        "import sys; from burnd import cli; cli._block_rich(); import structlog; from burnd.daemon import log as logs; "
         "logs.configure(as_json=False, colors=True); structlog.get_logger().warning('said', reason='x'); "
         "assert not sys.modules['rich'] and 'pygments' not in sys.modules"
     )
