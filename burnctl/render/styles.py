@@ -37,7 +37,6 @@ _MODELS = (
     ("fable", "magenta"),
     ("sonnet", "cyan"),
     ("haiku", "green"),
-    ("codex", "yellow"),
     ("gpt", "yellow"),
     ("gemini", "blue"),
 )
