@@ -38,6 +38,10 @@ class Methods:
         """What burnd is doing: sources, sizes, what is not as it should be and its remedy."""
         return self.call("status")
 
+    def methods(self) -> dict[str, Any]:
+        """Every method with its parameters."""
+        return self.call("methods")
+
     def flush(self, *, session: str | None = None) -> dict[str, Any]:
         """Returns when everything readable now is recorded; with a session only its open turns are settled."""
         return self._ask("flush", LONG_S, session=session)

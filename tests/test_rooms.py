@@ -14,7 +14,7 @@ from burnd.harness.registry import BY_SOURCE
 
 ROOT = Path(__file__).parents[1]
 # Every room may import the leaves, which both programs use.
-LEAVES = {"errors", "paths", "protocol", "extras", "memory", "__version__"}
+LEAVES = {"errors", "paths", "protocol", "contract", "extras", "memory", "__version__"}
 # What each agent product is, without how its logs are read; its instruction files; how the demo writes a session of it.
 PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?(product|demo|instructions|live_sessions))")
 MAY_IMPORT = {

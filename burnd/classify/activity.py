@@ -7,27 +7,9 @@ from typing import Final, NamedTuple
 
 from burnd.classify.shell import family
 from burnd.classify.tools import delegates, kind
+from burnd.contract.reports import ACTIVITIES
 
-LABELS: Final = (
-    "planning",
-    "delegation",
-    "testing",
-    "review",
-    "git",
-    "deps",
-    "format",
-    "verification",
-    "build-deploy",
-    "coding",
-    "docs",
-    "debugging",
-    "refactoring",
-    "feature",
-    "exploration",
-    "reasoning",
-    "brainstorming",
-    "conversation",
-)
+LABELS: Final = ACTIVITIES
 
 _EDIT_WORDS: Final = ("debugging", "refactoring", "feature")
 _TOOL_WORDS: Final = ("debugging", "review", "refactoring", "feature")

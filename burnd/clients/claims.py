@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 
 import anyio.to_thread
+import msgspec
 
 from burnd.clients.announcing import Announcement, announce
 from burnd.index.store import IndexStore
-from burnd.queries.view import Params
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Selector, Stamp
+from burnd.records.base import camel
 from burnd.records.names import is_bounded
 from burnd.records.session import ContentMode
 from burnd.records.times import DAY_MS, canonical, to_ms
@@ -24,7 +25,11 @@ _LONGEST_WAIT_MS = 7 * DAY_MS
 _AFTER_ITS_END_MS = DAY_MS
 
 
-class Claim(Params, frozen=True):
+class ClientRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=camel):
+    """The base of what clients leave in the spool; an unknown field is an error, so that a typo is not ignored."""
+
+
+class Claim(ClientRecord, frozen=True):
     """The first session in `project` that begins in [fromTs, toTs) gets these keys, and this content mode."""
 
     v: int

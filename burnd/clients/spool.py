@@ -23,11 +23,11 @@ import structlog
 
 from burnd import failures, tasks
 from burnd.clients.announcing import Announcement, announce
-from burnd.clients.claims import Claim, claimed_by, matching, settle
+from burnd.clients.claims import Claim, ClientRecord, claimed_by, matching, settle
 from burnd.errors import IndexDamaged, NotNow
 from burnd.ledger import files
 from burnd.queries.session_ids import no_such_session, stamped_sessions
-from burnd.queries.view import Params, Refusal
+from burnd.queries.view import Refusal
 from burnd.quota import Quotas
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
@@ -74,7 +74,7 @@ class Taken(msgspec.Struct):
     waiting: int = 0  # stamps whose session is not known yet, while old logs are read
 
 
-class _Announced(Params, frozen=True):
+class _Announced(ClientRecord, frozen=True):
     v: int
     kind: str
     session_id: str

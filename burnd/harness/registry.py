@@ -25,6 +25,15 @@ USUAL = PRODUCTS[0].source  # of requests that name no source
 SOURCES = (*BY_SOURCE, *API_SOURCES)  # all that sessions can come from
 
 
+def source_of(name: str) -> str:
+    """The source that a name stands for: its own name, its title or its program ("claude"); else the name as given."""
+    plain = name.strip().lower()
+    for product in PRODUCTS:
+        if plain in (product.source, product.title.lower(), product.program):
+            return product.source
+    return name
+
+
 def all_titles(word: str = "and") -> str:
     """The products as a sentence lists them: "Claude Code, Codex and opencode"."""
     *others, last = (product.title for product in PRODUCTS)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from typing import Any, NamedTuple
 
 from burnd.classify.activity import LABELS
+from burnd.contract.reports import COMPARED, UNLABELLED, CompareParams
 from burnd.pricing import SEARCH_UNITS, Price, cost, rates_over, usd
 from burnd.queries import dimensions, naming
 from burnd.queries.dimensions import Dimension
-from burnd.queries.filters import UNLABELLED, Chosen, Filters, choose
+from burnd.queries.filters import Chosen, choose
 from burnd.queries.kinds import Kind, Kinds, shown_model
 from burnd.queries.quality import rate, wilson
 from burnd.queries.quota_share import quota_shares
@@ -18,21 +19,10 @@ from burnd.queries.reading import Reader
 from burnd.queries.scanning import By, Parts, Row
 from burnd.queries.spent import unlogged_in
 from burnd.queries.tally import Tally
-from burnd.queries.view import Missing, Mistaken, View
+from burnd.queries.view import Missing, View
 
-BY = ("model", "source")
-MIN_SAMPLE = 5
 MOST_COMPARED = 100  # more than anybody can look at side by side
 _ARITHMETIC = "the same tokens at that model's prices: arithmetic, not a prediction of what it would have used"
-
-
-class CompareParams(Filters, frozen=True, kw_only=True):
-    """What to compare: models, harnesses or the values of a tag, on the same activities."""
-
-    models: str | list[str] | None = None
-    by: str = "model"
-    min_sample: int = MIN_SAMPLE
-    what_if: str | None = None
 
 
 class Place(NamedTuple):
@@ -89,9 +79,7 @@ class Cell:
 
 def compare(view: View, params: CompareParams) -> dict[str, Any]:
     """The answer of the method `compare`."""
-    dimensions.check(params.by, BY)
-    if params.min_sample < 1:
-        raise Mistaken("the smallest sample is at least 1")
+    dimensions.check(params.by, COMPARED)
     target = _target(view, params.what_if)
     chosen = _narrowed(view, params, choose(view, params, dimensions.tag_keys(params.by)))
     beyond = unlogged_in(view, chosen)

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, NamedTuple
 
+from burnd.contract.reports import DIMENSIONS
 from burnd.queries.filters import AGENT, PARENT_AGENT
 from burnd.queries.kinds import Kind
 from burnd.queries.periods import day_name, hour_name, month_name, week_name
@@ -15,11 +16,6 @@ from burnd.queries.selection import Selection
 from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 
-NAMES = (
-    *("model", "provider", "project", "branch", "session"),
-    *("day", "hour", "week", "month"),
-    *("activity", "agent", "source"),
-)
 TAG = "tag:"
 _OF_DAYS = {"week": week_name, "month": month_name}
 
@@ -56,7 +52,7 @@ def tag_keys(by: str) -> tuple[str, ...]:
     return (by.removeprefix(TAG),) if by.startswith(TAG) else ()
 
 
-def check(by: str, names: Sequence[str] = NAMES) -> None:
+def check(by: str, names: Sequence[str] = DIMENSIONS) -> None:
     if by not in names and not (by.startswith(TAG) and by != TAG):
         close = get_close_matches(by[:40], names, 1)
         hint = f"did you mean: {close[0]}" if close else f"one of: {', '.join(names)}, tag:KEY"

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from burnd import protocol
+from burnd.contract.reports import ExportParams
 from burnd.index.tags import tags_of
 from burnd.pricing import PriceTable, Tokens
 from burnd.pricing.terms import terms_of
-from burnd.queries.filters import Filters, choose
+from burnd.queries.filters import choose
 from burnd.queries.periods import Stretch
 from burnd.queries.scanning import TURNS, Scan, during
 from burnd.queries.selection import OUT, Groups, Selection
 from burnd.queries.view import Refusal, View
 from burnd.records.times import DAY_MS, to_iso
 
-PAGE = 1000
-_MOST = 5000
-
 Place = tuple[int, str, str, int, str, str]
 _places = msgspec.json.Decoder(Place)
-
-
-class ExportParams(Filters, frozen=True, kw_only=True):
-    """Which turns, and a page of them: `after` is the `next` of the page before.
-
-    With `wholeDays` the time that is asked for grows to days of UTC, for files that hold a day each.
-    """
-
-    limit: Annotated[int, msgspec.Meta(ge=1, le=_MOST)] = PAGE
-    after: str | None = None
-    whole_days: bool = False
 
 
 class _Row(NamedTuple):

@@ -9,31 +9,22 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from burnd.attribution.rates import Rate, Rates, Spent, spent_by
+from burnd.contract.reports import FlowParams
 from burnd.pricing import usd
 from burnd.queries import families, sessions
 from burnd.queries.bills import Bill, Explaining, billed
 from burnd.queries.costing import Costing, total
-from burnd.queries.view import Params, Refusal, View
+from burnd.queries.view import View
 from burnd.queries.wording import about
 from burnd.records import ToolCall, Turn
 from burnd.records.times import index_ms
 
-USUAL_STEPS, MOST_STEPS = 400, 4000
 MOST_LANES: Final = 60
 _MOST_CALLS: Final = 12
 
 
-class FlowParams(Params, frozen=True, kw_only=True):
-    """A session by its id or the beginning of it, and in how many steps it is told, apart from one for each lane."""
-
-    session: str
-    limit: int = USUAL_STEPS
-
-
 def flow(view: View, ledger: Path, params: FlowParams) -> dict[str, Any]:
     """The answer of the method `flow`."""
-    if not 0 < params.limit <= MOST_STEPS:
-        raise Refusal(f"limit is from 1 to {MOST_STEPS}")
     known = sessions.find(view, params.session)
     explaining = Explaining(view, ledger)
     rails = explaining.rails(families.below(view, [known.row]), known.row)

@@ -17,11 +17,12 @@ from burnd.causes.cause import COMMAND, FILE, MISS, NAMED, NAMED_CAUSES, TOOL, C
 from burnd.causes.prompt_weights import PromptKey
 from burnd.classify.tools import kind as tool_kind
 from burnd.classify.tools import mcp_server
+from burnd.contract.reports import HotspotsParams
 from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
 from burnd.queries import dimensions
 from burnd.queries.cause_reading import CauseReader, Spent
 from burnd.queries.cause_sum import CauseSum, rates_of
-from burnd.queries.filters import Filters, choose
+from burnd.queries.filters import choose
 from burnd.queries.kinds import Kinds
 from burnd.queries.prompts import Worked, places, worked
 from burnd.queries.prompts import heaviest as heaviest_prompts
@@ -29,9 +30,8 @@ from burnd.queries.reading import Reader
 from burnd.queries.selection import Selection
 from burnd.queries.summary import Added, add_up, unlogged
 from burnd.queries.tally import Tally
-from burnd.queries.view import Refusal, View
+from burnd.queries.view import View
 
-MOST_ROWS: Final = 10_000
 OTHER_TOOLS: Final = "other tools"
 NO_PROMPT: Final = "no prompt"
 By = Literal["tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss"]
@@ -49,24 +49,6 @@ _CALLS: Final = Sums._fields.index("calls")
 _TOOLS_OF: Final = {"skill": "skill", "subagent": "delegate"}
 
 
-class HotspotsParams(Filters, frozen=True, kw_only=True):
-    """What to roll up, by what, in which order; `limit` keeps the first so many rows and adds up the others."""
-
-    by: By = "tool"
-    rank: Rank = "cost"
-    limit: int = 1000
-
-
-class ByToolParams(Filters, frozen=True, kw_only=True):
-    """The same by tool."""
-
-    rank: Rank = "cost"
-    limit: int = 1000
-
-    def by_tool(self) -> HotspotsParams:
-        return HotspotsParams(**{name: getattr(self, name) for name in self.__struct_fields__})
-
-
 class Label(NamedTuple):
     """What a row is about: its kind, which is `other` for what was not asked for, and its name."""
 
@@ -77,8 +59,6 @@ class Label(NamedTuple):
 
 def hotspots(view: View, ledger: Path, params: HotspotsParams) -> dict[str, Any]:
     """The answer of the method `hotspots`."""
-    if not 0 < params.limit <= MOST_ROWS:
-        raise Refusal(f"limit is from 1 to {MOST_ROWS}")
     chosen = choose(view, params)
     reader = Reader(view, chosen.selection, chosen.kinds)
     by_model = dimensions.dimension(view, "model", chosen.selection)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
-
-from burnd.harness.registry import USUAL
+from burnd.contract.reports import LimitsParams
 from burnd.queries import naming
 from burnd.queries.account import Account, Reading
 from burnd.queries.budgets import standings
@@ -16,18 +14,11 @@ from burnd.queries.kinds import kinds_of
 from burnd.queries.limit_windows import LENGTHS, Window, windows
 from burnd.queries.spent import Spending
 from burnd.queries.tally import Tally
-from burnd.queries.view import Params, View
+from burnd.queries.view import View
 from burnd.records.times import HOUR_MS, to_iso
 
 _SHORTEST_PACE = 20  # a pace is taken over a twentieth of its window at least: a minute says nothing about hours
 _MOST_READINGS = 500
-
-
-class LimitsParams(Params, frozen=True, kw_only=True):
-    """Whose plan, and how many windows of the past."""
-
-    source: str = USUAL
-    history: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 10
 
 
 def limits(view: View, params: LimitsParams, budgets: Mapping[str, Decimal] | None = None) -> dict[str, Any]:

@@ -10,17 +10,16 @@ import msgspec
 
 from burnd import protocol
 from burnd.content.recall import Reading, Recall, is_reference, reference
+from burnd.contract.sessions import BLOCK_BYTES, MOST_MESSAGES, MessagesParams
 from burnd.pricing import Tokens
 from burnd.queries.sessions import Known, find, rails
-from burnd.queries.view import Missing, Params, View
+from burnd.queries.view import Missing, View
 from burnd.records import BlobRef, Content
 from burnd.records.codec import clean
 from burnd.records.content import MAIN
 from burnd.records.times import to_iso
 
-MOST_MESSAGES: Final = 200
 PAGE_BYTES: Final = 1 << 20
-BLOCK_BYTES: Final = 64 << 10
 _LEAST_BLOCK: Final = 256
 _ESCAPED: Final = 6  # bytes that one may have in JSON
 _FARTHEST: Final = 1 << 40  # beyond every session's last message
@@ -29,19 +28,6 @@ _PRUNED: Final = "content not retained: it was pruned"
 _NOT_KEPT: Final = "content not retained: nothing of this session was kept, or its file in content/ is gone"
 _GONE: Final = "content is gone: the session's file in content/ was deleted or cannot be read"
 _EMPTY: Final = "nothing was said in it yet"
-
-
-class MessagesParams(Params, frozen=True, kw_only=True):
-    """A session by its id or the beginning of it; a page of the messages along one rail, the main one unless said.
-
-    `blockBytes` is how much of each long block is given, at most 64 KiB; what is cut says so.
-    """
-
-    id: str
-    offset: int = 0
-    limit: int = 50
-    rail: str | None = None
-    block_bytes: int = BLOCK_BYTES
 
 
 class Line(NamedTuple):

@@ -13,15 +13,11 @@ from typing import Any
 from burnd.pricing import usd
 from burnd.queries import waste_search
 from burnd.queries.costing import Costing, total
-from burnd.queries.filters import Chosen, Filters
+from burnd.queries.filters import Chosen
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import By
 from burnd.queries.spent import spent_in, unlogged_in
 from burnd.queries.view import View
-
-
-class OverheadParams(Filters, frozen=True, kw_only=True):
-    """Which sessions, by the filters of all reports."""
 
 
 def answer(view: View, seen: waste_search.Seen) -> dict[str, Any]:

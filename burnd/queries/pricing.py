@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from burnd import protocol
+from burnd.contract.reports import PricingParams
 from burnd.pricing import SEARCH_UNITS, Price, PriceTable, Rates, usd, usd_per_million
 from burnd.pricing.names import LOCAL_PROVIDERS, provider_id
-from burnd.queries.view import Mistaken, Params, View
-
-
-class PricingParams(Params, frozen=True, kw_only=True):
-    """A model as a log names it, and who served it where the log says so."""
-
-    model: str
-    provider: str | None = None
+from burnd.queries.view import Mistaken, View
 
 
 def show(view: View, params: PricingParams) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from burnd.content.recall import Recall
+from burnd.contract.sessions import MOST_HITS, MOST_WINDOW, SearchParams
 from burnd.queries import projects
 from burnd.queries.candidates import Candidates
 from burnd.queries.messages import why_not_retained
 from burnd.queries.naming import check_source
 from burnd.queries.sessions import find, times
-from burnd.queries.view import Params, View
+from burnd.queries.view import View
 from burnd.queries.windows import Hit, Windows
 from burnd.search.documents import session_key
 from burnd.search.typed import typed
@@ -21,33 +22,9 @@ from burnd.search.wanted import Only
 if TYPE_CHECKING:
     from burnd.search.lookup import Lookup
 
-USUAL_HITS, MOST_HITS = 10, 20
-MOST_WINDOW: Final = 16
 _WEIGHED: Final = 3  # for each hit that is wanted, so many candidates are weighed together
 
 Role = Literal["user", "assistant", "tool_result", "system"]
-
-
-class SearchParams(Params, frozen=True, kw_only=True):
-    """What to look for, where, and how much around it to show. Numbers out of bounds are brought within them.
-
-    `query` is words; what stands in quotation marks must stand so in the message. One hit for each session, or with
-    `all` every message that matches.
-    """
-
-    query: str
-    project: str | None = None
-    source: str | None = None
-    since: int | str | None = None
-    until: int | str | None = None
-    tz: int | str | None = None
-    role: Role | None = None
-    tool: str | None = None
-    session: str | None = None
-    all: bool = False
-    limit: int = USUAL_HITS
-    before: int = 4
-    after: int = 4
 
 
 def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from burnd.contract.sessions import MOST_SESSIONS, ListParams, MetaParams
 from burnd.queries import projects
 from burnd.queries.kinds import kinds_of
 from burnd.queries.naming import check_source
@@ -15,11 +16,10 @@ from burnd.queries.selection import Selection
 from burnd.queries.session_ids import IS_A_SESSION, row_of, short_ids
 from burnd.queries.spent import Spending
 from burnd.queries.tally import Tally, tallied
-from burnd.queries.view import Params, Refusal, View
+from burnd.queries.view import Refusal, View
 from burnd.records.content import MAIN, NO_RAIL
 from burnd.records.times import to_iso, to_ms
 
-USUAL_SESSIONS, MOST_SESSIONS = 50, 200
 _SUMMARY_LISTED: Final = 500  # characters
 _NAMES: Final = (
     "sessionId",
@@ -37,30 +37,6 @@ _NAMES: Final = (
     "contentMode",
     "content",
 )
-
-
-class ListParams(Params, frozen=True, kw_only=True):
-    """Which sessions, those written last first. Times are as in reports; `next` is what the page before gave.
-
-    With `costs`, each row also says what the session itself has spent.
-    """
-
-    project: str | None = None
-    source: str | None = None
-    since: int | str | None = None
-    until: int | str | None = None
-    tz: int | str | None = None
-    agent: str | None = None
-    parent: str | None = None
-    limit: int = USUAL_SESSIONS
-    next: str | None = None
-    costs: bool = False
-
-
-class MetaParams(Params, frozen=True, kw_only=True):
-    """A session by its id, or by as much of its beginning as no other session shares."""
-
-    id: str
 
 
 class Known(NamedTuple):

@@ -6,31 +6,16 @@ from typing import Any, Final
 
 import msgspec
 
-from burnd.queries.view import Params, Refusal, View
+from burnd.contract.daemon import ListStampsParams
+from burnd.queries.view import Refusal, View
 from burnd.records.names import bounded
 from burnd.records.times import to_iso, to_ms
 
-MOST_LISTED: Final = 1000
 _PAGE_BYTES: Final = 4 << 20  # a page ends with the stamp that reaches it; a single stamp comes in a request of 1 MiB
 
 
-class ListParams(Params, frozen=True):
-    """Which stamps: of a session, of a message, with a key (and value), said in [since, until); a page of them."""
-
-    session: str | None = None
-    message: str | None = None
-    key: str | None = None
-    value: str | None = None
-    since: str | None = None
-    until: str | None = None
-    limit: int = 100
-    after: int = -1
-
-
-def list_stamps(view: View, params: ListParams) -> dict[str, Any]:
+def list_stamps(view: View, params: ListStampsParams) -> dict[str, Any]:
     """In the order in which they were said; `next` is what to give as `after` for the next page."""
-    if not 1 <= params.limit <= MOST_LISTED:
-        raise Refusal(f"limit is from 1 to {MOST_LISTED}")
     since = None if params.since is None else time_of(params.since, "since")
     until = None if params.until is None else time_of(params.until, "until")
     asked = (params.after, params.session, params.message, since, until)
@@ -55,7 +40,7 @@ def time_of(text: str, name: str) -> int:
         raise Refusal(f"{name} is not an ISO time", "for example 2026-11-16T09:30:00Z") from None
 
 
-def _has(enrichment: dict[str, str], params: ListParams) -> bool:
+def _has(enrichment: dict[str, str], params: ListStampsParams) -> bool:
     if params.key is None:
         return params.value is None or params.value in enrichment.values()
     key = bounded(params.key)

@@ -6,19 +6,12 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from burnd.harness.registry import USUAL
+from burnd.contract.reports import StatuslineParams
 from burnd.queries.budgets import period_of, standings
 from burnd.queries.limits import running_quota, running_window
 from burnd.queries.spent import Spending
 from burnd.queries.tally import Tally
-from burnd.queries.view import Params, View
-
-
-class StatuslineParams(Params, frozen=True, kw_only=True):
-    """The session whose line it is; without one its cost is left out."""
-
-    session: str | None = None
-    source: str = USUAL
+from burnd.queries.view import View
 
 
 def statusline(view: View, params: StatuslineParams, budgets: Mapping[str, Decimal] | None = None) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from collections.abc import Hashable, Iterable
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from burnd.contract.reports import SummaryParams
 from burnd.index.sums import TURN_MEASURES
 from burnd.queries import agents, dimensions
 from burnd.queries.dimensions import Dimension
-from burnd.queries.filters import Chosen, Filters, choose
+from burnd.queries.filters import Chosen, choose
 from burnd.queries.quality import Quality, qualities
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import Parts
@@ -19,19 +20,8 @@ from burnd.queries.tally import Tally
 from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 
-MOST_ROWS = 10_000
 _FEW = 2000
 _EMPTIES = TURN_MEASURES.index("empties")
-
-
-class SummaryParams(Filters, frozen=True, kw_only=True):
-    """What to add up, and by what. `series` adds the cost of each day, `limit` keeps the first so many rows."""
-
-    by: str = "model"
-    quality: bool = False
-    tree: bool = False
-    series: bool = False
-    limit: int = MOST_ROWS
 
 
 class Added(NamedTuple):
@@ -51,8 +41,6 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     dimensions.check(params.by)
     if params.tree and params.by != "agent":
         raise Mistaken("only agents form a tree", "use by agent with tree")
-    if not 0 < params.limit <= MOST_ROWS:
-        raise Mistaken(f"limit is from 1 to {MOST_ROWS}")
     chosen = choose(view, params, dimensions.tag_keys(params.by))
     dimension = dimensions.dimension(view, params.by, chosen.selection)
     reader = Reader(view, chosen.selection, chosen.kinds)

@@ -8,17 +8,10 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import msgspec
-
 from burnd.index.store import keyed
 from burnd.pricing import PriceTable
-from burnd.records.base import camel
 
 Row = tuple[Any, ...]
-
-
-class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=camel):
-    """The base of every method's parameters: what is not known is refused, so that a typo is never ignored."""
 
 
 class Refusal(ValueError):

@@ -14,15 +14,14 @@ from burnd.attribution.findings import in_project
 from burnd.attribution.wasted_context import Begun
 from burnd.causes.rails import RailName
 from burnd.classify.made import made_folder
+from burnd.contract.reports import WasteParams
 from burnd.queries import waste_search
 from burnd.queries.costing import Cost, Costing, total
-from burnd.queries.filters import Filters
 from burnd.queries.quotes import Quotes
 from burnd.queries.spent import spent_in, unlogged_in
-from burnd.queries.view import Refusal, View
+from burnd.queries.view import View
 from burnd.queries.wording import within
 
-USUAL_FINDINGS, MOST_FINDINGS = 50, 500
 # These mean the same wherever they are found, if they are about the same thing.
 _ALIKE: Final[frozenset[FindingKind]] = frozenset(
     ("reread", "rode-far", "oversized", "retry-loop", "edit-revert", "cache-miss", "delegation")
@@ -35,24 +34,6 @@ _MADE_ADVICE: Final = (
 )
 _NAMED_BY_FILE: Final[frozenset[FindingKind]] = frozenset(("reread", "edit-revert"))
 _FAILURES: Final[frozenset[FindingKind]] = frozenset(("retry-loop", "failure-run"))
-
-
-class WasteParams(Filters, frozen=True, kw_only=True):
-    """Where to look; findings of one kind only, from a cost in dollars on; how many at most, and how many of a kind."""
-
-    min_cost: float = 0.0
-    limit: int = USUAL_FINDINGS
-    kind: FindingKind | None = None
-    per_kind: int = MOST_FINDINGS
-
-    def check(self) -> None:
-        """Raises Refusal."""
-        if not 0 < self.limit <= MOST_FINDINGS:
-            raise Refusal(f"limit is from 1 to {MOST_FINDINGS}")
-        if not 0 < self.per_kind <= MOST_FINDINGS:
-            raise Refusal(f"perKind is from 1 to {MOST_FINDINGS}")
-        if not 0 <= self.min_cost < 1e12:
-            raise Refusal("minCost is in dollars, from 0 on")
 
 
 class About(NamedTuple):

@@ -10,11 +10,12 @@ from burnd import protocol
 from burnd.attribution.causes import Selected
 from burnd.attribution.steps import Origin, TurnStep
 from burnd.content.recall import Recall
+from burnd.contract.reports import MOST_CAUSES, Filters, WhyParams
 from burnd.pricing import usd
 from burnd.queries import dimensions, families, sessions
 from burnd.queries.bills import Bill, Explaining, Item
 from burnd.queries.costing import Cost, total, without
-from burnd.queries.filters import Chosen, Filters, choose
+from burnd.queries.filters import Chosen, choose
 from burnd.queries.groups import SUBAGENTS, group_of, part_of
 from burnd.queries.openings import name_all
 from burnd.queries.quotes import Quotes
@@ -22,14 +23,12 @@ from burnd.queries.reading import Reader
 from burnd.queries.scanning import Parts
 from burnd.queries.sessions import Known
 from burnd.queries.summary import Added, add_up, unlogged
-from burnd.queries.view import Params, Refusal, View
+from burnd.queries.view import Refusal, View
 from burnd.queries.why_turn import TurnOf, why_turn
 from burnd.queries.wording import label
 from burnd.records import Turn
 from burnd.records.times import index_ms
 
-USUAL_CAUSES: Final = 1000
-MOST_CAUSES: Final = 2000
 _QUOTED: Final = 200
 _DEEPEST: Final = 24
 # What a bill is made of, apart from searches, which are no tokens.
@@ -43,26 +42,8 @@ _SEARCHES: Final = "searches"
 _PAID: Final = (*protocol.USAGE_FIELDS, _SEARCHES)
 
 
-class WhyParams(Params, frozen=True, kw_only=True):
-    """A session by its id or the beginning of it; or one turn of it, on the main rail unless another is named.
-
-    `tree` opens what subagents and child sessions cost, `limit` is how many causes of each are told apart.
-    """
-
-    session: str
-    turn: int | None = None
-    rail: str | None = None
-    tree: bool = False
-    limit: int = USUAL_CAUSES
-    since: int | str | None = None
-    until: int | str | None = None
-    tz: int | str | None = None
-
-
 def why(view: View, ledger: Path, recall: Recall | None, params: WhyParams) -> dict[str, Any]:
     """The answer of the method `why`."""
-    if not 0 < params.limit <= MOST_CAUSES:
-        raise Refusal(f"limit is from 1 to {MOST_CAUSES}")
     if params.turn is not None and (params.tree or params.since is not None or params.until is not None):
         raise Refusal("one turn is explained by itself", "leave out tree, since and until")
     known = sessions.find(view, params.session)

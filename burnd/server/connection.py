@@ -12,10 +12,11 @@ import anyio.lowlevel
 import structlog
 
 from burnd import failures, protocol
+from burnd.contract.checking import decoded
 from burnd.errors import SyncFailed
 from burnd.server import rpc
 from burnd.server.faults import UNFORESEEN, fault_of
-from burnd.server.method import AnyMethod, Method, Result
+from burnd.server.method import AnyMethod, Result, answered
 from burnd.server.rpc import Fault, Request
 from burnd.server.service import Service, Visitors
 from burnd.server.stream import Gone, Stream, TooLarge, TooSlow
@@ -95,11 +96,9 @@ class Connection:
         method = self._methods.get(asked.request.method)
         if method is None:
             raise Fault(protocol.NO_SUCH_METHOD, f"there is no method {asked.request.method[:100]!r}")
-        params = rpc.decoded(asked.request.params, method.params)
-        with anyio.fail_after(method.within):
-            if isinstance(method, Method):
-                return await method.call(self._service, params)
-            return await method.call(self._service, params, asked)
+        params = decoded(method.params, asked.request.params)
+        with anyio.fail_after(method.params.deadline):
+            return await answered(method, self._service, params, asked)
 
 
 def _bare(error: Exception) -> Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from burnd import protocol
+from burnd.contract.checking import BadParams
 from burnd.errors import BurndError, IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
 from burnd.queries.view import Missing, Mistaken, NoSession, Refusal
@@ -16,6 +17,8 @@ def fault_of(error: Exception) -> Fault | None:
     if isinstance(error, Refusal):
         about = "session" if isinstance(error, NoSession) else ""
         return Fault(_code_of(error), str(error), error.hint, about)
+    if isinstance(error, BadParams):
+        return Fault(protocol.BAD_PARAMS, str(error), error.hint)
     if isinstance(error, TimeoutError | TookTooLong):
         return Fault(
             protocol.TOO_LONG, "it took too long and was stopped", "ask for less, or try again when it is quiet"

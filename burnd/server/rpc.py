@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -12,8 +11,6 @@ from burnd import protocol
 from burnd.records.foreign_json import without_lone_surrogates
 
 _MOST_SHOWN = 300
-_NO_CHOICE = re.compile(r"^Invalid enum value .* - at `\$((?:\.\w+|\[[\d.]+\])*\.(\w+))`$", re.DOTALL)
-_STEP = re.compile(r"\.(\w+)")
 NO_ID = msgspec.Raw(b"null")
 NO_PARAMS = msgspec.Raw(b"{}")
 _ABSENT = msgspec.Raw(b"")
@@ -110,41 +107,6 @@ def _checked_id(raw: msgspec.Raw) -> msgspec.Raw | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         raise BadRequest(protocol.NOT_A_REQUEST, "an id is a string, a number or null") from None
     return raw
-
-
-def decoded(raw: msgspec.Raw, params: type[Any]) -> Any:
-    """A request's parameters as their type. Raises Fault."""
-    if bytes(raw).lstrip()[:1] != b"{":
-        raise Fault(protocol.BAD_PARAMS, "params is an object: parameters are given by name")
-    try:
-        return msgspec.json.decode(raw, type=params)
-    except RecursionError:
-        raise Fault(protocol.BAD_PARAMS, "params is nested too deeply") from None
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise Fault(protocol.BAD_PARAMS, _short(error), _choices(str(error), params)) from None
-
-
-def _choices(reason: str, params: type[Any]) -> str:
-    """What a parameter that takes only certain words may be, also within a list of things that are given."""
-    named = _NO_CHOICE.search(reason)
-    types = [msgspec.inspect.type_info(params)] if named is not None else []
-    for step in _STEP.findall(named[1]) if named is not None else ():
-        structs = [one for one in _alternatives(types) if isinstance(one, msgspec.inspect.StructType)]
-        types = [field.type for struct in structs for field in struct.fields if field.encode_name == step]
-    literals = [one for one in _alternatives(types) if isinstance(one, msgspec.inspect.LiteralType)]
-    words = [str(word) for one in literals for word in one.values]
-    return f"{named[2]} is one of: {', '.join(words)}" if named is not None and words else ""
-
-
-def _alternatives(types: Iterable[msgspec.inspect.Type]) -> Iterator[msgspec.inspect.Type]:
-    """What each may be: one of several, or the items of a list."""
-    for one in types:
-        if isinstance(one, msgspec.inspect.UnionType):
-            yield from _alternatives(one.types)
-        elif isinstance(one, msgspec.inspect.ListType):
-            yield from _alternatives([one.item_type])
-        else:
-            yield one
 
 
 def answer(id_: msgspec.Raw, result: Mapping[str, Any]) -> bytes:

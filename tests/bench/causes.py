@@ -24,8 +24,10 @@ from burnd.causes.counting import A_DAY, LENGTH
 from burnd.causes.packs import Counted, packed
 from burnd.causes.rolling import rolled
 from burnd.causes.writing import Piece, Written, number, write
+from burnd.contract.checking import checked
+from burnd.contract.reports import HotspotsParams
 from burnd.index.store import IndexStore
-from burnd.queries.hotspots import By, HotspotsParams, hotspots
+from burnd.queries.hotspots import By, hotspots
 from tests.bench.queries import ODD, Question
 from tests.bench.year import session_id
 
@@ -62,7 +64,7 @@ def questions() -> Iterator[Question]:
 
 
 def _hotspots(within: float, **params: Any) -> Question:
-    asked = msgspec.convert(params, HotspotsParams)
+    asked = checked(HotspotsParams, params)
     return Question("hotspots", within, str(params), lambda view: hotspots(view, Path("/dev/null"), asked))
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-import msgspec
-
+from burnd.contract.checking import checked
+from burnd.contract.reports import CompareParams, LimitsParams, StatuslineParams, SummaryParams
 from burnd.pricing import PriceTable
-from burnd.queries.compare import CompareParams, compare
-from burnd.queries.limits import LimitsParams, limits
-from burnd.queries.statusline import StatuslineParams, statusline
-from burnd.queries.summary import SummaryParams, summary
+from burnd.queries.compare import compare
+from burnd.queries.limits import limits
+from burnd.queries.statusline import statusline
+from burnd.queries.summary import summary
 from burnd.queries.view import View
 from tests.bench.year import END_MS, session_id
 
@@ -113,10 +113,10 @@ def _limits(history: int) -> Callable[[View], Any]:
 
 
 def _summary(within: float, **params: Any) -> Question:
-    asked = msgspec.convert(params, SummaryParams)
+    asked = checked(SummaryParams, params)
     return Question("summary", within, str(params), lambda view: summary(view, asked))
 
 
 def _compare(within: float, **params: Any) -> Question:
-    asked = msgspec.convert(params, CompareParams)
+    asked = checked(CompareParams, params)
     return Question("compare", within, str(params), lambda view: compare(view, asked))

@@ -13,6 +13,7 @@ import anyio
 import msgspec
 
 from burnd.causes import kept_waste
+from burnd.contract.reports import WasteParams
 from burnd.memory import relax_gc
 from burnd.paths import Home
 from burnd.pricing import PriceTable
@@ -20,7 +21,7 @@ from burnd.queries import waste_search
 from burnd.queries.filters import choose
 from burnd.queries.quotes import Quotes
 from burnd.queries.view import View
-from burnd.queries.waste import WasteParams, answer
+from burnd.queries.waste import answer
 from burnd.recording.candidate import Batch
 from burnd.records import Turn
 from tests.attribution.bench import session

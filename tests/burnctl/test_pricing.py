@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from burnd.contract.reports import PricingParams
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.pricing.pricefile import read_user_lists
-from burnd.queries.pricing import PricingParams, show
+from burnd.queries.pricing import show
 from burnd.queries.view import View
 from tests.burnctl.fake import Talk, fake
 from tests.burnctl.person import run, seen

@@ -11,7 +11,7 @@ from burnctl.commands import flow as flow_verb
 from burnctl.commands import waste as waste_verb
 from burnctl.commands import why as why_verb
 from burnctl.render.text import width_of
-from burnd.queries import flow, waste, why
+from burnd.contract.reports import MOST_CAUSES, MOST_FINDINGS, MOST_STEPS
 from tests.burnctl.desk import Desk
 
 
@@ -181,4 +181,4 @@ def test_mistakes_are_told_in_one_line(desk: Desk, arguments: tuple[str, ...], c
 
 def test_limits_are_those_of_the_daemon() -> None:
     """What the command line takes is not refused behind it."""
-    assert (why_verb.MOST, waste_verb.MOST, flow_verb.MOST) == (why.MOST_CAUSES, waste.MOST_FINDINGS, flow.MOST_STEPS)
+    assert (why_verb.MOST, waste_verb.MOST, flow_verb.MOST) == (MOST_CAUSES, MOST_FINDINGS, MOST_STEPS)

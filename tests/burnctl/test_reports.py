@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from burnctl.render.text import width_of
+from burnd.contract.reports import DIMENSIONS
 from burnd.ledger.sqlite_files import log_bytes
-from burnd.queries import dimensions
 from burnd.recording.retention import LONG_LOG
 from tests.burnctl.desk import Desk
 from tests.burnctl.watch import Watch
 
-GROUPS = [*dimensions.NAMES, "tag:persona"]
+GROUPS = [*DIMENSIONS, "tag:persona"]
 
 
 @pytest.mark.parametrize("by", GROUPS)

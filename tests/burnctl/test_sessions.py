@@ -23,8 +23,8 @@ from burnctl.render.sessions import listed
 from burnctl.render.text import clean
 from burnctl.render.transcript import Transcript
 from burnd import protocol
+from burnd.contract.sessions import MOST_HITS, MOST_WINDOW
 from burnd.paths import Home
-from burnd.queries.search import MOST_HITS, MOST_WINDOW
 from burnd.search.lookup import MOST_WORDS
 from burnd.search.passages import SNIPPET_BYTES
 from burnd.search.words import LONGEST_WORD

@@ -8,7 +8,8 @@ from typing import Any
 
 import anyio
 
-from burnd.server.method import Method, NoParams
+from burnd.contract import NoParams
+from burnd.server.method import Method
 from burnd.server.methods import METHODS
 from burnd.server.service import Service
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from burnd.clients.folders import look_at
+from burnd.contract.checking import checked
+from burnd.contract.reports import CompareParams, HotspotsParams, SummaryParams
 from burnd.index.store import IndexStore
 from burnd.pricing import PriceTable
-from burnd.queries.compare import CompareParams, compare
-from burnd.queries.hotspots import HotspotsParams, hotspots
-from burnd.queries.summary import SummaryParams, summary
+from burnd.queries.compare import compare
+from burnd.queries.hotspots import hotspots
+from burnd.queries.summary import summary
 from burnd.queries.view import Folder, View
 from burnd.recording.pipeline import Pipeline
 from tests.make import START_MS
@@ -22,7 +22,7 @@ NOW = START_MS + 3_600_000
 
 async def ask_summary(index: IndexStore, prices: PriceTable = PRICES, now: int = NOW, **params: Any) -> dict[str, Any]:
     """The answer as a client gets it, with parameters as a client sends them."""
-    asked, folders = msgspec.convert(params, SummaryParams), _looked_at(params)
+    asked, folders = checked(SummaryParams, params), _looked_at(params)
     return await index.ask(lambda db: summary(View(db, prices, now, folders), asked))
 
 
@@ -32,14 +32,14 @@ def _looked_at(params: dict[str, Any]) -> dict[str, Folder]:
 
 
 async def ask_compare(index: IndexStore, prices: PriceTable = PRICES, now: int = NOW, **params: Any) -> dict[str, Any]:
-    asked = msgspec.convert(params, CompareParams)
+    asked = checked(CompareParams, params)
     return await index.ask(lambda db: compare(View(db, prices, now), asked))
 
 
 async def ask_hotspots(
     pipeline: Pipeline, prices: PriceTable = PRICES, now: int = NOW, **params: Any
 ) -> dict[str, Any]:
-    asked, ledger = msgspec.convert(params, HotspotsParams), pipeline.home.ledger
+    asked, ledger = checked(HotspotsParams, params), pipeline.home.ledger
     return await pipeline.index.ask(lambda db: hotspots(View(db, prices, now), ledger, asked))
 
 

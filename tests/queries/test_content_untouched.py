@@ -8,7 +8,7 @@ import sys
 from typing import Any, get_args
 
 from burnd.causes.explainer import Explainer
-from burnd.queries import dimensions
+from burnd.contract.reports import DIMENSIONS
 from burnd.queries.hotspots import By
 from burnd.recording.candidate import Batch
 from tests.conftest import Opened
@@ -37,7 +37,7 @@ async def test_no_report_reads_content(opened: Opened) -> None:
     ]
     said = [text(f"m{n}", "x" * 4000) for n in range(3)]
     await pipeline.commit(Batch(entries=[*entries, stamp(1, k="v")], content=said))
-    ways = (*dimensions.NAMES, "tag:k")
+    ways = (*DIMENSIONS, "tag:k")
 
     async def reports() -> list[Any]:
         answers = [await ask_summary(pipeline.index, by=by, quality=True, series=True) for by in ways]

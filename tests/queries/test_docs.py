@@ -6,21 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from burnd.queries.dimensions import NAMES
-from burnd.queries.filters import Filters
+from burnd.contract.reports import DIMENSIONS, Filters
 from burnd.queries.quality import OUTCOMES
-from burnd.records.base import camel
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reports.md").read_text()
 PROTOCOL = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 
 
-@pytest.mark.parametrize("name", [*NAMES, "tag:KEY"])
+@pytest.mark.parametrize("name", [*DIMENSIONS, "tag:KEY"])
 def test_every_way_of_dividing_is_explained(name: str) -> None:
     assert f"`{name}`" in PAGE
 
 
-@pytest.mark.parametrize("name", [camel(name) for name in Filters.__struct_fields__])
+@pytest.mark.parametrize("name", [one.wire for one in Filters.params.values()])
 def test_every_filter_is_explained(name: str) -> None:
     assert f"--{name}" in PAGE or f"`{name}`" in PAGE or f"--{name.removesuffix('s')}" in PAGE
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from burnd.contract.reports import ExportParams
 from burnd.paths import Home
 from burnd.pricing import PriceTable
-from burnd.queries.export import ExportParams, export
+from burnd.queries.export import export
 from burnd.queries.view import Refusal
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
+from burnd.contract.checking import BadParams, checked
+from burnd.contract.reports import SummaryParams
 from burnd.queries import agents
 from burnd.queries.dimensions import AgentKey
-from burnd.queries.summary import SummaryParams
 from burnd.queries.tally import Tally
 from burnd.queries.view import Missing, Refusal
 from burnd.recording.candidate import Batch
@@ -188,7 +188,7 @@ async def test_several_tags_must_all_fit(opened: Opened) -> None:
         ({"since": at(5), "until": at(5)}, "ends before it begins", "since is"),
         ({"tz": "Nowhere/Land"}, "no time zone", "Europe/Berlin"),
         ({"source": "emacs"}, "no source", "claude-code"),
-        ({"activity": "thinking"}, "no activity", "reasoning"),
+        ({"activity": "thinking"}, "activity cannot be", "reasoning"),
         ({"branch": "no-such"}, "branch", "--by branch"),
         ({"by": "weekday"}, "divided", "week"),
         ({"by": "pebble"}, "divided", "tag:KEY"),
@@ -201,14 +201,14 @@ async def test_several_tags_must_all_fit(opened: Opened) -> None:
 async def test_what_makes_no_sense_is_refused_with_a_hint(
     opened: Opened, params: dict[str, Any], why: str, hint: str
 ) -> None:
-    with pytest.raises(Refusal, match=why) as refused:
+    with pytest.raises((Refusal, BadParams), match=why) as refused:
         await turns_of(opened, turn(), **params)
-    assert hint in refused.value.hint
+    assert hint in str(vars(refused.value)["hint"])
 
 
 def test_a_mistyped_parameter_is_refused() -> None:
-    with pytest.raises(msgspec.ValidationError, match="sinse"):
-        msgspec.convert({"sinse": "7d"}, SummaryParams)
+    with pytest.raises(BadParams, match="sinse"):
+        checked(SummaryParams, {"sinse": "7d"})
 
 
 async def test_edges_are_exact_to_the_millisecond(opened: Opened) -> None:

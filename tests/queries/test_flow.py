@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from burnd.contract.checking import BadParams, checked
+from burnd.contract.reports import FlowParams
 from burnd.paths import Home
-from burnd.queries.flow import FlowParams, _cuts, flow
-from burnd.queries.view import Missing, Refusal, View
+from burnd.queries.flow import _cuts, flow
+from burnd.queries.view import Missing, View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Subagent, Usage
@@ -24,7 +25,7 @@ from tests.queries.test_why import adds_up, placed
 
 
 async def ask_flow(pipeline: Pipeline, session: str, **params: Any) -> dict[str, Any]:
-    asked = msgspec.convert({"session": session, **params}, FlowParams)
+    asked = checked(FlowParams, {"session": session, **params})
     return await pipeline.index.ask(lambda db: flow(View(db, PRICES, NOW), pipeline.home.ledger, asked))
 
 
@@ -84,7 +85,7 @@ async def test_calls_are_told_with_their_turns(opened: Opened) -> None:
     assert {(call["tool"], call["times"]) for call in lane["steps"][0]["calls"]} == {("Read", 3), ("Bash", 4)}
     with pytest.raises(Missing):
         await ask_flow(pipeline, "nobody")
-    with pytest.raises(Refusal):
+    with pytest.raises(BadParams):
         await ask_flow(pipeline, "s1", limit=0)
 
 

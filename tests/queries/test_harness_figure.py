@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from burnd.causes.explainer import Explainer
+from burnd.contract.reports import ExportParams
 from burnd.pricing import PriceTable
 from burnd.pricing.pricefile import read_user_lists
-from burnd.queries.export import ExportParams, export
+from burnd.queries.export import export
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.records import Copy, Overhead, Usage

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from burnd.contract.reports import CompareParams, LimitsParams, StatuslineParams
 from burnd.paths import Home
-from burnd.queries.compare import CompareParams, compare
+from burnd.queries.compare import compare
 from burnd.queries.limit_windows import LENGTHS, reported, windows
-from burnd.queries.limits import LimitsParams, limits
-from burnd.queries.statusline import StatuslineParams, statusline
+from burnd.queries.limits import limits
+from burnd.queries.statusline import statusline
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline

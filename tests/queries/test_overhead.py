@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from burnd.causes import kept_waste
+from burnd.contract.reports import OverheadParams
 from burnd.queries import overhead, waste_search
 from burnd.queries.filters import choose
-from burnd.queries.overhead import OverheadParams
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline

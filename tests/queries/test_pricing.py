@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from burnd.contract.reports import PricingParams
 from burnd.pricing import PriceTable
 from burnd.pricing.pricefile import read_user_lists
-from burnd.queries.pricing import PricingParams, show
+from burnd.queries.pricing import show
 from burnd.queries.view import Refusal, View
 
 SHIPPED = PriceTable.load()

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from burnd.contract.reports import DIMENSIONS
 from burnd.paths import Home
-from burnd.queries import dimensions
 from burnd.recording.candidate import Batch
 from tests.conftest import Opened
 from tests.folded import Folded
@@ -18,7 +18,7 @@ from tests.queries import worlds
 from tests.queries.asking import PRICES, ask_summary
 from tests.queries.naive import Naive
 
-WAYS = dimensions.NAMES
+WAYS = DIMENSIONS
 ZONES = (None, "Europe/Berlin", "+05:45", "America/Los_Angeles", "Asia/Kathmandu", -570)
 FIELDS = {"turns", "openTurns", "partialTurns", "unpricedTurns", "emptyTurns", "usage", "costUsd", "cacheHitRate"}
 FIELDS |= {"harnessTurns", "harnessCostUsd"}

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from burnd.causes import kept_waste
 from burnd.content.recall import Recall
+from burnd.contract.checking import BadParams, checked
+from burnd.contract.reports import WasteParams
 from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.paths import Home
 from burnd.queries import waste_search
 from burnd.queries.filters import choose
 from burnd.queries.quotes import Quotes
-from burnd.queries.view import Refusal, View
-from burnd.queries.waste import WasteParams, answer
+from burnd.queries.view import View
+from burnd.queries.waste import answer
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Session, Subagent, ToolUse, Usage
@@ -39,8 +41,7 @@ class Looked:
         self.turns = 0
 
     async def __call__(self, **params: Any) -> dict[str, Any]:
-        asked = msgspec.convert(params, WasteParams)
-        asked.check()
+        asked = checked(WasteParams, params)
         await self._index.transact(kept_waste.begin)
         plan = await self._index.ask(lambda db: waste_search.plan(_view(db), choose(_view(db), asked), compared=True))
         looked_at: dict[int, bytes] = {}
@@ -228,9 +229,9 @@ async def test_filters_leave_only_what_is_meant(opened: Opened) -> None:
     assert kinds(await looked()) == whole
     assert not (await looked(until=scene.turns[1].ts))["findings"]
     assert kinds(await looked(minCost=whole["reread"]["costUsd"] + 1e-9)).keys() < whole.keys()
-    with pytest.raises(Refusal):
+    with pytest.raises(BadParams):
         await looked(limit=0)
-    with pytest.raises(Refusal):
+    with pytest.raises(BadParams):
         await looked(minCost=-1)
 
 

@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnd.content.recall import Recall
+from burnd.contract import checking
+from burnd.contract.reports import WhyParams
 from burnd.paths import Home
 from burnd.queries.view import Missing, Refusal, View
-from burnd.queries.why import WhyParams, why
+from burnd.queries.why import why
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import ServerTools, Session, Subagent, Turn
@@ -36,7 +38,7 @@ USAGE = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCre
 
 async def ask_why(pipeline: Pipeline, session: str, *, recall: Recall | None = None, **params: Any) -> dict[str, Any]:
     """The answer as a client gets it, with parameters as a client sends them."""
-    asked = msgspec.convert({"session": session, **params}, WhyParams)
+    asked = checking.checked(WhyParams, {"session": session, **params})
     return await pipeline.index.ask(lambda db: why(View(db, PRICES, NOW), pipeline.home.ledger, recall, asked))
 
 
@@ -244,7 +246,7 @@ async def test_one_turn_says_what_stood_in_its_context(opened: Opened) -> None:
         await ask_why(pipeline, "s1", turn=1, rail="x")
     with pytest.raises(Missing, match="no session"):
         await ask_why(pipeline, "other")
-    with pytest.raises(Refusal, match="limit"):
+    with pytest.raises(checking.BadParams, match="limit"):
         await ask_why(pipeline, "s1", limit=0)
 
 

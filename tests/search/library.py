@@ -11,8 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
+from burnd.contract.sessions import SearchParams
 from burnd.pricing import PriceTable
-from burnd.queries.search import SearchParams, search
+from burnd.queries.search import search
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from burnd.contract.sessions import SearchParams
 from burnd.paths import Home
-from burnd.queries.search import SearchParams
 from burnd.queries.view import View
 from burnd.server.methods.sessions import find
 from tests.conftest import Opened

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from burnd.content.recall import Recall
+from burnd.contract.sessions import BLOCK_BYTES, ListParams, MessagesParams, MetaParams
 from burnd.index.change import Change, FileChange, OpenTurn
-from burnd.queries.messages import BLOCK_BYTES, PAGE_BYTES, MessagesParams, messages
-from burnd.queries.sessions import ListParams, MetaParams, list_sessions, meta
+from burnd.queries.messages import PAGE_BYTES, messages
+from burnd.queries.sessions import list_sessions, meta
 from burnd.queries.view import Missing, Mistaken, Refusal, View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from burnd.contract import NoParams
 from burnd.queries.view import View
-from burnd.server.method import NoParams, query
+from burnd.server.method import query
 from burnd.server.methods import METHODS
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"

@@ -15,6 +15,7 @@ import pytest
 
 from burnd import protocol
 from burnd.content.matching import Matching, Stopped
+from burnd.contract.sessions import ForgetParams
 from burnd.ledger.content import ContentStore
 from burnd.ledger.retention import Pruned
 from burnd.paths import Home
@@ -60,7 +61,7 @@ def test_content_is_read_in_pages(home: Home) -> None:
         assert (no_message["name"], no_message.get("about")) == ("not_found", None)
         no_session = wire.error("content.read", session="none")["data"]
         assert (no_session["name"], no_session.get("about")) == ("not_found", "session")
-        assert wire.error("content.read", session="s1", limit=501)["data"]["name"] == "refused"
+        assert wire.error("content.read", session="s1", limit=501)["data"]["name"] == "bad_params"
 
 
 def test_a_very_long_piece_is_cut_and_says_so(home: Home) -> None:
@@ -232,7 +233,7 @@ async def test_nothing_is_measured_before_a_secret_goes(monkeypatch: pytest.Monk
     service: Any = SimpleNamespace(pipeline=pipeline, search_indexer=indexer, ask=ask, home=None)
     monkeypatch.setattr(content, "would_free", lambda *_: pytest.fail("measured"))
     caller: Any = None
-    answer = await content.forget(service, content.ForgetParams(session="s1"), caller)
+    answer = await content.forget(service, ForgetParams(session="s1"), caller)
     assert (answer["bytes"], answer["clean"]) == (7, True)
 
 

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from burnd import protocol
+from burnd.contract import LONG_S
 from burnd.paths import Home
-from burnd.server.method import LONG_S
 from burnd.server.methods import METHODS
 from tests.server.documented import DOCS, Shown, furnish, shown
 from tests.server.wire import Daemon, Wire, running
@@ -31,7 +31,7 @@ def test_every_parameter_is_documented() -> None:
         if f"### `{name}`\n" not in text:
             continue  # which the test above says
         section = text.split(f"### `{name}`\n", 1)[1].split("\n### ", 1)[0]
-        for field in method.params.__struct_encode_fields__:
+        for field in (one.wire for one in method.params.params.values()):
             said = any(f"`{field}`" in part or f'"{field}"' in part for part in (section, shared))
             assert said, f"{name}: {field}"
 
@@ -41,8 +41,10 @@ def test_how_long_a_method_may_take_is_documented() -> None:
     row = next(line for line in DOCS.read_text().splitlines() if line.startswith("| a request | 10 s;"))
     _, _, long, endless = row.split(";")
     for said, within in ((long, LONG_S), (endless, None)):
-        assert set(re.findall("`([^`]+)`", said)) == {name for name, one in METHODS.items() if one.within == within}
-    assert METHODS["sessions.append"].within == LONG_S
+        assert set(re.findall("`([^`]+)`", said)) == {
+            name for name, one in METHODS.items() if one.params.deadline == within
+        }
+    assert METHODS["sessions.append"].params.deadline == LONG_S
 
 
 def test_every_error_is_documented() -> None:

@@ -72,7 +72,7 @@ def test_an_id_is_given_back_as_it_was_written(live: Daemon, raw_id: str) -> Non
         (b'{"jsonrpc":"2.0","id":7,"method":"status","params":null}', protocol.BAD_PARAMS, 7),
         (b'{"jsonrpc":"2.0","id":7,"method":"status","params":{"x":1}}', protocol.BAD_PARAMS, 7),
         (b'{"jsonrpc":"2.0","id":7,"method":"flush","params":{"session":1}}', protocol.BAD_PARAMS, 7),
-        (b'{"jsonrpc":"2.0","id":7,"method":"stamps.list","params":{"limit":-1}}', protocol.REFUSED, 7),
+        (b'{"jsonrpc":"2.0","id":7,"method":"stamps.list","params":{"limit":-1}}', protocol.BAD_PARAMS, 7),
         (b'{"jsonrpc":"2.0","id":7,"method":"stamps.list","params":{"limit":1e99}}', protocol.BAD_PARAMS, 7),
         (
             b'{"jsonrpc":"2.0","id":7,"method":"stamps.list","params":{"after":99999999999999999999}}',
@@ -82,7 +82,7 @@ def test_an_id_is_given_back_as_it_was_written(live: Daemon, raw_id: str) -> Non
         (b'{"jsonrpc":"2.0","id":7,"method":"content.read","params":{"session":"none"}}', protocol.NOT_FOUND, 7),
         (
             b'{"jsonrpc":"2.0","id":7,"method":"content.read","params":{"session":"none","offset":-1}}',
-            protocol.REFUSED,
+            protocol.BAD_PARAMS,
             7,
         ),
     ],
@@ -112,7 +112,7 @@ def test_half_a_character_is_no_mistake(live: Daemon, query: str) -> None:
 def test_a_word_that_is_none_of_those_taken_is_told_which_are(live: Daemon) -> None:
     with live.wire() as wire:
         error = wire.error("sessions.search", query="x", role="bot")
-        assert error["data"]["hint"] == "role is one of: assistant, system, tool_result, user"
+        assert error["data"]["hint"] == "role is one of: user, assistant, tool_result, system"
         given = [{"id": "m", "role": role, "content": "x"} for role in ("user", "bot")]
         error = wire.error("sessions.append", id="x", messages=given)
         assert error["data"]["hint"].startswith("role is one of: assistant, ")

@@ -52,12 +52,12 @@ def test_many_are_taken_at_once_or_not_at_all(live: Daemon) -> None:
         ({"selector": {"sessionId": "s"}}, "selector and an enrichment"),
         ({"selector": {}, "enrichment": {"a": "b"}}, "either a sessionId or a messageId"),
         ({"selector": {"sessionId": "s", "messageId": "m"}, "enrichment": {"a": "b"}}, "either"),
-        ({"selector": {"session": "s"}, "enrichment": {"a": "b"}}, "unknown field `session`"),
+        ({"selector": {"session": "s"}, "enrichment": {"a": "b"}}, "unknown parameter 'session' in selector"),
         ({"selector": {"sessionId": "s"}, "enrichment": {}}, "at least one key"),
         ({"selector": {"sessionId": "s"}, "enrichment": {"": "b"}}, "key must not be empty"),
-        ({"selector": {"sessionId": "s"}, "enrichment": {"a": 1}}, "Expected `str`, got `int`"),
-        ({"selector": {"sessionId": "s"}, "enrichment": {"a": None}}, "Expected `str`, got `null`"),
-        ({"selector": {"sessionId": "s"}, "enrichment": {"a": ["b"]}}, "Expected `str`, got `array`"),
+        ({"selector": {"sessionId": "s"}, "enrichment": {"a": 1}}, "must be a text, not a whole number"),
+        ({"selector": {"sessionId": "s"}, "enrichment": {"a": None}}, "must be a text, not null"),
+        ({"selector": {"sessionId": "s"}, "enrichment": {"a": ["b"]}}, "must be a text, not a list"),
         ({"selector": {"sessionId": "s"}, "enrichment": {"a": "b"}, "ts": "soon"}, "not an ISO time"),
         (
             {

@@ -9,6 +9,7 @@ import anyio
 import msgspec
 import pytest
 
+from burnd.contract.daemon import TailParams
 from burnd.index.change import Change, OpenTurn
 from burnd.paths import Home
 from burnd.queries.projects import to_come
@@ -16,7 +17,7 @@ from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.records import Turn, Usage
 from burnd.server.feed import QUEUE, Feed, Landed
-from burnd.server.methods.tail import TailParams, shown
+from burnd.server.methods.tail import is_wanted, shown
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.make import turn
@@ -102,7 +103,7 @@ async def test_which_turns_a_follower_wants(opened: Opened, asked: dict[str, str
     if params.project is not None:
         named = params.project
         project = await pipeline.index.ask(lambda db: to_come(View(db, PRICES, 0), named))
-    assert params.wants(turn(project="/p/app", project_key="github.com/a/b"), project) == wanted
+    assert is_wanted(turn(project="/p/app", project_key="github.com/a/b"), params, project) == wanted
 
 
 async def test_a_remote_can_be_followed_before_anything_is_of_it(opened: Opened) -> None:

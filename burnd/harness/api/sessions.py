@@ -11,6 +11,8 @@ import msgspec
 
 from burnd.classify.keywords import prompt_words
 from burnd.content.recall import Recall
+from burnd.contract.checking import parsed
+from burnd.contract.sessions import AppendParams, NewParams, SetParams
 from burnd.harness.anthropic import Bill, result_of
 from burnd.harness.api.messages import (
     API_SOURCES,
@@ -32,7 +34,7 @@ from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.ledger.journal import identity
 from burnd.logfiles.log_reader import NEVER
 from burnd.queries.sessions import Known, exactly
-from burnd.queries.view import Folder, NoSession, Params, Refusal, View
+from burnd.queries.view import Folder, NoSession, Refusal, View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Block, Content, Event, Session, Turn
@@ -49,34 +51,6 @@ LONGEST_TITLE, LONGEST_SUMMARY = 500, 10_000
 _RECENT_TURNS: Final = 50
 _RECENT_RECORDS: Final = 200  # searched for the input of a rail's next turn
 _NOTHING_DONE: Final = "nothing was appended"
-
-
-class NewParams(Params, frozen=True, kw_only=True):
-    """The agent and creator of the session; its source, project and parent if there are any."""
-
-    agent: str
-    sender: str
-    source: ApiSource | None = None
-    project: str | None = None
-    parent: str | None = None
-    title: str | None = None
-
-
-class AppendParams(Params, frozen=True, kw_only=True):
-    """Messages for a session, and turns without content. `source` is the API of their usage objects."""
-
-    id: str
-    messages: list[Message] = msgspec.field(default_factory=list)
-    turns: list[Message] = msgspec.field(default_factory=list)
-    source: ApiSource | None = None
-
-
-class SetParams(Params, frozen=True, kw_only=True):
-    """A title or summary that overrides the harness's; an empty one removes the override."""
-
-    id: str
-    title: str | None = None
-    summary: str | None = None
 
 
 async def new(pipeline: Pipeline, query: Query, look_up: FolderLookup, params: NewParams) -> str:
@@ -138,9 +112,10 @@ def _stripped(text: str | None) -> str | None:
 
 async def append(pipeline: Pipeline, query: Query, recall: Recall, params: AppendParams) -> dict[str, Any]:
     """Add messages, each once: of one that exists already, only the bill may change."""
-    messages = [*params.messages, *params.turns]
+    turns = _given(params, "turns")
+    messages = [*_given(params, "messages"), *turns]
     _check_messages(messages)
-    if (invalid := next((one for one in params.turns if not one.is_turn), None)) is not None:
+    if (invalid := next((one for one in turns if not one.is_turn), None)) is not None:
         raise Refusal(f"turn {invalid.id!r}: a turn is an answer and has a model", _NOTHING_DONE)
     existing: ExistingSession = await query(lambda view: existing_session(view, recall, params.id, messages))
     now = to_iso(pipeline.now())
@@ -161,6 +136,13 @@ async def append(pipeline: Pipeline, query: Query, recall: Recall, params: Appen
         entries.append(Session(session_id=params.id, source=source or "", updated_at=now, message_count=count))
     await pipeline.commit(Batch(content=_new_content(existing, recorded, parsed), entries=entries))
     return {"sessionId": params.id, "appended": len(added), "known": len(ids) - len(added)}
+
+
+def _given(params: AppendParams, name: str) -> list[Message]:
+    """The messages in a parameter. Raises BadParams."""
+    raw = getattr(params, name)
+    messages: list[Message] = [] if raw is None else parsed(raw, list[Message], {}, name)
+    return messages
 
 
 def _check_messages(messages: Sequence[Message]) -> None:
@@ -222,7 +204,8 @@ def _source(params: AppendParams, existing: ExistingSession) -> ApiSource | None
             f"the session has the source {before}", "a session has one source; sessions.new creates another session"
         )
     by_usage = (source_of(one.usage) for one in existing.messages if one.usage is not None)
-    source = params.source or before or next(filter(None, by_usage), None)
+    given = next((source for source in API_SOURCES if source == params.source), None)
+    source = given or before or next(filter(None, by_usage), None)
     if source is None and any(one.is_turn for one in existing.messages):
         raise Refusal(
             "the session has no source, and its usage does not show one",

@@ -10,37 +10,26 @@ import msgspec
 
 from burnd.content.cut_json import closed
 from burnd.content.matching import Matching
+from burnd.contract.sessions import ForgetParams, PruneParams, ReadParams
 from burnd.ledger.content import ContentStore
 from burnd.ledger.files import as_storage_error
 from burnd.ledger.sidecars import Sidecars
 from burnd.queries.content import Page, family, of_project, page, summaries
-from burnd.queries.view import Params, Refusal
+from burnd.queries.view import Refusal
 from burnd.recording.retention import outdated, would_free
 from burnd.records import Content
 from burnd.records.times import DAY_MS
-from burnd.server.method import LONG_S, AnyMethod, Caller, LongMethod, Method, Result, telling
+from burnd.server.method import AnyMethod, Caller, LongMethod, Method, Result, with_progress
 from burnd.server.service import Service, Work
 
-MOST_RECORDS = 500
 LARGEST_RECORD = 1 << 20
 _PAGE_BYTES = 4 << 20
 _LISTED = 1000
 _SEARCH_S = 30.0
 
 
-class ReadParams(Params, frozen=True):
-    """A session, or one message of it; `offset` counts records along its rails."""
-
-    session: str
-    message: str | None = None
-    offset: int = 0
-    limit: int = 50
-
-
 async def read(service: Service, params: ReadParams) -> Result:
     """A page of what was said, in its original text; very long pieces are cut, and say so."""
-    if params.offset < 0 or not 1 <= params.limit <= MOST_RECORDS:
-        raise Refusal(f"offset is at least 0, limit from 1 to {MOST_RECORDS}")
     found = await service.ask(lambda view: page(view, params.session, params.message, params.offset, params.limit))
     records = await service.read_content(lambda store: _read_page(store, params.session, found))
     end = params.offset + len(records)
@@ -98,13 +87,6 @@ def _cut(shown: dict[str, Any], size: int, *, is_begun: bool) -> dict[str, Any]:
 _BODIES = (("toolUse", "input"), ("toolResult", "content"), ("file", "data"))
 
 
-class PruneParams(Params, frozen=True):
-    """How old content may be; what the settings say, unless it is said here. A dry run only tells."""
-
-    older_than_days: float | None = None
-    dry_run: bool = False
-
-
 async def prune(service: Service, params: PruneParams) -> Result:
     """Deletes the content of sessions whose newest record is older than that. Usage stays for ever."""
     older_than_ms = _age(service, params.older_than_days)
@@ -125,15 +107,6 @@ def _age(service: Service, days: float | None) -> int:
     if not 0 <= days < 1e6:
         raise Refusal("olderThanDays is a number of days, 0 or more")
     return int(days * DAY_MS)
-
-
-class ForgetParams(Params, frozen=True):
-    """Whose content is to go: one session's with its children, a project's, or of whoever has a text in it."""
-
-    session: str | None = None
-    project: str | None = None
-    match: str | None = None
-    dry_run: bool = False
 
 
 async def forget(service: Service, params: ForgetParams, caller: Caller) -> Result:
@@ -184,15 +157,15 @@ async def _with_text(service: Service, text: str, caller: Caller) -> set[str]:
     work = Work("looking")
     matching = Matching(service.home, text, work.tell)
     try:
-        async with telling(caller, lambda: (work.done, work.total)):
+        async with with_progress(caller, lambda: (work.done, work.total)):
             # Not waited for when the client goes: it notices by itself, at the next file.
             return await anyio.to_thread.run_sync(matching.run, abandon_on_cancel=True)
     finally:
         matching.stop()
 
 
-METHODS: dict[str, AnyMethod] = {
-    "content.read": Method(ReadParams, read),
-    "content.prune": Method(PruneParams, prune, within=LONG_S),
-    "content.forget": LongMethod(ForgetParams, forget, within=None),
-}
+METHODS: tuple[AnyMethod, ...] = (
+    Method(ReadParams, read),
+    Method(PruneParams, prune),
+    LongMethod(ForgetParams, forget),
+)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import anyio
 
+from burnd.contract import Params, methods
+from burnd.contract.daemon import ConfigParams, FlushParams, MethodsParams, RebuildParams, ShutdownParams
 from burnd.harness.supervisor import SourceSupervisor
-from burnd.queries.view import Params, Refusal
+from burnd.queries.view import Refusal
 from burnd.reclassify import reclassify
-from burnd.server.method import LONG_S, AnyMethod, Caller, LongMethod, Method, NoParams, Result, telling
+from burnd.server.method import AnyMethod, Caller, LongMethod, Method, Result, with_progress
 from burnd.server.service import Service
 from burnd.settings.shown import shown
-
-
-class FlushParams(Params, frozen=True):
-    """Which session's open turns are to be settled; all of them unless one is named."""
-
-    session: str | None = None
 
 
 async def flush(service: Service, params: FlushParams) -> Result:
@@ -43,14 +39,6 @@ async def flush(service: Service, params: FlushParams) -> Result:
     return {"flushed": all(reason is None for reason in reasons.values()), "sources": sources}
 
 
-class RebuildParams(Params, frozen=True):
-    """What is to be made anew: the index, or the labels of turns (with `force` also of those that have them)."""
-
-    index: bool = False
-    reclassify: bool = False
-    force: bool = False
-
-
 async def rebuild(service: Service, params: RebuildParams, caller: Caller) -> Result:
     """Tells how far it has come; the old index answers until the new one is whole."""
     if params.index == params.reclassify:
@@ -59,7 +47,7 @@ async def rebuild(service: Service, params: RebuildParams, caller: Caller) -> Re
     if pipeline.status.rebuilding is not None:
         raise Refusal("a rebuild is under way already", "status says how far it is")
     changed = 0
-    async with telling(caller, lambda: pipeline.status.rebuilding):
+    async with with_progress(caller, lambda: pipeline.status.rebuilding):
         if params.index:
             await pipeline.rebuild_index()
         else:
@@ -67,19 +55,45 @@ async def rebuild(service: Service, params: RebuildParams, caller: Caller) -> Re
     return {"rebuilt": "index" if params.index else "labels", "turns": changed}
 
 
-async def show_config(service: Service, _params: NoParams) -> Result:
+async def show_config(service: Service, _params: ConfigParams) -> Result:
     """The settings this daemon was started with."""
     return shown(service.home, service.settings)
 
 
-async def shutdown(service: Service, _params: NoParams) -> Result:
+async def shutdown(service: Service, _params: ShutdownParams) -> Result:
     service.stop()
     return {"stopping": True}
 
 
-METHODS: dict[str, AnyMethod] = {
-    "flush": Method(FlushParams, flush, within=LONG_S),
-    "rebuild": LongMethod(RebuildParams, rebuild, within=None),
-    "config.show": Method(NoParams, show_config),
-    "shutdown": Method(NoParams, shutdown),
-}
+async def list_methods(_service: Service, _params: MethodsParams) -> Result:
+    return {"methods": [_listed(method) for method in methods().values()]}
+
+
+def _listed(method: type[Params]) -> dict[str, object]:
+    return {
+        "name": method.method,
+        "about": method.about(),
+        "params": [
+            {
+                "name": one.wire,
+                "type": one.type,
+                "required": one.is_required,
+                "default": None if one.is_required else one.default,
+                "choices": [*one.choices, *filter(None, [one.others])],
+                "about": one.help,
+            }
+            for one in method.params.values()
+        ],
+        "errors": list(method.errors),
+        "deadline": method.deadline,
+        "progress": method.progress,
+    }
+
+
+METHODS: tuple[AnyMethod, ...] = (
+    Method(FlushParams, flush),
+    LongMethod(RebuildParams, rebuild),
+    Method(ConfigParams, show_config),
+    Method(ShutdownParams, shutdown),
+    Method(MethodsParams, list_methods),
+)

@@ -11,16 +11,23 @@ from typing import Final, NamedTuple
 
 from burnd.causes import kept_waste
 from burnd.causes.kept_waste import Family, sizes_of
+from burnd.contract.reports import (
+    ByToolParams,
+    Filters,
+    FlowParams,
+    HotspotsParams,
+    OverheadParams,
+    WasteParams,
+    WhyParams,
+)
 from burnd.errors import StorageError
 from burnd.queries import overhead, waste, waste_search
-from burnd.queries.filters import Filters, choose
-from burnd.queries.flow import FlowParams, flow
-from burnd.queries.hotspots import ByToolParams, HotspotsParams, hotspots
-from burnd.queries.overhead import OverheadParams
+from burnd.queries.filters import choose
+from burnd.queries.flow import flow
+from burnd.queries.hotspots import hotspots
 from burnd.queries.quotes import Quotes
 from burnd.queries.view import View
-from burnd.queries.waste import WasteParams
-from burnd.queries.why import WhyParams, why
+from burnd.queries.why import why
 from burnd.server.method import AnyMethod, Caller, LongMethod, Method, Result, at_its_prices
 from burnd.server.service import Service
 
@@ -42,11 +49,10 @@ async def show_hotspots(service: Service, params: HotspotsParams) -> Result:
 
 
 async def show_by_tool(service: Service, params: ByToolParams) -> Result:
-    return await show_hotspots(service, params.by_tool())
+    return await show_hotspots(service, HotspotsParams(by="tool", **vars(params)))
 
 
 async def look_for_waste(service: Service, params: WasteParams, caller: Caller) -> Result:
-    params.check()
     seen = await _seen(service, params, caller, compared=True)
     recall = service.search_indexer.recall
     return await service.ask(lambda view: at_its_prices(view, waste.answer(view, Quotes(view, recall), params, seen)))
@@ -107,11 +113,11 @@ def _look(ledger: Path, plan: waste_search.Plan, some: list[Family], view: View)
     return _Told(waste_search.look(view, ledger, plan.chosen, some), sizes_of(view.prices))
 
 
-METHODS: dict[str, AnyMethod] = {
-    "why": Method(WhyParams, explain),
-    "hotspots": Method(HotspotsParams, show_hotspots),
-    "by_tool": Method(ByToolParams, show_by_tool),
-    "waste": LongMethod(WasteParams, look_for_waste),
-    "overhead": LongMethod(OverheadParams, weigh_prefixes),
-    "flow": Method(FlowParams, draw),
-}
+METHODS: tuple[AnyMethod, ...] = (
+    Method(WhyParams, explain),
+    Method(HotspotsParams, show_hotspots),
+    Method(ByToolParams, show_by_tool),
+    LongMethod(WasteParams, look_for_waste),
+    LongMethod(OverheadParams, weigh_prefixes),
+    Method(FlowParams, draw),
+)

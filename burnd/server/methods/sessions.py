@@ -4,25 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
+from burnd.contract import DEADLINE_S
+from burnd.contract.sessions import (
+    MOST_HITS,
+    AppendParams,
+    ListParams,
+    MemoryParams,
+    MessagesParams,
+    MetaParams,
+    NewParams,
+    SearchParams,
+    SetParams,
+)
 from burnd.errors import NotNow
 from burnd.extras import SEARCH, to_install
 from burnd.harness.api import sessions as api_sessions
-from burnd.harness.api.sessions import AppendParams, NewParams, SetParams
 from burnd.harness.registry import PRODUCTS
 from burnd.instructions.entries import Entry, Query, entries
 from burnd.instructions.files import LARGEST_FILE, Found, Homes
 from burnd.paths import user_home
-from burnd.queries.messages import MessagesParams, messages
+from burnd.queries.messages import messages
 from burnd.queries.openings import add_compaction_summary, name_all
 from burnd.queries.projects import folders
-from burnd.queries.search import MOST_HITS, USUAL_HITS, SearchParams, search
-from burnd.queries.sessions import ListParams, MetaParams, exactly, list_sessions, meta
-from burnd.queries.view import Params, Refusal, View
+from burnd.queries.search import search
+from burnd.queries.sessions import exactly, list_sessions, meta
+from burnd.queries.view import Refusal, View
 from burnd.recording.projects import DetachedCall
 from burnd.recording.source import UNKNOWN
 from burnd.records.times import to_iso
 from burnd.search.indexing import SearchIndexer
-from burnd.server.method import DEADLINE_S, LONG_S, AnyMethod, Method, Result
+from burnd.server.method import AnyMethod, Method, Result
 from burnd.server.service import Service
 
 PATIENCE_S = 3.0  # for an index that is just being opened
@@ -74,13 +85,6 @@ def _notes(service: Service, pending: int) -> list[str]:
     if pending:
         notes.append(f"{pending:,} sessions are still being indexed, the newest first")
     return notes
-
-
-class MemoryParams(Params, frozen=True, kw_only=True):
-    """Words to look for in the instruction and memory files of every project; quotation marks as in sessions.search."""
-
-    query: str
-    limit: int = USUAL_HITS
 
 
 async def search_memory(service: Service, params: MemoryParams) -> Result:
@@ -197,13 +201,13 @@ async def _facts(service: Service, session_id: str) -> Result:
     return known.facts if known is not None else {"sessionId": session_id}
 
 
-METHODS: dict[str, AnyMethod] = {
-    "sessions.list": Method(ListParams, listed),
-    "sessions.meta": Method(MetaParams, known),
-    "sessions.messages": Method(MessagesParams, read),
-    "sessions.search": Method(SearchParams, find),
-    "search_memory": Method(MemoryParams, search_memory),
-    "sessions.new": Method(NewParams, new),
-    "sessions.append": Method(AppendParams, append, within=LONG_S),  # 16 MiB hold a year of messages
-    "sessions.set": Method(SetParams, set_texts),
-}
+METHODS: tuple[AnyMethod, ...] = (
+    Method(ListParams, listed),
+    Method(MetaParams, known),
+    Method(MessagesParams, read),
+    Method(SearchParams, find),
+    Method(MemoryParams, search_memory),
+    Method(NewParams, new),
+    Method(AppendParams, append),  # 16 MiB hold a year of messages
+    Method(SetParams, set_texts),
+)

@@ -3,54 +3,30 @@
 from __future__ import annotations
 
 import os
+from typing import cast
 
 import msgspec
 
 from burnd.clients.announcing import Announcement, announce
 from burnd.clients.claims import claimed_by
+from burnd.contract.daemon import (
+    AnnounceParams,
+    ListStampsParams,
+    OneStamp,
+    SpoolParams,
+    StampParams,
+)
 from burnd.errors import NotNow
-from burnd.harness.registry import BY_SOURCE, USUAL
+from burnd.harness.registry import BY_SOURCE
 from burnd.queries.session_ids import no_such_session, stamped_sessions
-from burnd.queries.stamps import ListParams, list_stamps, time_of
-from burnd.queries.view import Params, Refusal
+from burnd.queries.stamps import list_stamps, time_of
+from burnd.queries.view import Refusal
 from burnd.recording.candidate import Batch
 from burnd.records import Selector, Stamp, TimeRange
 from burnd.records.session import ContentMode
 from burnd.records.times import canonical, to_iso
 from burnd.server.method import AnyMethod, Method, Result, query
 from burnd.server.service import Service
-
-
-class RangeParams(Params, frozen=True):
-    """From this time on, up to but not including that one."""
-
-    from_ts: str
-    to_ts: str
-
-
-class SelectorParams(Params, frozen=True):
-    """One message, a whole session, or a session within a time range."""
-
-    session_id: str | None = None
-    message_id: str | None = None
-    range: RangeParams | None = None
-
-
-class OneStamp(Params, frozen=True):
-    """Keys and values, all of them text, for the turns that are selected. The time is now unless it is said."""
-
-    selector: SelectorParams
-    enrichment: dict[str, str]
-    ts: str | None = None
-
-
-class StampParams(Params, frozen=True):
-    """One stamp, or many in `stamps`: either all of them are taken or none."""
-
-    selector: SelectorParams | None = None
-    enrichment: dict[str, str] | None = None
-    ts: str | None = None
-    stamps: list[OneStamp] | None = None
 
 
 async def stamp(service: Service, params: StampParams) -> Result:
@@ -113,21 +89,6 @@ def _canonical(made: Stamp) -> Stamp:
     return msgspec.structs.replace(made, ts=canonical(made.ts), selector=selector)
 
 
-class AnnounceParams(Params, frozen=True):
-    """A session that is about to begin, what may be kept of it, and where its harness was told to keep its logs.
-
-    `ts` is the time from which that applies, by default now. `is_new` is false for a session that is resumed or begins
-    as a copy of another.
-    """
-
-    session_id: str
-    source: str = USUAL
-    content_mode: ContentMode | None = None
-    roots: tuple[str, ...] = ()
-    ts: str | None = None
-    is_new: bool | None = None
-
-
 async def announce_session(service: Service, params: AnnounceParams) -> Result:
     """Holds from the moment it returns."""
     if not params.session_id:
@@ -140,19 +101,13 @@ async def announce_session(service: Service, params: AnnounceParams) -> Result:
         params.session_id,
         params.source,
         service.now() if params.ts is None else time_of(params.ts, "ts"),
-        params.content_mode,
+        cast("ContentMode | None", params.content_mode),
         tuple(dict.fromkeys(params.roots)),
         is_new=params.is_new,
     )
     await announce(service.pipeline, said)
     service.add_roots(said.source, list(said.roots))
     return {"sessionId": params.session_id, "contentMode": service.pipeline.keeping.mode_of(params.session_id)}
-
-
-class SpoolParams(Params, frozen=True):
-    """A claim, by its file's name without the ending, to be told which session it took."""
-
-    claim: str | None = None
 
 
 async def take_spool(service: Service, params: SpoolParams) -> Result:
@@ -169,9 +124,9 @@ async def take_spool(service: Service, params: SpoolParams) -> Result:
     return {**counts, "claims": claims}
 
 
-METHODS: dict[str, AnyMethod] = {
-    "stamp": Method(StampParams, stamp),
-    "stamps.list": query(ListParams, list_stamps),
-    "announce": Method(AnnounceParams, announce_session),
-    "spool": Method(SpoolParams, take_spool),
-}
+METHODS: tuple[AnyMethod, ...] = (
+    Method(StampParams, stamp),
+    query(ListStampsParams, list_stamps),
+    Method(AnnounceParams, announce_session),
+    Method(SpoolParams, take_spool),
+)

@@ -11,6 +11,7 @@ import anyio
 import msgspec
 
 from burnd import __version__, protocol
+from burnd.contract.daemon import StatusParams
 from burnd.errors import IndexDamaged
 from burnd.extras import SEARCH, to_install
 from burnd.harness.supervisor import SourceSupervisor
@@ -20,7 +21,7 @@ from burnd.queries.budgets import standings
 from burnd.recording.source import SkippedFiles, Status, UnusedLine, backfill_state
 from burnd.records.times import to_iso
 from burnd.search.indexing import SearchStatus
-from burnd.server.method import AnyMethod, Method, NoParams, Result
+from burnd.server.method import AnyMethod, Method, Result
 from burnd.server.service import Service
 
 _COUNTING_S = 1.0
@@ -31,7 +32,7 @@ _SEARCH_REMEDIES = {
 }
 
 
-async def status(service: Service, _params: NoParams) -> Result:
+async def status(service: Service, _params: StatusParams) -> Result:
     """Answers at once, also while the daemon starts, reads old logs or rebuilds its index."""
     counts = await _counts(service)
     states = [(kept, kept.status()) for kept in service.sources.values()]
@@ -301,4 +302,4 @@ def _size(path: str) -> int:
         return 0
 
 
-METHODS: dict[str, AnyMethod] = {"status": Method(NoParams, status)}
+METHODS: tuple[AnyMethod, ...] = (Method(StatusParams, status),)

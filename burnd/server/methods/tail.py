@@ -7,31 +7,17 @@ from typing import Any
 import msgspec
 
 from burnd import protocol
+from burnd.contract.daemon import TailParams
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
 from burnd.pricing import UNITS_PER_USD, PriceTable, Tokens, terms_text
 from burnd.pricing.terms import figure_of
 from burnd.queries.budgets import standings
 from burnd.queries.projects import Project, to_come
-from burnd.queries.view import Params
 from burnd.records import Turn
 from burnd.server.feed import Landed, Notice
 from burnd.server.method import AnyMethod, Caller, LongMethod, Result
 from burnd.server.service import Service
-
-
-class TailParams(Params, frozen=True):
-    """Which turns; all of them unless something is said. A project is what it is in reports."""
-
-    session: str | None = None
-    project: str | None = None
-    source: str | None = None
-
-    def wants(self, turn: Turn, project: Project | None) -> bool:
-        """`project` is what the caller's name for it means."""
-        if self.session not in (None, turn.session_id) or self.source not in (None, turn.source):
-            return False
-        return project is None or project.covers(turn.project, turn.project_key)
 
 
 async def tail(service: Service, params: TailParams, caller: Caller) -> Result:
@@ -39,7 +25,7 @@ async def tail(service: Service, params: TailParams, caller: Caller) -> Result:
     told how many went by unseen."""
     _ = service.pipeline  # nothing lands before it is open
     project = await _project(service, params.project) if params.project is not None else None
-    with service.feed.following(lambda turn: params.wants(turn, project)) as follower:
+    with service.feed.following(lambda turn: is_wanted(turn, params, project)) as follower:
         await caller.answer({"following": True})
         for budget in await _crossed(service):
             await caller.notify("tail", {"version": protocol.VERSION, "missed": 0, "budget": budget})
@@ -49,6 +35,13 @@ async def tail(service: Service, params: TailParams, caller: Caller) -> Result:
             for item in landed:
                 await caller.notify("tail", shown(item, prices, missed))
                 missed = 0
+
+
+def is_wanted(turn: Turn, params: TailParams, project: Project | None) -> bool:
+    """Whether a turn passes the filters; `project` is what the caller's name for it means."""
+    if params.session not in (None, turn.session_id) or params.source not in (None, turn.source):
+        return False
+    return project is None or project.covers(turn.project, turn.project_key)
 
 
 async def _project(service: Service, given: str) -> Project:
@@ -90,4 +83,4 @@ def _cost(turn: Turn, prices: PriceTable) -> float | None:
     return prices.turn_usd(turn.model, turn.provider, tokens, terms=terms, searches=turn.searches)
 
 
-METHODS: dict[str, AnyMethod] = {"tail": LongMethod(TailParams, tail, within=None)}
+METHODS: tuple[AnyMethod, ...] = (LongMethod(TailParams, tail),)

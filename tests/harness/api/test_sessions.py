@@ -10,10 +10,11 @@ import pytest
 
 from burnd.clients.folders import Folders
 from burnd.content.recall import Recall
+from burnd.contract.checking import decoded
+from burnd.contract.sessions import AppendParams, MessagesParams, NewParams, SetParams
 from burnd.harness.api import sessions
 from burnd.harness.api.messages import Message
-from burnd.harness.api.sessions import AppendParams, ExistingSession, NewParams, SetParams, existing_session
-from burnd.queries.messages import MessagesParams
+from burnd.harness.api.sessions import ExistingSession, existing_session
 from burnd.queries.messages import messages as page_of
 from burnd.queries.sessions import exactly
 from burnd.queries.view import Missing, Refusal, View
@@ -61,7 +62,7 @@ class Program:
 
     async def append(self, session: str, *messages: dict[str, Any], **params: Any) -> dict[str, Any]:
         raw = msgspec.json.encode({"id": session, "messages": list(messages), **params})
-        given = msgspec.json.decode(raw, type=AppendParams)
+        given = decoded(AppendParams, raw)
         return await sessions.append(self.pipeline, self.ask, self.recall, given)
 
     async def facts(self, session: str) -> dict[str, Any]:

@@ -1,0 +1,38 @@
+"""The types of all answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Announcement = dict[str, Any]
+Append = dict[str, Any]
+Compare = dict[str, Any]
+Config = dict[str, Any]
+Content = dict[str, Any]
+Export = dict[str, Any]
+Flow = dict[str, Any]
+Flush = dict[str, Any]
+Forgotten = dict[str, Any]
+Hotspots = dict[str, Any]
+Limits = dict[str, Any]
+Memory = dict[str, Any]
+Messages = dict[str, Any]
+Meta = dict[str, Any]
+Methods = dict[str, Any]
+Overhead = dict[str, Any]
+Pricing = dict[str, Any]
+Pruned = dict[str, Any]
+Quota = dict[str, Any]
+Rebuild = dict[str, Any]
+Search = dict[str, Any]
+Sessions = dict[str, Any]
+Shutdown = dict[str, Any]
+Spool = dict[str, Any]
+Stamp = dict[str, Any]
+Stamps = dict[str, Any]
+Status = dict[str, Any]
+Statusline = dict[str, Any]
+Summary = dict[str, Any]
+Tail = dict[str, Any]
+Waste = dict[str, Any]
+Why = dict[str, Any]
