@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests import warm
+
 BURNCTL = [sys.executable, "-P", "-m", "burnctl"]
 
 
@@ -19,11 +21,9 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def burnctl(home: Path, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """`input`, `env` (added to ours) and other options go to subprocess.run."""
+    """`input`, `env` (added to ours) and other options are those of subprocess.run."""
     env = environment(home, **options.pop("env", {}))
-    return subprocess.run(
-        [*BURNCTL, *words], env=env, capture_output=True, text=True, timeout=60, check=False, **options
-    )
+    return warm.run([*BURNCTL, *words], env=env, capture_output=True, text=True, timeout=60, check=False, **options)
 
 
 def spooled(home: Path) -> list[dict[str, Any]]:

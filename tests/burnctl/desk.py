@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from burnctl.demo.machine import Machine
+from tests import warm
 
 
 class Desk:
@@ -28,7 +29,7 @@ class Desk:
     def run(self, *arguments: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-P", "-m", "burnctl", *arguments]
         environment = self._environment | {"COLUMNS": str(columns)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return warm.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
     def json(self, *arguments: str) -> dict[str, Any]:
         done = self.run(*arguments, "--json")

@@ -16,13 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
 from burnd.paths import Home
+from tests import warm
 
 LIMIT_S = 60.0
-
-# Makes the terminal the program's own before it starts, so that Ctrl-C reaches it.
-_OWN_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
-)
 
 
 class Seen(NamedTuple):
@@ -47,7 +43,7 @@ def environment(home: Home, **more: str) -> dict[str, str]:
 
 def run(home: Home, *arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
     """As a script runs it: no terminal anywhere."""
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-m", "burnctl", *arguments],
         env=environment(home, **more),
         input=stdin,
@@ -79,13 +75,13 @@ class Person:
         termios.tcsetattr(terminal, termios.TCSANOW, attributes)
         self.text = ""
         self._raw = b""
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _OWN_TERMINAL, *(command or [sys.executable, "-m", "burnctl", *arguments])],
+        self.process = warm.Popen(
+            list(command or [sys.executable, "-m", "burnctl", *arguments]),
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,
             env=environment(home, **(environ or {})),
-            start_new_session=True,
+            own_terminal=True,
         )
         os.close(terminal)
 

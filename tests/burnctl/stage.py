@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests import warm
 from tests.burnctl import stub_claude
 from tests.burnctl.commanding import BURNCTL, environment
 from tests.burnctl.terminal import Terminal
@@ -53,7 +54,7 @@ class Stage:
 
     def run(self, *words: str, do: str = "", **env: str) -> subprocess.CompletedProcess[str]:
         """burnctl, at no terminal."""
-        return subprocess.run(
+        return warm.run(
             [*BURNCTL, *words],
             env={**self.env, "STUB_DO": do, **env},
             cwd=self.work,
@@ -66,7 +67,7 @@ class Stage:
 
     def start(self, *words: str, do: str = "", **env: str) -> subprocess.Popen[str]:
         """The same, left running, with its output to be read."""
-        return subprocess.Popen(
+        return warm.Popen(
             [*BURNCTL, *words],
             env={**self.env, "STUB_DO": do, **env},
             cwd=self.work,

@@ -8,8 +8,6 @@ import pty
 import re
 import select
 import struct
-import subprocess
-import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
@@ -17,11 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests import warm
+
 _PATIENCE_S = 60.0
-# Makes the terminal the program's own before it starts.
-_TAKE_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
-)
 
 
 class Terminal:
@@ -31,14 +27,14 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         self.resize(columns)
         self.screen = ""
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _TAKE_TERMINAL, *command],
+        self.process = warm.Popen(
+            list(command),
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env=env,
+            env=dict(env),
             cwd=folder,
-            start_new_session=True,
+            own_terminal=True,
         )
         os.close(theirs)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from burnd.paths import Home
-from tests.server import warm
+from tests import warm
 
 PROJECT = Path(__file__).parents[2]
 _BOUND_S = 5.0
@@ -129,17 +129,13 @@ class Daemon:
         words = ["run", "--log-format", "json", "--log-level", log_level, *arguments]
         env = environment(home, **more)
         with self.log.open("ab") as log:
-            self.process: subprocess.Popen[bytes] = (
-                warm.Forked(script, words, env, log)
-                if tree == str(PROJECT) and warm.can_start(script, more)
-                else subprocess.Popen(
-                    [sys.executable, "-m", script, *words],
-                    env=env,
-                    cwd=tree,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
+            self.process: subprocess.Popen[bytes] = warm.Popen(
+                [sys.executable, "-m", script, *words],
+                env=env,
+                cwd=tree,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
 
     def wire(self, timeout: float = 60.0) -> Wire:
@@ -161,8 +157,9 @@ class Daemon:
         return self.log.read_text(errors="replace")[-4000:]
 
     def rss(self) -> int:
+        """The memory that it allocated: pages of libraries are mapped when they are first used, whatever it does."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
+        return int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1]) * 1024
 
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
