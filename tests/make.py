@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from burnd.ledger.content import ContentStore, Placed
+from burnd.ledger.content import ContentStore, Placed, shelve
 from burnd.records import Content, Selector, Stamp, TimeRange, ToolCall, ToolResult, ToolUse, Turn, Usage
 from burnd.records.times import to_iso
 
@@ -80,4 +80,4 @@ def stamp(seconds: float = 0, *, within: tuple[float, float] | None = None, **ke
 
 def append_content(store: ContentStore, records: Iterable[Content], now_ms: int) -> list[Placed]:
     """Puts records into a content store as they are."""
-    return store.append_shelved(store.shelve(records), now_ms)
+    return store.append_shelved(shelve(records, store.inline_bytes), now_ms)

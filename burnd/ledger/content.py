@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -35,8 +36,19 @@ class Shelved(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def shelve(records: Iterable[Content], inline_bytes: int) -> list[Shelved]:
-    """Makes records ready for the disk; one that could not be read back is left out."""
-    return [shelved for record in records if (shelved := _shelved(record, inline_bytes)) is not None]
+    """Prepares records for the disk; one that could not be read back is left out."""
+    shelved: list[Shelved] = []
+    for record in records:
+        blobs: dict[str, bytes] = {}
+        small = _with_references(record, blobs, inline_bytes)
+        line, stored = encode_content(small), cast("Content | Skipped", small)
+        if not (record.session_id.isascii() and record.rail_id.isascii() and record.message_id.isascii()):
+            stored = decode_content(line)  # ids that UTF-8 cannot encode were repaired in the line
+        if isinstance(stored, Skipped):
+            continue
+        with contextlib.suppress(ValueError):  # a time that cannot be parsed
+            shelved.append(Shelved(label_of(stored), line, blobs, heard(record)))
+    return shelved
 
 
 def looks_like_a_ref(data: bytes) -> bool:
@@ -44,28 +56,17 @@ def looks_like_a_ref(data: bytes) -> bool:
     return data.lstrip()[:8].startswith(b'{"blob"')
 
 
-def _shelved(record: Content, inline_bytes: int) -> Shelved | None:
-    blobs: dict[str, bytes] = {}
-    stored = _with_references(record, blobs, inline_bytes)
-    line = encode_content(stored)
-    if not (record.session_id.isascii() and record.rail_id.isascii() and record.message_id.isascii()):
-        # Ids that UTF-8 cannot hold were mended in the line, and that is what everybody else will see.
-        mended = decode_content(line)
-        if isinstance(mended, Skipped):
-            return None
-        stored = mended
-    try:
-        label = label_of(stored)
-    except ValueError:
-        return None  # a time that nobody can read
-    return Shelved(label, line, blobs, heard(record))
-
-
 def _with_references(record: Content, blobs: dict[str, bytes], inline_bytes: int) -> Content:
     """The record as it goes to disk: what is large, binary or a system prompt becomes a reference."""
     if isinstance(record.text, str):
-        data = _encoded(record.text)
-        return replace(record, text=_put(data, blobs)) if _is_large(record, data, inline_bytes) else record
+        try:
+            data = record.text.encode()
+        except UnicodeEncodeError:
+            data = clean(record.text).encode()
+        # Titles are shown in every list, so they stay inline whatever the limit is.
+        most = _INLINE_TITLE_BYTES if record.kind in ("title", "summary") else inline_bytes
+        is_system_prompt = record.role == "system" and record.kind in ("text", "system_prompt")
+        return replace(record, text=_put(data, blobs)) if is_system_prompt or len(data) >= most else record
     if (use := record.tool_use) is not None:
         given = _shelve_json(use.input, blobs, inline_bytes)
         return replace(record, tool_use=replace(use, input=given)) if given is not use.input else record
@@ -81,20 +82,6 @@ def _put(data: bytes, blobs: dict[str, bytes]) -> BlobRef:
     sha = sha_of(data)
     blobs[sha] = data
     return BlobRef(blob=sha, bytes=len(data))
-
-
-def _encoded(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return clean(text).encode()
-
-
-def _is_large(record: Content, data: bytes, inline_bytes: int) -> bool:
-    if record.role == "system" and record.kind in ("text", "system_prompt"):
-        return True
-    # A title is looked at in every list, so it stays at hand however little may be inline.
-    return len(data) >= (_INLINE_TITLE_BYTES if record.kind in ("title", "summary") else inline_bytes)
 
 
 def _shelve_json(raw: msgspec.Raw, blobs: dict[str, bytes], inline_bytes: int) -> msgspec.Raw:
@@ -144,10 +131,6 @@ class ContentStore:
         self._blobs_path = folder / "blobs.db"
         self._blobs: BlobStore | None = None
 
-    def shelve(self, records: Iterable[Content]) -> list[Shelved]:
-        """Makes records ready for the disk; one that could not be read back is left out."""
-        return shelve(records, self.inline_bytes)
-
     def append_shelved(self, shelved: Sequence[Shelved], now_ms: int) -> list[Placed]:
         """Makes records durable, blobs first, and returns where they stand; all of them or none."""
         blobs: dict[str, bytes] = {}
@@ -159,7 +142,19 @@ class ContentStore:
             by_session[item.label.session_id].append(item)
         if blobs:
             self._with_blobs(lambda store: store.add(blobs, refs))
-        return self._write(by_session, now_ms) if by_session else []
+        if not by_session:
+            return []
+        lines = {session_id: [item.line for item in items] for session_id, items in by_session.items()}
+        # Not a time to come: a wrong clock must not keep content for ever.
+        newest = {one: min(now_ms, max([item.label.ts_ms for item in items])) for one, items in by_session.items()}
+        starts = self.sidecars.append(lines, newest)
+        placed = []
+        for session_id, items in by_session.items():
+            position = starts[session_id]
+            for item in items:
+                placed.append(Placed(item.label, position, len(item.line), item.heard))
+                position += len(item.line)
+        return placed
 
     def read_content(self, session_id: str, message_id: str | None = None) -> Iterator[Content]:
         """A session's records in order, the newest of each, with their original text and bytes."""
@@ -282,18 +277,6 @@ class ContentStore:
             self._blobs.close()
             self._blobs = None
 
-    def _write(self, by_session: Mapping[str, list[Shelved]], now_ms: int) -> list[Placed]:
-        lines = {session_id: [item.line for item in items] for session_id, items in by_session.items()}
-        newest = {session_id: _newest_ms(items, now_ms) for session_id, items in by_session.items()}
-        starts = self.sidecars.append(lines, newest)
-        placed = []
-        for session_id, items in by_session.items():
-            position = starts[session_id]
-            for item in items:
-                placed.append(Placed(item.label, position, len(item.line), item.heard))
-                position += len(item.line)
-        return placed
-
     def _unshelve(self, line: bytes, position: int) -> Content:
         """The record with its references resolved; one that cannot be resolved stays and says why."""
         record = decode_content(line, position)
@@ -400,8 +383,3 @@ def in_pieces(sessions: Sequence[T]) -> Iterator[Sequence[T]]:
     """
     for begin in range(0, len(sessions), DROPPED_AT_ONCE):
         yield sessions[begin : begin + DROPPED_AT_ONCE]
-
-
-def _newest_ms(items: list[Shelved], now_ms: int) -> int:
-    """The newest record's time, but not a time to come: a wrong clock must not make content immortal."""
-    return min(now_ms, max([item.label.ts_ms for item in items]))

@@ -136,10 +136,10 @@ class AppendFile:
 
     def __init__(self, path: Path, *, name_later: bool = False) -> None:
         self.path = path
-        self._fd = -1
+        self.fd = -1
         try:
-            self._fd = open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            self.end = os.fstat(self._fd).st_size
+            self.fd = open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            self.end = os.fstat(self.fd).st_size
             self.is_new = not self.end  # an empty one may have failed when its name was to be synced
             if self.is_new and not name_later:
                 sync_folder(path.parent)
@@ -160,7 +160,7 @@ class AppendFile:
         try:
             view = memoryview(data)
             while view:
-                view = view[os.write(self._fd, view) :]
+                view = view[os.write(self.fd, view) :]
         except OSError as error:
             self.cut(start)
             raise as_storage_error(error, self.path) from error
@@ -170,7 +170,7 @@ class AppendFile:
     def sync(self, start: int) -> None:
         """Makes everything durable, or cuts back to `start` where there was no room after all."""
         try:
-            os.fdatasync(self._fd) if hasattr(os, "fdatasync") else os.fsync(self._fd)
+            os.fdatasync(self.fd) if hasattr(os, "fdatasync") else os.fsync(self.fd)
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise SyncFailed(os.strerror(error.errno or 0), str(self.path)) from error
@@ -179,25 +179,21 @@ class AppendFile:
 
     def cut(self, length: int) -> None:
         """Shortens the file; this works on a full disk too."""
-        os.ftruncate(self._fd, length)
-        _sync(self._fd, self.path)
+        os.ftruncate(self.fd, length)
+        _sync(self.fd, self.path)
         self.end = length
 
     def read_at(self, position: int, length: int) -> bytes:
-        return os.pread(self._fd, length, position)
-
-    @property
-    def fd(self) -> int:
-        return self._fd
+        return os.pread(self.fd, length, position)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
     def check_untouched(self) -> None:
         """Raises FileReplaced when the file at the path is not this one, as we left it."""
-        ours = os.fstat(self._fd)
+        ours = os.fstat(self.fd)
         if ours.st_size != self.end:
             raise FileReplaced(f"is {ours.st_size} bytes long, not {self.end}", str(self.path))
         try:

@@ -139,7 +139,7 @@ class Keeping:
 
     def trimmed(self, turn: Turn) -> Turn:
         """The turn as its mode allows: `off` keeps no hashes of results, for a hash of a short text tells it."""
-        if self.mode_of(turn.session_id) != "off":
+        if not (self.mode == "off" or self._modes) or self.mode_of(turn.session_id) != "off":
             return turn
         calls = tuple(msgspec.structs.replace(call, result_hash=None) for call in turn.tool_calls)
         return msgspec.structs.replace(turn, tool_calls=calls)

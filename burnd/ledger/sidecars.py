@@ -59,8 +59,8 @@ class Sidecars:
         """Makes every session's lines durable, or none of them; returns where each session's begin."""
         try:
             return self._append(batch, newest_ms)
-        except FileReplaced:
-            return self._append(batch, newest_ms)  # somebody changed a sidecar; it is opened anew
+        except FileReplaced:  # another program changed a sidecar: it is opened again
+            return self._append(batch, newest_ms)
 
     def _append(self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int]) -> dict[str, int]:
         grown: dict[str, _Grown] = {}
@@ -69,7 +69,9 @@ class Sidecars:
         try:
             while some := list(islice(waiting, _OPEN_AT_MOST)):
                 self._append_some(some, newest_ms, grown)
-            self._sync_names()
+            if self._has_new_names:  # synced once for a batch: a first start creates thousands
+                files.sync_folder(self.folder)
+                self._has_new_names = False
         except BaseException:
             self._take_back(grown)
             raise
@@ -82,10 +84,16 @@ class Sidecars:
         opened: list[tuple[files.AppendFile, _Grown]] = []
         for session_id, lines in some:
             file, data = self._file(session_id), b"".join(lines)
-            change = grown[session_id] = _Grown(file.end, file.end + len(data), _date_of(file))
+            date = os.fstat(file.fd).st_mtime_ns // 1_000_000 if file.end else 0
+            change = grown[session_id] = _Grown(file.end, file.end + len(data), date)
             opened.append((file, change))
             file.extend(data)
-        _sync_all([(file, change.start) for file, change in opened])
+        if len(opened) <= _SYNCED_AT_ONCE:
+            for file, change in opened:
+                file.sync(change.start)
+        else:  # the disk syncs several as quickly as one
+            with ThreadPoolExecutor(_SYNCED_AT_ONCE) as pool:
+                list(pool.map(lambda one: one[0].sync(one[1].start), opened))
         for (file, change), (session_id, _) in zip(opened, some, strict=True):
             _set_date(file, max(change.date, newest_ms[session_id]))
 
@@ -212,12 +220,6 @@ class Sidecars:
             raise NotNow(f"{refusal.what}: it was put aside", str(path), "nothing: another is begun") from error
         return file
 
-    def _sync_names(self) -> None:
-        """Once for all sidecars of a batch that are new: a first start makes thousands."""
-        if self._has_new_names:
-            files.sync_folder(self.folder)
-            self._has_new_names = False
-
     def _close_oldest(self) -> None:
         while len(self._open) > _OPEN_AT_MOST:
             self._open.popitem(last=False)[1].close()
@@ -267,26 +269,6 @@ def _make_way(path: Path) -> None:
         os.replace(path, _aside(path))
     else:
         _reclaim(path, facts)
-
-
-def _sync_all(written: Sequence[tuple[files.AppendFile, int]]) -> None:
-    """Makes appends durable, each from where it began. Many at once: the disk takes several as quickly as one."""
-    if len(written) <= _SYNCED_AT_ONCE:
-        _sync_each(written)
-        return
-    with ThreadPoolExecutor(_SYNCED_AT_ONCE) as pool:
-        for _ in pool.map(_sync_each, [written[n::_SYNCED_AT_ONCE] for n in range(_SYNCED_AT_ONCE)]):
-            pass  # what one of them raised is raised here
-
-
-def _sync_each(written: Sequence[tuple[files.AppendFile, int]]) -> None:
-    for file, start in written:
-        file.sync(start)
-
-
-def _date_of(file: files.AppendFile) -> int:
-    """The time of a sidecar's newest record, 0 when it has none."""
-    return os.fstat(file.fd).st_mtime_ns // 1_000_000 if file.end else 0
 
 
 def _set_date(file: files.AppendFile, ms: int) -> None:

@@ -22,10 +22,10 @@ from burnd.logfiles.tail import (
     FATAL_WORDS,
     LINES_SHOWN,
     MAX_BYTES,
+    TAIL_QUIET_S,
     TOO_LONG,
     UNFINISHED,
     Cursor,
-    WaitingTails,
     load_cursor,
 )
 from burnd.logfiles.watcher import Times, Watcher
@@ -54,6 +54,26 @@ class _Position(NamedTuple):
     fingerprint: int | None  # None if the log was not read to its end
 
 
+class WaitingTail(NamedTuple):
+    """A last line without a newline: the position behind it, and when it is tried, since its writer may have died.
+
+    If it is not complete when it is `due`, it may still become so, until it is tried for the `last` time.
+    """
+
+    root: str
+    position: int
+    due: float
+    last: float
+
+
+class DueTail(NamedTuple):
+    """A log whose last line is to be tried now; `is_last` if it is not tried again."""
+
+    path: str
+    root: str
+    is_last: bool
+
+
 class Positions:
     """How far each log of a source was read, as the index has it, and which end with a line that is not used yet."""
 
@@ -63,7 +83,7 @@ class Positions:
 
     def _reset(self) -> None:
         self._began_ms = self._pipeline.now()
-        self.tails = WaitingTails()
+        self.tails: dict[str, WaitingTail] = {}  # logs that end without a newline
         self._positions: dict[str, _Position] = {}
         self._flawed: dict[str, Cursor] = {}  # logs with unused lines that still exist
 
@@ -84,7 +104,7 @@ class Positions:
             for _, path, root, stored, state in rows:
                 cursor = load_cursor(stored)
                 if cursor is not None and (state is None or is_usable(state)):
-                    self._keep(path, root, cursor, now, is_backlog=False)
+                    self.note(path, root, cursor, now, is_new=False)
             last = rows[-1][0]
         unseen = [path for (path,) in await self._rows(_VANISHED, now - FORGET_AFTER_MS)]
         present = await _present(unseen)
@@ -126,29 +146,42 @@ class Positions:
         for path in paths:
             self._positions.pop(path, None)
             self._flawed.pop(path, None)
-            self.tails.drop(path)
+            self.tails.pop(path, None)
         if paths:
             await self._pipeline.commit(Batch(files=[FileChange(self._source, path, None) for path in paths]))
 
-    def note(self, change: FileChange) -> None:
-        """Takes over the new position of a log after it became durable."""
-        if change.cursor is not None and (cursor := load_cursor(change.cursor)) is not None:
-            before = self._positions.get(change.path)
-            is_new = before is None or before.fingerprint is None
-            is_backlog = is_new and cursor.ctime_ns // 1_000_000 < self._began_ms
-            self._keep(change.path, change.root, cursor, change.seen_ms, is_backlog=is_backlog)
+    def note(self, path: str, root: str, cursor: Cursor, seen_ms: int, *, is_new: bool = True) -> None:
+        """Takes over the position of a log that is durable; `is_new` if it was read just now.
 
-    def _keep(self, path: str, root: str, cursor: Cursor, seen_ms: int, *, is_backlog: bool) -> None:
+        A last line without a newline is tried at once and for good if the log was not written to for long. It is tried
+        at once, in case it is complete, if the log was written before this process started: tools that write a log all
+        at once may leave the newline out.
+        """
+        before = self._positions.get(path)
         self._positions[path] = _Position(cursor.position, cursor.passed, cursor.fingerprint)
         if cursor.unused or cursor.unfinished:
             self._flawed[path] = cursor
         else:
             self._flawed.pop(path, None)
         if not cursor.has_untried_tail:
-            self.tails.drop(path)
-            return
-        is_old = seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS
-        self.tails.note(path, root, cursor, self._clock(), is_old=is_old, is_backlog=is_backlog)
+            self.tails.pop(path, None)
+        elif path not in self.tails or self.tails[path].position != cursor.position:
+            now, changed_ms = self._clock(), cursor.ctime_ns // 1_000_000
+            last = now if seen_ms - changed_ms > OLD_MS else now + TAIL_QUIET_S
+            is_first = is_new and (before is None or before.fingerprint is None)
+            due = now if is_first and changed_ms < self._began_ms else last
+            self.tails[path] = WaitingTail(root, cursor.position, due, last)
+
+    def due_tails(self, most: int) -> list[DueTail]:
+        """The logs whose last lines are to be tried now."""
+        now = self._clock()
+        due = [(path, tail) for path, tail in self.tails.items() if tail.due <= now]
+        return [DueTail(path, tail.root, tail.last <= now) for path, tail in due[:most]]
+
+    def retry_tail(self, path: str, *, at_last: bool = False) -> None:
+        """Waits for the last try, since the line is not complete yet; or again, since the log could not be read."""
+        tail, later = self.tails[path], self._clock() + TAIL_QUIET_S
+        self.tails[path] = tail._replace(due=tail.last) if at_last else tail._replace(due=later, last=later)
 
     def fingerprints(self) -> Iterator[tuple[str, int]]:
         """The logs that were read to their ends, with their fingerprints."""
@@ -247,10 +280,10 @@ class Finder:
 
     def condition(self) -> tuple[State, str, str]:
         """The state of the watcher for `status`: a word, a sentence, and what to do about it."""
-        watcher = self.watcher
-        if not self.has_scanned and watcher.state in ("watching", "polling"):
+        watch = self.watcher.watch
+        if not self.has_scanned and watch.state in ("watching", "polling"):
             return "waiting", "starting: looking for what there is", ""
-        return watcher.state, watcher.detail, watcher.remedy
+        return watch.state, watch.detail, watch.remedy
 
     def add_roots(self, named: Sequence[str]) -> None:
         fresh = [root for root in named if root not in self.named_roots]
@@ -260,7 +293,7 @@ class Finder:
     def root_of(self, path: str) -> str | None:
         """The root that a path is below; None if it is below none."""
         if path not in self._roots:
-            root = next((r.path for r in self.watcher.roots if path.startswith(r.path + "/")), None)
+            root = next((r.path for r in self.watcher.watch.roots if path.startswith(r.path + "/")), None)
             if root is None:
                 return None
             self._roots[path] = root
@@ -271,9 +304,9 @@ class Finder:
         last_state = ""
         while True:
             changes = await self.watcher.changes()
-            if self.watcher.state != last_state:
-                last_state = self.watcher.state
-                log.info("source.state", source=self._format.source, state=last_state, detail=self.watcher.detail)
+            if (state := self.watcher.watch.state) != last_state:
+                last_state, detail = state, self.watcher.watch.detail
+                log.info("source.state", source=self._format.source, state=state, detail=detail)
             for path in map(self._format.log_of, changes.paths):
                 if self.root_of(path) is not None:
                     self._queue.add(path)

@@ -21,12 +21,12 @@ from burnd.index.change import Change
 from burnd.index.keys import path_key
 from burnd.index.reader_packs import PackLost
 from burnd.logfiles.backfill_process import BackfillProcess, Request, Task, unpack_piece
-from burnd.logfiles.finder import Finder, Positions
+from burnd.logfiles.finder import DueTail, Finder, Positions
 from burnd.logfiles.log_reader import LogFormat
 from burnd.logfiles.logs import Log, Logs, Piece, batch_of, is_done
 from burnd.logfiles.queue import Queue
 from burnd.logfiles.scanner import Refused
-from burnd.logfiles.tail import MAX_BYTES, DueTail
+from burnd.logfiles.tail import MAX_BYTES
 from burnd.logfiles.watcher import Times
 from burnd.recording.child_process import ChildProcess, Failed, Gone, try_suspect
 from burnd.recording.crash_guard import CrashGuard, Item
@@ -111,11 +111,6 @@ class LogFollower:
         return self.format.source
 
     @property
-    def roots(self) -> list[str]:
-        """Every folder that is read, whether it exists or not."""
-        return list(self._finder.named_roots)
-
-    @property
     def backfill(self) -> Backfill:
         return self._finder.backfill
 
@@ -187,7 +182,7 @@ class LogFollower:
 
     def _ring(self) -> None:
         self._bell.set()
-        if self._queue.has_old:
+        if self._queue.large or self._queue.old:
             self._old_bell.set()
 
     # Live logs
@@ -202,18 +197,18 @@ class LogFollower:
             elif self._flushes:
                 await self._answer_flushes()
             if not len(self._queue):
-                await self._look_around()
+                if self._child is not None:
+                    self._old_bell.set()  # it is closed
+                if self._trial is not None:
+                    await self._close_trial()
+                if await self._retry_skipped():
+                    await self._finder.scan("skipped lines are tried again")
+                await self._take_news()
+                await self._read_released()
             await self._rest()
 
     async def _read_live(self) -> None:
-        """Reads and records one batch of live logs, and settles what is quiet when that is due."""
-        if pieces := await self._gather_live():
-            await self._commit(pieces)
-        if self._clock() >= self._settle_at:
-            await self._settle_quiet()
-
-    async def _gather_live(self) -> list[Piece]:
-        """Reads live logs for a batch: a tenth of a second, or until none waits."""
+        """Reads and records live logs for a tenth of a second, and settles what is quiet when that is due."""
         pieces: list[Piece] = []
         size, begun = 0, self._clock()
         while size < BATCH_BYTES and self._clock() - begun < LIVE_BATCH_S:
@@ -225,34 +220,25 @@ class LogFollower:
                 self._large_bell.set()
                 self._old_bell.set()
                 continue
-            root = self._finder.root_of(path)
-            piece = await self._guarded(path, root, self._read_here)
+            piece = await self._guarded(path, self._finder.root_of(path), self._read_here)
             if piece is not None:
                 pieces.append(piece)
                 size += piece.consumed
-        return pieces
+        if pieces:
+            await self._commit(pieces)
+        if self._clock() >= self._settle_at:
+            await self._settle_quiet()
 
     def _belongs_in_child(self, path: str) -> bool:
         """Whether a log is suspect, or is in the middle of a very long line."""
         return self.guard.is_suspect(path_key(path)) or self._positions.passed(path) >= LONG_LINE_BYTES
 
-    async def _look_around(self) -> None:
-        """With nothing to read: ends the children, and takes what is due and belongs to no changed log."""
-        if self._child is not None:
-            self._old_bell.set()  # it is closed
-        if self._trial is not None:
-            await self._close_trial()
-        if await self._retry_skipped():
-            await self._finder.scan("skipped lines are tried again")
-        await self._take_news()
-        await self._read_released()
-
     async def _rest(self) -> None:
         """Sleeps until a log changes, or a failed log, a last line, an open turn or news is due."""
         is_index_new = self._generation != self.pipeline.generation
-        if self._queue.has_live or (self._queue.has_only_live if is_index_new else self._flushes):
+        if self._queue.live or (self._queue.has_only_live if is_index_new else self._flushes):
             return
-        tail_due = self._positions.tails.next_due()
+        tail_due = min((tail.due for tail in self._positions.tails.values()), default=None)
         dues = (self._queue.due(), None if tail_due is None else max(tail_due, self._settle_at))
         waits = [due - self._clock() for due in dues if due is not None]
         news_every = self.format.news_every()
@@ -269,7 +255,7 @@ class LogFollower:
             self._bell.set()
 
     async def _take_news(self) -> None:
-        if (batch := await self.format.news(self.roots)) is not None:
+        if (batch := await self.format.news(self._finder.named_roots)) is not None:
             async with self._commit_lock:
                 await self._committer.commit(batch)
 
@@ -296,7 +282,7 @@ class LogFollower:
             await self._read_live()
             if not self._queue.is_flushing:
                 return
-            if not self._queue.has_live:
+            if not self._queue.live:
                 await self._bell.wait()
 
     async def _read_released(self) -> bool:
@@ -354,7 +340,7 @@ class LogFollower:
                     if all(self._queue.is_old(piece.path) for piece in pieces):
                         await self._let_search_catch_up()
                     await to_commit.send(pieces)
-                elif not self._queue.has_old:
+                elif not (self._queue.large or self._queue.old):
                     if not len(self._queue):
                         await self._close_child()
                     await self._old_bell.wait()
@@ -369,7 +355,7 @@ class LogFollower:
     async def _let_search_catch_up(self) -> None:
         """Waits until those who follow the pipeline have little left to do, or a large log waits."""
         self._large_bell = anyio.Event()
-        if self._queue.has_large:
+        if self._queue.large:
             return
         async with anyio.create_task_group() as tasks:
 
@@ -543,7 +529,7 @@ class LogFollower:
             if piece.change.open and not piece.more and piece.path not in self.logs:
                 await self._load(piece.path, piece.root)  # it was read in the child
             self._queue.done(piece.path, more=piece.more)
-        self.logs.trim(self._queue.is_taken)
+        self.logs.trim(self._queue.busy)
 
     async def _record(self, pieces: list[Piece]) -> None:
         for piece in pieces:
@@ -554,28 +540,25 @@ class LogFollower:
         try:
             async with self._commit_lock:
                 batch = batch_of(pieces)
-                await self.format.add_to(batch, pieces, self.roots)
+                await self.format.add_to(batch, pieces, self._finder.named_roots)
                 await self._committer.commit(batch)
         except BaseException:
             for piece in pieces:
                 self.logs.forget(piece.path)  # its reader is ahead of what is durable
             raise
         for piece in pieces:
-            self._count(piece)
-            self._positions.note(piece.change)
-            if (known := self.logs.get(piece.path)) is not None:
-                known.committed()
-
-    def _count(self, piece: Piece) -> None:
-        counts = piece.reading.counts
-        self.counts["lines"] += counts.lines
-        self.counts["skipped lines"] += len(piece.skipped)
-        if piece.is_unfinished:
-            self.counts["unfinished lines"] += 1
-        for name, number in counts.unknown.items():
-            self.counts[f"unrecognised type={name}"] += number
-        for name, number in counts.rejected.items():
-            self.counts[f"rejected {name}"] += number
+            change, counts = piece.change, piece.reading.counts
+            self._positions.note(change.path, change.root, piece.cursor, change.seen_ms)
+            if (known := self.logs.get(piece.path)) is not None and known.packs is not None:
+                known.packs.committed()
+            self.counts["lines"] += counts.lines
+            self.counts["skipped lines"] += len(piece.skipped)
+            if piece.is_unfinished:
+                self.counts["unfinished lines"] += 1
+            for name, number in counts.unknown.items():
+                self.counts[f"unrecognised type={name}"] += number
+            for name, number in counts.rejected.items():
+                self.counts[f"rejected {name}"] += number
 
     # Settling
 
@@ -583,17 +566,22 @@ class LogFollower:
         """Settles turns with all results after 10 s of quiet, other turns and requests after 10 minutes."""
         now = self._clock()
         self._settle_at = now + SETTLE_EVERY_S
-        quiet_for = [(known, now - known.changed_at) for known in self.logs if not self._queue.is_taken(known.path)]
+        quiet_for = [(known, now - known.changed_at) for known in self.logs if known.path not in self._queue.busy]
         quiet = [known for known, seconds in quiet_for if QUIET_S <= seconds < IDLE_S]
         idle = [known for known, seconds in quiet_for if seconds >= IDLE_S]
-        answered = [known for known in quiet if any(candidate.answered for candidate in known.open_candidates)]
-        await self._settle(answered, answered_only=True)
-        await self._settle([known for known in idle if known.waiting_sessions], answered_only=False)
-        await self._take_tails(TAILS_AT_ONCE)
+        answered = [
+            known for known in quiet if known.reader and any(one.answered for one in known.reader.open_candidates())
+        ]
+        if answered:
+            await self._settle(answered, answered_only=True)
+        if open_logs := [known for known in idle if known.waiting_sessions]:
+            await self._settle(open_logs, answered_only=False)
+        if self._positions.tails:
+            await self._take_tails(TAILS_AT_ONCE)
 
     async def _settle_sessions(self, session_ids: Collection[str | None]) -> None:
         """Settles at once what is open in these sessions; None among them means in all."""
-        waiting = {known: known.waiting_sessions for known in self.logs if not self._queue.is_taken(known.path)}
+        waiting = {known: known.waiting_sessions for known in self.logs if known.path not in self._queue.busy}
         wanted = [
             known
             for known, sessions in waiting.items()
@@ -622,7 +610,7 @@ class LogFollower:
 
     async def _take_tails(self, most: int) -> None:
         """Tries last lines that have waited long enough for their newlines; only a few are in memory at once."""
-        due = self._positions.tails.due(self._clock(), most)
+        due = self._positions.due_tails(most)
         for begin in range(0, len(due), TAILS_AT_ONCE):
             some = [one for one in due[begin : begin + TAILS_AT_ONCE] if self._queue.take_quiet(one.path)]
             pieces = [piece for one in some if (piece := await self._take_tail(one)) is not None]
@@ -630,7 +618,6 @@ class LogFollower:
 
     async def _take_tail(self, due: DueTail) -> Piece | None:
         path, root, is_last = due
-        tails = self._positions.tails
         try:
             if self.guard.is_suspect(path_key(path)):
                 piece = await self._try_suspect(path, root, "tail" if is_last else "whole tail")
@@ -641,12 +628,12 @@ class LogFollower:
         except (FileNotFoundError, Refused):
             piece = None
         except OSError:
-            tails.retry_later(path, self._clock())
+            self._positions.retry_tail(path)
             return None
         if piece is None and is_last:
-            tails.drop(path)  # there is nothing to look at, or more to read: then it comes again
+            self._positions.tails.pop(path, None)  # there is nothing to look at, or more to read: then it comes again
         elif piece is None:
-            tails.retry_last(path)
+            self._positions.retry_tail(path, at_last=True)
         return piece
 
     async def _record_quiet(self, pieces: list[Piece], taken: list[str]) -> None:
@@ -655,7 +642,7 @@ class LogFollower:
             await self._record(pieces)
         for path in taken:
             self._queue.release(path)
-        self.logs.trim(self._queue.is_taken)
+        self.logs.trim(self._queue.busy)
 
     # Threads and child processes
 

@@ -101,7 +101,7 @@ class Channel(InotifyFD):
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.ENOMEM):
                 self.refusal = explain(error)
-                self._inbox.alarm("a folder could not be watched")
+                self._inbox.put(cause="a folder could not be watched")
             raise
         if wd >= 0:
             self.watched.add(wd)
@@ -115,10 +115,16 @@ class Channel(InotifyFD):
         return watch.wd
 
     def handle_event(self, event: InotifyEvent) -> None:
-        super().handle_event(_without_pairing(event))
+        # A moved file is handled as one removed and one created: watchdog delays all later events by half a second
+        # while it waits for the other half of a move, which may be outside the root. For folders it needs the pairs.
+        whole = event
+        if event.is_move and not event.is_directory:
+            kind = InotifyConstants.IN_DELETE if event.is_moved_from else InotifyConstants.IN_CREATE
+            whole = dataclasses.replace(event, mask=kind, cookie=0)
+        super().handle_event(whole)
         if event.is_queue_overflow:
             # Only now: watchdog has just renewed all its watches, and a scan must not be over before that.
-            self._inbox.alarm(EVENTS_LOST)
+            self._inbox.put(cause=EVENTS_LOST)
         elif event.is_ignored:
             self.watched.discard(event.wd)
 
@@ -126,18 +132,6 @@ class Channel(InotifyFD):
         with contextlib.suppress(OSError, RuntimeError):
             self.stop()
             self.join(_STOP_SECONDS)
-
-
-def _without_pairing(event: InotifyEvent) -> InotifyEvent:
-    """A moved file as one removed and one created.
-
-    watchdog delays all later events by half a second while it waits for the other half of a move, which may be
-    outside the root. For files we need no pairs; for folders it must know where its watches went.
-    """
-    if event.is_directory or not event.is_move:
-        return event
-    kind = InotifyConstants.IN_DELETE if event.is_moved_from else InotifyConstants.IN_CREATE
-    return dataclasses.replace(event, mask=kind, cookie=0)
 
 
 def explain(error: OSError, read: Callable[[str], int | None] | None = None) -> Unwatchable:

@@ -6,7 +6,7 @@ Works in a worker thread or a child process: bytes from the file, meaning from t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +47,7 @@ class Piece(NamedTuple):
     root: str
     reading: Reading
     change: FileChange
+    cursor: Cursor
     content: list[Shelved]
     consumed: int = 0
     more: bool = False
@@ -67,15 +68,6 @@ class Log:
         self.reader: LogReader | None = None
         self.packs: FilePacks | None = None
         self.changed_at = 0.0
-
-    def committed(self) -> None:
-        """After the last piece became durable: its packs can be read from now on."""
-        if self.packs is not None:
-            self.packs.committed()
-
-    @property
-    def open_candidates(self) -> list[Candidate]:
-        return self.reader.open_candidates() if self.reader is not None else []
 
     @property
     def waiting_sessions(self) -> set[str]:
@@ -195,7 +187,7 @@ class Logs:
         self._logs.pop(path, None)
         self.files.release(path)
 
-    def trim(self, is_busy: Callable[[str], bool]) -> None:
+    def trim(self, busy: Container[str]) -> None:
         """Drops readers without open turns, the least recently used first, and closes idle descriptors.
 
         Logs that are busy are left out: the worker thread may be using their reader.
@@ -203,7 +195,7 @@ class Logs:
         self.files.expire()
         spare = len(self._logs) - _READERS_KEPT
         for path, log in list(self._logs.items())[: max(0, spare)]:
-            if not is_busy(path) and not log.waiting_sessions:
+            if path not in busy and not log.waiting_sessions:
                 self._logs.pop(path)
 
     def close(self) -> None:
@@ -257,7 +249,7 @@ class Logs:
 
         content = self.guard.each(path_key(log.path), self.format.content(log, reading), _content_name, skip)
         shelved = shelve(content, self._inline_bytes)
-        log.cursor = msgspec.structs.replace(cursor, unused=unused.all())
+        log.cursor = msgspec.structs.replace(cursor, unused=tuple(unused.by_reason.values()))
         change = FileChange(
             source=self.format.source,
             path=path_key(log.path),
@@ -270,7 +262,7 @@ class Logs:
             root=path_key(log.root),
             open=is_open,
         )
-        return Piece(log.path, log.root, reading, change, shelved, skipped=tuple(unused.skipped))
+        return Piece(log.path, log.root, reading, change, log.cursor, shelved, skipped=tuple(unused.skipped))
 
 
 def _content_name(record: Content) -> str:
@@ -287,8 +279,7 @@ def _is_whole(tail: LastLine) -> bool:
 
 def is_done(piece: Piece) -> bool:
     """Whether a log was read to its end and has no open turns."""
-    cursor = load_cursor(piece.change.cursor) if piece.change.cursor is not None else None
-    return not piece.more and not piece.change.open and not (cursor is not None and cursor.has_untried_tail)
+    return not (piece.more or piece.change.open or piece.cursor.has_untried_tail)
 
 
 def batch_of(pieces: Sequence[Piece]) -> Batch:
@@ -300,15 +291,17 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
         batch.candidates += [Submission(candidate, path) for candidate in reading.candidates]
         batch.shelved += piece.content
         batch.entries += [*reading.sessions, *reading.events, *reading.compactions, *reading.requests, *reading.quotas]
-        batch.sessions |= _session_of(piece)
+        session_id = reading.session_id
+        is_described = any(session.session_id == session_id for session in reading.sessions)
+        if session_id and (piece.content or reading.candidates) and not is_described:
+            # One without any response has no turn that names it.
+            batch.sessions.add(SeenSession(session_id, source, reading.project))
         batch.overheads += reading.overheads
         batch.source = source
-        if reading.session_id:
-            batch.origins += [SessionOrigin(reading.session_id, *origin) for origin in reading.origins.items()]
-            batch.origins += [
-                SessionOrigin(reading.session_id, *origin, True) for origin in reading.process_origins.items()
-            ]
-            batch.copied |= {(reading.session_id, message_id) for message_id in reading.copied}
+        if session_id:
+            batch.origins += [SessionOrigin(session_id, *origin) for origin in reading.origins.items()]
+            batch.origins += [SessionOrigin(session_id, *origin, True) for origin in reading.process_origins.items()]
+            batch.copied |= {(session_id, message_id) for message_id in reading.copied}
         batch.agents += [
             AgentRow(
                 link.session_id,
@@ -323,13 +316,3 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
         ]
         batch.files.append(piece.change)
     return batch
-
-
-def _session_of(piece: Piece) -> set[SeenSession]:
-    """The session of a piece: one without any response has no turn that names it."""
-    session_id = piece.reading.session_id
-    if any(session.session_id == session_id for session in piece.reading.sessions):
-        return set()
-    if not session_id or not (piece.content or piece.reading.candidates):
-        return set()
-    return {SeenSession(session_id, piece.change.source, piece.reading.project)}

@@ -21,7 +21,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     retry_at: float
 
 
-class _Taken(msgspec.Struct):
+class _Work(msgspec.Struct):
     """A log that is being worked on: whether it changed meanwhile, and its age if it came from the backlog."""
 
     again: bool = False
@@ -38,10 +38,10 @@ class Queue:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._live: dict[str, float] = {}  # in order, with the time since when each waits
-        self._large: dict[str, None] = {}  # in order
-        self._old: dict[str, float] = {}  # with their modification times, oldest first
-        self._taken: dict[str, _Taken] = {}
+        self.live: dict[str, float] = {}  # in order, with the time since when each waits
+        self.large: dict[str, None] = {}  # in order
+        self.old: dict[str, float] = {}  # with their modification times, oldest first
+        self.busy: dict[str, _Work] = {}
         self._failures: dict[str, Failure] = {}
         self._retries: list[tuple[float, str]] = []
         self._flushing: dict[str, int] = {}  # logs that a flush waits for, and how often each is yet to be read
@@ -49,25 +49,17 @@ class Queue:
 
     def __len__(self) -> int:
         """The number of logs that wait or are worked on; those that wait after a failure do not count."""
-        return len(self._live) + len(self._large) + len(self._old) + len(self._taken)
-
-    @property
-    def has_live(self) -> bool:
-        return bool(self._live)
-
-    @property
-    def has_large(self) -> bool:
-        return bool(self._large)
+        return len(self.live) + len(self.large) + len(self.old) + len(self.busy)
 
     @property
     def has_old(self) -> bool:
         """Whether large or old logs wait."""
-        return bool(self._large or self._old)
+        return bool(self.large or self.old)
 
     @property
     def has_only_live(self) -> bool:
         """Whether no log is worked on and no large or old one waits."""
-        return not (self._taken or self._large or self._old)
+        return not (self.busy or self.large or self.old)
 
     @property
     def is_flushing(self) -> bool:
@@ -85,78 +77,75 @@ class Queue:
 
     def lag(self) -> float:
         """How long the live log that waits longest has waited."""
-        since = next(iter(self._live.values()), None)
+        since = next(iter(self.live.values()), None)
         return 0.0 if since is None else max(0.0, self._clock() - since)
 
     def add(self, path: str) -> None:
         """Adds a log that changed. One that failed waits for its retry all the same."""
-        if path in self._taken:
-            self._taken[path].again = True
+        if path in self.busy:
+            self.busy[path].again = True
         elif path not in self._failures:
-            self._old.pop(path, None)
-            if path not in self._large:
-                self._live.setdefault(path, self._clock())
+            self.old.pop(path, None)
+            if path not in self.large:
+                self.live.setdefault(path, self._clock())
 
     def backfill(self, files: Iterable[tuple[str, float]]) -> None:
         """Adds old logs, with their modification times."""
         files = list(files)
         self._unread.update(path for path, _ in files if path not in self._failures)
-        for path in self._taken.keys() & {path for path, _ in files}:
-            self._taken[path].again = True  # it may have been read before it changed
-        waiting = (self._live, self._large, self._taken, self._failures)
+        for path in self.busy.keys() & {path for path, _ in files}:
+            self.busy[path].again = True  # it may have been read before it changed
+        waiting = (self.live, self.large, self.busy, self._failures)
         fresh = {path: mtime for path, mtime in files if not any(path in place for place in waiting)}
-        self._old = dict(sorted((self._old | fresh).items(), key=lambda item: item[1]))
+        self.old = dict(sorted((self.old | fresh).items(), key=lambda item: item[1]))
 
     def begin_flush(self) -> None:
         """Begins to track the logs that wait now: a flush is done when all of them were read, however they grow."""
-        self._flushing = dict.fromkeys((*self._live, *self._large, *self._old), 1)
-        self._flushing |= {path: 1 + taken.again for path, taken in self._taken.items()}
+        self._flushing = dict.fromkeys((*self.live, *self.large, *self.old), 1)
+        self._flushing |= {path: 1 + work.again for path, work in self.busy.items()}
 
     def take(self) -> str | None:
         """The live log to read next."""
         now = self._clock()
         while (at := self.due()) is not None and at <= now:
             _, path = heapq.heappop(self._retries)
-            if path not in self._taken:
-                self._live.setdefault(path, at)
-        if not self._live:
+            if path not in self.busy:
+                self.live.setdefault(path, at)
+        if not self.live:
             return None
-        path = next(iter(self._live))
-        del self._live[path]
-        self._taken[path] = _Taken()
+        path = next(iter(self.live))
+        del self.live[path]
+        self.busy[path] = _Work()
         return path
 
     def take_old(self) -> str | None:
         """The large or old log to read next: large ones in turn, old ones newest first and each to its end."""
-        if self._large:
-            path = next(iter(self._large))
-            del self._large[path]
-            self._taken[path] = _Taken()
-        elif self._old:
-            path, age = self._old.popitem()
-            self._taken[path] = _Taken(age=age)
+        if self.large:
+            path = next(iter(self.large))
+            del self.large[path]
+            self.busy[path] = _Work()
+        elif self.old:
+            path, age = self.old.popitem()
+            self.busy[path] = _Work(age=age)
         else:
             return None
         return path
 
     def take_quiet(self, path: str) -> bool:
         """Takes a log to settle it, not to read it; False if another task reads it or is about to."""
-        if path in self._large or path in self._old or path in self._taken:
+        if path in self.large or path in self.old or path in self.busy:
             return False
-        self._taken[path] = _Taken()
+        self.busy[path] = _Work()
         return True
-
-    def is_taken(self, path: str) -> bool:
-        return path in self._taken
 
     def is_old(self, path: str) -> bool:
         """Whether a log that is being read is an old one, which nothing was written to meanwhile."""
-        taken = self._taken.get(path)
-        return taken is not None and taken.age is not None and not taken.again
+        work = self.busy.get(path)
+        return work is not None and work.age is not None and not work.again
 
     def done(self, path: str, *, more: bool) -> None:
         """Ends the work on a log that was read, also if it is gone; `more` if there is more to read at once."""
-        taken = self._taken.pop(path)
+        work = self.busy.pop(path)
         self._failures.pop(path, None)
         if path in self._flushing:
             reads = 1 if more else self._flushing.pop(path) - 1
@@ -166,26 +155,26 @@ class Queue:
             self._unread.add(path)
         else:
             self._unread.discard(path)
-        if more and taken.age is not None and not taken.again:
-            self._old[path] = taken.age  # the newest session is complete before the next begins
+        if more and work.age is not None and not work.again:
+            self.old[path] = work.age  # the newest session is complete before the next begins
         elif more:
-            self._large[path] = None
-        elif taken.again:
-            self._live[path] = self._clock()
+            self.large[path] = None
+        elif work.again:
+            self.live[path] = self._clock()
 
     def release(self, path: str) -> None:
         """Ends the work on a log that was not read."""
-        if self._taken.pop(path).again:
+        if self.busy.pop(path).again:
             self.add(path)
 
     def defer(self, path: str) -> None:
         """Leaves a live log to the task that reads large ones."""
-        self._taken.pop(path)
-        self._large[path] = None
+        self.busy.pop(path)
+        self.large[path] = None
 
     def failed(self, path: str, reason: str) -> None:
         """Ends the work on a log that could not be read. It is tried again after a while that doubles each time."""
-        del self._taken[path]
+        del self.busy[path]
         self._flushing.pop(path, None)
         self._unread.discard(path)
         now = self._clock()
@@ -199,14 +188,14 @@ class Queue:
     def retry_failed(self) -> None:
         """Lets the logs that failed be tried at once."""
         self._retries.clear()
-        for path in self._failures.keys() - self._taken.keys() - self._large.keys():
-            self._live.setdefault(path, self._clock())
+        for path in self._failures.keys() - self.busy.keys() - self.large.keys():
+            self.live.setdefault(path, self._clock())
 
     def forget(self, path: str) -> None:
         """Drops a log that is gone; work on it goes on."""
-        for waiting in (self._live, self._large, self._old):
+        for waiting in (self.live, self.large, self.old):
             waiting.pop(path, None)
-        if path not in self._taken:
+        if path not in self.busy:
             self._failures.pop(path, None)
             self._flushing.pop(path, None)
             self._unread.discard(path)

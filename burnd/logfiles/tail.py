@@ -7,6 +7,7 @@ from a worker thread. Nothing here knows JSON.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -14,7 +15,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -28,10 +29,10 @@ MAX_LINES = 20_000  # at once: as objects, short lines take a hundred times thei
 ANCHOR_SIZE = 1024
 HEAD_SIZE = 1024
 TAIL_QUIET_S = 600.0
+_BLANK = (b"\n", b"\r", b"\t", b" ")
 _BLANKS = re.compile(rb"[\n\r\t ]*\n")
 
 Line = tuple[int, bytes]  # its offset, and its bytes without the newline
-_Identity = tuple[int, int]
 # "rewritten": the file begins differently, so it was written again in place or its inode was given to another file;
 # from here the two look the same. "changed": it begins as before, but the bytes before our position differ.
 Misfit = Literal["replaced", "rewritten", "truncated", "changed"]
@@ -59,7 +60,7 @@ class UnusedLines:
 
     def __init__(self, before: Iterable[Unused] = ()) -> None:
         self.skipped: list[tuple[str, int, int]] = []  # in this read, not even parsed: (reason, offset, size)
-        self._by_reason = {one.reason: one for one in before}
+        self.by_reason = {one.reason: one for one in before}
 
     def skip(self, reason: str, offset: int, size: int) -> None:
         self.skipped.append((reason, offset, size))
@@ -69,13 +70,10 @@ class UnusedLines:
         """Adds a line that a reader could not use, or only in part. There may be very many."""
         self._add(reason if reason in CUT.values() else f"rejected {reason}", offset, size)
 
-    def all(self) -> tuple[Unused, ...]:
-        return tuple(self._by_reason.values())
-
     def _add(self, reason: str, offset: int, size: int) -> None:
-        before = self._by_reason.get(reason) or Unused(reason, 0, ())
+        before = self.by_reason.get(reason) or Unused(reason, 0, ())
         places = (*before.places, (offset, size))[:PLACES_KEPT]
-        self._by_reason[reason] = Unused(reason, before.count + 1, places)
+        self.by_reason[reason] = Unused(reason, before.count + 1, places)
 
 
 class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -103,10 +101,6 @@ class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def position(self) -> int:
         return self.offset + self.passed
-
-    @property
-    def anchor_size(self) -> int:
-        return min(ANCHOR_SIZE, self.position)
 
     @property
     def has_untried_tail(self) -> bool:
@@ -151,22 +145,29 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     rewound: Misfit | None = None
     skipped: list[tuple[int, int]] = []
     cut: tuple[int, int] | None = None  # (offset, size) of the first line that is not read
-    ended: bool = False  # its path now names another file or none, and everything was read
-    tail: LastLine | None = None  # with `ended`: the last line, if it never got its newline
+    tail: LastLine | None = None  # of a file that lost its path: the last line, if it never got its newline
 
 
 def read_open(fd: int, cursor: Cursor | None, *, max_bytes: int = MAX_BYTES, max_line: int = MAX_LINE) -> Chunk:
     """Reads on from `cursor` if the file still fits it, else from the start."""
     stat = os.fstat(fd)
-    position = _Position(fd, stat, max_line)
-    if cursor is None:
-        position.start(max_bytes)
-        return position.chunk(None)
-    reason = position.resume(cursor, max_bytes)
-    if reason is not None:
-        position = _Position(fd, stat, max_line)
-        position.start(max_bytes)
-    return position.chunk(reason)
+    rewound: Misfit | None = None
+    if cursor is not None:
+        head = _pread(fd, cursor.head_size, 0)
+        # Anchor and new bytes from one read, so that no rewrite can slip in between check and use.
+        anchor_size = min(ANCHOR_SIZE, cursor.position)
+        unread = min(max_bytes, max(0, stat.st_size - cursor.position))
+        both = _pread(fd, anchor_size + unread, cursor.position - anchor_size)
+        anchor, data = both[:anchor_size], both[anchor_size:]
+        rewound = _misfit(cursor, stat, head, anchor)
+        chunk = _split(fd, stat, cursor, head, anchor, data, max_line) if rewound is None else None
+        if chunk is not None:
+            return chunk
+        rewound = rewound or "changed"
+    data = _pread(fd, min(max_bytes, stat.st_size), 0)
+    chunk = _split(fd, stat, Cursor(stat.st_dev, stat.st_ino), b"", b"", data, max_line)
+    assert chunk is not None  # noqa: S101 - nothing was passed before the start
+    return msgspec.structs.replace(chunk, rewound=rewound)
 
 
 def last_line(fd: int, cursor: Cursor, *, max_line: int = MAX_LINE) -> LastLine | None:
@@ -183,7 +184,7 @@ def last_line(fd: int, cursor: Cursor, *, max_line: int = MAX_LINE) -> LastLine 
     )
     if cursor.passed > max_line:
         return LastLine(offset=cursor.offset, size=cursor.passed, data=None, cursor=after)
-    anchor_at = cursor.position - cursor.anchor_size
+    anchor_at = cursor.position - min(ANCHOR_SIZE, cursor.position)
     start = min(cursor.offset, anchor_at)
     data = _pread(fd, cursor.position - start, start)
     if _digest(data[anchor_at - start :]) != cursor.anchor:
@@ -194,125 +195,65 @@ def last_line(fd: int, cursor: Cursor, *, max_line: int = MAX_LINE) -> LastLine 
     return LastLine(offset=cursor.offset, size=len(data), data=data, cursor=after)
 
 
-class _Position:
-    """A position that moves through one open file, with the bytes that its next cursor will be recognised by."""
+def _split(
+    fd: int, stat: os.stat_result, cursor: Cursor, head: bytes, anchor: bytes, data: bytes, max_line: int
+) -> Chunk | None:
+    """Splits the bytes after a cursor into lines; bytes without a newline are only passed.
 
-    def __init__(self, fd: int, stat: os.stat_result, max_line: int) -> None:
-        self.fd = fd
-        self.stat = stat
-        self.max_line = max_line
-        self.offset = 0
-        self.passed = 0
-        self.count = 0
-        self.inside = False
-        self.unfinished = False
-        self.moved = False
-        self.head = b""
-        self.before = b""  # the bytes just before the position, as many as an anchor takes
-        self.lines: list[Line] = []
-        self.skipped: list[tuple[int, int]] = []
-
-    def start(self, max_bytes: int) -> None:
-        """Takes the first bytes of the file."""
-        self._take(_pread(self.fd, min(max_bytes, self.stat.st_size), 0))
-
-    def resume(self, cursor: Cursor, max_bytes: int) -> Misfit | None:
-        """Takes what comes after `cursor`; returns the reason if it does not fit."""
-        self.head = _pread(self.fd, cursor.head_size, 0)
-        # Anchor and new bytes from one read, so that no rewrite can slip in between check and use.
-        unread = min(max_bytes, max(0, self.stat.st_size - cursor.position))
-        both = _pread(self.fd, cursor.anchor_size + unread, cursor.position - cursor.anchor_size)
-        self.before, data = both[: cursor.anchor_size], both[cursor.anchor_size :]
-        reason = _misfit(cursor, self.stat, self.head, self.before)
-        if reason is not None:
-            return reason
-        self.offset, self.passed = cursor.offset, cursor.passed
-        self.count, self.inside, self.unfinished = cursor.lines, cursor.inside, cursor.unfinished
-        return None if self._take(data) else "changed"
-
-    def _take(self, data: bytes) -> bool:
-        """Splits the bytes after the position into lines; bytes without a newline are only passed.
-
-        False if the beginning of the first line, passed earlier, is no longer what it was. Blank lines are left out,
-        and after very many lines the rest of the data is left for the next call.
-        """
-        end = data.find(b"\n")
-        if end < 0:
-            self.passed += len(data)
-        else:
-            if not self._finish(data[:end]):
-                return False
+    None if the beginning of the first line, passed earlier, is no longer what it was. Blank lines are left out, and
+    after very many lines the rest of the data is left for the next call.
+    """
+    lines: list[Line] = []
+    skipped: list[tuple[int, int]] = []
+    offset, passed, count, inside = cursor.offset, cursor.passed, cursor.lines, cursor.inside
+    end = data.find(b"\n")
+    if end < 0:
+        passed += len(data)
+    else:
+        line, size = data[:end], passed + end
+        if passed and size <= max_line:
+            line = _pread(fd, size, offset)
+            if len(line) != size or b"\n" in line or not line.endswith(data[:end]):
+                return None
+        while True:
+            if size > max_line:
+                skipped.append((offset, size + 1))
+            elif line.strip():
+                lines.append((offset, line))
+            count += not inside
+            inside = False
+            offset += size + 1
             at = end + 1
-            while len(self.lines) < MAX_LINES:
-                at = self._skip_blanks(data, at)
-                end = data.find(b"\n", at)
-                if end < 0:
-                    self.passed = len(data) - at
-                    break
-                self._add(data[at:end], end - at)
-                at = end + 1
-            else:
-                data = data[:at]
-                self.passed = 0
-        self.before = (self.before + data[-ANCHOR_SIZE:])[-ANCHOR_SIZE:]
-        if len(self.head) < HEAD_SIZE:
-            self.head = (self.head + data[:HEAD_SIZE])[:HEAD_SIZE]
-        self.moved = bool(data)
-        return True
-
-    def _skip_blanks(self, data: bytes, at: int) -> int:
-        """The position after blank lines, of which there may be millions."""
-        blanks = _BLANKS.match(data, at) if data[at : at + 1] in (b"\n", b"\r", b"\t", b" ") else None
-        if blanks is None:
-            return at
-        self.count += data.count(b"\n", at, blanks.end())
-        self.offset += blanks.end() - at
-        return blanks.end()
-
-    def _finish(self, rest: bytes) -> bool:
-        """Adds the line that ends with `rest` and of which some bytes were passed before."""
-        size = self.passed + len(rest)
-        line = rest
-        if self.passed and size <= self.max_line:
-            line = _pread(self.fd, size, self.offset)
-            if len(line) != size or b"\n" in line or not line.endswith(rest):
-                return False
-        self._add(line, size)
-        return True
-
-    def _add(self, line: bytes, size: int) -> None:
-        if size > self.max_line:
-            self.skipped.append((self.offset, size + 1))
-        elif line.strip():
-            self.lines.append((self.offset, line))
-        self.count += not self.inside
-        self.inside = False
-        self.offset += size + 1
-
-    def chunk(self, rewound: Misfit | None) -> Chunk:
-        cursor = Cursor(
-            dev=self.stat.st_dev,
-            ino=self.stat.st_ino,
-            offset=self.offset,
-            passed=self.passed,
-            lines=self.count,
-            anchor=_digest(self.before),
-            head=_digest(self.head),
-            head_size=len(self.head),
-            inside=self.inside,
-            unfinished=self.unfinished and not self.moved,
-            size=self.stat.st_size,
-            ctime_ns=self.stat.st_ctime_ns,
-        )
-        return Chunk(
-            lines=self.lines,
-            cursor=cursor,
-            size=self.stat.st_size,
-            # Some file systems report a size that can never be read: there is more only after some progress.
-            more=self.moved and cursor.position < self.stat.st_size,
-            rewound=rewound,
-            skipped=self.skipped,
-        )
+            if len(lines) >= MAX_LINES:
+                data, passed = data[:at], 0
+                break
+            if data[at : at + 1] in _BLANK and (blanks := _BLANKS.match(data, at)) is not None:
+                count += data.count(b"\n", at, blanks.end())  # there may be millions
+                offset += blanks.end() - at
+                at = blanks.end()
+            end = data.find(b"\n", at)
+            if end < 0:
+                passed = len(data) - at
+                break
+            line, size = data[at:end], end - at
+    head = (head + data[: HEAD_SIZE - len(head)]) if len(head) < HEAD_SIZE else head
+    after = Cursor(
+        dev=stat.st_dev,
+        ino=stat.st_ino,
+        offset=offset,
+        passed=passed,
+        lines=count,
+        anchor=_digest((anchor + data[-ANCHOR_SIZE:])[-ANCHOR_SIZE:]),
+        head=_digest(head),
+        head_size=len(head),
+        inside=inside,
+        unfinished=cursor.unfinished and not data,
+        size=stat.st_size,
+        ctime_ns=stat.st_ctime_ns,
+    )
+    # Some file systems report a size that can never be read: there is more only after some progress.
+    more = bool(data) and after.position < stat.st_size
+    return Chunk(lines=lines, cursor=after, size=stat.st_size, more=more, skipped=skipped)
 
 
 def _misfit(cursor: Cursor, stat: os.stat_result, head: bytes, anchor: bytes) -> Misfit | None:
@@ -351,7 +292,7 @@ def _pread(fd: int, size: int, offset: int) -> bytes:
 
 class _OpenFile(msgspec.Struct):
     fd: int
-    identity: _Identity
+    identity: tuple[int, int]  # device and inode
     used: float
 
 
@@ -390,9 +331,9 @@ class OpenFiles:
         root: str | None = None,
         max_bytes: int = MAX_BYTES,
     ) -> Chunk:
-        """Reads on. A file that lost its path is read to its end first; its last chunk is marked `ended`.
+        """Reads on. A file that lost its path is read to its end first, and its last chunk has its last line.
 
-        If another file took its place, that chunk also has `more`, and the next call starts on the new file.
+        If another file took its place, that chunk has `more`, and the next call starts on the new file.
         Raises Refused for what must not be read, OSError for what cannot be read now.
         """
         entry = self._take(path)
@@ -400,7 +341,11 @@ class OpenFiles:
         keep = False  # a descriptor can go stale for good: after an error the next call opens the file again
         try:
             # Looked up before reading: bytes that reach the old file in between are still read from it.
-            current = None if entry is None else _identity(path)
+            current: tuple[int, int] | None = None
+            if entry is not None:
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    status = os.stat(path, follow_symlinks=False)
+                    current = status.st_dev, status.st_ino
             chunk = read_open(fd, cursor, max_bytes=max_bytes)
             if entry is None:
                 keep = self._wall() - os.fstat(fd).st_mtime < self._idle
@@ -409,7 +354,7 @@ class OpenFiles:
                 keep = True
             else:
                 tail = last_line(fd, chunk.cursor)
-                chunk = msgspec.structs.replace(chunk, ended=True, tail=tail, more=current is not None)
+                chunk = msgspec.structs.replace(chunk, tail=tail, more=current is not None)
         finally:
             if not keep:
                 os.close(fd)
@@ -467,70 +412,3 @@ class OpenFiles:
                 surplus.append(self._cache.popitem(last=False)[1])
         for other in surplus:
             os.close(other.fd)
-
-
-def _identity(path: str) -> _Identity | None:
-    try:
-        stat = os.stat(path, follow_symlinks=False)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return stat.st_dev, stat.st_ino
-
-
-class WaitingTail(NamedTuple):
-    """A last line without a newline: the position behind it, and when it is tried.
-
-    If it is not complete when it is `due`, it may still become so, until it is tried for the `last` time.
-    """
-
-    root: str
-    position: int
-    due: float
-    last: float
-
-
-class DueTail(NamedTuple):
-    """A log whose last line is to be tried now; `is_last` if it is not tried again."""
-
-    path: str
-    root: str
-    is_last: bool
-
-
-class WaitingTails:
-    """The logs that end without a newline, and when each is tried: the process that wrote it may have died."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, WaitingTail] = {}
-
-    def note(self, path: str, root: str, cursor: Cursor, now: float, *, is_old: bool, is_backlog: bool) -> None:
-        """Adds a log that was read up to its last line.
-
-        One that `is_old`, not written to for long, is tried at once and for good. One that `is_backlog`, written
-        before we started, is tried at once too, in case it is complete: tools that write a log all at once may leave
-        the newline out.
-        """
-        before = self._waiting.get(path)
-        if before is None or before.position != cursor.position:
-            last = now if is_old else now + TAIL_QUIET_S
-            self._waiting[path] = WaitingTail(root, cursor.position, now if is_backlog else last, last)
-
-    def retry_later(self, path: str, now: float) -> None:
-        """Waits again after the log could not be read."""
-        self._waiting[path] = self._waiting[path]._replace(due=now + TAIL_QUIET_S, last=now + TAIL_QUIET_S)
-
-    def retry_last(self, path: str) -> None:
-        """Waits for the last try, since the line is not complete yet."""
-        before = self._waiting[path]
-        self._waiting[path] = before._replace(due=before.last)
-
-    def drop(self, path: str) -> None:
-        self._waiting.pop(path, None)
-
-    def due(self, now: float, most: int) -> list[DueTail]:
-        """The logs whose last lines are to be tried now."""
-        due = [(path, tail) for path, tail in self._waiting.items() if tail.due <= now]
-        return [DueTail(path, tail.root, tail.last <= now) for path, tail in due[:most]]
-
-    def next_due(self) -> float | None:
-        return min((tail.due for tail in self._waiting.values()), default=None)

@@ -83,12 +83,12 @@ def boot_clock() -> float:
     return time.clock_gettime(clock)
 
 
-class Drained(msgspec.Struct, frozen=True):
+class Drained(msgspec.Struct):
     """The events since the last drain. With a cause, more changed than the paths show: scan everything."""
 
-    paths: set[str]
-    folders: set[str]
-    cause: str | None
+    paths: set[str] = set()
+    folders: set[str] = set()
+    cause: str | None = None
 
 
 class Inbox:
@@ -98,82 +98,48 @@ class Inbox:
     """
 
     def __init__(self, wake: Callable[[], None], *, limit: int = LIMIT, burst: int = BURST) -> None:
-        self._wake = wake
-        self._limit = limit
-        self._burst = burst
+        self._wake, self._limit, self._burst = wake, limit, burst
         self._lock = threading.Lock()
-        self._clear()
-
-    def _clear(self) -> None:
-        self._paths: set[str] = set()
-        self._folders: set[str] = set()
-        self._cause: str | None = None
+        self._drained = Drained()
         self._events = 0
-        self._rung = False
+        self._has_woken = False
 
-    def changed(self, path: str) -> None:
-        """Adds a file that was created, written, moved or removed."""
+    def put(self, path: str = "", *, folder: str = "", cause: str | None = None) -> None:
+        """Counts an event: of a changed file, or of a new folder, into which files may have been put unseen.
+
+        With a cause it asks for a scan. Without a path it is the event of another file: after very many of these,
+        events of our files may have been lost.
+        """
         with self._lock:
-            first = self._add(self._paths, path, "too many changed files")
-        if first:
-            self._wake()
-
-    def appeared(self, folder: str) -> None:
-        """Adds a new folder; files may have been put into it before it was watched."""
-        with self._lock:
-            first = self._add(self._folders, folder, "too many new folders")
-        if first:
-            self._wake()
-
-    def _add(self, names: set[str], name: str, if_full: str) -> bool:
-        """Adds a name; called with the lock, since `drain` replaces the sets. Returns whether to wake."""
-        self._count()
-        if len(names) < self._limit:
-            names.add(name)
-        elif name not in names:
-            self._cause = self._cause or if_full
-        return self._ring()
-
-    def ignored(self) -> None:
-        """Counts an event of another file: after many of these, other events may have been lost."""
-        with self._lock:
-            self._count()
-            first = self._cause is not None and self._ring()
-        if first:
-            self._wake()
-
-    def alarm(self, cause: str) -> None:
-        """Asks for a scan, because events are missing or could not be read."""
-        with self._lock:
-            self._cause = self._cause or cause
-            first = self._ring()
-        if first:
+            drained = self._drained
+            names = drained.paths if path else drained.folders
+            name = path or folder
+            if name and len(names) < self._limit:
+                names.add(name)
+            elif name and name not in names:
+                cause = cause or f"too many {'changed files' if path else 'new folders'}"
+            self._events += 1
+            if self._events > self._burst:
+                cause = cause or "burst of events"
+            drained.cause = drained.cause or cause
+            wakes = not self._has_woken and bool(drained.paths or drained.folders or drained.cause)
+            self._has_woken = self._has_woken or wakes
+        if wakes:
             self._wake()
 
     def drain(self) -> Drained:
         with self._lock:
-            drained = Drained(paths=self._paths, folders=self._folders, cause=self._cause)
-            self._clear()
+            drained, self._drained = self._drained, Drained()
+            self._events, self._has_woken = 0, False
         return drained
 
     def restore(self, drained: Drained) -> None:
         """Puts back what was drained by a call that was cancelled."""
         with self._lock:
-            self._paths |= drained.paths
-            self._folders |= drained.folders
-            self._cause = drained.cause or self._cause
-            first = self._ring()
-        if first:
-            self._wake()
-
-    def _count(self) -> None:
-        self._events += 1
-        if self._events > self._burst:
-            self._cause = self._cause or "burst of events"
-
-    def _ring(self) -> bool:
-        first, self._rung = not self._rung, True
-        return first
+            self._drained.paths |= drained.paths
+            self._drained.folders |= drained.folders
+            self._drained.cause = drained.cause or self._drained.cause
+        self.put()
 
 
 class Unwatchable(Exception):
@@ -259,35 +225,24 @@ class EventHandler(FileSystemEventHandler):
 
     def dispatch(self, event: FileSystemEvent) -> None:
         try:
-            self._note(event)
+            paths = [os.fsdecode(path) for path in (event.src_path, event.dest_path) if path]
+            if not event.is_directory:
+                for path in [path for path in paths if path.endswith(self._suffix)] or [""]:
+                    self._inbox.put(path)
+            elif not self._roots.isdisjoint(paths):
+                self._inbox.put(cause=ROOT_LOST)
+            else:
+                is_new = isinstance(event, DirCreatedEvent | DirMovedEvent)
+                self._inbox.put(folder=paths[-1] if is_new else "")
         except Exception:  # noqa: BLE001
-            self._inbox.alarm("an event could not be read")
-
-    def _note(self, event: FileSystemEvent) -> None:
-        paths = [os.fsdecode(path) for path in (event.src_path, event.dest_path) if path]
-        if event.is_directory:
-            self._note_folder(event, paths)
-            return
-        wanted = [path for path in paths if path.endswith(self._suffix)]
-        for path in wanted:
-            self._inbox.changed(path)
-        if not wanted:
-            self._inbox.ignored()
-
-    def _note_folder(self, event: FileSystemEvent, paths: list[str]) -> None:
-        if not self._roots.isdisjoint(paths):
-            self._inbox.alarm(ROOT_LOST)
-        elif isinstance(event, DirCreatedEvent | DirMovedEvent):
-            self._inbox.appeared(paths[-1])
-        else:
-            self._inbox.ignored()
+            self._inbox.put(cause="an event could not be read")
 
 
-class Supervisor:
-    """Keeps a watch over roots that come and go: starts it, notices when it fails, and polls instead.
+class Watch:
+    """Watches roots that come and go: starts an observer, notices when it fails, and polls instead.
 
-    Its methods block and are called from a worker thread, one at a time. `check` does what is due and remembers why a
-    scan is needed, for `take_news`.
+    `check`, `compare` and `stop` block and are called from a worker thread, one at a time. `check` does what is due,
+    and sets `news` if a scan is needed because of that.
     """
 
     def __init__(
@@ -306,10 +261,10 @@ class Supervisor:
         self._observe = observe
         self._suffix = suffix
         self._every = {"roots": roots_every, "alive": alive_every, "retry": retry_after}
-        self._due = {"roots": float("-inf")}
+        self.due = {"roots": float("-inf")}  # when to check what
         self._observation: Observation | None = None
         self._given_up: Unwatchable | None = None
-        self._news: str | None = None
+        self.news: str | None = None
         self._deaths = 0
         self._short_scans = 0
         self._short = 0
@@ -342,18 +297,11 @@ class Supervisor:
     def add_roots(self, named: Sequence[str]) -> None:
         """Adds roots, which the next check looks at. May be called while another call runs in its thread."""
         self._named = [*self._named, *named]
-        self._due["roots"] = float("-inf")
-
-    def due(self) -> float:
-        return min(self._due.values())
+        self.due["roots"] = float("-inf")
 
     def check(self, now: float, cause: str | None = None) -> None:
         """Checks the watch. `cause` is an alarm that it raised itself; with one, everything is checked at once."""
-        self._news = self._check(now, cause) or self._news
-
-    def take_news(self) -> str | None:
-        news, self._news = self._news, None
-        return news
+        self.news = self._check(now, cause) or self.news
 
     def _check(self, now: float, cause: str | None) -> str | None:
         if cause is not None or self._is_due("roots", now):
@@ -376,19 +324,19 @@ class Supervisor:
         # Twice, since a folder made during the scan may be ahead of its watch; once, since a restart may not help.
         self._short_scans = self._short_scans + 1 if self._short else 0
         if self._short_scans == _SHORT_SCANS_BEFORE_RESTART:
-            self._due["alive"] = float("-inf")
+            self.due["alive"] = float("-inf")
 
     def stop(self) -> None:
         if self._observation is not None:
             self._observation.stop()
             self._observation = None
-        self._due.pop("alive", None)
+        self.due.pop("alive", None)
 
     def _is_due(self, what: str, now: float) -> bool:
-        at = self._due.get(what)
+        at = self.due.get(what)
         if at is None or now < at:
             return False
-        self._due[what] = next_tick(now, self._every[what])
+        self.due[what] = next_tick(now, self._every[what])
         return True
 
     def _check_alive(self, observation: Observation, now: float) -> str | None:
@@ -415,13 +363,13 @@ class Supervisor:
         self.stop()
         self._given_up = why
         self._deaths = 0
-        self._due["retry"] = now + self._every["alive" if why.passes else "retry"]
+        self.due["retry"] = now + self._every["alive" if why.passes else "retry"]
 
     def _restart(self, roots: list[Root], now: float) -> None:
         self.stop()
         self.roots = roots
         self._given_up = None
-        self._due.pop("retry", None)
+        self.due.pop("retry", None)
         if not roots:
             return
         try:
@@ -434,7 +382,7 @@ class Supervisor:
             # Whatever fails in the library, scans go on without it.
             self._give_up(Unwatchable(f"the watcher failed ({type(error).__name__})"), now)
         else:
-            self._due["alive"] = next_tick(now, self._every["alive"])
+            self.due["alive"] = next_tick(now, self._every["alive"])
             self._give_up_if_refused(self._observation, now)
 
     def _give_up_if_refused(self, observation: Observation, now: float) -> bool:
@@ -463,7 +411,7 @@ class Watcher:
         self._times = times or Times()
         self._clock = clock
         self._inbox = Inbox(self._wake)
-        self._supervisor = Supervisor(
+        self.watch = Watch(
             named,
             self._inbox,
             observe,
@@ -489,28 +437,11 @@ class Watcher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._supervisor.stop, limiter=self._thread)
-
-    @property
-    def state(self) -> Literal["watching", "polling", "waiting"]:
-        return self._supervisor.state
-
-    @property
-    def detail(self) -> str:
-        return self._supervisor.detail
-
-    @property
-    def remedy(self) -> str:
-        return self._supervisor.remedy
-
-    @property
-    def roots(self) -> list[Root]:
-        """The roots that exist now."""
-        return self._supervisor.roots
+            await anyio.to_thread.run_sync(self.watch.stop, limiter=self._thread)
 
     def add_roots(self, named: Sequence[str]) -> None:
         """Watches below these as well; they need not exist yet."""
-        self._supervisor.add_roots(named)
+        self.watch.add_roots(named)
         self._ring()
 
     async def changes(self) -> Changes:
@@ -519,7 +450,6 @@ class Watcher:
             await self._rest()
             drained = self._inbox.drain()
             try:
-                await self._check_watch(drained.cause)
                 changes = await self._gather(drained)
             except BaseException:
                 self._inbox.restore(drained)  # the next call returns them
@@ -530,38 +460,24 @@ class Watcher:
     def scanned(self, *, directories: int, seconds: float) -> None:
         """Takes the result of a scan: it shows what watchdog missed, and how often polling may scan."""
         self._scan_took = seconds
-        self._supervisor.compare(directories)
-        if self.state == "polling":
+        self.watch.compare(directories)
+        if self.watch.state == "polling":
             self._scan_at = max(self._scan_at, self._clock() + self._interval())
 
     async def _rest(self) -> None:
-        now = self._read_clock()
-        planned = max(now, min(self._scan_at, self._supervisor.due()))
-        self._expected = planned
+        """Sleeps until an event comes, or a check or a scan is due; asks for a scan if the machine slept meanwhile."""
+        now = self._clock()
+        if now - self._expected > self._times.jump:
+            self._want_scan("the machine slept")
+        planned = max(now, min(self._scan_at, *self.watch.due.values()))
         with anyio.move_on_after(planned - now):
             await self._bell.wait()
             # A writer's flush is several events; waiting for the rest of them makes it one wake-up.
             await anyio.sleep(self._times.window)
         self._bell = anyio.Event()
-        self._read_clock()
-
-    def _read_clock(self) -> float:
-        """The time; asks for a scan if the machine slept since the last call."""
-        now = self._clock()
-        if now - self._expected > self._times.jump:
+        self._expected = self._clock()
+        if self._expected - planned > self._times.jump:
             self._want_scan("the machine slept")
-        self._expected = now
-        return now
-
-    async def _check_watch(self, cause: str | None) -> None:
-        now = self._clock()
-        if cause is not None or now >= self._supervisor.due():
-            await anyio.to_thread.run_sync(self._supervisor.check, now, cause, limiter=self._thread)
-        news = self._supervisor.take_news()
-        if news is not None:
-            self._want_scan(news, at_once=True)
-        elif cause is not None:
-            self._want_scan(cause)
 
     def _want_scan(self, reason: str, *, at_once: bool = False) -> None:
         now = self._clock()
@@ -573,12 +489,20 @@ class Watcher:
             self._scan_reason = reason
 
     async def _gather(self, drained: Drained) -> Changes:
-        now = self._clock()
+        now, watch = self._clock(), self.watch
+        if drained.cause is not None or now >= min(watch.due.values()):
+            await anyio.to_thread.run_sync(watch.check, now, drained.cause, limiter=self._thread)
+            now = self._clock()
+        if watch.news is not None:
+            self._want_scan(watch.news, at_once=True)
+            watch.news = None
+        elif drained.cause is not None:
+            self._want_scan(drained.cause)
         if now >= self._scan_at:
             changes = Changes(paths=drained.paths, scan_all=True, reason=self._scan_reason)
             self._scanned_at = now
             self._scan_at = now + self._interval()
-            self._scan_reason = _POLLING if self.state == "polling" else _TIMER
+            self._scan_reason = _POLLING if watch.state == "polling" else _TIMER
             return changes
         paths = drained.paths
         if drained.folders:
@@ -586,7 +510,7 @@ class Watcher:
         return Changes(paths=paths)
 
     def _interval(self) -> float:
-        if self.state != "polling":
+        if self.watch.state != "polling":
             return self._times.scan
         return min(max(self._times.poll, _SCAN_SHARE * self._scan_took), self._times.scan)
 

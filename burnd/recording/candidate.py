@@ -229,6 +229,8 @@ def with_label_of(turn: Turn, earlier: Turn) -> Turn:
 
     The rules change between releases: a turn that is read again after an upgrade or a lost index keeps its label.
     """
+    if turn.activity == earlier.activity and turn.tool_calls == earlier.tool_calls:
+        return turn
     if earlier.activity is None or _label_facts(turn) != _label_facts(earlier):
         return turn
     calls = tuple(

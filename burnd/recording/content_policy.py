@@ -145,8 +145,10 @@ class ContentPolicy:
             for entry in batch.entries
             if isinstance(entry, Session) and entry.content_mode not in (None, "full")
         }
-        work = _Work(self._index, keeping)
         origins = list(origins)
+        if not changed and not origins and not self.has_limits() and keeping.mode == "full":
+            return Ruling(list(shelved), [], set())
+        work = _Work(self._index, keeping)
         begun = await self._begun({one.origin for one in origins if one.by_process})
         for session_id, origin, at_ms, by_process in origins:
             keeping.came_from(session_id, origin)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +12,7 @@ from burnd.index.apply import fact_key
 from burnd.index.change import Known
 from burnd.index.store import IndexStore
 from burnd.ledger.blobs import sha_of
-from burnd.ledger.content import Placed, Shelved
+from burnd.ledger.content import Shelved
 from burnd.ledger.journal import Journal, Key, identity, outranks
 from burnd.recording.candidate import SeenSession
 from burnd.recording.stores import Stores
@@ -39,13 +38,13 @@ async def new_sessions(index: IndexStore, seen: set[SeenSession]) -> list[Sessio
             records[session_id] = Session(session_id=session_id, source=source, project=project)
     recorded = await _recorded(index, list(records.values()))
     projects = await projects_of(index, records)
-
-    def is_new(record: Session) -> bool:
+    new: list[Session] = []
+    for record in records.values():
         before = projects.get(record.session_id)
         has_new_project = record.project is not None and (before is None or record.project < before.folder)
-        return has_new_project or identity(record) not in recorded
-
-    return [record for record in records.values() if is_new(record)]
+        if has_new_project or identity(record) not in recorded:
+            new.append(record)
+    return new
 
 
 class NewContent(NamedTuple):
@@ -54,24 +53,18 @@ class NewContent(NamedTuple):
     shelved: list[Shelved]
     replacing: set[BlockKey]
 
-    def mark(self, placed: list[Placed]) -> list[Placed]:
-        """Marks the stored lines that replace another one."""
-        if not self.replacing:
-            return placed
-        return [item._replace(anew=True) if block_of(item.label) in self.replacing else item for item in placed]
-
 
 async def new_content(stores: Stores, shelved: list[Shelved]) -> NewContent:
     """Drops the lines that their sidecars have already."""
     spans = await stores.index.known_content(
         sorted({(item.label.session_id, item.label.message_id) for item in shelved})
     )
-    lines = await _stored_lines(stores, shelved, spans)
-    older = await _older_blocks(stores, spans)
+    lines = await _stored_lines(stores, shelved, spans) if spans else {}
+    older = await _older_blocks(stores, spans) if spans else {}
     new = NewContent([], set())
     for item in shelved:
         key = block_of(item.label)
-        if _is_among(older, item):
+        if older and _is_among(older, item):
             continue
         before = lines.get(key)
         if before != item.line:
@@ -86,8 +79,6 @@ async def _stored_lines(
     stores: Stores, shelved: list[Shelved], spans: Mapping[BlockKey, _Span]
 ) -> dict[BlockKey, bytes]:
     """Reads the lines of those blocks that the sidecars have; few blocks are read twice."""
-    if not spans:
-        return {}
     by_session: defaultdict[str, list[BlockKey]] = defaultdict(list)
     for key in {block_of(item.label) for item in shelved} & spans.keys():
         by_session[key[0]].append(key)
@@ -134,23 +125,16 @@ def block_of(label: Label) -> BlockKey:
     return label.session_id, label.rail, label.message_id, label.n, label.b
 
 
-@dataclass
-class NewEntries:
-    """Entries to append: their lines, the entries as they will be read back, their digests.
+async def new_entries(
+    index: IndexStore, journal: Journal, items: Sequence[Written]
+) -> tuple[list[Written], list[Turn]]:
+    """Drops entries that the ledger has already, and gives turns the next revision.
 
-    `closed` are turns that the index shows as open and that the ledger has in the same state.
+    Also returns the turns that the index shows as open and that the ledger has in the same state.
     """
-
-    lines: list[bytes] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
-    digests: list[int] = field(default_factory=list)
-    closed: list[Turn] = field(default_factory=list)
-
-
-async def new_entries(index: IndexStore, journal: Journal, items: Sequence[Written]) -> NewEntries:
-    """Drops entries that the ledger has already, and gives turns the next revision."""
     recorded = await _recorded(index, [item.entry for item in items])
-    new = NewEntries()
+    new: list[Written] = []
+    closed: list[Turn] = []
     latest: dict[Key, Entry] = {}
     for line, entry, digest in items:
         key = identity(entry)
@@ -163,18 +147,16 @@ async def new_entries(index: IndexStore, journal: Journal, items: Sequence[Writt
                 continue
         if before is not None and before.rev and before.digest == digest:
             if before.open and isinstance(entry, Turn):
-                new.closed.append(entry)
+                closed.append(entry)
             continue
         rev = before.rev + 1 if before else 1
         if isinstance(entry, Turn) and entry.rev != rev:
             entry = msgspec.structs.replace(entry, rev=rev)
             line = encode(entry)
-        new.lines.append(line)
-        new.entries.append(entry)
-        new.digests.append(digest)
+        new.append(Written(line, entry, digest))
         latest[key] = entry
         recorded[key] = Known(0, rev, digest, None, None)
-    return new
+    return new, closed
 
 
 async def largest_overheads(index: IndexStore, journal: Journal, overheads: Sequence[Overhead]) -> list[Overhead]:

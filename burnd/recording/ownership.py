@@ -51,6 +51,10 @@ def decide(before: Decision | None, candidate: Candidate, *, by_name: bool = Tru
         return before._replace(turn=update_row(new, current))
     if candidate.response_activity is None:
         new = with_label_of(new, current)
+    if new.project == current.project:
+        recorded = {"rev": current.rev, "project_key": current.project_key, "provider": current.provider}
+        if msgspec.structs.replace(new, **recorded) == current:
+            return before  # as when an open turn settles: nothing is new
     others = {holder(copy): copy for copy in before.copies}
     if holder(current) == holder(new):
         owner, claim = _merge(new, current), _better_claim(claim_of(current), candidate.claim)

@@ -17,7 +17,7 @@ from burnd.index import build
 from burnd.index.change import Change, CursorChange
 from burnd.index.store import IndexStore
 from burnd.index.sums import too_coarse
-from burnd.ledger.content import ContentStore, in_pieces
+from burnd.ledger.content import ContentStore, in_pieces, shelve
 from burnd.ledger.files import taken_for_granted
 from burnd.ledger.journal import Journal, Logged
 from burnd.ledger.keeping import Keeping
@@ -205,7 +205,7 @@ class Pipeline:
         async with self._lock:
             if self._is_closed:
                 raise NotNow("is being closed", str(self.home.root))
-            self.check_home()
+            self._stores.check_home()
             with anyio.CancelScope(shield=True):
                 yield
 
@@ -223,48 +223,57 @@ class Pipeline:
 
     async def _commit(self, batch: Batch) -> int:
         stores = self._stores
-        await self._rebuild.catch_up()
+        if stores.is_behind:
+            await self._rebuild.catch_up()
         for entry in batch.entries:
             self.keeping.learn(entry)
         if batch.content or batch.shelved or batch.files:
             self.disk.check()
-        new_sessions = await self._projects.with_keys(await dedupe.new_sessions(self.index, batch.sessions))
-        turns = await TurnBuilder(self.index, self.journal, self._projects).build(batch, new_sessions)
-        overheads = await dedupe.largest_overheads(self.index, self.journal, batch.overheads)
-        shelved = [*batch.shelved, *await stores.in_thread(self.content.shelve, batch.content)]
+        index, now_ms = stores.index, stores.now()
+        new_sessions = await dedupe.new_sessions(index, batch.sessions) if batch.sessions else []
+        if new_sessions:
+            new_sessions = await self._projects.with_keys(new_sessions)
+        turns = await TurnBuilder(index, stores.journal, self._projects).build(batch, new_sessions)
+        entries: list[Entry] = [*new_sessions, *batch.entries]
+        shelved = batch.shelved
+        if batch.content:
+            shelved = [*shelved, *await stores.in_thread(shelve, batch.content, stores.content.inline_bytes)]
         origins = [*batch.origins, *turns.origins]
-        ruling = await self._policy.rule(batch, shelved, origins, turns.copiers, self.now())
+        ruling = await self._policy.rule(batch, shelved, origins, turns.copiers, now_ms)
         new = await dedupe.new_content(stores, ruling.shelved)
         stores.is_behind = True
-        placed = new.mark(await stores.in_thread(self.content.append_shelved, new.shelved, self.now()))
+        placed = await stores.in_thread(stores.content.append_shelved, new.shelved, now_ms)
+        if new.replacing:
+            placed = [one._replace(anew=dedupe.block_of(one.label) in new.replacing) for one in placed]
         self._unrecorded += ruling.entries
         self._unerased |= ruling.erase
-        entries = [*new_sessions, *batch.entries, *self._unrecorded, *turns.entries, *overheads]
+        entries += [*self._unrecorded, *turns.entries]
+        if batch.overheads:
+            entries += await dedupe.largest_overheads(index, stores.journal, batch.overheads)
         appended = await self._append(entries)
-        change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
-        change.cursors = [*change.cursors, *_to_erase(self._unerased), *self._deferrals(ruling.deferred)]
+        cursors = [*batch.cursors]
+        if self._unerased or ruling.deferred:
+            cursors += [*_to_erase(self._unerased), *self._deferrals(ruling.deferred)]
+        change = Change(placed=placed, cursors=cursors, files=batch.files, agents=batch.agents)
         change.origins = [(one.session_id, one.origin) for one in batch.origins]
         change.logged, change.closed = appended.logged, appended.closed
-        change.open = [open_turn._replace(turn=self.keeping.trimmed(open_turn.turn)) for open_turn in turns.open]
+        change.open = [one._replace(turn=self.keeping.trimmed(one.turn)) for one in turns.open]
         await self._apply(change)
         stores.is_behind = False
         self._unrecorded = []
-        await self._erase(self._unerased)
+        if self._unerased:
+            await self._erase(self._unerased)
         return len(appended.logged)
 
     async def _append(self, entries: Sequence[Entry]) -> Appended:
-        """Appends the new ones of the entries to the ledger; returns their positions and digests."""
-        novel = await dedupe.new_entries(self.index, self.journal, self._readable(entries))
-        positions = await self._stores.in_thread(self.journal.append, novel.lines)
-        logged = [
-            (Logged(position, len(line), entry), digest)
-            for position, line, entry, digest in zip(positions, novel.lines, novel.entries, novel.digests, strict=True)
-        ]
-        return Appended(logged, novel.closed)
+        """Appends the new ones of the entries to the ledger; returns their positions and digests.
 
-    def _readable(self, entries: Sequence[Entry]) -> list[Written]:
-        """The entries as they will be read back. One that could not be read back is counted and not written."""
-        readable = []
+        An entry that could not be read back is counted and not written.
+        """
+        if not entries:
+            return Appended([], [])
+        journal = self._stores.journal
+        readable: list[Written] = []
         for entry in entries:
             item = written(self.keeping.trimmed(entry) if isinstance(entry, Turn) else entry)
             if item is None or len(item.line) > MAX_LINE:
@@ -272,7 +281,13 @@ class Pipeline:
                 log.warning("record.refused", kind=type(entry).__name__)
             else:
                 readable.append(item)
-        return readable
+        new, closed = await dedupe.new_entries(self._stores.index, journal, readable)
+        positions = await self._stores.in_thread(journal.append, [line for line, _, _ in new]) if new else []
+        logged = [
+            (Logged(position, len(line), entry), digest)
+            for position, (line, entry, digest) in zip(positions, new, strict=True)
+        ]
+        return Appended(logged, closed)
 
     async def _apply(self, change: Change) -> None:
         """Writes a change to the index; if that fails, takes its lines out of the ledger again."""
@@ -285,6 +300,7 @@ class Pipeline:
         self._notify(change)
 
     def _notify(self, change: Change) -> None:
+        """Calls the listeners."""
         for listener in self._listeners:
             try:
                 listener(change)

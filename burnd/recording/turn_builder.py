@@ -127,14 +127,15 @@ class TurnBuilder:
     async def build(self, batch: Batch, sessions: Sequence[Session]) -> Outcome:
         """Decides on all messages that a batch has candidates for, or that its agents and `sessions` change."""
         submissions = [one for one in batch.candidates if not one.candidate.is_row]
-        submissions += await numbered(self._index, [one for one in batch.candidates if one.candidate.is_row])
+        if len(submissions) < len(batch.candidates):
+            submissions += await numbered(self._index, [one for one in batch.candidates if one.candidate.is_row])
         news = {one.session_id: Project(one.project, one.project_key) for one in sessions if one.project}
         messages = await self._messages(submissions, batch, news)
-        for message in messages.values():
+        for message in messages.values() if news else ():
             message.set_project(news)
-        inheriting = {one.candidate.session_id for one in submissions if _takes_project(one.candidate)}
-        projects = await projects_of(self._index, inheriting) | news
-        submissions = [_in_project(one, projects) for one in submissions]
+        if inheriting := {one.candidate.session_id for one in submissions if _takes_project(one.candidate)}:
+            projects = await projects_of(self._index, inheriting) | news
+            submissions = [_in_project(one, projects) for one in submissions]
         for one in submissions:
             messages[one.key].add(one.candidate, one.path)
             messages[one.key].beside += one.beside
@@ -142,18 +143,19 @@ class TurnBuilder:
             messages[turn.source, turn.message_id].settle(turn)
         await self._break_ties(messages, submissions)
         outcome = Outcome()
-        await self._part_copied_rows(messages, outcome)
+        if any(message.is_row for message in messages.values()):
+            await self._part_copied_rows(messages, outcome)
         await self._finish(messages.values(), batch.agents, outcome)
         return outcome
 
     async def _messages(
         self, submissions: Sequence[Submission], batch: Batch, news: Mapping[str, Project]
     ) -> dict[Key, Message]:
-        rails = {(agent.session_id, agent.agent_id) for agent in batch.agents}
-        rails |= await group_members(self._index, rails)
-        changed = await turns_on(self._index, rails)
-        changed |= await turns_without_project(self._index, news)
-        changed |= {(turn.source, turn.message_id) for turn in batch.orphans}
+        changed = {(turn.source, turn.message_id) for turn in batch.orphans}
+        if rails := {(agent.session_id, agent.agent_id) for agent in batch.agents}:
+            changed |= await turns_on(self._index, rails | await group_members(self._index, rails))
+        if news:
+            changed |= await turns_without_project(self._index, news)
         # In the order of reading, so that turns that are queried together are together in the ledger.
         keys = dict.fromkeys(one.key for one in submissions) | dict.fromkeys(sorted(changed))
         return await self._load(keys, rows={one.key for one in submissions if one.candidate.is_row})
@@ -224,8 +226,11 @@ class TurnBuilder:
 
     async def _finish(self, messages: Collection[Message], agents: Sequence[AgentRow], outcome: Outcome) -> None:
         turns = [message.decision.turn for message in messages if message.decision is not None]
-        links = await agent_links(self._index, turns, agents)
-        await self._projects.learn({turn.project for turn in turns if turn.project and turn.project_key is None})
+        links: Mapping[Rail, Sequence[AgentRow]] = {}
+        if any(turn.subagent is not None for turn in turns):
+            links = await agent_links(self._index, turns, agents)
+        if folders := {turn.project for turn in turns if turn.project and turn.project_key is None}:
+            await self._projects.learn(folders)
         for message in messages:
             if message.decision is None:
                 continue
@@ -233,7 +238,7 @@ class TurnBuilder:
             if message.is_dropped:
                 outcome.entries.append(withdrawal(before, before.parent or ""))
                 continue
-            turn = _linked(before, links.get(holder(before), []))
+            turn = _linked(before, links.get(holder(before), ())) if before.subagent is not None else before
             if turn.project_key is None and turn.project is not None and (key := self._projects.key(turn.project)):
                 turn = replace(turn, project_key=key)
             if not message.is_touched and turn == before:

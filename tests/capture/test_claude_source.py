@@ -22,7 +22,7 @@ from burnd.logfiles.finder import Positions
 from burnd.logfiles.follower import LogFollower
 from burnd.logfiles.logs import Log, Logs
 from burnd.logfiles.tail import Chunk, OpenFiles
-from burnd.logfiles.watcher import Times, Watcher
+from burnd.logfiles.watcher import Times, Watch
 from burnd.recording import source as recording_source
 from burnd.recording.candidate import Candidate
 from burnd.recording.crash_guard import Acknowledger
@@ -187,7 +187,7 @@ async def test_trimming_leaves_a_log_alone_that_is_being_read(opened: Opened, tm
     for n in range(100):
         kind = Changing if n == 0 else Log
         logs._logs[f"/{n}"] = kind(f"/{n}", "/", None, None, None)
-    logs.trim(lambda path: path == "/0")
+    logs.trim({"/0"})
     assert "/0" in logs
     assert "/1" not in logs
     logs.close()
@@ -693,7 +693,7 @@ async def test_who_started_an_agent_may_be_told_before_anything_is_watched(
 ) -> None:
     """A first scan knows itself below which root a file is: the watcher may need a moment to find that out."""
     await _tell_between_starts(opened, tmp_path / "projects")
-    monkeypatch.setattr(Watcher, "roots", property(lambda _: []))
+    monkeypatch.setattr(Watch, "roots", property(lambda _: [], lambda *_: None), raising=False)
     async with watching(partial(opened, now=lambda: wall_ms() + 60_000), tmp_path / "projects") as watched:
         await watched.source.flush()
         agent_of = watched.ledger()["late"].subagent

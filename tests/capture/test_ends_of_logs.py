@@ -37,7 +37,7 @@ async def test_a_scan_alone_tells_of_a_deleted_log(
         if was_scanned:
             await watched.source.flush()
         assert finder._scanner.has_seen(str(watched.path())) == was_scanned
-        finder.watcher._supervisor.stop()  # no event comes from now on
+        finder.watcher.watch.stop()  # no event comes from now on
         log.says("m2", text("well"), output=8)
         watched.append(log)
         watched.path().unlink()
@@ -136,7 +136,7 @@ async def test_a_last_line_outlives_a_restart(
         await until(lambda: watched.source.counts["unfinished lines"] == 1)
     async with watching(_by_the_clock(opened), tmp_path / "projects") as watched:
         await watched.source.flush()
-        assert watched.source._positions.tails.next_due() is None
+        assert watched.source._positions.tails == {}
         _grow(folder / "tailed.jsonl", b"\n")
         _grow(folder / "half.jsonl", last[-9:])
         await watched.source.flush()

@@ -37,7 +37,7 @@ class Listener:
         self.hinted |= dirty.paths
         if dirty.scan_all:
             self.reasons.append(dirty.reason)
-            scan = self.scanner.scan([root.path for root in self.watcher.roots])
+            scan = self.scanner.scan([root.path for root in self.watcher.watch.roots])
             self.scanned |= {found.path for found in scan.changed}
             self.watcher.scanned(directories=scan.tally.directories, seconds=scan.seconds)
         return dirty

@@ -20,12 +20,12 @@ def test_many_hints_wake_once() -> None:
     bell = Bell()
     inbox = Inbox(bell)
     for _ in range(100):
-        inbox.changed("a")
-        inbox.appeared("folder")
+        inbox.put("a")
+        inbox.put(folder="folder")
     assert bell.rung == 1
     drained = inbox.drain()
     assert (drained.paths, drained.folders, drained.cause) == ({"a"}, {"folder"}, None)
-    inbox.changed("b")
+    inbox.put("b")
     assert bell.rung == 2
     assert inbox.drain().paths == {"b"}
 
@@ -34,11 +34,11 @@ def test_the_set_is_bounded() -> None:
     """D9: beyond its limit paths are dropped, and a scan is asked for."""
     inbox = Inbox(Bell(), limit=10)
     for number in range(10):
-        inbox.changed(str(number))
-    inbox.changed("3")
+        inbox.put(str(number))
+    inbox.put("3")
     assert inbox.drain().cause is None
     for number in range(11):
-        inbox.changed(str(number))
+        inbox.put(str(number))
     drained = inbox.drain()
     assert len(drained.paths) == 10
     assert drained.cause == "too many changed files"
@@ -48,7 +48,7 @@ def test_the_set_is_bounded() -> None:
 def test_new_folders_are_bounded_too() -> None:
     inbox = Inbox(Bell(), limit=2)
     for number in range(3):
-        inbox.appeared(str(number))
+        inbox.put(folder=str(number))
     drained = inbox.drain()
     assert (len(drained.folders), drained.cause) == (2, "too many new folders")
 
@@ -58,9 +58,9 @@ def test_a_burst_asks_for_a_scan() -> None:
     bell = Bell()
     inbox = Inbox(bell, burst=100)
     for _ in range(100):
-        inbox.ignored()
+        inbox.put()
     assert bell.rung == 0
-    inbox.ignored()
+    inbox.put()
     assert bell.rung == 1
     assert inbox.drain().cause == "burst of events"
 
@@ -68,8 +68,8 @@ def test_a_burst_asks_for_a_scan() -> None:
 def test_the_first_cause_is_kept() -> None:
     bell = Bell()
     inbox = Inbox(bell)
-    inbox.alarm("first")
-    inbox.alarm("second")
+    inbox.put(cause="first")
+    inbox.put(cause="second")
     assert (bell.rung, inbox.drain().cause) == (1, "first")
 
 
@@ -79,7 +79,7 @@ def test_no_hint_is_lost_between_threads() -> None:
 
     def bring(name: int) -> None:
         for number in range(2000):
-            inbox.changed(f"{name}-{number}")
+            inbox.put(f"{name}-{number}")
 
     threads = [threading.Thread(target=bring, args=(name,)) for name in range(4)]
     for thread in threads:

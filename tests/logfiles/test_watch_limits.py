@@ -25,12 +25,12 @@ async def main():
         listener = Listener(watcher)
         await listener.step()
         if when == "later":
-            assert watcher.state == "watching", watcher.detail
+            assert watcher.watch.state == "watching", watcher.watch.detail
         paths = [append(root / f"d{n}" / "a.jsonl") for n in range(20)]
         await listener.until_seen(paths)
-        await listener.until(lambda: watcher.state == "polling")
+        await listener.until(lambda: watcher.watch.state == "polling")
         await listener.until_seen([append(path.with_name("b.jsonl")) for path in paths])
-        print(watcher.detail)
+        print(watcher.watch.detail)
 
 asyncio.run(main())
 """
@@ -65,14 +65,14 @@ async def main():
         listener = Listener(watcher)
         await listener.step()
         await listener.until_seen([append(root / "d" / "a.jsonl")])
-        print(watcher.detail, watcher.remedy, sep="\\n")
+        print(watcher.watch.detail, watcher.watch.remedy, sep="\\n")
         for n in range(5):
             await listener.until_seen([append(root / "d" / f"{n}.jsonl")])
         spare = taken()
         assert len(spare) == 2, len(spare)
         free(spare, len(spare))
         free(held, len(held))
-        await listener.until(lambda: watcher.state == "watching")
+        await listener.until(lambda: watcher.watch.state == "watching")
 
 asyncio.run(main())
 """

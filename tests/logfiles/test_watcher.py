@@ -67,7 +67,7 @@ async def test_it_begins_with_a_scan(root: Path) -> None:
         dirty = await listener.step()
         assert (dirty.scan_all, dirty.reason) == (True, "start")
         assert listener.scanned == {str(path)}
-        assert (watcher.state, watcher.detail) == ("watching", "watching 2 folders")
+        assert (watcher.watch.state, watcher.watch.detail) == ("watching", "watching 2 folders")
 
 
 @pytest.mark.timed
@@ -194,7 +194,7 @@ async def test_lost_events_cause_a_scan(root: Path) -> None:
         stalled.set()
         await listener.until(lambda: str(lost) in listener.scanned)
         assert {"events were lost", "burst of events"} & set(listener.reasons)
-        await listener.until(lambda: "events were lost" in listener.reasons or watcher.state == "watching")
+        await listener.until(lambda: "events were lost" in listener.reasons or watcher.watch.state == "watching")
         later = root / "q" / "later.jsonl"
         await listener.until_seen([append(later)])
         assert len(observing.started) == 1
@@ -220,7 +220,7 @@ async def test_a_burst_causes_a_scan(root: Path) -> None:
         started = time.monotonic()
         for _ in range(50):
             for _ in range(BURST + 1):
-                inbox.changed("x.jsonl")
+                inbox.put("x.jsonl")
             await listener.step()
         assert listener.reasons.count("burst of events") <= 1 + (time.monotonic() - started) / 0.5
         await listener.until(lambda: "burst of events" in listener.reasons)
@@ -274,8 +274,8 @@ async def test_a_watcher_that_keeps_dying_is_given_up(root: Path) -> None:
 
     async with Watcher([str(root)], times=QUICK, observe=Dying()) as watcher:
         listener = Listener(watcher)
-        await listener.until(lambda: watcher.state == "polling")
-        assert watcher.detail == "polling: the watcher keeps failing"
+        await listener.until(lambda: watcher.watch.state == "polling")
+        assert watcher.watch.detail == "polling: the watcher keeps failing"
         await listener.until_seen([append(root / "p" / "a.jsonl")])
         await listener.until(lambda: "watching again" in listener.reasons)
 
@@ -298,10 +298,10 @@ async def test_a_root_that_is_missing_is_waited_for(tmp_path: Path) -> None:
     async with Watcher([str(root)], times=QUICK) as watcher:
         listener = Listener(watcher)
         await listener.step()
-        assert (watcher.state, watcher.detail) == ("waiting", f"waiting for {root}")
+        assert (watcher.watch.state, watcher.watch.detail) == ("waiting", f"waiting for {root}")
         first = append(root / "p" / "a.jsonl")
         await listener.until_seen([first])
-        assert watcher.state == "watching"
+        assert watcher.watch.state == "watching"
         second = append(root / "p" / "b.jsonl")
         await listener.until(lambda: str(second) in listener.hinted)
 
@@ -314,10 +314,10 @@ async def test_a_root_removed_and_made_again(root: Path) -> None:
             await listener.until_seen([append(root / "p" / f"{number}.jsonl")])
             shutil.rmtree(root)
             if number == 1:
-                await listener.until(lambda: watcher.state == "waiting")
+                await listener.until(lambda: watcher.watch.state == "waiting")
         last = append(root / "p" / "last.jsonl")
         await listener.until_seen([last])
-        await listener.until(lambda: watcher.state == "watching")
+        await listener.until(lambda: watcher.watch.state == "watching")
         again = append(root / "p" / "again.jsonl")
         await listener.until(lambda: str(again) in listener.hinted)
 
@@ -396,7 +396,7 @@ async def test_missed_folders_are_noticed(root: Path) -> None:
         await listener.until(lambda: short.starts == 2)
         await listener.until(lambda: len(listener.reasons) > 10)
         assert short.starts == 2
-        assert watcher.detail == "watching 1 of 2 folders, scanning the others"
+        assert watcher.watch.detail == "watching 1 of 2 folders, scanning the others"
 
 
 async def test_folders_without_permission_recover(unprivileged: Path) -> None:
@@ -434,12 +434,12 @@ async def test_watching_that_cannot_start_becomes_polling(root: Path) -> None:
     async with Watcher([str(root)], times=QUICK, observe=unreliable) as watcher:
         listener = Listener(watcher)
         await listener.step()
-        assert watcher.state == "polling"
-        assert watcher.detail == "polling: inotify does not work here (Function not implemented)"
+        assert watcher.watch.state == "polling"
+        assert watcher.watch.detail == "polling: inotify does not work here (Function not implemented)"
         await listener.until_seen([append(root / "p" / "a.jsonl")])
         assert "polling" in listener.reasons
         works = True
-        await listener.until(lambda: watcher.state == "watching")
+        await listener.until(lambda: watcher.watch.state == "watching")
         path = append(root / "p" / "b.jsonl")
         await listener.until(lambda: str(path) in listener.hinted)
 
@@ -470,7 +470,7 @@ async def test_a_tree_too_deep_for_watchdog_is_polled(root: Path, dig: Callable[
         listener = Listener(watcher)
         await listener.until_seen([append(root / "p" / "a.jsonl")])
         if sys.version_info < (3, 12):  # from then on walking a tree does not recurse
-            assert watcher.detail == "polling: the watcher failed (RecursionError)"
+            assert watcher.watch.detail == "polling: the watcher failed (RecursionError)"
 
 
 async def test_a_cancelled_call_loses_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,8 +486,8 @@ async def test_a_cancelled_call_loses_nothing(root: Path, monkeypatch: pytest.Mo
     async with Watcher([str(root)], times=EVENTS_ONLY, observe=Deaf()) as watcher:
         await watcher.changes()
         inbox = vars(watcher)["_inbox"]
-        inbox.changed("a.jsonl")
-        inbox.appeared("folder")
+        inbox.put("a.jsonl")
+        inbox.put(folder="folder")
         call = asyncio.ensure_future(watcher.changes())
         await asyncio.to_thread(entered.wait, DEADLINE)
         call.cancel()
