@@ -37,29 +37,29 @@ def mark(db: sqlite3.Connection, marks: Iterable[Mark]) -> None:
 
 
 def mark_turns(db: sqlite3.Connection, turns: str) -> None:
-    """Marks the rails on which these turns stand; `turns` is a JSON array of their numbers."""
+    """Marks the rails of these turns; `turns` is a JSON array of their ids."""
     db.execute(_MARK_TURNS, (turns,))
     _forget_findings(db, {session for (session,) in db.execute(_SESSIONS_OF, (turns,))})
 
 
 def mark_copies(db: sqlite3.Connection, copies: Iterable[Copy], numbers: Mapping[str, int]) -> None:
-    """Marks where copies stand, and where they stood before. To be called before they are written."""
-    told = list(copies)
-    mark(db, [Mark(numbers[copy.session_id], copy.rail_id, copy.turn_index) for copy in told])
-    mark(db, _stood(db, told))
+    """Marks the numbers of copies, and their recorded ones. To be called before they are written."""
+    copies = list(copies)
+    mark(db, [Mark(numbers[copy.session_id], copy.rail_id, copy.turn_index) for copy in copies])
+    mark(db, _recorded_marks(db, copies))
 
 
 def mark_own(db: sqlite3.Connection, turns: Iterable[Turn], numbers: Mapping[str, int]) -> None:
-    """Marks where turns stand, and where they did while they were copies: these do not count any more."""
-    told = list(turns)
-    mark(db, [Mark(numbers[turn.session_id], turn.rail_id, turn.turn_index) for turn in told])
-    sessions = msgspec.json.encode({numbers[turn.session_id] for turn in told}).decode()
+    """Marks the numbers of turns, and those that they had as copies, which do not count any more."""
+    turns = list(turns)
+    mark(db, [Mark(numbers[turn.session_id], turn.rail_id, turn.turn_index) for turn in turns])
+    sessions = msgspec.json.encode({numbers[turn.session_id] for turn in turns}).decode()
     with_copies = {session for (session,) in db.execute(_WITH_COPIES, (sessions,))}
     if with_copies:
-        mark(db, _stood(db, [turn for turn in told if numbers[turn.session_id] in with_copies]))
+        mark(db, _recorded_marks(db, [turn for turn in turns if numbers[turn.session_id] in with_copies]))
 
 
-def _stood(db: sqlite3.Connection, messages: Iterable[Copy | Turn]) -> list[Mark]:
+def _recorded_marks(db: sqlite3.Connection, messages: Iterable[Copy | Turn]) -> list[Mark]:
     keys = [(copy_key(one.source, one.message_id, one.session_id, one.rail_id),) for one in messages]
     return [Mark(*row) for row in keyed(db, _COPIES, keys)]
 

@@ -129,22 +129,8 @@ def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
     )
 
 
-def call_rows(turn: Turn, row_id: int, name_id: NameId) -> list[Row]:
-    return [
-        (
-            row_id,
-            n,
-            call.id,
-            name_id(call.name),
-            name_id(call.target),
-            call.is_error,
-        )
-        for n, call in enumerate(turn.tool_calls)
-    ]
-
-
 def stamp_row(stamp: Stamp, position: int) -> Row:
-    """A stamp as it was given. Its times are not clamped: a range without an end has the last time there is."""
+    """A stamp as it was given. Its times are not clamped: a range without an end has the latest possible time."""
     selector = stamp.selector
     span = selector.range
     return (
@@ -159,7 +145,7 @@ def stamp_row(stamp: Stamp, position: int) -> Row:
 
 
 def session_tag_rows(stamp: Stamp, position: int) -> list[Row]:
-    """What a stamp on a whole session says, a row for each key; none for other stamps."""
+    """The tags of a stamp on a whole session, a row for each key; none for other stamps."""
     selector = stamp.selector
     if selector.session_id is None or selector.range is not None:
         return []
@@ -168,7 +154,7 @@ def session_tag_rows(stamp: Stamp, position: int) -> list[Row]:
 
 
 def narrow_tag_rows(stamp: Stamp, position: int) -> list[Row]:
-    """What a stamp on a message or a time range says, a row for each key; none for other stamps."""
+    """The tags of a stamp on a message or a time range, a row for each key; none for other stamps."""
     if session_tag_rows(stamp, position):
         return []
     _, ts, *selected, _ = stamp_row(stamp, position)
@@ -181,7 +167,7 @@ def quota_row(quota: Quota, position: int, name_id: NameId) -> Row:
 
 
 def session_row(session: Session, name_id: NameId) -> Row:
-    """What a session record says; the store keeps what it does not say, an empty source included."""
+    """The values of a session record; those that are None, and an empty source, change nothing."""
     return (
         name_id(session.source or None),
         session.parent_session_id,
@@ -200,11 +186,6 @@ def session_row(session: Session, name_id: NameId) -> Row:
     )
 
 
-def session_of(entry: Entry) -> str | None:
-    """The session that an entry is about; None for a stamp or a quota."""
-    return getattr(entry, "session_id", None)
-
-
 def time_of(entry: Entry) -> int | None:
     if isinstance(entry, Session):
         return index_ms(entry.created_at) if entry.created_at else None
@@ -214,7 +195,7 @@ def time_of(entry: Entry) -> int | None:
 
 
 def copy_columns(copy: Copy) -> Row:
-    """Where a copy stands on its rail, and whether its log says that it is one."""
+    """The number of a copy on its rail, and whether its log marks it as a copy."""
     return (copy.turn_index, copy.basis is not None and bool(copy.basis.rank & FORKED))
 
 
@@ -245,89 +226,55 @@ def summary_key(label: Label) -> str:
     return f"{label.n:016d} {to_iso(label.ts_ms)} {label.message_id}"
 
 
-# In the order that the table tells them apart by.
+# Role and kind as one number, as in the table.
 SAID = {(role, kind): 8 * r + k for r, role in enumerate(get_args(Role)) for k, kind in enumerate(get_args(Kind))}
 
 
-def message_row(placed: Placed, session: int, msg_idx: int, tool: int | None) -> Row:
-    label = placed.label
-    return (
-        session,
-        label.rail,
-        msg_idx,
-        short_id(label.message_id),
-        label.n,
-        label.b,
-        label.ts_ms,
-        SAID[label.role, label.kind],
-        tool,
-        placed.position,
-        placed.length,
-    )
-
-
-# Of a block that stands in its sidecar twice the later line counts.
+# A block may be in its sidecar twice: the later line counts.
 _MESSAGE = (
     "INSERT OR REPLACE INTO messages(session, rail, msg_idx, message, n, b, ts, said, tool, position, length) "
     "VALUES(?,?,?,?,?,?,?,?,?,?,?)"
+)
+_RAIL_END = "SELECT coalesce(max(msg_idx), -1) + 1 FROM messages WHERE session = ? AND rail = ?"
+_MESSAGE_NUMBERS = (
+    "WITH wanted(session, message_id) AS ({keys}) SELECT DISTINCT m.rail, m.message_id, m.msg_idx FROM wanted w "
+    f"CROSS JOIN {MESSAGES_BY_ID} ON m.session = w.session AND {is_message('w.message_id')}"
 )
 
 
 def write_messages(
     db: sqlite3.Connection, placed: Sequence[Placed], sessions: Mapping[str, int], names: Mapping[str, int]
 ) -> None:
-    """Takes in records that were placed; `sessions` and `names` are the numbers of all that they name."""
+    """Adds stored content; `sessions` and `names` are the numbers of all that it names."""
     by_session: defaultdict[str, list[Placed]] = defaultdict(list)
     for item in placed:
         by_session[item.label.session_id].append(item)
     for session_id, items in by_session.items():
-        _write_session(db, sessions[session_id], items, names)
+        session = sessions[session_id]
+        rails = {item.label.rail for item in items}
+        ends = {rail: int(db.execute(_RAIL_END, (session, rail)).fetchone()[0]) for rail in rails}
+        numbers: dict[tuple[str, str], int] = {}
+        if any(ends.values()):  # most sessions of a backlog are new, and come whole
+            keys = [(session, message_id) for message_id in sorted({item.label.message_id for item in items})]
+            numbers = {(row[0], row[1]): row[2] for row in keyed(db, _MESSAGE_NUMBERS, keys)}
+        message_rows: list[Row] = []
+        new_messages = 0
+        for label, position, length, *_ in items:
+            rail, message_id = label.rail, label.message_id
+            if (rail, message_id) not in numbers:
+                numbers[rail, message_id] = ends[rail]
+                ends[rail] += 1
+                new_messages += rail != NO_RAIL
+            number, kind = numbers[rail, message_id], SAID[label.role, label.kind]
+            tool = names[label.tool] if label.tool is not None else None
+            block = (short_id(message_id), label.n, label.b, label.ts_ms, kind, tool)
+            message_rows.append((session, rail, number, *block, position, length))
+        db.executemany(_MESSAGE, message_rows)
+        _update_session(db, session, items, new_messages)
 
 
-def _write_session(db: sqlite3.Connection, session: int, items: list[Placed], names: Mapping[str, int]) -> None:
-    ends = _rail_ends(db, session, {p.label.rail for p in items})
-    # On rails that have nothing yet no message can be known: most sessions of a backlog come whole.
-    numbers = _numbers(db, session, {p.label.message_id for p in items}) if any(ends.values()) else {}
-    message_rows: list[Row] = []
-    new_messages = 0
-    for item in items:
-        label = item.label
-        rail = label.rail
-        place = (rail, label.message_id)
-        if place not in numbers:
-            numbers[place] = ends[rail]
-            ends[rail] += 1
-            new_messages += rail != NO_RAIL
-        message_rows.append(
-            message_row(item, session, numbers[place], names[label.tool] if label.tool is not None else None)
-        )
-    many(db, _MESSAGE, message_rows)
-    _touch_session(db, session, items, new_messages)
-
-
-def _numbers(db: sqlite3.Connection, session: int, message_ids: set[str]) -> dict[tuple[str, str], int]:
-    sql = (
-        "WITH wanted(session, message_id) AS ({keys}) SELECT DISTINCT m.rail, m.message_id, m.msg_idx FROM wanted w "
-        f"CROSS JOIN {MESSAGES_BY_ID} ON m.session = w.session AND {is_message('w.message_id')}"
-    )
-    keys = [(session, message_id) for message_id in sorted(message_ids)]
-    found = keyed(db, sql, keys)
-    return {(row[0], row[1]): row[2] for row in found}
-
-
-def _rail_ends(db: sqlite3.Connection, session: int, rails: set[str]) -> dict[str, int]:
-    ends = {}
-    for rail in rails:
-        ((end,),) = db.execute(
-            "SELECT coalesce(max(msg_idx), -1) + 1 FROM messages WHERE session = ? AND rail = ?",
-            (session, rail),
-        ).fetchall()
-        ends[rail] = int(end)
-    return ends
-
-
-def _touch_session(db: sqlite3.Connection, session: int, items: list[Placed], new_messages: int) -> None:
-    times = [ms for item in items if (ms := item.label.ts_ms)]  # a title that stands before every time has none: 0
+def _update_session(db: sqlite3.Connection, session: int, items: list[Placed], new_messages: int) -> None:
+    times = [ms for item in items if (ms := item.label.ts_ms)]  # a title before the first line has no time: 0
     end = max(item.position + item.length for item in items)
     db.execute(
         "UPDATE sessions SET created_at = min(coalesce(created_at, ?1), coalesce(?1, created_at)), "
@@ -336,6 +283,8 @@ def _touch_session(db: sqlite3.Connection, session: int, items: list[Placed], ne
         (min(times, default=None), max(times, default=None), new_messages, end, session),
     )
     labels = [item.label for item in items if item.label.title is not None]
+    if not labels:
+        return
     titles = [(label.title, title_rank(label), session) for label in labels if is_title(label)]
     many(db, "UPDATE sessions SET harness_title = ?1, title_rank = ?2 WHERE id = ?3 AND title_rank <= ?2", titles)
     summaries = [(label.title, summary_key(label), session) for label in labels if is_summary(label)]
@@ -345,19 +294,14 @@ def _touch_session(db: sqlite3.Connection, session: int, items: list[Placed], ne
 
 
 def prune_messages(db: sqlite3.Connection, prunes: Sequence[Prune]) -> None:
-    """Forgets what these say is gone."""
-    for said in prunes:
-        _prune(db, said)
-
-
-def _prune(db: sqlite3.Connection, prune: Prune) -> None:
-    db.execute(
-        "DELETE FROM messages WHERE session = (SELECT id FROM sessions WHERE session_id = ?)",
-        (prune.session_id,),
-    )
-    db.execute(
-        "UPDATE sessions SET pruned_up_to = max(coalesce(pruned_up_to, ?1), ?1), pruned_count = max(pruned_count, ?2), "
-        "kept_count = 0, content_bytes = 0, "
-        "harness_title = NULL, title_rank = -1, harness_summary = NULL, summary_key = '' WHERE session_id = ?3",
-        (index_ms(prune.up_to), prune.messages, prune.session_id),
-    )
+    """Deletes the content of pruned sessions."""
+    for prune in prunes:
+        db.execute(
+            "DELETE FROM messages WHERE session = (SELECT id FROM sessions WHERE session_id = ?)", (prune.session_id,)
+        )
+        db.execute(
+            "UPDATE sessions SET pruned_up_to = max(coalesce(pruned_up_to, ?1), ?1), "
+            "pruned_count = max(pruned_count, ?2), kept_count = 0, content_bytes = 0, harness_title = NULL, "
+            "title_rank = -1, harness_summary = NULL, summary_key = '' WHERE session_id = ?3",
+            (index_ms(prune.up_to), prune.messages, prune.session_id),
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -30,6 +30,12 @@ READERS = 3
 UNREADABLE = (sqlite3.Error, msgspec.DecodeError, zstandard.ZstdError)
 _SCRUB_TRIES = 40
 _MOST_AT_HAND = 24 << 20  # bytes of pages that all connections of this process together keep, as far as they can
+_CONTENT = (
+    "WITH wanted(session_id, message_id) AS ({keys}) "
+    "SELECT s.session_id, m.rail, m.message_id, m.n, m.b, m.position, m.length FROM wanted w "
+    "CROSS JOIN sessions s ON s.session_id = w.session_id "
+    f"CROSS JOIN {schema.MESSAGES_BY_ID} ON m.session = s.id AND {schema.is_message('w.message_id')}"
+)
 _DAMAGE = {"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CORRUPT_INDEX", "SQLITE_CORRUPT_VTAB"}
 
 
@@ -47,11 +53,20 @@ class IndexStore:
         self._asking = Asking(read_only(path), self._check_open)
 
     async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Runs work in the writer's thread, inside a transaction: all of it or nothing, and errors in our own words.
+        """Runs work in the writer's thread, in one transaction that is not cancelled. Raises StorageError."""
 
-        However many statements it takes, it is one trip to that thread, and it is brought to its end.
-        """
-        return await self._in_writer(partial(_in_transaction, work=work))
+        def in_transaction(db: sqlite3.Connection) -> T:
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                result = work(db)
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+            return result
+
+        return await self._in_writer(in_transaction)
 
     async def _in_writer(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -124,16 +139,10 @@ class IndexStore:
     async def known_content(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[Any, ...], tuple[int, int]]:
         """Where the line of every (session, rail, message, n, b) of these (sessionId, messageId) stands."""
         wanted = list(keys)
-        told = "SELECT session_id FROM sessions WHERE content_bytes > 0 AND session_id IN ({keys})"
-        have = {row[0] for row in await self.keyed(told, {(session_id,) for session_id, _ in wanted})}
-        sql = (
-            "WITH wanted(session_id, message_id) AS ({keys}) "
-            "SELECT s.session_id, m.rail, m.message_id, m.n, m.b, m.position, m.length FROM wanted w "
-            "CROSS JOIN sessions s ON s.session_id = w.session_id "
-            f"CROSS JOIN {schema.MESSAGES_BY_ID} ON m.session = s.id AND {schema.is_message('w.message_id')}"
-        )
-        found = await self.keyed(sql, [key for key in wanted if key[0] in have])
-        return {row[:5]: row[5:] for row in found}
+        with_content = "SELECT session_id FROM sessions WHERE content_bytes > 0 AND session_id IN ({keys})"
+        sessions = {row[0] for row in await self.keyed(with_content, {(session_id,) for session_id, _ in wanted})}
+        rows = await self.keyed(_CONTENT, [key for key in wanted if key[0] in sessions])
+        return {row[:5]: row[5:] for row in rows}
 
     async def cursor(self, source: str, key: str) -> bytes | None:
         found = await self.rows("SELECT value FROM cursors WHERE source = ? AND key = ?", (source, key))
@@ -161,11 +170,11 @@ class IndexStore:
 
     async def disown(self) -> None:
         """Says that this index is of no ledger any more: found beside one, it is made anew."""
-        await self.transact(lambda db: _set_meta(db, {"ledger_anchor": "none"}))
+        await self.transact(lambda db: set_meta(db, ledger_anchor="none"))
 
     async def seal(self) -> None:
         """Makes the file whole without its log, so that it may be moved; closing alone would not say if it failed."""
-        await self.transact(lambda db: _set_meta(db, {"closed": "clean"}))
+        await self.transact(lambda db: set_meta(db, closed="clean"))
         await self.scrub()
 
     async def swap(self, put_in_place: Callable[[], None]) -> None:
@@ -193,7 +202,7 @@ class IndexStore:
                 await self._free.acquire()
             if clean and not self.damaged.is_set():
                 with contextlib.suppress(StorageError, IndexDamaged):  # then the next start checks the file
-                    await self.transact(lambda db: _set_meta(db, {"closed": "clean"}))
+                    await self.transact(lambda db: set_meta(db, closed="clean"))
             async with self._asking.paused():
                 await self._close_connections()
 
@@ -213,21 +222,16 @@ def keyed(db: sqlite3.Connection, sql: str, keys: Iterable[tuple[Any, ...]]) -> 
 
     SQLite's JSON functions would cut a text at a NUL, and an id may hold one: so values are bound.
     """
-    found: list[tuple[Any, ...]] = []
-    for statement, values in _bound(sql, list(keys)):
-        found += db.execute(statement, values)
-    return found
+    rows: list[tuple[Any, ...]] = []
+    for some in in_few_lengths(list(keys)):
+        rows += db.execute(_statement(sql, len(some[0]), len(some)), tuple(chain.from_iterable(some)))
+    return rows
 
 
 def many(db: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> None:
     """Runs a statement for every row, if there is any."""
     if parameters:
         db.executemany(sql, parameters)
-
-
-def _bound(sql: str, keys: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    for some in in_few_lengths(keys):
-        yield _statement(sql, len(some[0]), len(some)), tuple(chain.from_iterable(some))
 
 
 @lru_cache(maxsize=512)  # a statement that is the same object is found at once among those that are prepared
@@ -308,24 +312,9 @@ async def _open_reader(path: Path) -> aiosqlite.Connection:
 _SET_META = "INSERT OR REPLACE INTO meta(key, value) VALUES(?,?)"
 
 
-def set_ledger_end(db: sqlite3.Connection, end: int, anchor: str) -> None:
-    _set_meta(db, {"ledger_end": str(end), "ledger_anchor": anchor})
-
-
-def _set_meta(db: sqlite3.Connection, values: dict[str, str]) -> None:
+def set_meta(db: sqlite3.Connection, **values: str) -> None:
+    """Writes facts about the index itself: how much of which ledger it covers, whether it was closed."""
     db.executemany(_SET_META, list(values.items()))
-
-
-def _in_transaction(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
-    try:
-        db.execute("BEGIN IMMEDIATE")
-        done = work(db)
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-    return done
 
 
 def as_index_error(error: Exception, path: Path) -> StorageError | IndexDamaged:

@@ -56,15 +56,12 @@ def in_few_lengths(items: Sequence[T]) -> Iterator[Sequence[T]]:
     """Splits items into runs of few distinct lengths, so that few statements are prepared; ten are one run."""
     begin, left = 0, len(items)
     while left:
-        length = min(MOST_AT_ONCE, _round(left))
+        # The largest of 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, ... that is not above it.
+        power = 1 << left.bit_length() - 1
+        length = next(power + part for part in (power // 2, power // 4, 0) if power + part <= left)
+        length = min(MOST_AT_ONCE, length)
         yield items[begin : begin + length]
         begin, left = begin + length, left - length
-
-
-def _round(number: int) -> int:
-    """The largest of 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, ... that is not above it."""
-    largest = 1 << number.bit_length() - 1
-    return next(largest + part for part in (largest // 2, largest // 4, 0) if largest + part <= number)
 
 
 PATIENCE_MS = 5_000  # as Python's `sqlite3` sets it

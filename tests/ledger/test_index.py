@@ -492,7 +492,7 @@ def _touched(batches: Iterable[list[Any]]) -> list[Any]:
         db.executescript(TABLES)
         db.executemany("INSERT INTO sessions(id, session_id) VALUES(?, ?)", [(1, "s1"), (2, "s2")])
         for batch in batches:
-            db.executemany(apply._TURN_TOUCHES, batch)
+            db.executemany(apply._UPDATE_BY_TURN, batch)
         return db.execute("SELECT * FROM sessions").fetchall()
 
 
@@ -502,5 +502,5 @@ def _touched(batches: Iterable[list[Any]]) -> list[Any]:
 def test_what_turns_say_of_their_session_may_come_in_any_batches(before: list[Any], then: list[Any]) -> None:
     """I3: to leave out what was said already changes nothing, whichever folder and key is told first and by whom."""
     singly = _touched([[row] for row in (*before, *then)])
-    assert _touched([apply._in_few(before), apply._in_few(then)]) == singly
-    assert _touched([apply._in_few([*before, *then])]) == singly
+    assert _touched([apply._fewer_updates(before), apply._fewer_updates(then)]) == singly
+    assert _touched([apply._fewer_updates([*before, *then])]) == singly
