@@ -1,17 +1,78 @@
-"""Sessions as people name them: by the first characters of an id, which is what burnctl shows."""
+"""Finds the session that a person means: by the start of its id, a part of its title, the folder, or its cost."""
 
 from __future__ import annotations
 
-from burnctl.errors import Failed
+from burnctl.errors import BurnctlError, Failed
 from burnd import protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+    from typing import Any
+
     from burnctl.client import Client
+
+_PAGE, _PAGES = 200, 10
+_LISTED = 5
+
+
+def add_session(parser: argparse.ArgumentParser) -> None:
+    """The arguments that choose one session; `chosen_session` reads them."""
+    parser.add_argument(
+        "session",
+        metavar="SESSION",
+        nargs="?",
+        help="the start of an id or a part of a title; by default the last session of this folder, else the last one",
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--last", action="store_true", help="the session that was active last, in any folder")
+    which.add_argument("--costliest", action="store_true", help="the most expensive session of all")
+
+
+def chosen_session(client: Client, options: argparse.Namespace) -> str:
+    """The id of the session that the arguments of `add_session` name. Raises BurnctlError if there is none."""
+    if options.session is not None:
+        if options.last or options.costliest:
+            from burnctl.errors import Usage
+
+            flag = "--last" if options.last else "--costliest"
+            raise Usage(f"SESSION and {flag} both choose a session", "leave one of them out")
+        return find_session(client, options.session)
+    if options.costliest:
+        rows = [row for row in client.summary(by="session", limit=1)["rows"] if row["key"]]
+        sessions = [{"sessionId": row["key"]} for row in rows]
+    else:
+        sessions = [] if options.last else _last(client, _folder())
+        sessions = sessions or _last(client, None)
+    if not sessions:
+        raise BurnctlError("no session is recorded yet", "burnctl status shows what burnd reads")
+    return str(sessions[0]["sessionId"])
+
+
+def find_session(client: Client, given: str) -> str:
+    """The id of the session whose id begins so, or else of the only one with this in its title."""
+    try:
+        return str(client.sessions_meta(given)["sessionId"])
+    except Failed as error:
+        if error.code not in (protocol.NOT_FOUND, protocol.NO_SUCH_METHOD):
+            raise
+        found = [one for one in _titled(client) if given.casefold() in str(one["title"]).casefold()]
+        if not found:
+            hint = "burnctl sessions lists them"
+            raise BurnctlError(f"no session has an id or a title with {given[:80]!r}", hint) from None
+    if len(found) > 1:
+        from burnctl.render.names import enough_of_id
+        from burnctl.render.text import clean, cut
+
+        listed = ", ".join(f"{enough_of_id(one)} ({cut(clean(one['title']), 40)})" for one in found[:_LISTED])
+        more = f" and {len(found) - _LISTED:,} more" if len(found) > _LISTED else ""
+        raise BurnctlError(f"{len(found):,} sessions have {given[:80]!r} in their title", f"use an id: {listed}{more}")
+    return str(found[0]["sessionId"])
 
 
 def whole_id(client: Client, given: str | None) -> str | None:
-    """The id that begins so. One that burnd does not know yet is taken as it is; raises Failed when several do."""
+    """The id that begins so; one that burnd does not have yet is returned as it is. Raises Failed if several do."""
     if not given:
         return given
     try:
@@ -20,3 +81,34 @@ def whole_id(client: Client, given: str | None) -> str | None:
         if error.code not in (protocol.NOT_FOUND, protocol.NO_SUCH_METHOD):
             raise
         return given
+
+
+def _last(client: Client, project: str | None) -> list[dict[str, Any]]:
+    """The sessions that were active last, without those that another session started."""
+    try:
+        sessions: list[dict[str, Any]] = client.sessions_list(project=project, limit=20)["sessions"]
+    except Failed as error:
+        if project is None or error.code != protocol.NOT_FOUND:
+            raise
+        return []
+    return [one for one in sessions if not one["parentSessionId"]] or sessions
+
+
+def _folder() -> str | None:
+    import os
+
+    try:
+        return os.getcwd()
+    except OSError:  # the folder was deleted
+        return None
+
+
+def _titled(client: Client) -> Iterator[dict[str, Any]]:
+    """The sessions with a title, those that were active last first."""
+    place = None
+    for _ in range(_PAGES):
+        page = client.sessions_list(limit=_PAGE, next=place)
+        yield from (one for one in page["sessions"] if one["title"])
+        place = page.get("next")
+        if place is None:
+            return

@@ -75,3 +75,18 @@ def safe_cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "'" + value if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def write_file(path: str, text: str) -> None:
+    """Writes a picture or report to a file, or to stdout if it is `-`."""
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    from burnctl.errors import BurnctlError
+
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise BurnctlError(f"cannot write {path}: {error.strerror}", "choose another file") from None
+    print(f"wrote {path}", file=sys.stderr)

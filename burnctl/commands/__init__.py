@@ -30,6 +30,7 @@ _TABLE = (
     ("by-tool", REASONS, "cost by tool"),
     ("hotspots", REASONS, "the files, commands and results that cost most"),
     ("waste", REASONS, "spending that could have been avoided, with evidence"),
+    ("explain", REASONS, "how a kind of avoidable spending is proved, and what to do"),
     ("overhead", REASONS, "what system prompt, tools and memory files cost"),
     ("flow", REASONS, "how a session's context grew and shrank, turn by turn"),
     ("sessions", SESSIONS, "list sessions"),

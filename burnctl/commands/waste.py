@@ -3,49 +3,241 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.commands.explain import KINDS
 from burnctl.progress_line import ProgressLine
 from burnctl.starting import reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from burnctl.render.screen import Screen
 
 HELP = (
-    "looks for spending that could have been avoided: files read again unchanged, large results carried along, calls "
-    "that failed again and again, edits taken back, caches missed, contexts compacted again and again, sessions that "
-    "began with too much, subagents that cost more than they saved. Each finding says where, how much, and what to do; "
-    "findings of different kinds may be about the same tokens, so they are not to be added up. The first time it looks "
-    "at everything; later only at what has changed"
+    "finds spending that could have been avoided: cache misses, large results that were carried along, files read "
+    "again unchanged, calls that failed again and again, edits that were undone, repeated compactions, sessions that "
+    "started with too much, subagents that cost more than they saved. Each kind has its advice, and its most expensive "
+    "findings follow. `burnctl explain KIND` tells how a finding is proved. The first run reads everything, later ones "
+    "only what has changed"
 )
-EXAMPLES = ("burnctl waste", "burnctl waste --since 7d --min-cost 0.50", "burnctl waste --session 0f9c1d2e")
+EXAMPLES = (
+    "burnctl waste",
+    "burnctl waste --since 7d",
+    "burnctl waste --kind cache-miss",
+    "burnctl waste --session 0f9c1d2e",
+)
 MOST = 500
-_READABLE = 12
+_OF_A_KIND, _OF_ONE_KIND = 4, 30
+_SMALL = 0.01  # of all that is avoidable: kinds below it share a line
+_STYLES = {"high": "bold red", "medium": "yellow", "low": ""}
+_QUOTE, _PROJECT = 60, 14
+_WIDE = 110  # columns
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.filters(parser)
-    parser.add_argument("--min-cost", metavar="USD", type=flags.dollars, help="only what cost at least so much")
-    parser.add_argument("--limit", metavar="N", type=flags.up_to(MOST), help=f"at most so many findings ({_READABLE})")
+    parser.add_argument(
+        "--kind", metavar="KIND", choices=tuple(KINDS), help="only findings of this kind: " + ", ".join(KINDS)
+    )
+    parser.add_argument("--min-cost", metavar="USD", type=flags.dollars, help="only findings that cost at least this")
+    parser.add_argument("--limit", metavar="N", type=flags.up_to(MOST), help="at most this many findings")
     flags.report(parser)
 
 
 def run(options: argparse.Namespace) -> int:
+    from burnctl.no_matches import no_matches
+    from burnctl.output import present
+
     client = reach(options)
+    few = _OF_ONE_KIND if options.kind else _OF_A_KIND
     with ProgressLine("looking") as heard:
         answer = client.waste(
             min_cost=options.min_cost,
-            limit=options.limit or (None if options.json else _READABLE),
+            kind=options.kind,
+            limit=options.limit or (None if options.json else MOST),
+            per_kind=None if options.json or options.limit else few,
             heard=heard,
             **flags.filters_of(options),
         )
-    if options.json:
-        from burnctl.output import as_json
+    is_chosen = bool(options.kind or options.min_cost or options.limit)
+    return present(
+        options,
+        answer,
+        lambda found, screen: draw(found, screen, with_small=is_chosen),
+        empty=lambda: no_matches(client, options),
+    )
 
-        return as_json(answer)
-    from burnctl.no_matches import no_matches
-    from burnctl.render.screen import Screen
-    from burnctl.render.waste import shown
 
-    screen = Screen.of(options)
-    screen.report(answer, shown(answer, screen) or no_matches(client, options))
-    return 0
+def draw(answer: Mapping[str, Any], screen: Screen, *, with_small: bool = False) -> str:
+    """The headline, then a block for each kind. Kinds that matter little share a line, unless `with_small`."""
+    from burnctl.render.caveats import add_caveats
+    from burnctl.render.numbers import counted, money
+
+    if not answer["totals"]["turns"]:
+        return ""
+    add_caveats(answer, screen)
+    avoidable = answer["avoidable"]["costUsd"]
+    by_kind: dict[str, list[Mapping[str, Any]]] = {}
+    for finding in answer["findings"]:
+        by_kind.setdefault(finding["kind"], []).append(finding)
+    lines, small = _headline(answer, screen), []
+    heads = len(lines)
+    for kind in answer["kinds"]:
+        found = by_kind.get(kind["kind"], ())
+        if not found:
+            continue
+        if not with_small and len(lines) > heads and avoidable and (kind["costUsd"] or 0) < _SMALL * avoidable:
+            small.append(f"{kind['kind']} {money(kind['costUsd'])} ({counted(kind['findings'], 'finding')})")
+            continue
+        lines += ["", *_block(kind, found, screen)]
+    if small:
+        from burnctl.render.paragraphs import wrapped
+
+        less = f"Below {_SMALL:.0%} each: {', '.join(small)}. See one: burnctl waste --kind KIND"
+        lines += ["", *wrapped(less, screen.width)]
+    if answer["findings"]:
+        levels = answer["severities"]
+        screen.footnote(
+            f"high: {money(levels['high'])} or more, medium: {money(levels['medium'])} or more. "
+            "Proof of a finding: burnctl explain KIND."
+        )
+    return "\n".join(lines)
+
+
+def _headline(answer: Mapping[str, Any], screen: Screen) -> list[str]:
+    from burnctl.render.numbers import counted, money, number, percent
+    from burnctl.render.paragraphs import wrapped
+
+    totals, avoidable = answer["totals"], answer["avoidable"]
+    whole, part = totals["costUsd"], avoidable["costUsd"]
+    if not answer["findings"]:
+        cheaper = answer["cheaperFindings"]
+        below = f"Only {counted(cheaper, 'finding')} below --min-cost" if cheaper else "Nothing avoidable was found"
+        line = f"{below} in {counted(totals['turns'], 'request')}" + (f" for {money(whole)}." if whole else ".")
+    elif part is None or not whole:
+        tokens = (number(sum(one["usage"].values())) for one in (avoidable, totals))
+        line = "Avoidable: about {} of {} tokens (no token counted twice)".format(*tokens)
+    else:
+        share = f"({percent(part / whole)}, no token counted twice)"
+        line = f"Avoidable: about {money(part)} of {money(whole)}{_period(answer['filters'])} {share}"
+    return [screen.paint(one, "bold") for one in wrapped(line, screen.width)]
+
+
+def _period(filters: Mapping[str, Any]) -> str:
+    since, until = (str(filters[name])[:10] if filters.get(name) else "" for name in ("since", "until"))
+    return (f" since {since}" if since else "") + (f" until {until}" if until else "")
+
+
+def _block(kind: Mapping[str, Any], found: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[str]:
+    """A kind: its title and cost, its advice once, a line to paste, its findings."""
+    from burnctl.render.numbers import counted, money
+    from burnctl.render.paragraphs import wrapped
+
+    known = KINDS.get(kind["kind"])
+    title = known.title if known else kind["kind"]
+    facts = f"{money(kind['costUsd'])} · {counted(kind['findings'], 'finding')} · {kind['kind']}"
+    for n, line in enumerate(wrapped(f"{title} · {facts}", screen.width)):
+        head = line.startswith(title) and n == 0
+        yield (
+            screen.paint(title, "bold cyan") + screen.paint(line[len(title) :], "cyan")
+            if head
+            else screen.paint(line, "cyan")
+        )
+    room = 1_000 if screen.is_pipe else min(screen.width, 110) - 2
+    yield from (f"  {line}" for line in wrapped(known.advice if known else kind["advice"], room))
+    if known:
+        one = [f"→ {known.place}: {known.line}"]
+        pasted = [f"  {line}" for line in wrapped(known.line, room - 2)]
+        yield from (
+            f"  {screen.paint(line, 'green')}"
+            for line in (one if len(one[0]) <= room else [f"→ {known.place}:", *pasted])
+        )
+    yield _findings(found, screen)
+    if more := kind["findings"] - len(found):
+        yield from (
+            f"  {screen.paint(line, 'dim')}"
+            for line in wrapped(f"and {more:,} more: burnctl waste --kind {kind['kind']}", room)
+        )
+
+
+def _findings(found: Sequence[Mapping[str, Any]], screen: Screen) -> str:
+    """A line for each: its cost, what happened, in which project and session."""
+    from burnctl.render.names import last_name, short_id
+    from burnctl.render.numbers import counted, money
+    from burnctl.render.tables import Column, table
+    from burnctl.render.text import cut
+
+    rows = []
+    for finding in found:
+        evidence = finding["evidence"]
+        count = finding["projectCount"]
+        where = counted(count, "project") if count > 1 else last_name(finding["project"]) if finding["project"] else ""
+        where = where if screen.is_pipe or screen.width >= _WIDE else cut(where, _PROJECT)
+        more = finding["sessionCount"] - 1
+        session = short_id(evidence["sessionId"]) + (f" +{more:,}" if more else "")
+        style = _STYLES[finding["severity"]]
+        rows.append(((money(finding["costUsd"]), style), (finding["severity"], style), what(finding), where, session))
+    columns = (
+        Column("", "right"),
+        Column("", drop=2),
+        Column("", least=24),
+        Column("", least=8, drop=1, style="dim"),
+        Column("", style="dim"),
+    )
+    return table(columns, rows, screen, header=False, indent=2)
+
+
+def what(finding: Mapping[str, Any]) -> str:
+    """`src/app.py: read again 4 times`, `Bash “npm test” failed 5 times: “FAIL rounds to cents”`."""
+    from burnctl.render import misses
+    from burnctl.render.numbers import counted, number
+    from burnctl.render.text import cut
+
+    evidence, times = finding["evidence"], finding["times"]
+    if evidence["others"]:
+        return f"{counted(evidence['others'], 'small finding')} together"
+    thing, tokens = _thing(finding), number(evidence["entered"])
+    files = ", ".join(evidence["files"][:3])
+    requests = counted(evidence["rides"], "request")
+    up_to, calls = ("up to ", f"{times:,} calls, ") if times > 1 else ("", "")
+    error = f": “{cut(evidence['error'], _QUOTE)}”" if evidence.get("error") else ""
+    failed = evidence["reason"] == "failed"
+    words = {
+        "reread": f"{files}: read again {_times(times)}"
+        + (", as large as before" if evidence["reason"] == "same-size" else ""),
+        "rode-far": f"{thing}: {calls}{up_to}{tokens} tokens, re-sent in {up_to}{requests}",
+        "oversized": f"{thing}: {calls}{up_to}{tokens} tokens at once",
+        "retry-loop": f"{thing} failed {_times(times)}{error}",
+        "failure-run": f"{times:,} calls in a row failed{error}",
+        "edit-revert": f"{files}: {counted(times, 'edit')} undone",
+        "cache-miss": f"{_times(times)}: {misses.sentence(evidence['reason'] or '')}",
+        "prefix-bloat": f"{counted(times, 'session')} began with {up_to}{tokens} tokens, usual are "
+        f"{number(evidence['usual'])}",
+        "compaction-churn": f"compacted {_times(times)}, at {_requests(evidence['turns'])}",
+        "delegation": f"{thing}: {'failed' if failed else 'cost more than the work itself would have'}"
+        + (f" ({times:,} subagents)" if times > 1 else ""),
+    }
+    return words.get(finding["kind"]) or str(finding["kind"])
+
+
+def _thing(finding: Mapping[str, Any]) -> str:
+    """The call that a finding is about: `Read src/app.py`, `Bash “npm test -- checkout”`."""
+    from burnctl.render.text import cut
+
+    evidence = finding["evidence"]
+    tool, target, quote = evidence["tool"], evidence["target"], cut(evidence.get("quote") or "", _QUOTE)
+    if not quote or (finding["times"] > 1 and target):
+        return " ".join(filter(None, (tool, target)))
+    is_target = target is not None and quote.startswith(target.split(" ")[0])  # a command begins with its own name
+    return " ".join(filter(None, (tool, None if is_target else target, f"“{quote}”")))
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def _requests(turns: Sequence[int]) -> str:
+    listed = ", ".join(str(turn) for turn in turns[:4]) + (", ..." if len(turns) > 4 else "")
+    return f"{'request' if len(turns) == 1 else 'requests'} {listed}"

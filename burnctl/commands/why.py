@@ -1,61 +1,484 @@
-"""`burnctl why`: what each dollar of a session, or of one of its turns, went to."""
+"""`burnctl why`: what a session, or one of its requests, was spent on."""
 
 from __future__ import annotations
 
-from burnctl import flags
+from burnctl import flags, naming
 from burnctl.errors import Usage
 from burnctl.starting import reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from burnctl.render.screen import Screen
 
 HELP = (
-    "explains what a session cost: prompts, answers, thinking, each tool call with its result, the system prompt; how "
-    "many tokens each brought into the context, in how many turns it rode along, and what that came to. The dearest "
-    "comes first, and together they are exactly the session's cost. A call that started a subagent costs what the "
-    "subagent cost; --tree opens it. --turn shows one turn's context instead, block by block. SESSION is an id, or as "
-    "much of its beginning as no other one shares"
+    "explains what a session cost: a few groups that add up to the bill, then the most expensive causes with the "
+    "tokens each added to the context and the number of requests that sent them again. A call that started a subagent "
+    "includes what the subagent cost; --tree lists it. --by opens the bill by file, command, request or kind, and "
+    "--turn shows the context of one request"
 )
-EXAMPLES = ("burnctl why 0f9c1d2e", "burnctl why 0f9c1d2e --tree", "burnctl why 0f9c1d2e --turn 12")
+EXAMPLES = (
+    "burnctl why",
+    "burnctl why --costliest",
+    "burnctl why scheduler --by file",
+    "burnctl why 0f9c1d2e --turn 12",
+)
 MOST = 2000
-_READABLE, _READABLE_IN_A_TREE = 20, 8
+_CAUSES, _CAUSES_OF_A_TREE, _ROWS = 10, 8, 20
+_GROUPS = 9
+_BY = ("file", "command", "turn", "kind")
+_GROUP_NAMES = {
+    "prefix": "system prompt and tools",
+    "files": "file reads",
+    "shell": "shell output",
+    "edits": "file edits",
+    "answers": "answers and thinking",
+    "prompts": "your prompts",
+    "web": "web pages and searches",
+    "mcp": "MCP tools",
+    "agents": "subagents",
+    "compaction": "compaction summaries",
+    "history": "history from before this session",
+    "rest": "everything else",
+}
+_WITH_TOOLS = ("files", "shell", "edits", "web", "mcp")
+_KIND_NAMES = {
+    "prefix": "system prompt, tools, memory files",
+    "inherited": "history from before this session",
+    "unexplained": "not found in the log",
+    "prompt": "prompt",
+    "answer": "answer",
+    "thinking": "thinking",
+    "reminder": "text added by the harness",
+    "attachment": "attached files",
+    "summary": "compaction summary",
+    "call": "a call that is not in the log",
+}
+_PARTS = {
+    "read": "cache reads",
+    "write": "cache writes",
+    "output": "output",
+    "fresh": "uncached input",
+    "search": "web searches",
+}
+_BAR = 30
+_NARROW, _WIDE = 60, 110  # columns: without room for details, with room for whole sentences
+_MUCH = 100  # tokens: less does not explain a cost
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("session", metavar="SESSION", help="which session")
-    parser.add_argument("--turn", metavar="N", type=flags.index, help="explain turn N of it, counted from 0")
-    parser.add_argument("--rail", metavar="RAIL", help="with --turn: of this subagent instead of the main conversation")
-    parser.add_argument("--tree", action="store_true", help="open what subagents and child sessions cost")
-    parser.add_argument("--since", metavar="TIME", help="only what was paid from then on: 24h, today, an ISO time")
-    parser.add_argument("--until", metavar="TIME", help="only what was paid up to then")
-    parser.add_argument("--limit", metavar="N", type=flags.up_to(MOST), help=f"tell so many causes apart ({_READABLE})")
+    naming.add_session(parser)
+    parser.add_argument("--by", choices=_BY, metavar="WHAT", help="list the bill by: file, command, turn, kind")
+    parser.add_argument("--turn", metavar="N", type=flags.index, help="explain request N of it, counted from 0")
+    parser.add_argument("--rail", metavar="RAIL", help="with --turn: of this subagent, not of the main conversation")
+    parser.add_argument("--tree", action="store_true", help="list subagents and child sessions with their own causes")
+    parser.add_argument("--since", metavar="TIME", help="start of the period: 24h, today, a date or time")
+    parser.add_argument("--until", metavar="TIME", help="end of the period; a date includes the whole day")
+    parser.add_argument("--limit", metavar="N", type=flags.up_to(MOST), help=f"at most this many causes ({_CAUSES})")
     flags.report(parser)
 
 
 def run(options: argparse.Namespace) -> int:
+    from burnctl.output import present
+
     if options.rail is not None and options.turn is None:
-        raise Usage("--rail says which conversation --turn counts in", "add --turn N, or see all subagents with --tree")
-    if options.turn is not None and (options.tree or options.since or options.until):
-        raise Usage("--turn explains one turn by itself", "leave out --tree, --since and --until")
-    readable = _READABLE_IN_A_TREE if options.tree else _READABLE
-    answer = reach(options).why(
-        options.session,
+        raise Usage("--rail needs --turn", "add --turn N, or list all subagents with --tree")
+    if options.turn is not None and (options.tree or options.by or options.since or options.until):
+        raise Usage("--turn explains one request", "leave out --tree, --by, --since and --until")
+    client = reach(options, causes=options.by in ("file", "command"))
+    session = naming.chosen_session(client, options)
+    period = {"since": options.since, "until": options.until}
+    if any(period.values()):
+        period["tz"] = flags.time_zone()
+    if options.by in ("file", "command"):
+        limit = options.limit or (None if options.json else _ROWS)
+        answer = client.hotspots(by=options.by, session=session, limit=limit, **period)
+        return present(options, answer, draw_rows)
+    if options.by == "turn":
+        answer = client.flow(session, limit=MOST if options.json else None)
+        return present(options, answer, lambda found, screen: draw_requests(found, screen, options.limit or _ROWS))
+    few = _CAUSES_OF_A_TREE if options.tree else _CAUSES
+    answer = client.why(
+        session,
         turn=options.turn,
         rail=options.rail,
         tree=options.tree or None,
-        limit=options.limit or (None if options.json else readable),
-        since=options.since,
-        until=options.until,
-        tz=flags.time_zone() if options.since or options.until else None,
+        limit=options.limit or (None if options.json else few),
+        **period,
     )
-    if options.json:
-        from burnctl.output import as_json
+    draw = draw_request if options.turn is not None else draw_kinds if options.by else draw_session
+    return present(options, answer, draw)
 
-        return as_json(answer)
-    from burnctl.render.screen import Screen
-    from burnctl.render.why import shown
 
-    screen = Screen.of(options)
-    screen.report(answer, shown(answer, screen))
-    return 0
+def draw_session(answer: Mapping[str, Any], screen: Screen) -> str:
+    """The screen of a session: its groups, its most expensive causes, how it was billed."""
+    from burnctl.render.caveats import add_caveats
+    from burnctl.render.names import short_id
+
+    lines = [*_title(answer, screen)]
+    totals = answer["totals"]
+    if not totals["turns"] and not totals["emptyTurns"]:
+        nothing = "No request of it is in this period." if answer["filters"] else "No request of it was billed."
+        return "\n".join([*lines, "", nothing])
+    lines += ["", group_table(answer["groups"], totals, screen, answer["agents"]), ""]
+    causes = [row for row in answer["causes"] if row["kind"] != "smaller"]
+    is_all = len(causes) == len(answer["causes"])
+    count = "ten" if len(causes) == _CAUSES else f"{len(causes):,}"
+    lines.append(screen.paint("all causes" if is_all else f"the {count} most expensive causes", "bold"))
+    lines.append(_cause_table(causes, screen))
+    session = short_id(answer["sessionId"])
+    lines += ["", *_facts("how it was billed", _billed(answer["parts"]), screen)]
+    lines += _facts("next", [f"burnctl waste --session {session}", f"burnctl flow {session}"], screen)
+    if open_requests := totals.get("openTurns"):
+        is_one = open_requests == 1
+        screen.footnote(f"{open_requests:,} {'request is' if is_one else 'requests are'} still open and may cost more.")
+    add_caveats(answer, screen)
+    return "\n".join(lines)
+
+
+def draw_kinds(answer: Mapping[str, Any], screen: Screen) -> str:
+    """The groups of a session, each with its parts."""
+    from burnctl.render.caveats import add_caveats
+    from burnctl.render.numbers import counted, money, percent
+    from burnctl.render.tables import Column, table
+
+    rows: list[tuple[object, ...]] = []
+    for group in answer["groups"]:
+        label = _group_label(group, answer["agents"])
+        rows.append(((label, "bold"), (money(group["costUsd"]), "bold"), (percent(group["share"]), "bold"), ""))
+        for part in group["parts"]:
+            name = f"  {_KIND_NAMES.get(part['key'], part['key'])}"
+            times = counted(part["count"], part["kind"]) if part["kind"] in ("call", "subagent") else ""
+            rows.append((name, money(part["costUsd"]), percent(part["share"]), (times, "dim")))
+    columns = (
+        Column("where it went", least=16),
+        Column("cost", "right"),
+        Column("share", "right"),
+        Column("", "left", drop=1),
+    )
+    add_caveats(answer, screen)
+    return "\n".join([*_title(answer, screen), "", table(columns, rows, screen)])
+
+
+def draw_rows(answer: Mapping[str, Any], screen: Screen) -> str:
+    """The files or commands of a session by cost, then everything else in one line."""
+    from burnctl.render.caveats import add_caveats
+    from burnctl.render.numbers import count, money, number, percent
+    from burnctl.render.tables import Column, table
+
+    by, totals = answer["by"], answer["totals"]
+    named = [row for row in answer["rows"] if row["kind"] != "other"]
+    others = [row for row in answer["rows"] if row["kind"] == "other"]
+    rows = [
+        (row["key"], money(row["costUsd"]), percent(row["share"]), count(row["calls"]), number(row["entered"]))
+        for row in named
+    ]
+    if not rows:
+        return f"No {by} was used in this session."
+    if others:
+        more = answer["moreRows"]
+        label = f"everything else, with {more:,} more {by}s" if more else "everything else"
+        cost, share = (_sum(row[name] for row in others) for name in ("costUsd", "share"))
+        rows.append(((label, "dim"), money(cost), percent(share), "", ""))
+    columns = (
+        Column(by, least=16, where="start" if by == "file" else "end"),
+        Column("cost", "right"),
+        Column("share", "right"),
+        Column("calls", "right", drop=1),
+        Column("tokens", "right", drop=2),
+    )
+    add_caveats(answer, screen)
+    return table(columns, rows, screen, footer=("total", money(totals["costUsd"]), "", "", ""))
+
+
+def draw_requests(answer: Mapping[str, Any], screen: Screen, most: int) -> str:
+    """The most expensive requests of a session, or steps of a few requests each if it is long."""
+    from burnctl.commands.flow import calls_of, step_numbers
+    from burnctl.render.caveats import add_caveats
+    from burnctl.render.numbers import clock, day, money, number, percent
+    from burnctl.render.tables import Column, table
+
+    steps = [(lane, step) for lane in answer["lanes"] for step in lane["steps"]]
+    steps.sort(key=lambda pair: -(pair[1]["costUsd"] or 0))
+    whole = answer["totals"]["costUsd"]
+    rows = [
+        (
+            step_numbers(step) if lane["railId"] == "main" else f"{step_numbers(step)} of {lane['type'] or 'subagent'}",
+            f"{day(step['ts'])} {clock(step['ts'])}",
+            money(step["costUsd"]),
+            percent(step["costUsd"] / whole if whole and step["costUsd"] is not None else None),
+            number(step["context"]),
+            (calls_of(step), "yellow" if step["miss"] else ""),
+        )
+        for lane, step in steps[:most]
+    ]
+    columns = (
+        Column("request", "right"),
+        Column("time", drop=2),
+        Column("cost", "right"),
+        Column("share", "right"),
+        Column("context", "right", drop=1),
+        Column("what it did", least=20),
+    )
+    if len(steps) > most:
+        screen.footnote(f"The {most:,} most expensive of {len(steps):,}; more: --limit.")
+    add_caveats(answer, screen)
+    return "\n".join([*_title(answer, screen), "", table(columns, rows, screen)])
+
+
+def draw_request(answer: Mapping[str, Any], screen: Screen) -> str:
+    """One request, or the few that have the same number: what was in its context, and how that was paid."""
+    from burnctl.render import misses
+    from burnctl.render.caveats import add_caveats
+    from burnctl.render.names import short_model
+    from burnctl.render.numbers import clock, day, exact_money, roughly
+    from burnctl.render.paragraphs import wrapped
+    from burnctl.render.tables import Column, table
+
+    turn, requests = answer["turn"], answer["requests"]
+    rail = f" of subagent {turn['railId']}" if turn["railId"] != "main" else ""
+    head = [f"request {turn['turnIndex']}{rail}", f"{day(turn['ts'])} {clock(turn['ts'])}"]
+    lines = [*_title(answer, screen, head)]
+    columns = (Column("cost", "right"), Column("", least=24), Column("how it was paid", least=16))
+    for n, request in enumerate(requests):
+        about = [f"{roughly(request['context'], 'token')} of context", short_model(request["model"])]
+        if len(requests) > 1:
+            about = ["the response" if not n else "billed with it", exact_money(request["costUsd"]), *about]
+        lines += ["", screen.paint(" · ".join(about), "cyan")]
+        causes = [row for row in answer["causes"] if row.get("request", 0 if len(requests) == 1 else -1) == n]
+        lines.append(table(columns, [_paid_row(row) for row in causes], screen, header=False))
+        if miss := request["miss"]:
+            again = roughly(sum(miss["usage"].values()), "token")
+            text = f"{again} were sent uncached again: {misses.sentence(miss['reason'])}. "
+            lines += ["", *wrapped(f"{text}They cost {exact_money(miss['costUsd'])}.", screen.width)]
+    others = [row for row in answer["causes"] if "request" not in row] if len(requests) > 1 else []
+    if others:
+        lines.append(table(columns, [_paid_row(row) for row in others], screen, header=False))
+    add_caveats(answer, screen)
+    return "\n".join(lines)
+
+
+def _paid_row(row: Mapping[str, Any]) -> tuple[object, ...]:
+    from burnctl.render.numbers import exact_money, number
+
+    usage = row["usage"]
+    parts = (
+        (usage["cacheRead"], "from the cache"),
+        (usage["cacheCreate5m"] + usage["cacheCreate1h"], "written to the cache"),
+        (usage["input"], "uncached"),
+        (usage["output"] + usage["reasoning"], "output"),
+    )
+    paid = [f"{number(tokens)} {how}" for tokens, how in parts if tokens]
+    paid += [_searches(row["searches"])] if row.get("searches") else []
+    style = "red" if row.get("isError") else "dim" if row["kind"] == "smaller" else ""
+    return exact_money(row["costUsd"]), (cause_name(row, with_request=False), style), ", ".join(paid)
+
+
+def _title(answer: Mapping[str, Any], screen: Screen, head: Sequence[str] = ()) -> Iterator[str]:
+    """One line: the title, the project, the models, the requests, the cost. On a narrow screen the title is cut."""
+    from burnctl.render.names import last_name, short_id, short_model
+    from burnctl.render.numbers import counted, money
+    from burnctl.render.text import clean, cut, width_of
+
+    totals = answer["totals"]
+    facts = [*head] if head else [counted(totals["turns"], "request")]
+    facts += [money(totals["costUsd"]) if totals["costUsd"] is not None else "no price"]
+    models = [short_model(model) for model in answer.get("models", ())[:3]]
+    project = last_name(answer["project"]) if answer["project"] else ""
+    title = clean(answer["title"] or f"session {short_id(answer['sessionId'])}")
+    behind = " · ".join(map(clean, filter(None, [project, *models, *facts])))
+    room = screen.width - width_of(behind) - 3
+    if screen.is_pipe or width_of(title) <= room or room >= 24:
+        title = title if screen.is_pipe else cut(title, room)
+        yield f"{screen.paint(title, 'bold')} · {behind}"
+        return
+    from burnctl.render.paragraphs import wrapped
+
+    yield screen.paint(cut(title, screen.width), "bold")
+    yield from wrapped(behind, screen.width)
+
+
+def group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], screen: Screen, agents: int = 0) -> str:
+    """The table of groups: at most nine rows, whose shares add up to 100%."""
+    from burnctl.render.chart import bar
+    from burnctl.render.numbers import money, number
+    from burnctl.render.styles import weight
+    from burnctl.render.tables import Column, table
+
+    is_priced = totals["costUsd"] is not None
+    amounts = [(group, (group["costUsd"] or 0) if is_priced else sum(group["usage"].values())) for group in groups]
+    amounts = [pair for pair in amounts if pair[1] > 0]
+    amounts.sort(key=lambda pair: (pair[0]["key"] == "rest", -pair[1]))
+    shown = [(_group_label(group, agents), amount) for group, amount in amounts]
+    if len(shown) > _GROUPS:
+        rest = shown[_GROUPS - 1 :]
+        shown = [*shown[: _GROUPS - 1], (_GROUP_NAMES["rest"], sum(amount for _, amount in rest))]
+    most, whole = max((amount for _, amount in shown), default=0), sum(amount for _, amount in shown)
+    shares = whole_percents([amount for _, amount in shown])
+    rows = [
+        (
+            label,
+            (money(amount) if is_priced else number(amount), weight(amount, most)),
+            f"{share}%" if share else "<1%",
+            (bar(amount, whole, _BAR).rstrip(), "cyan"),
+        )
+        for (label, amount), share in zip(shown, shares, strict=True)
+    ]
+    columns = (
+        Column("where it went", least=20),
+        Column("cost" if is_priced else "tokens", "right"),
+        Column("share", "right"),
+        Column("", drop=1, least=6),
+    )
+    return table(columns, rows, screen)
+
+
+def whole_percents(amounts: Sequence[float]) -> list[int]:
+    """Percentages without decimals that add up to 100: those that lose most by rounding down are rounded up."""
+    whole = sum(amounts)
+    if whole <= 0:
+        return [0] * len(amounts)
+    exact = [100 * amount / whole for amount in amounts]
+    floors = [int(value) for value in exact]
+    order = sorted(range(len(exact)), key=lambda n: floors[n] - exact[n])
+    for n in order[: 100 - sum(floors)]:
+        floors[n] += 1
+    return floors
+
+
+def _group_label(group: Mapping[str, Any], agents: int) -> str:
+    """`file reads (Read, Grep, cat)`, `subagents (3)`."""
+    key = str(group["key"])
+    name = _GROUP_NAMES.get(key, key)
+    if key == "agents" and agents:
+        return f"{name} ({agents:,})"
+    if key not in _WITH_TOOLS:
+        return name
+    tools = list(dict.fromkeys(part["key"].removeprefix("mcp__").partition("__")[0] for part in group["parts"]))
+    return f"{name} ({', '.join(tools[:3])}{', ...' if len(tools) > 3 else ''})"
+
+
+def _cause_table(rows: Sequence[Mapping[str, Any]], screen: Screen) -> str:
+    """A line for each cause: its cost, its name, the tokens it added and how often these were sent."""
+    from burnctl.render.numbers import money
+    from burnctl.render.tables import Column, table
+
+    is_short = not screen.is_pipe and screen.width < _WIDE
+    listed = [
+        (
+            (money(row["costUsd"]), "bold" if (row["share"] or 0) >= 0.1 else ""),
+            (f"{'  ' * depth}{cause_name(row)}", "red" if row.get("isError") else "cyan" if depth % 2 else ""),
+            (_detail(row, is_short=is_short), "dim"),
+        )
+        for depth, row in _opened(rows, 0)
+        if row["kind"] != "smaller"
+    ]
+    columns = (Column("", "right"), Column("", least=16), Column("", drop=int(screen.width < _NARROW)))
+    return table(columns, listed, screen, header=False)
+
+
+def _opened(rows: Iterable[Mapping[str, Any]], depth: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The rows of a tree in order: each call, the agents it started, their causes."""
+    for row in rows:
+        yield depth, row
+        for agent in row.get("agents", ()):
+            if agent.get("causes"):
+                yield depth + 1, agent | {"kind": "agent"}
+                yield from _opened(agent["causes"], depth + 2)
+
+
+def cause_name(row: Mapping[str, Any], *, with_request: bool = True) -> str:
+    """`Read src/app.py (request 14)`, `prompt “Fix the tests” (request 3)`."""
+    from burnctl.render.names import short_id
+
+    kind = row["kind"]
+    if kind == "agent":
+        return f"{row['type'] or 'subagent'} {short_id(row['railId'] if row['railId'] != 'main' else row['sessionId'])}"
+    if kind in ("smaller", "subagent"):
+        return str(row["label"])
+    name = str(row["label"]) if kind == "call" else _KIND_NAMES.get(kind, str(row["label"]))
+    quote = row.get("quote")
+    if quote and kind == "call":
+        # A quoted command begins with its own name, and a quoted pattern is what the call was about.
+        tool, target = row["tool"] or "", row["target"] or ""
+        name = f"{tool} “{quote}”" if not target or quote.startswith(target.split(" ")[0]) else f"{name} “{quote}”"
+    elif quote:
+        name = f"{name} “{quote}”"
+    marks = [f"request {row['turnIndex']}"] if with_request and "turnIndex" in row else []
+    marks += ["failed"] if row.get("isError") else []
+    if agents := row.get("agents"):
+        marks.append(f"{len(agents)} subagents" if len(agents) > 1 else "a subagent")
+    return f"{name} ({', '.join(marks)})" if marks else name
+
+
+def _detail(row: Mapping[str, Any], *, is_short: bool) -> str:
+    """`18.3k tokens, re-sent in 341 requests, 14 of them uncached`; shorter on a narrow screen."""
+    from burnctl.render.numbers import counted, number, roughly
+
+    if row["kind"] == "agent":
+        return counted(row["turns"], "request")
+    if row["kind"] == "subagent":
+        return ""
+    usage = row.get("own", row)["usage"]  # without what its agents used, which has its own lines
+    facts = []
+    if row["entered"]:
+        facts.append(roughly(row["entered"], "token"))
+    elif row["size"]:
+        facts.append(f"{roughly(row['size'], 'token')} from before")
+    output = usage["output"] + usage["reasoning"]
+    if facts and output > max(2 * row["entered"], _MUCH):  # more than stays in the context: that is what it cost
+        facts.append(f"{number(output)} output")
+    if rides := row["rides"]:
+        most = "up to " if row["kind"] == "unexplained" else ""
+        uncached = row["reentries"]
+        facts.append(f"re-sent {most}{rides:,}\u00d7" if is_short else f"re-sent in {most}{counted(rides, 'request')}")
+        if uncached:
+            whose = "" if is_short or rides == 1 else "all of them " if uncached == rides else f"{uncached:,} of them "
+            facts.append(f"{uncached:,} uncached" if is_short else f"{whose}uncached")
+    if not facts:
+        facts.append(roughly(sum(usage.values()), "token"))
+    if row.get("searches"):
+        facts.append(_searches(row["searches"]))
+    return ", ".join(facts)
+
+
+def _searches(count: int) -> str:
+    return f"{count:,} web {'search' if count == 1 else 'searches'}"
+
+
+def _billed(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """`cache reads $13.61`, the most expensive first; tokens if nothing has a price."""
+    from burnctl.render.numbers import money, roughly
+
+    used = [(name, part) for name, part in parts.items() if part["tokens"] or part.get("searches")]
+    used.sort(key=lambda pair: (-(pair[1]["costUsd"] or 0), -pair[1]["tokens"]))
+    return [
+        f"{_PARTS[name]} {money(part['costUsd']) if part['costUsd'] is not None else roughly(part['tokens'], 'token')}"
+        for name, part in used
+    ]
+
+
+def _facts(head: str, facts: Iterable[str], screen: Screen) -> Iterator[str]:
+    """A heading and facts with dots between them, broken between facts."""
+    from burnctl.render.text import width_of
+
+    margin = len(head) + 3
+    line, used = screen.paint(head, "bold") + "   ", margin
+    if screen.width < _NARROW and not screen.is_pipe:
+        yield screen.paint(head, "bold")
+        margin, line, used = 2, "  ", 2
+    for fact in facts:
+        if used > margin and not screen.is_pipe and used + 3 + width_of(fact) > screen.width:
+            yield line
+            line, used = " " * margin, margin
+        dot = " · " if used > margin else ""
+        line, used = line + dot + fact, used + len(dot) + width_of(fact)
+    yield line
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return sum(present) if present else None

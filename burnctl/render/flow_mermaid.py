@@ -1,6 +1,6 @@
-"""A session as a Mermaid flowchart: its turns, what they cost, where they went back, the subagents they started.
+"""Draws a session as a Mermaid flowchart: its requests, their cost, where it went back, the subagents it started.
 
-A session of many turns has a node for all that one prompt led to: more nodes than these nobody can read.
+A long session has one node for all requests of a prompt, because more nodes cannot be read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     totals = answer["totals"]
     title = answer["title"] or short_id(answer["sessionId"])
     yield "flowchart TD"
-    yield f'  s["{_label(title)}<br/>{counted(totals["turns"], "turn")}, {_money(totals["costUsd"])}"]'
+    yield f'  s["{_label(title)}<br/>{counted(totals["turns"], "request")}, {_money(totals["costUsd"])}"]'
     lanes = list(_nodes(answer["lanes"]))
     for n, (lane, nodes) in enumerate(zip(answer["lanes"], lanes, strict=True)):
         if nodes:
@@ -54,9 +54,9 @@ def _nodes(lanes: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[_Node]]:
 def _lane(n: int, lane: Mapping[str, Any], nodes: Sequence[_Node]) -> Iterator[str]:
     kind = lane["type"] or ("main" if n == 0 else "subagent")
     who = "" if n == 0 else f" {short_id(lane['railId'] if lane['railId'] != 'main' else lane['sessionId'])}"
-    yield f'  subgraph l{n}["{_label(kind + who)}: {counted(lane["turns"], "turn")}, {_money(lane["costUsd"])}"]'
+    yield f'  subgraph l{n}["{_label(kind + who)}: {counted(lane["turns"], "request")}, {_money(lane["costUsd"])}"]'
     for at, steps in enumerate(nodes):
-        yield f'    n{n}_{at}["{_told(steps)}"]'
+        yield f'    n{n}_{at}["{_description(steps)}"]'
         back = steps[0]["goesOnFrom"]
         before = at - 1 if back is None else min(_place(nodes, back) or 0, at - 1)
         if at:
@@ -70,7 +70,7 @@ def _place(nodes: Sequence[_Node], turn: int) -> int | None:
 
 
 def _groups(steps: Sequence[Mapping[str, Any]]) -> list[_Node]:
-    """Turns up to the next prompt, or up to where the context began anew or went back."""
+    """Turns up to the next prompt, or up to where a new context begins or went back."""
     groups: list[_Node] = []
     for step in steps:
         if not groups or step["asked"] or step["began"] or step["goesOnFrom"] is not None:
@@ -85,10 +85,10 @@ def _start(n: int, lane: Mapping[str, Any], lanes: Sequence[Sequence[_Node]]) ->
     return f"n{by['lane']}_{at}" if by is not None and at is not None else "s"
 
 
-def _told(steps: Sequence[Mapping[str, Any]]) -> str:
+def _description(steps: Sequence[Mapping[str, Any]]) -> str:
     first, last = steps[0]["turnIndex"], steps[-1]["lastTurnIndex"]
-    turn = f"beside turn {first}" if steps[0]["beside"] else f"turn {first}"
-    turns = turn if first == last else f"turns {first}-{last}"
+    request = f"billed with request {first}" if steps[0]["beside"] else f"request {first}"
+    requests = request if first == last else f"requests {first}-{last}"
     known = [step["costUsd"] for step in steps if step["costUsd"] is not None]
     calls: dict[str, int] = {}
     for step in steps:
@@ -97,10 +97,10 @@ def _told(steps: Sequence[Mapping[str, Any]]) -> str:
     often = sorted(calls.items(), key=lambda one: -one[1])
     named = [f"{tool} ({times})" if times > 1 else tool for tool, times in often]
     context = f"{number(max(step['context'] for step in steps))} context"
-    begins = "the context began anew<br/>" if steps[0]["began"] else ""
-    lines = [f"{turns}: {_money(sum(known) if known else None)}", context]
+    begins = "a new context begins<br/>" if steps[0]["began"] else ""
+    lines = [f"{requests}: {_money(sum(known) if known else None)}", context]
     missed = dict.fromkeys(misses.words(step["miss"]) for step in steps if step["miss"])
-    lines += [_label(f"cache missed ({', '.join(missed)})")] if missed else []
+    lines += [_label(f"cache miss ({', '.join(missed)})")] if missed else []
     lines += [_label(", ".join(named[:6]))] if named else []
     return begins + "<br/>".join(lines)
 

@@ -1,12 +1,11 @@
-"""A session as an SVG picture: a lane for each rail, a column for each turn, its context above, arrows to subagents.
+"""Draws a session as SVG: a lane for each rail, a column for each request with its context above, arrows to subagents.
 
-It holds no script, no font and no link: a file of its own that any browser shows. All that comes from logs is text.
+It has no script, font or link, so that any browser shows it. Everything from logs is escaped.
 """
 
 from __future__ import annotations
 
 from burnctl.render import misses
-from burnctl.render.flow import called, priced
 from burnctl.render.names import short_id
 from burnctl.render.numbers import counted, money, number
 from burnctl.render.text import clean, cut
@@ -20,7 +19,7 @@ _WIDTH, _LEFT, _RIGHT, _TOP = 1200, 170, 30, 96
 _LANE, _COLUMNS, _CONTEXT = 138, 74, 26
 _LETTER = 5.5
 _PARTS = {"fresh": "#d9534f", "write": "#f0ad4e", "read": "#5bc0de", "output": "#a569bd"}
-_TITLES = {"fresh": "fresh input", "write": "cache writes", "read": "cache reads", "output": "output"}
+_TITLES = {"fresh": "uncached input", "write": "cache writes", "read": "cache reads", "output": "output"}
 _STYLE = (
     "text{font-family:ui-sans-serif,system-ui,sans-serif;font-size:12px;fill:#222}"
     ".d{fill:#777;font-size:11px}.t{font-size:18px;font-weight:600}.b{font-weight:600}"
@@ -40,7 +39,7 @@ class _Picture:
         self._answer = answer
         self._lanes: Sequence[Mapping[str, Any]] = answer["lanes"]
         steps = [step for lane in self._lanes for step in lane["steps"]]
-        self._dearest = max((step["costUsd"] or 0 for step in steps), default=0) or 1
+        self._highest = max((step["costUsd"] or 0 for step in steps), default=0) or 1
         self._largest = max((step["context"] for step in steps), default=0) or 1
         # All lanes share one order of time, so that what a subagent did stands below where it was started.
         moments = sorted(
@@ -74,7 +73,7 @@ class _Picture:
         totals = answer["totals"]
         yield _text(16, 30, cut(clean(answer["title"] or answer["sessionId"]), 110), "t")
         project = f" · {clean(answer['project'])}" if answer["project"] else ""
-        said = f"{short_id(answer['sessionId'])} · {counted(totals['turns'], 'turn')} · {priced(totals['costUsd'])}"
+        said = f"{short_id(answer['sessionId'])} · {counted(totals['turns'], 'request')} · {_price(totals['costUsd'])}"
         yield _text(16, 50, cut(said + project, 150), "d")
         x = 16
         for name, color in _PARTS.items():
@@ -82,9 +81,9 @@ class _Picture:
             yield _text(x + 15, 71, _TITLES[name], "d")
             x += 110
         yield '<rect class="c" x="456" y="62" width="10" height="10"/>' + _text(471, 71, "size of the context", "d")
-        yield '<line class="m" x1="600" x2="600" y1="60" y2="74"/>' + _text(607, 71, "the context began anew", "d")
+        yield '<line class="m" x1="600" x2="600" y1="60" y2="74"/>' + _text(607, 71, "a new context begins", "d")
         yield '<circle class="x" cx="772" cy="67" r="3"/>' + _text(780, 71, "a call failed", "d")
-        yield _text(866, 71, "↩7 goes on from turn 7", "d")
+        yield _text(866, 71, "↩7 continues from request 7", "d")
 
     def _lane(self, n: int, lane: Mapping[str, Any]) -> Iterator[str]:
         top = _TOP + _LANE * n
@@ -95,7 +94,7 @@ class _Picture:
         who = lane["railId"] if lane["railId"] != "main" else lane["sessionId"]
         yield _text(16, base - 19, cut(clean(short_id(who)), 24), "d") if n else ""
         paid = f", {money(lane['costUsd'])}" if lane["costUsd"] is not None else ""
-        yield _text(16, base - 4, counted(lane["turns"], "turn") + paid, "d")
+        yield _text(16, base - 4, counted(lane["turns"], "request") + paid, "d")
         yield from self._context(n, lane, top)
         for m, step in enumerate(lane["steps"]):
             yield from self._step(self._x[n, m], step, base)
@@ -113,10 +112,10 @@ class _Picture:
 
     def _step(self, x: float, step: Mapping[str, Any], base: int) -> Iterator[str]:
         wide = max(self._column * 0.8, 0.6)
-        yield f"<g><title>{_escaped(_told(step))}</title>"
+        yield f"<g><title>{_escaped(_description(step))}</title>"
         y = float(base)
         for name, color in _PARTS.items():
-            high = _COLUMNS * step["parts"][name] / self._dearest if step["parts"] else 0
+            high = _COLUMNS * step["parts"][name] / self._highest if step["parts"] else 0
             if high > 0.05:
                 y -= high
                 yield f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" fill="{color}"/>'
@@ -146,16 +145,28 @@ class _Picture:
         yield f'<path class="a" d="M{x1:.1f},{y1} C{x1:.1f},{y2} {x1:.1f},{y2} {x2 - 3:.1f},{y2}"/>'
 
 
-def _told(step: Mapping[str, Any]) -> str:
+def call_name(call: Mapping[str, Any]) -> str:
+    """`Read src/app.py`, `Bash npm test (3 times, failed)`."""
+    about = [f"{call['times']:,} times"] if call["times"] > 1 else []
+    about += ["failed"] if call["isError"] else []
+    name = f"{call['tool']} {call['target'] or ''}".strip()
+    return f"{name} ({', '.join(about)})" if about else name
+
+
+def _description(step: Mapping[str, Any]) -> str:
     first, last = step["turnIndex"], step["lastTurnIndex"]
-    turn = f"beside turn {first}" if step["beside"] else f"turn {first}"
-    lines = [turn if first == last else f"turns {first}-{last}"]
+    turn = f"billed with request {first}" if step["beside"] else f"request {first}"
+    lines = [turn if first == last else f"requests {first}-{last}"]
     lines += [f"{money(step['costUsd'])}, {number(step['context'])} tokens of context", clean(step["model"])]
-    lines += [f"goes on from turn {step['goesOnFrom']}"] if step["goesOnFrom"] is not None else []
-    lines += [called(call) for call in step["calls"]]
+    lines += [f"continues from request {step['goesOnFrom']}"] if step["goesOnFrom"] is not None else []
+    lines += [call_name(call) for call in step["calls"]]
     if step["miss"]:
-        lines.append(f"the cache was missed: {misses.sentence(step['miss'])}")
+        lines.append(f"cache miss: {misses.sentence(step['miss'])}")
     return "\n".join(clean(line) for line in lines)
+
+
+def _price(cost: float | None) -> str:
+    return money(cost) if cost is not None else "no price"
 
 
 def _text(x: float, y: float, text: str, style: str = "") -> str:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 _SENTENCES = {
-    "pause": "the cache had expired in a pause",
-    "slow-call": "the cache had expired while a call ran or waited to be allowed",
-    "prefix": "the beginning of the context had changed, or the provider had dropped it",
-    "model-switch": "the turn before had another model",
-    "compaction": "a compaction began the context anew",
+    "pause": "the cache expired during a pause",
+    "slow-call": "the cache expired while a call ran or waited for permission",
+    "prefix": "the start of the context changed, or the provider dropped it",
+    "model-switch": "the request before used another model",
+    "compaction": "the context was compacted",
     "rewind": "the conversation went back to an earlier point",
-    "edited": "something in the middle of the context was gone",
-    "unknown": "it is not known why the cache did not have it",
+    "edited": "a part in the middle of the context was removed",
+    "unknown": "the reason is not known",
 }
 _WORDS = {
     "pause": "expired in a pause",
     "slow-call": "expired in a long call",
-    "prefix": "new beginning, or dropped",
+    "prefix": "start changed or dropped",
     "model-switch": "another model",
     "compaction": "after a compaction",
     "rewind": "went back",
     "edited": "changed in the middle",
-    "unknown": "not known why",
+    "unknown": "reason not known",
 }
 
 

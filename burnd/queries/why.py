@@ -145,24 +145,24 @@ def _groups(bills: Sequence[Bill], whole: int) -> list[dict[str, Any]]:
     if not bills:
         return []
     main, *others = bills
-    parts: dict[str, list[tuple[str, int, Cost]]] = {}
-    for (group, part), (count, cost) in main.grouped(_group_and_part).items():
-        parts.setdefault(group, []).append((part, count, cost))
+    parts: dict[str, list[tuple[tuple[str, str], int, Cost]]] = {}
+    for (group, *part), (count, cost) in main.grouped(_group_and_part).items():
+        parts.setdefault(group, []).append(((part[0], part[1]), count, cost))
     for bill in (*main.below, *others):
         agent = bill.explained.agent
         named = agent.type if agent is not None and agent.type else "subagent"
-        parts.setdefault(SUBAGENTS, []).append((named, sum(1 for _ in bill.every()), bill.whole))
+        parts.setdefault(SUBAGENTS, []).append((("subagent", named), sum(1 for _ in bill.every()), bill.whole))
     groups = [_group(key, some, whole) for key, some in parts.items()]
     return sorted(groups, key=lambda one: (-(one["costUsd"] or 0), -sum(one["usage"].values())))
 
 
-def _group_and_part(origin: Origin) -> tuple[str, str]:
+def _group_and_part(origin: Origin) -> tuple[str, str, str]:
     described = (origin.kind, origin.tool, origin.target)
-    return group_of(*described), part_of(*described)
+    return group_of(*described), origin.kind, part_of(*described)
 
 
-def _group(key: str, parts: Sequence[tuple[str, int, Cost]], whole: int) -> dict[str, Any]:
-    by_name: dict[str, list[tuple[int, Cost]]] = {}
+def _group(key: str, parts: Sequence[tuple[tuple[str, str], int, Cost]], whole: int) -> dict[str, Any]:
+    by_name: dict[tuple[str, str], list[tuple[int, Cost]]] = {}
     for name, count, cost in parts:
         by_name.setdefault(name, []).append((count, cost))
     named = [(name, sum(n for n, _ in some), total([cost for _, cost in some])) for name, some in by_name.items()]
@@ -174,7 +174,8 @@ def _group(key: str, parts: Sequence[tuple[str, int, Cost]], whole: int) -> dict
         **cost.answer(),
         "share": cost.share(whole),
         "parts": [
-            {"key": name, "count": count, **cost.answer(), "share": cost.share(whole)} for name, count, cost in named
+            {"key": name, "kind": kind, "count": count, **cost.answer(), "share": cost.share(whole)}
+            for (kind, name), count, cost in named
         ],
     }
 

@@ -26,10 +26,10 @@ class Desk:
         self.home = machine.environment["RELAYBURN_HOME"]
         self._environment = {"PATH": os.environ["PATH"], "CI": "1", "TZ": "UTC", **machine.environment}
 
-    def run(self, *arguments: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, columns: int = 80, folder: str | None = None) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-P", "-m", "burnctl", *arguments]
         environment = self._environment | {"COLUMNS": str(columns)}
-        return warm.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return warm.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 
     def json(self, *arguments: str) -> dict[str, Any]:
         done = self.run(*arguments, "--json")

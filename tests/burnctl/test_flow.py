@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from burnctl.render import flow, flow_mermaid, flow_svg
+from burnctl.commands import flow
+from burnctl.render import flow_mermaid, flow_svg
 from burnctl.render.screen import Screen
 from burnctl.render.text import width_of
 
@@ -35,12 +36,12 @@ def session(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_terminal_shows_turns_and_subagents(width: int) -> None:
-    shown = flow.drawn(session(step(0), step(1, began=True), step(2, miss="pause", turns=3)), Screen(width))
+    shown = flow.draw(session(step(0), step(1, began=True), step(2, miss="pause", turns=3)), Screen(width))
     assert all(width_of(line) <= width for line in shown.splitlines())
     for words in (
         "Read src/a.ts",
-        "the context began anew",
-        "cache missed (expired in a pause)",
+        "a new context begins",
+        "cache miss (expired in a pause)",
         "└ Explore a1",
         "2-4",
     ):
@@ -52,36 +53,36 @@ def test_a_missed_cache_is_told_before_all_else(width: int) -> None:
     """However much a step called, and however narrow the screen: in the terminal, in a diagram and in a picture."""
     calls = [{"tool": "mcp__server__a_long_name", "target": "x" * 50, "times": 3, "isError": True}] * 9
     said = session(step(0), step(1, miss="prefix", calls=calls))
-    assert "cache missed (new beginning, or dropped)" in flow.drawn(said, Screen(width))
-    assert "cache missed (new beginning, or dropped)" in flow_mermaid.drawn(said)
-    assert "or the provider had dropped it" in flow_svg.drawn(said)
+    assert "cache miss (start changed or dropped)" in flow.draw(said, Screen(width))
+    assert "cache miss (start changed or dropped)" in flow_mermaid.drawn(said)
+    assert "or the provider dropped it" in flow_svg.drawn(said)
 
 
 def test_a_subagent_is_drawn_once() -> None:
     """Though several steps have the index of the turn that started it."""
-    shown = flow.drawn(session(step(0), step(1), step(1), step(2)), Screen(100))
+    shown = flow.draw(session(step(0), step(1), step(1), step(2)), Screen(100))
     assert shown.count("└ Explore a1") == 1
 
 
 def test_what_was_billed_beside_a_turn_has_its_own_place() -> None:
     """It is told apart from the turn whose number it bears, and no picture draws one over the other."""
     said = session(step(0), step(0, beside=True, parts=None, costUsd=None, at=0), step(1), step(2, goesOnFrom=0))
-    shown = flow.drawn(said, Screen(100))
+    shown = flow.draw(said, Screen(120))
     assert " 0+ " in shown
-    assert "billed beside turn 0" in shown
-    assert "back to turn 0" in shown
+    assert "billed with request 0" in shown
+    assert "back to request 0" in shown
     picture = ElementTree.fromstring(flow_svg.drawn(said))
     numbers = [(node.get("x"), node.get("y")) for node in picture.iter() if node.text in ("0", "0+", "1", "2 ↩0")]
     assert len(numbers) == len(set(numbers)) == 8
     diagram = flow_mermaid.drawn(said)
-    assert 'n0_1["beside turn 0: -' in diagram
+    assert 'n0_1["billed with request 0: -' in diagram
     assert "n0_0 --> n0_3" in diagram
     assert "n0_2 --> n1_0" in diagram
 
 
 def test_costs_stand_below_each_other() -> None:
     """However many digits turns have."""
-    shown = flow.drawn(session(step(6, turns=6), step(102, turns=6), step(1002, turns=6)), Screen(80))
+    shown = flow.draw(session(step(6, turns=6), step(102, turns=6), step(1002, turns=6)), Screen(80))
     lines = [line for line in shown.splitlines() if line.lstrip().startswith(("6-11 ", "102-107 ", "1002-1007 "))]
     ends = [line.index("$0.04") + len("$0.04") for line in lines[:3]]
     heading = next(line for line in shown.splitlines() if " cost " in line)
@@ -93,7 +94,7 @@ def test_evil_words_are_only_words() -> None:
     call = {"tool": EVIL, "target": EVIL, "times": 2, "isError": True}
     said = session(step(0, calls=[call], model=EVIL), title=EVIL, project=EVIL)
     said["lanes"][1] |= {"type": EVIL, "railId": EVIL}
-    assert "\x1b" not in flow.drawn(said, Screen(100))
+    assert "\x1b" not in flow.draw(said, Screen(100))
     picture = ElementTree.fromstring(flow_svg.drawn(said))
     assert {node.tag.rpartition("}")[2] for node in picture.iter()} <= {
         "svg", "style", "rect", "text", "line", "circle", "polygon", "path", "g", "title",
@@ -118,6 +119,6 @@ def test_large_sessions_stay_pictures() -> None:
 
 def test_a_session_without_turns() -> None:
     nothing = session()
-    assert "0 turns" in flow.drawn(nothing, Screen(80))
+    assert "0 requests" in flow.draw(nothing, Screen(80))
     ElementTree.fromstring(flow_svg.drawn(nothing))
     assert flow_mermaid.drawn(nothing).startswith("flowchart TD")
