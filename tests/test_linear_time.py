@@ -19,7 +19,7 @@ import pytest
 import burnctl
 import burnd
 from burnctl.render import text as rendering
-from burnd.classify import keywords, said, shell
+from burnd.classify import keywords, shell
 from burnd.content import cut_json
 from burnd.harness import instructions, tool_calls
 from burnd.harness.claude_code import prompts as claude_prompts
@@ -181,7 +181,7 @@ _FUNCTIONS: dict[str, Callable[[str], object]] = {
     "a Claude Code log": _claude,
     "shell command": shell.read,
     "words of a prompt": keywords.prompt_words,
-    "prompt without elements": said.said_by_person,
+    "prompt without elements": keywords.person_text,
     "harness text of Codex": codex_events.is_harness_text,
     "folder in a Codex log": lambda text: codex_events.folder_in(f"<environment_context>{text}"),
     "files of a patch": tool_calls.patched_files,

@@ -1,4 +1,4 @@
-"""Owns the activity rules: a turn's calls and its prompt's word classes in, a label and a retry count out."""
+"""Activity rules: from a turn's tool calls and its prompt's word classes to a label and a retry count."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Call(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """How far the retry walk has come: enough to go on with the next turn and nothing that grows."""
+    """State of the retry count between turns."""
 
     state: int = 0
     retries: int = 0
@@ -68,7 +68,7 @@ def _label_of_other_calls(calls: Sequence[Call], words: Collection[str]) -> str:
 
 def _first_family(calls: Sequence[Call]) -> str | None:
     commands = (call.command for call in calls if call.command and kind(call.name) == "shell")
-    return next((found for command in commands if (found := family(command))), None)
+    return next((name for command in commands if (name := family(command))), None)
 
 
 def _first_word(order: Sequence[str], words: Collection[str]) -> str | None:
@@ -80,12 +80,12 @@ def has_edits(calls: Iterable[Call]) -> bool:
 
 
 def retries(calls: Iterable[Call]) -> int:
-    """How often an edit followed an earlier edit with a shell call in between: edit, run, edit is one."""
+    """Counts edits that followed an earlier edit with a shell call in between: edit, run, edit is one retry."""
     return step(Walk(), calls).retries
 
 
 def step(walk: Walk, calls: Iterable[Call]) -> Walk:
-    """Carry the walk on over the next calls; stepping turn by turn equals one walk over all of them."""
+    """Continues the count over the next calls; turn by turn gives the same as all calls at once."""
     state, count = walk
     for call in calls:
         what = kind(call.name)
@@ -110,5 +110,5 @@ def _edits_documents_only(calls: Sequence[Call]) -> bool:
 
 
 def _paths(call: Call) -> tuple[str, ...]:
-    """An edit whose file is not known counts as the edit of a nameless file, which is no document."""
+    """The files of an edit; an unknown file counts as one that is not a document."""
     return call.paths or (call.path or "",)

@@ -1,17 +1,15 @@
-"""Owns the prompt words: which classes of words a human prompt holds, never the words themselves."""
+"""Finds the word classes of a prompt (debugging, review, ...), without the text that a harness added to it."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from burnd.classify.said import said_by_person
-
 PROMPT_LIMIT: Final = 64 * 1024
-"""A longer prompt is pasted material beyond this point; what a person asks for stands before it."""
+"""Characters. What follows in a longer prompt is pasted material."""
 
-# Each entry is a whole word or a phrase. White space in a phrase stands for any white space in the prompt.
-# Endings are spelled out, because a general ending (`add\w*`) would take "address" for "add".
+# Each entry is a whole word or a phrase; a space in a phrase matches any white space.
+# Endings are spelled out: `add\w*` would match "address".
 _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "debugging": (
         "bugs?",
@@ -71,23 +69,54 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
 CLASSES: Final = tuple(_WORDS)
 
 
+_OPENING: Final = re.compile(
+    r"<(system-reminder|task-notification|new-diagnostics|ide_[a-z_]{1,40}|[a-z-]{1,40}-hook|local-command-[a-z]{1,20}"
+    r"|command-(?:name|message|args|contents)|bash-(?:input|stdout|stderr))(?:\s[^<>]{0,200})?>"
+)
+_IMAGE: Final = re.compile(r"\[Image(?:: | #)[^\]\n]{0,1000}\]")
+
+
 def _alternatives(entries: tuple[str, ...]) -> str:
     return "|".join(entry.replace(" ", r"\s+") for entry in entries)
 
 
-# One pattern for all classes: the text is gone through once, not once for each. No word begins two classes' entries.
-# It is for small letters: a pattern that minds no case takes three times as long.
+# One pattern for all classes, so the text is scanned once. No word begins entries of two classes.
+# Matched against lower case: re.IGNORECASE takes three times as long.
 _PATTERN: Final = re.compile(
     r"\b(?:" + "|".join(f"(?P<{name}>{_alternatives(entries)})" for name, entries in _WORDS.items()) + r")\b"
 )
 
 
 def prompt_words(text: str) -> tuple[str, ...]:
-    """The classes whose words a person said in the prompt, always in the order of `CLASSES`."""
-    head = said_by_person(text)[:PROMPT_LIMIT].lower()
-    found: set[str | None] = set()
+    """The classes whose words the person used, in the order of `CLASSES`."""
+    head = person_text(text)[:PROMPT_LIMIT].lower()
+    classes: set[str | None] = set()
     match = _PATTERN.search(head)
-    while match is not None and len(found) < len(CLASSES):
-        found.add(match.lastgroup)
-        match = _PATTERN.search(head, match.start() + 1)  # a phrase may hold another class's word
-    return tuple(name for name in CLASSES if name in found)
+    while match is not None and len(classes) < len(CLASSES):
+        classes.add(match.lastgroup)
+        match = _PATTERN.search(head, match.start() + 1)  # a phrase may contain a word of another class
+    return tuple(name for name in CLASSES if name in classes)
+
+
+def person_text(text: str) -> str:
+    """The prompt without the elements and image notes that a harness added."""
+    if "<" in text:
+        text = _without_elements(text)
+    return _IMAGE.sub(" ", text)
+
+
+def _without_elements(text: str) -> str:
+    parts, end = [], 0
+    unclosed: set[str] = set()  # searched once each: a text may open an element a million times
+    for opening in _OPENING.finditer(text):
+        name = opening[1]
+        if opening.start() < end or name in unclosed:
+            continue
+        closing = f"</{name}>"
+        at = text.find(closing, opening.end())
+        if at < 0:
+            unclosed.add(name)
+            continue
+        parts.append(text[end : opening.start()])
+        end = at + len(closing)
+    return "\n".join([*parts, text[end:]])

@@ -1,4 +1,4 @@
-"""Owns what a shell command means: the family it belongs to, and the verb that stands for it in reports."""
+"""Reads a shell command: its family (testing, git, deps, ...) and its verb, the short name used in reports."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from burnd.classify.families import word_set
-from burnd.classify.shell_programs import ANY_USE, FLAGGED, SUBCOMMANDS, canonical, positionals, subcommand
+from burnd.classify.shell_programs import ANY_USE, FLAGGED, SUBCOMMANDS, canonical, positionals, subcommand, word_set
 from burnd.classify.shell_runners import RUNNERS, Finding
-from burnd.classify.shell_split import RESERVED, simple_commands
+from burnd.classify.shell_syntax import RESERVED, simple_commands
 from burnd.classify.shell_wrappers import base_name, runs_elsewhere, unwrap, without_assignments
 
 UNREADABLE: Final = "(shell)"
 COMMAND_LIMIT: Final = 64 * 1024
-"""What stands beyond it is not looked at: a command that long carries a file, not a longer list."""
+"""Characters. A longer command contains a file; the rest is ignored."""
 
 _NESTING_LIMIT: Final = 5
 _WRAPPER_LIMIT: Final = 16
@@ -23,17 +22,17 @@ _PROGRAM_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
 _SETUP: Final = word_set(
     "cd pushd popd export set unset source true false sleep shopt umask trap alias local readonly declare"
 )
-"""Commands that prepare for another one; they name the whole only where there is no other."""
+"""Commands that prepare another one; they name the command line only if there is no other."""
 
 
-class Reading(NamedTuple):
-    """A command's family, if it has one, and its verb: a program's name and listed words, no argument."""
+class ShellCommand(NamedTuple):
+    """The family of a command, if any, and its verb: the program and its subcommands, without arguments."""
 
     family: str | None
     verb: str
 
 
-_UNREAD: Final = Reading(None, UNREADABLE)
+_UNREAD: Final = ShellCommand(None, UNREADABLE)
 
 
 def family(command: str) -> str | None:
@@ -44,10 +43,10 @@ def verb(command: str) -> str:
     return read(command).verb
 
 
-def read(command: str) -> Reading:
-    """Read a command by its first part that belongs to a family, else by its first part with a name.
+def read(command: str) -> ShellCommand:
+    """Reads the first part with a family, else the first part with a name.
 
-    A verb reads back to itself, so that labels can be made anew where only verbs were kept.
+    A verb reads back as itself, so labels can be recomputed where only verbs are stored.
     """
     if command == UNREADABLE:
         return _UNREAD
@@ -61,14 +60,14 @@ def read(command: str) -> Reading:
     return best
 
 
-def _weight(reading: Reading) -> int:
+def _weight(reading: ShellCommand) -> int:
     if reading.verb == UNREADABLE:
         return 0
     return 1 if reading.verb in _SETUP else 2
 
 
 def _invocations(text: str, depth: int) -> Iterator[list[str]]:
-    """Every program the text runs with its arguments, wrappers taken off, in the order written."""
+    """Every program that the text runs, with arguments and without wrappers, in order."""
     for words in simple_commands(text[:COMMAND_LIMIT]):
         yield from _unwrapped(without_assignments(words), depth)
 
@@ -79,7 +78,7 @@ def _unwrapped(argv: list[str], depth: int) -> Iterator[list[str]]:
         if inner is None:
             break
         if runs_elsewhere(argv):
-            yield argv  # names the command unless the one inside has a family
+            yield argv  # the name, unless the wrapped command has a family
         if isinstance(inner, str):
             if depth < _NESTING_LIMIT:
                 yield from _invocations(inner, depth + 1)
@@ -89,14 +88,14 @@ def _unwrapped(argv: list[str], depth: int) -> Iterator[list[str]]:
         yield argv
 
 
-def _read_one(argv: Sequence[str]) -> Reading:
+def _read_one(argv: Sequence[str]) -> ShellCommand:
     base, args = base_name(argv[0]), argv[1:]
     if base in RESERVED or not _PROGRAM_NAME.fullmatch(base):
         return _UNREAD
     program = canonical(base)
     runner = RUNNERS.get(program)
-    found, words = runner(program, args) if runner else _listed(program, args)
-    return Reading(found, " ".join((base, *words)))
+    family_name, words = runner(program, args) if runner else _listed(program, args)
+    return ShellCommand(family_name, " ".join((base, *words)))
 
 
 def _listed(program: str, args: Sequence[str]) -> Finding:

@@ -1,23 +1,29 @@
-"""Owns what is known of programs: their subcommands, the options that take a value, and their families."""
+"""Tables of command-line programs: subcommands, options that take a value, and families such as testing or deps."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from burnd.classify.families import (
-    BUILD_DEPLOY,
-    DEPS,
-    FORMAT,
-    GIT,
-    REVIEW,
-    TESTING,
-    VERIFICATION,
-    by_word,
-    word_set,
-)
+TESTING: Final = "testing"
+REVIEW: Final = "review"
+GIT: Final = "git"
+DEPS: Final = "deps"
+FORMAT: Final = "format"
+VERIFICATION: Final = "verification"
+BUILD_DEPLOY: Final = "build-deploy"
+
+
+def by_word(listed: Mapping[str | None, str]) -> dict[str, str | None]:
+    """Turns `{family: "word word"}` into `{word: family}`; None lists words without a family."""
+    return {word: family for family, words in listed.items() for word in words.split()}
+
+
+def word_set(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
 
 _VERSIONED: Final = re.compile(r"(python|pypy|pip|clang-format)-?[0-9][0-9.]*")
 

@@ -6,8 +6,16 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from burnd.classify.families import BUILD_DEPLOY, DEPS, FORMAT, TESTING, VERIFICATION, by_word, word_set
-from burnd.classify.shell_programs import positionals
+from burnd.classify.shell_programs import (
+    BUILD_DEPLOY,
+    DEPS,
+    FORMAT,
+    TESTING,
+    VERIFICATION,
+    by_word,
+    positionals,
+    word_set,
+)
 
 Finding = tuple[str | None, tuple[str, ...]]
 """A family, and the words that follow the program's name in its verb."""

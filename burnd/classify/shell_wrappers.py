@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final, Literal, NamedTuple
 
-from burnd.classify.families import word_set
-from burnd.classify.shell_programs import ANY_USE, FLAGGED, SUBCOMMANDS, canonical, positionals
+from burnd.classify.shell_programs import ANY_USE, FLAGGED, SUBCOMMANDS, canonical, positionals, word_set
 from burnd.classify.shell_runners import RUNNERS, SCRIPT_RUNNERS
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")

@@ -1,4 +1,4 @@
-"""Maps the tool names of all agent products to kinds, which is all that rules look at."""
+"""Maps the tool names of all harnesses to kinds such as edit, shell or read."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def kind(name: str) -> Kind:
 
 
 def delegates(name: str) -> bool:
-    """Whether a tool starts an agent, or is for one that runs already."""
+    """Whether a tool starts an agent or controls a running one."""
     return kind(name) == "delegate" or name in _AGENT_TOOLS
 
 
 def writes_whole(name: str) -> bool:
-    """Whether a tool is given all that a file is to hold."""
+    """Whether a tool replaces a whole file."""
     return name in _WHOLE_FILE_TOOLS
 
 
 def mcp_server(name: str) -> str | None:
-    """The server part of `mcp__server__tool`, or None where the name has another shape."""
+    """The server in `mcp__server__tool`, or None for other names."""
     if not name.startswith(_MCP_PREFIX):
         return None
     server, separator, tool = name[len(_MCP_PREFIX) :].partition("__")

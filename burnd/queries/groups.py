@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from burnd.classify.families import word_set
+from burnd.classify.shell_programs import word_set
 from burnd.classify.tools import Kind
 from burnd.classify.tools import kind as tool_kind
 

@@ -13,7 +13,7 @@ from burnd.attribution.finding import MOST_EVIDENCE, Finding, FindingKind, advic
 from burnd.attribution.findings import in_project
 from burnd.attribution.wasted_context import Begun
 from burnd.causes.rails import RailName
-from burnd.classify.made import made_folder
+from burnd.classify.generated import generated_folder
 from burnd.contract.reports import WasteParams
 from burnd.queries import waste_search
 from burnd.queries.costing import Cost, Costing, total
@@ -167,7 +167,7 @@ def _thing(finding: Finding, about: About) -> str | None:
     if not target or finding.kind not in _HEAVY:
         return target
     inside = within(target, about.folder)
-    made = made_folder(inside)
+    made = generated_folder(inside)
     return target.removesuffix(inside) + made if made is not None else target
 
 

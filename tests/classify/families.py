@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from burnd.classify import shell_runners
-from burnd.classify.families import BUILD_DEPLOY, DEPS, FORMAT, GIT, REVIEW, TESTING, VERIFICATION
-from burnd.classify.shell_programs import FLAGGED, SUBCOMMANDS
+from burnd.classify.shell_programs import (
+    BUILD_DEPLOY,
+    DEPS,
+    FLAGGED,
+    FORMAT,
+    GIT,
+    REVIEW,
+    SUBCOMMANDS,
+    TESTING,
+    VERIFICATION,
+)
 
 FAMILIES = (TESTING, REVIEW, GIT, DEPS, FORMAT, VERIFICATION, BUILD_DEPLOY)
 VERB_WORDS = frozenset(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from burnd.classify.shell import COMMAND_LIMIT, UNREADABLE, read
 from burnd.classify.shell_programs import FLAGGED, SUBCOMMANDS
 from burnd.classify.shell_runners import RUNNERS
-from burnd.classify.shell_split import simple_commands
+from burnd.classify.shell_syntax import simple_commands
 from burnd.classify.shell_wrappers import WRAPPERS
 from tests.classify.families import FAMILIES, VERB_WORDS
 from tests.classify.test_shell_families import EACH

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from burnd.classify.shell import COMMAND_LIMIT, family, read
-from burnd.classify.shell_split import simple_commands
+from burnd.classify.shell_syntax import simple_commands
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from burnd.classify.keywords import prompt_words
-from burnd.classify.said import said_by_person
+from burnd.classify.keywords import person_text, prompt_words
 from burnd.harness.anthropic import DELEGATES, ContentBlock, embedded_files, text_of
 from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.content import (
@@ -177,7 +176,7 @@ def is_harness_text(line: Line, text: str) -> bool:
 def _has_no_words(content: str | list[ContentBlock] | None, text: str) -> bool:
     """Whether a person wrote none of the text, and nothing but text is in the content, such as an image."""
     has_more = isinstance(content, list) and any(block.type != "text" for block in content)
-    return not has_more and not said_by_person(text).strip()
+    return not has_more and not person_text(text).strip()
 
 
 def _is_queued_prompt(attachment: Attachment, text: str) -> bool:
