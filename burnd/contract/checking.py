@@ -23,6 +23,7 @@ _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _TYPE = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
 _CHOICE = re.compile(r"Invalid enum value (.*?)(?: - at `.*)?$", re.DOTALL)
 _BOUND = re.compile(r"Expected `(?:int|float)` (?:[<>]=? .*)")
+_STEP = re.compile(r"\w+")
 _PATH = re.compile(r" - at `\$([^`]*)`$")
 _WORDS = {
     "str": "a text",
@@ -160,8 +161,7 @@ def _choices(type_: Any, path: str) -> list[str]:
 def _at(type_: Any, path: str, kind: Callable[..., Any]) -> list[Any]:
     """The types of a kind that the value at a path may have."""
     types: list[Any] = [msgspec.inspect.type_info(type_)]
-    for step in re.findall(r"\.(\w+)|(\w+)", path):
-        name = step[0] or step[1]
+    for name in _STEP.findall(path):
         structs = [one for one in _alternatives(types) if isinstance(one, msgspec.inspect.StructType)]
         types = [field.type for struct in structs for field in struct.fields if field.encode_name == name] or types
     return [one for one in _alternatives(types) if isinstance(one, kind)]  # type: ignore[arg-type]
