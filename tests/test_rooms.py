@@ -43,6 +43,7 @@ MAY_IMPORT = {
         "records ledger pricing settings index content recording causes search harness reclassify queries "
         "quota budget_watch clients instructions failures tasks"
     ),
+    "scan": "ledger pricing index harness",
     "daemon": "ledger pricing settings recording harness clients server tasks",
     "cli": "ledger settings daemon failures",
     "__main__": "cli",

@@ -118,6 +118,7 @@ class Product:
     source: str  # the name of its source in records, settings and filters: "claude-code"
     title: str  # its name as people write it: "Claude Code"
     module: str  # the module with `make(context)`, which returns the source; imported when the source is started
+    totals: str = ""  # the module with `find_logs` and `read_logs`, its quick pass for totals; empty: none
     demo: str  # the module with `write(folder, story, cwd, clock)`, which writes a session of the demo
 
     program: str  # its executable

@@ -169,12 +169,13 @@ async def largest_overheads(index: IndexStore, journal: Journal, overheads: Sequ
             fact = (key[0], fact_key(key))
             recorded = (await index.known_facts([fact])).get(fact)
             before = recorded.entry_in(journal) if recorded is not None else None
-        if not isinstance(before, Overhead) or _total(before) < _total(overhead):
+        if not isinstance(before, Overhead) or overhead_size(before) < overhead_size(overhead):
             largest[key] = overhead
     return list(largest.values())
 
 
-def _total(overhead: Overhead) -> int:
+def overhead_size(overhead: Overhead) -> int:
+    """The tokens of a running total."""
     return sum(sum(getattr(usage, name) for name in usage.__struct_fields__) for usage in overhead.models.values())
 
 

@@ -24,15 +24,20 @@ class _Camel(msgspec.Struct, gc=False, rename="camel"):
     """An object of the client, with keys in camel case; the API's objects inside it have keys in snake case."""
 
 
-class Message(msgspec.Struct, gc=False):
-    """A message of the API or the user. `stop_details` is Raw because only its presence matters."""
+class MessageHead(msgspec.Struct, gc=False):
+    """A message without its content. `stop_details` is Raw because only its presence matters."""
 
     id: Name | None = None
     model: Name | None = None
-    content: str | list[ContentBlock] | None = None
     stop_reason: Name | None = None
     stop_details: msgspec.Raw = NOTHING
     usage: UsageObject | None = None
+
+
+class Message(MessageHead, gc=False):
+    """A message of the API or the user."""
+
+    content: str | list[ContentBlock] | None = None
 
 
 class ForkedFrom(_Camel):
@@ -55,28 +60,33 @@ class Origin(msgspec.Struct, gc=False):
     kind: str | None = None
 
 
-class Line(_Camel):
-    """A line of the conversation: user, assistant, system, attachment, or an unknown type."""
+class LineHead(_Camel):
+    """The fields of a line that totals need, see `totals`."""
 
     type: str = ""
     subtype: str | None = None
     uuid: Name | None = None
-    parent_uuid: Name | msgspec.UnsetType | None = msgspec.UNSET  # None at a root
-    logical_parent_uuid: Name | None = None
     timestamp: str | None = None
     session_id: Name | None = None
     session_kind: str | None = None
     is_sidechain: bool = False
-    is_meta: bool | None = None
-    is_compact_summary: bool | None = None
     cwd: str | None = None
     git_branch: Name | None = None
     version: Name | None = None
     forked_from: ForkedFrom | None = None
-    process_session: str | None = msgspec.field(name="session_id", default=None)
-    message: Message | None = None
     request_id: Name | None = None
     request_ref: Name | None = None
+
+
+class Line(LineHead):
+    """A line of the conversation: user, assistant, system, attachment, or an unknown type."""
+
+    parent_uuid: Name | msgspec.UnsetType | None = msgspec.UNSET  # None at a root
+    logical_parent_uuid: Name | None = None
+    is_meta: bool | None = None
+    is_compact_summary: bool | None = None
+    process_session: str | None = msgspec.field(name="session_id", default=None)
+    message: Message | None = None
     api_block_index: int | None = None
     attribution_agent: Name | None = None
     is_api_error_message: bool | None = None
@@ -345,6 +355,6 @@ def leading_type(line: bytes) -> str | None:
     return line[len(_TYPE_FIRST) : end].decode("ascii", "replace") if end > 0 else None
 
 
-def branch_of(line: Line) -> str | None:
+def branch_of(line: LineHead) -> str | None:
     """The git branch; None for a detached head or outside a repository."""
     return line.git_branch if line.git_branch not in ("", "HEAD") else None

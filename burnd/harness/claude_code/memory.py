@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from burnd.harness.anthropic import Bill, UsageObject, bill_of
-from burnd.harness.claude_code.lines import Line, LogPath
+from burnd.harness.claude_code.lines import Line, LineHead, LogPath
 from burnd.harness.claude_code.state import (
     MAX_CANDIDATES,
     MAX_ENTRIES,
@@ -174,7 +174,7 @@ class Memory:
             return True
         return birth is not None and spot.ts < birth and to_ms(spot.ts) < to_ms(birth) - _INSTANT_MS
 
-    def is_strange(self, line: Line) -> bool:
+    def is_strange(self, line: LineHead) -> bool:
         """Whether a line names another session than its file does, like the lines that a desktop app's fork repeats."""
         return bool(line.session_id) and self.path.session_id not in (None, line.session_id)
 

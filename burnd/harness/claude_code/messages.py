@@ -13,7 +13,7 @@ from burnd.classify import activity
 from burnd.classify.tools import kind
 from burnd.harness.anthropic import CALLS, ContentBlock, Result, UsageObject, parse_call, result_of, usage_of
 from burnd.harness.claude_code.content import record_message, record_user
-from burnd.harness.claude_code.lines import SOURCE, SYNTHETIC, Line, Message, branch_of
+from burnd.harness.claude_code.lines import SOURCE, SYNTHETIC, Line, LineHead, Message, MessageHead, branch_of
 from burnd.harness.claude_code.memory import Memory, Spot, keep
 from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.requests import answer_attempt, fail_run
@@ -33,9 +33,9 @@ from burnd.records.content import MAIN
 from burnd.records.turn import FORKED, token_count
 
 REFUSAL: Final = "refusal"
-_BACKGROUND: Final = "bg"
+BACKGROUND: Final = "bg"
 # A relay may give all its responses one id. An id that may be unique has a digit, is long, or is Anthropic's.
-_WORD: Final = re.compile(r"(?!msg)[A-Za-z_-]{1,11}")
+WORD: Final = re.compile(r"(?!msg)[A-Za-z_-]{1,11}")
 MOST_BLOCKS: Final = 2000
 # The first release that writes `stop_details` on every completed line. Since then a stop reason alone proves
 # nothing: a stream that died is logged with `end_turn` and a placeholder count.
@@ -69,7 +69,7 @@ def _message_id(memory: Memory, spot: Spot, message: Message) -> str:
     so that lines of two files with the same name differ; the offset is last because ids are indexed by their ends.
     """
     line, above, word = spot.line, spot.parent, message.id
-    if word and (line.request_id is not None or not _WORD.fullmatch(word)):
+    if word and (line.request_id is not None or not WORD.fullmatch(word)):
         return word
     offset_id = f"{memory.session_id}/{spot.rail.id}@{spot.ts}@{spot.offset}"
     if not word:
@@ -140,7 +140,7 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
         ts=spot.ts,
         # Only the first line decides whether it is marked: a client wrote all of a branch again without marks.
         rank=WORST_RANK if line.forked_from is not None else WORST_RANK & ~FORKED,
-        is_strange=memory.is_strange(line) or line.session_kind == _BACKGROUND,
+        is_strange=memory.is_strange(line) or line.session_kind == BACKGROUND,
         parent=parent.turn if parent is not None else None,
         entered=entered,
         subagent=subagent,
@@ -158,11 +158,11 @@ def _update_usage(memory: Memory, candidate: Candidate, spot: Spot, message: Mes
     if spot.ts < candidate.ts:
         candidate.ts = spot.ts
     if not candidate.final:
-        candidate.final = _is_final(line, message)
+        candidate.final = is_final(line, message)
     if candidate.rank:
-        candidate.rank &= _rank(memory, line) | FORKED
+        candidate.rank &= rank_of(memory, line) | FORKED
         candidate.request_ref = candidate.request_ref or line.request_ref
-    key = LineKey(_stated_output(usage), spot.ts, spot.name)
+    key = LineKey(stated_output(usage), spot.ts, spot.name)
     if message.stop_reason is not None and key > candidate.stopped:
         if message.stop_reason == REFUSAL and candidate.stop_reason != REFUSAL:
             add_event(memory, spot, REFUSAL, id=candidate.message_id, message_id=candidate.message_id)
@@ -177,7 +177,7 @@ def _update_usage(memory: Memory, candidate: Candidate, spot: Spot, message: Mes
     candidate.service_tier, candidate.inference_geo = bill.service_tier, bill.inference_geo
 
 
-def _is_final(line: Line, message: Message) -> bool:
+def is_final(line: LineHead, message: MessageHead) -> bool:
     """Whether a line was written after the response had ended, so that its output count is final."""
     if message.stop_details:
         return True
@@ -187,14 +187,15 @@ def _is_final(line: Line, message: Message) -> bool:
     return version is None or version < _STOP_DETAILS_SINCE
 
 
-def _stated_output(usage: UsageObject | None) -> int:
+def stated_output(usage: UsageObject | None) -> int:
     """The output tokens that a line states, NO_USAGE if its usage is missing or empty."""
     if usage is None or (usage.output_tokens is None and usage_of(usage) == Usage()):
         return NO_USAGE
     return token_count(usage.output_tokens)
 
 
-def _rank(memory: Memory, line: Line) -> int:
+def rank_of(memory: Memory, line: LineHead) -> int:
+    """The evidence against a holder that a line alone shows."""
     rank = 0
     if line.request_ref is None or line.request_ref not in memory.state.requests:
         rank |= LACKS_REQUEST

@@ -24,6 +24,7 @@ class ClaudeCode(Product):
     source = "claude-code"
     title = "Claude Code"
     module = "burnd.harness.claude_code.source"
+    totals = "burnd.harness.claude_code.totals"
     demo = "burnd.harness.claude_code.demo"
 
     program = "claude"

@@ -81,7 +81,7 @@ _ATTACHMENT_TYPES: Final = (NOT_SHOWN | _FILES | HOOKS | {_INSTRUCTIONS}).union(
         "total_tokens_reminder",
     }
 )
-_WEB_SEARCH: Final = "WebSearch"
+WEB_SEARCH: Final = "WebSearch"
 
 
 def read_user(memory: Memory, spot: Spot) -> None:
@@ -93,7 +93,7 @@ def read_user(memory: Memory, spot: Spot) -> None:
         return
     text = text_of(content)
     results = [block for block in content if block.type == "tool_result"] if isinstance(content, list) else []
-    is_prompt = bool(content) and not results and _is_prompt(spot, text)
+    is_prompt = is_prompt_line(spot)
     kind = "summary" if line.is_compact_summary else "prompt" if is_prompt else "reminder"
     blocks, answers = _add_results(memory, spot, results) if results else ((), ())
     own = _blocks_of(content, kind)
@@ -153,14 +153,16 @@ def _is_repeated(memory: Memory, spot: Spot, blocks: tuple[Block, ...], text_key
     return original is not None
 
 
-def _is_prompt(spot: Spot, text: str) -> bool:
+def is_prompt_line(spot: Spot) -> bool:
     """Whether a person wrote this; on an agent's rail, whether it is the prompt that the agent was started with."""
     line, rail = spot.line, spot.rail
-    if line.is_compact_summary:
+    content = line.message.content if line.message is not None else None
+    has_results = isinstance(content, list) and any(block.type == "tool_result" for block in content)
+    if not content or has_results or line.is_compact_summary:
         return False
     if rail.id != MAIN:
         return not rail.has_prompt and not line.is_meta
-    return not is_harness_text(line, text)
+    return not is_harness_text(line, text_of(content))
 
 
 def is_harness_text(line: Line, text: str) -> bool:
@@ -284,7 +286,7 @@ def _add_searches(memory: Memory, callers: Iterable[Candidate], call_id: str, se
     for candidate in callers:
         calls = tuple(
             [
-                replace(call, searches=searches) if call.id == call_id and call.name == _WEB_SEARCH else call
+                replace(call, searches=searches) if call.id == call_id and call.name == WEB_SEARCH else call
                 for call in candidate.calls
             ]
         )

@@ -245,7 +245,7 @@ def read_system(memory: Memory, spot: Spot) -> None:
     """Read compactions, retries and fallbacks; other system lines only continue the chain."""
     line = spot.line
     if line.subtype == "compact_boundary":
-        _read_compaction(memory, spot)
+        read_compaction(memory, spot)
         return
     memory.follow(spot)
     if line.subtype == "api_error":
@@ -257,7 +257,7 @@ def read_system(memory: Memory, spot: Spot) -> None:
         tally(memory.out.counts.unknown, f"system/{line.subtype}")
 
 
-def _read_compaction(memory: Memory, spot: Spot) -> None:
+def read_compaction(memory: Memory, spot: Spot) -> None:
     """Begin a new context: no turn is above it, but the prompt continues."""
     line, rail = spot.line, spot.rail
     before = memory.link(line.logical_parent_uuid) or memory.link(rail.last)

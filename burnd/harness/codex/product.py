@@ -13,6 +13,7 @@ class Codex(Product):
     source = "codex"
     title = "Codex"
     module = "burnd.harness.codex.source"
+    totals = "burnd.harness.codex.totals"
     demo = "burnd.harness.codex.demo"
 
     program = "codex"

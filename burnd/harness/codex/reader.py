@@ -29,7 +29,7 @@ class CodexReader:
     """Reads the whole lines of one rollout, in file order; a `state` of None begins at the file's start."""
 
     def __init__(self, place: Place, state: State | None = None) -> None:
-        self._log = RolloutLog(place, state or State())
+        self._log: RolloutLog = RolloutLog(place, state or State())
         self._readers: Final[dict[str, Callable[[LineRef, bytes], Reason | None]]] = {
             "session_meta": self._read_meta,
             "response_item": self._read_item,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, ClassVar, Final, cast
 
 import anyio.to_thread
@@ -123,6 +124,14 @@ def read_compressed(path: str, cursor: Cursor | None, *, root: str | None, max_b
     )
 
 
+@contextlib.contextmanager
+def unpacked(file: BinaryIO) -> Iterator[BinaryIO]:
+    """The text of a compressed rollout. Reading raises ZstdError."""
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
+    with decompressor.stream_reader(file, read_across_frames=True, closefd=False) as stream:
+        yield cast("BinaryIO", io.BufferedReader(stream, _BLOCK))
+
+
 class _Unpacked:
     """Lines of about `most` bytes from `start` on; `skipped` and `cut` are (offset, size) of lines that are too long.
 
@@ -134,9 +143,7 @@ class _Unpacked:
         self.skipped: list[tuple[int, int]] = []
         self.cut: tuple[int, int] | None = None
         self.end, self.more = start, True
-        decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
-        with decompressor.stream_reader(file, read_across_frames=True, closefd=False) as stream:
-            text = cast("BinaryIO", io.BufferedReader(stream, _BLOCK))
+        with unpacked(file) as text:
             while start > 0 and (passed := len(text.read(min(start, _BLOCK)))):
                 start -= passed
             limit = self.end + most

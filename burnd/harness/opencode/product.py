@@ -23,6 +23,7 @@ class OpenCode(Product):
     source = "opencode"
     title = "opencode"
     module = "burnd.harness.opencode.source"
+    totals = "burnd.harness.opencode.totals"
     demo = "burnd.harness.opencode.demo"
 
     program = "opencode"

@@ -66,23 +66,23 @@ def schema_version(db: sqlite3.Connection) -> int:
 def message_at(db: sqlite3.Connection, rowid: int) -> str | None:
     """The id of the message with this rowid."""
     row = db.execute("SELECT id FROM message WHERE rowid = ?", (rowid,)).fetchone()
-    return _text(row[0]) if row is not None else None
+    return text(row[0]) if row is not None else None
 
 
 def last_message(db: sqlite3.Connection) -> tuple[int, str] | None:
     """The largest rowid of a message, and its id."""
     row = db.execute("SELECT rowid, id FROM message ORDER BY rowid DESC LIMIT 1").fetchone()
-    return (row[0], _text(row[1])) if row is not None else None
+    return (row[0], text(row[1])) if row is not None else None
 
 
 def new_messages(db: sqlite3.Connection, rowid: int) -> list[tuple[int, str, str]]:
     """The rowid, id and session of a page of messages, from this rowid on."""
     sql = "SELECT rowid, id, session_id FROM message WHERE rowid >= ? ORDER BY rowid LIMIT ?"
-    return [(row[0], _text(row[1]), _text(row[2])) for row in db.execute(sql, (rowid, PAGE))]
+    return [(row[0], text(row[1]), text(row[2])) for row in db.execute(sql, (rowid, PAGE))]
 
 
 def sessions_with_messages(db: sqlite3.Connection) -> list[str]:
-    return [_text(row[0]) for row in db.execute("SELECT DISTINCT session_id FROM message")]
+    return [text(row[0]) for row in db.execute("SELECT DISTINCT session_id FROM message")]
 
 
 SessionCache = dict[Any, tuple[int, StoredSession]]  # by id: the hash of a session's row, and the session
@@ -112,7 +112,7 @@ def one_session(db: sqlite3.Connection, schema: Schema, session_id: str) -> Stor
 def orphaned_session(db: sqlite3.Connection, session_id: str) -> StoredSession | None:
     """A session whose row is gone while its messages are still there."""
     created = db.execute("SELECT min(time_created) FROM message WHERE session_id = ?", (session_id,)).fetchone()[0]
-    return StoredSession(SessionRow(session_id, _number(created)), None, 0) if created is not None else None
+    return StoredSession(SessionRow(session_id, number(created)), None, 0) if created is not None else None
 
 
 def sequences(db: sqlite3.Connection, schema: Schema) -> dict[str, int]:
@@ -120,7 +120,7 @@ def sequences(db: sqlite3.Connection, schema: Schema) -> dict[str, int]:
     if not schema.has_sequences:
         return {}
     rows = db.execute("SELECT aggregate_id, seq FROM event_sequence").fetchall()
-    return {_text(session): _number(seq) for session, seq in rows}
+    return {text(session): number(seq) for session, seq in rows}
 
 
 def sequence_of(db: sqlite3.Connection, schema: Schema, session_id: str) -> int:
@@ -128,13 +128,13 @@ def sequence_of(db: sqlite3.Connection, schema: Schema, session_id: str) -> int:
     if not schema.has_sequences:
         return -1
     row = db.execute("SELECT seq FROM event_sequence WHERE aggregate_id = ?", (session_id,)).fetchone()
-    return _number(row[0]) if row is not None else -1
+    return number(row[0]) if row is not None else -1
 
 
 def _session(row: Sequence[Any]) -> StoredSession:
-    parent, folder, *texts = [_text(value) or None if value is not None else None for value in row[2:7]]
-    archived = _number(row[7]) if row[7] is not None else None
-    session = SessionRow(_text(row[0]), _number(row[1]), parent, bounded_path(folder), *texts)
+    parent, folder, *texts = [text(value) or None if value is not None else None for value in row[2:7]]
+    archived = number(row[7]) if row[7] is not None else None
+    session = SessionRow(text(row[0]), number(row[1]), parent, bounded_path(folder), *texts)
     return StoredSession(session, archived, digest_of(row))
 
 
@@ -142,7 +142,7 @@ def _session(row: Sequence[Any]) -> StoredSession:
 
 
 def message_ids(db: sqlite3.Connection, session_id: str) -> frozenset[str]:
-    return frozenset(_text(row[0]) for row in db.execute("SELECT id FROM message WHERE session_id = ?", (session_id,)))
+    return frozenset(text(row[0]) for row in db.execute("SELECT id FROM message WHERE session_id = ?", (session_id,)))
 
 
 def versions_of(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> dict[str, MessageVersion]:
@@ -178,7 +178,7 @@ def _version(
 
 
 def _versions(rows: Iterable[Sequence[Any]]) -> list[MessageVersion]:
-    return [MessageVersion(_text(row[0]), _number(row[1]), _number(row[2])) for row in rows]
+    return [MessageVersion(text(row[0]), number(row[1]), number(row[2])) for row in rows]
 
 
 def _with_parts(db: sqlite3.Connection, schema: Schema, versions: Sequence[MessageVersion]) -> list[MessageVersion]:
@@ -190,11 +190,11 @@ def _with_parts(db: sqlite3.Connection, schema: Schema, versions: Sequence[Messa
             f"WHERE message_id IN ({_marks(some)}) ORDER BY message_id, id"
         )
         for name, part, updated in db.execute(sql, some):
-            message = _text(name)
+            message = text(name)
             if len(parts[message]) < MOST_PARTS:
-                parts[message].append((_text(part), _number(updated)))
+                parts[message].append((text(part), number(updated)))
             else:
-                more[message] = (more[message][0] + 1, max(more[message][1], _number(updated)))
+                more[message] = (more[message][0] + 1, max(more[message][1], number(updated)))
     return [_version(*version[:3], parts[version.id], more[version.id]) for version in versions]
 
 
@@ -226,14 +226,14 @@ def _fetch_together(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) 
         f"WHERE message_id IN ({_marks(ids)}) ORDER BY message_id, id"
     )
     for message, part, updated, data in db.execute(sql, ids):
-        parts[message].append(PartRow(_text(part), _number(updated), _data(data)))
+        parts[message].append(PartRow(text(part), number(updated), data_of(data)))
         size += len(parts[message][-1].data)
         if size > WHOLE_BYTES or len(parts[message]) > MOST_PARTS:
             raise _TooMuch
     messages: dict[str, MessageRow] = {}
     sql = f"SELECT id, time_created, {schema.message_updated}, data FROM message WHERE id IN ({_marks(ids)})"
     for name, created, updated, data in db.execute(sql, ids):
-        row = MessageRow(_text(name), _number(created), _number(updated), _data(data), tuple(parts[name]))
+        row = MessageRow(text(name), number(created), number(updated), data_of(data), tuple(parts[name]))
         messages[row.id] = row
         size += len(row.data)
         if size > 2 * WHOLE_BYTES:
@@ -254,8 +254,8 @@ def _fetch_one(db: sqlite3.Connection, schema: Schema, message_id: str) -> Fetch
         more = (0, 0)
         if len(part_rows) == MOST_PARTS:
             sql = f"SELECT count(*), max({schema.part_updated}) FROM part WHERE message_id = ? AND id > ?"
-            count, newest = db.execute(sql, (message_id, _text(part_rows[-1][1]))).fetchone()
-            more = (count, _number(newest) if count else 0)
+            count, newest = db.execute(sql, (message_id, text(part_rows[-1][1]))).fetchone()
+            more = (count, number(newest) if count else 0)
     except sqlite3.Error as error:
         return Fetched([], unreadable=(damage_name(error),))
     parts: list[PartRow] = []
@@ -268,8 +268,8 @@ def _fetch_one(db: sqlite3.Connection, schema: Schema, message_id: str) -> Fetch
             unreadable.append(damage_name(error))
             continue
         room -= min(room, len(part))
-        parts.append(PartRow(_text(part_id), _number(updated), part, size))
-    message = MessageRow(message_id, _number(row[1]), _number(row[2]), data, tuple(parts), whole_size, more)
+        parts.append(PartRow(text(part_id), number(updated), part, size))
+    message = MessageRow(message_id, number(row[1]), number(row[2]), data, tuple(parts), whole_size, more)
     return Fetched([message], len(data) + sum(len(part.data) for part in parts), tuple(unreadable))
 
 
@@ -285,7 +285,7 @@ def _read_data(db: sqlite3.Connection, table: str, rowid: int, room: int) -> tup
         (data,) = db.execute(f"SELECT data FROM {table} WHERE rowid = ?", (rowid,)).fetchone()
     except TypeError:
         return b"", None  # deleted in between
-    return _data(data), None
+    return data_of(data), None
 
 
 # Values
@@ -299,16 +299,16 @@ def _marks(items: Sequence[object]) -> str:
     return ",".join("?" * len(items))
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
     """A value that should be text; a column in SQLite may hold anything."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _data(value: Any) -> bytes:
+def data_of(value: Any) -> bytes:
     return value if isinstance(value, bytes) else b"" if value is None else str(value).encode()
 
 
-def _number(value: Any) -> int:
+def number(value: Any) -> int:
     """A value that should be a time or a count, within bounds."""
     if type(value) is int and 0 <= value <= _LARGEST_NUMBER:
         return value

@@ -1,0 +1,328 @@
+"""The quick pass over Claude Code's transcripts: messages with their usage, without their content.
+
+Equal totals need these lines:
+
+- `assistant`: id, model, usage (with cache lifetimes, web searches, tiers, geography and billed iterations), stop,
+  request, fork marks;
+- any line: the first and the last time, the session, the first folder;
+- `api-request`: the session made the request itself, and may have got no response;
+- `user`, `system/api_error`, `system/model_fallback` and synthetic answers, while a request waits for its response;
+- `toolUseResult` with a `searchCount`: web searches that no usage has;
+- `cost-state`: the running total, and `system/compact_boundary`: both show usage that is in no log.
+
+A log in which a message can only be identified by the tree of its lines, or with agents in the main file, as in the
+first releases, is read by the full reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import BinaryIO, Final
+
+import msgspec
+
+from burnd.harness.anthropic import UsageObject, bill_of
+from burnd.harness.claude_code import lines as claude_lines
+from burnd.harness.claude_code.lines import (
+    BARE,
+    ENDING,
+    IGNORED,
+    SOURCE,
+    SYNTHETIC,
+    Line,
+    LineHead,
+    LogPath,
+    MessageHead,
+    branch_of,
+    leading_type,
+    parse_path,
+)
+from burnd.harness.claude_code.memory import Memory, Spot
+from burnd.harness.claude_code.messages import BACKGROUND, WORD, is_final, rank_of, stated_output
+from burnd.harness.claude_code.product import PRODUCT
+from burnd.harness.claude_code.prompts import WEB_SEARCH, is_prompt_line
+from burnd.harness.claude_code.reader import ClaudeReader, read_compaction
+from burnd.harness.claude_code.requests import answer_attempt, end_run, fail_run, fall_back, refuse_attempt
+from burnd.harness.claude_code.state import Rail
+from burnd.harness.totals import LogTask, LogTotals, Places, lines_in, without_content
+from burnd.index.keys import path_key
+from burnd.logfiles.log_reader import decode_line
+from burnd.logfiles.scanner import below
+from burnd.recording.candidate import WORST_RANK, Candidate, LineKey, with_iterations
+from burnd.records import ToolCall
+from burnd.records.content import MAIN
+from burnd.records.foreign_json import SafeDecoder
+from burnd.records.names import bounded_path
+from burnd.records.turn import FORKED, token_count
+
+_LONGEST_WORD: Final = 11
+_SEARCH_COUNT: Final = b'"searchCount"'
+_LINES_AT_ONCE: Final = 1000
+_TO_SKIP: Final = BARE | IGNORED
+
+
+class _Line(LineHead):
+    """A line of the conversation without its content."""
+
+    message: MessageHead | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Line).decode
+_repairing: Final = SafeDecoder(_Line)
+_FAILURES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+class _NeedsTree(Exception):
+    """Raised when a message can only be identified by the lines above it."""
+
+
+def find_logs(places: Places) -> list[LogTask]:
+    """All transcripts."""
+    return places.files(PRODUCT, __name__, (ENDING,), parse_path)
+
+
+def read_logs(task: LogTask) -> list[LogTotals]:
+    """What a transcript adds to totals. Raises Refused or OSError."""
+    path = parse_path(path_key(below(task.path, task.root)))
+    with task.open() as file:
+        return [_read_log(path, file)] if path is not None else []
+
+
+def _read_log(path: LogPath, file: BinaryIO) -> LogTotals:
+    """The file is read once more if that takes the full reader."""
+    reader = _TotalsReader(path)
+    try:
+        for offset, line in lines_in(file):
+            reader.feed(line, offset)
+        return reader.totals(file)
+    except _NeedsTree:
+        file.seek(0)
+        return _read_fully(path, lines_in(file))
+
+
+def _read_fully(path: LogPath, lines: Iterable[tuple[int, bytes]]) -> LogTotals:
+    reader = _FullReader(path)
+    for n, (offset, line) in enumerate(lines):
+        reader.feed(line, offset)
+        if n % _LINES_AT_ONCE == 0:
+            reader.drop_content()
+    reader.flush()
+    reading = reader.take()
+    return LogTotals(
+        SOURCE,
+        reading.session_id,
+        reading.project,
+        [without_content(candidate) for candidate in reading.candidates],
+        overheads=reading.overheads,
+        requests=reading.requests,
+        compactions=reading.compactions,
+        folder=reader.folder,
+        needs_keys=True,
+    )
+
+
+class _Response:
+    """A message while its lines are read, and the usage object of its best line."""
+
+    __slots__ = ("candidate", "usage")
+
+    def __init__(self, candidate: Candidate) -> None:
+        self.candidate = candidate
+        self.usage: UsageObject | None = None
+
+    def update(self, memory: Memory, line: _Line, message: MessageHead, ts: str, name: str) -> None:
+        """Takes the line's usage if it is the best so far, as the reader does."""
+        candidate = self.candidate
+        if ts < candidate.ts:
+            candidate.ts = ts
+        if not candidate.final and is_final(line, message):
+            candidate.final = True
+        if candidate.rank:
+            candidate.rank &= rank_of(memory, line) | FORKED
+            candidate.request_ref = candidate.request_ref or line.request_ref
+        key = (stated_output(message.usage), ts, name)
+        if key > candidate.best:
+            candidate.best = LineKey(*key)
+            candidate.model, self.usage = message.model or "", message.usage
+
+    def candidates(self, birth: str | None) -> Iterable[Candidate]:
+        """The candidate and those of calls that were billed within the response."""
+        candidate = self.candidate
+        bill = bill_of(self.usage)
+        candidate.usage, candidate.speed, candidate.server_tools, candidate.billed_calls = bill[:4]
+        candidate.service_tier, candidate.inference_geo = bill.service_tier, bill.inference_geo
+        candidate.late_born = birth is not None and birth > candidate.ts
+        return with_iterations(candidate) if candidate.billed_calls else (candidate,)
+
+
+class _FullReader(ClaudeReader):
+    """The reader, for totals only."""
+
+    def drop_content(self) -> None:
+        self._memory.out.content.clear()
+
+    @property
+    def folder(self) -> str | None:
+        return self._memory.state.project
+
+
+class _TotalsReader(ClaudeReader):
+    """Reads the lines of one transcript in their order, and remembers a small part of what its base does."""
+
+    def __init__(self, path: LogPath) -> None:
+        super().__init__(path)
+        self._rail = Rail(path.rail_id or MAIN)
+        self._responses: dict[str, _Response] = {}
+        self._searches: dict[str, int] = {}  # by call
+
+    def feed(self, line: bytes, offset: int) -> str | None:
+        kind = leading_type(line)
+        if kind is not None and kind in _TO_SKIP:
+            return super().feed(line, offset)
+        try:
+            decoded: _Line | None = _decode(line)
+        except _FAILURES:
+            decoded, _ = decode_line(_repairing, line, offset, self._memory.out.counts)
+        if decoded is not None:
+            self._read_head(decoded, line, offset)
+        return None
+
+    def totals(self, file: BinaryIO) -> LogTotals:
+        """All that the transcript adds, after its last line; `file` is read again if there are web searches."""
+        self.flush()
+        if self._searches:
+            file.seek(0)
+            self._add_searches(lines_in(file))
+        state, out = self._memory.state, self._memory.out
+        return LogTotals(
+            SOURCE,
+            state.session_id,
+            state.project if self._memory.path.rail_id is None else None,
+            [one for response in self._responses.values() for one in response.candidates(state.birth)],
+            overheads=out.overheads,
+            requests=out.requests,
+            compactions=out.compactions,
+            folder=state.project,
+            needs_keys=True,
+        )
+
+    def _read_head(self, line: _Line, data: bytes, offset: int) -> None:
+        kind, memory = line.type, self._memory
+        if kind in BARE:
+            self._read_bare(data, offset)
+            return
+        state = memory.state
+        if state.session_id is None:
+            self._learn_session(line.session_id)
+        if state.project is None:
+            state.project = bounded_path(line.cwd)
+        ts = memory.time_of(line.timestamp)
+        if kind == "assistant" or (not kind and line.message is not None and line.message.usage is not None):
+            self._read_response(line, ts, data, offset)
+        elif kind == "user":
+            if state.attempts or (self._rail.id != MAIN and not self._rail.has_prompt):
+                self._read_prompt(data, ts, offset)
+            if _SEARCH_COUNT in data:
+                self._note_searches(data, offset)
+        elif kind == "system":
+            self._read_system(line, ts, data, offset)
+
+    def _read_response(self, line: _Line, ts: str, data: bytes, offset: int) -> None:
+        message, memory = line.message, self._memory
+        if message is None or message.model == SYNTHETIC:
+            if message is not None and memory.state.attempts and (spot := self._spot(data, ts, offset)) is not None:
+                self._fail(spot.line)
+            return
+        message_id = message.id
+        is_word = message_id is None or (len(message_id) <= _LONGEST_WORD and WORD.fullmatch(message_id) is not None)
+        if not message_id or (is_word and line.request_id is None) or (line.is_sidechain and self._rail.id == MAIN):
+            raise _NeedsTree
+        if line.request_ref is not None:
+            answer_attempt(memory, line.request_ref, message.usage)
+        response = self._responses.get(message_id)
+        if response is None:
+            response = self._responses[message_id] = _Response(self._begin(line, message_id, ts))
+        response.update(memory, line, message, ts, line.uuid or self._name(offset))
+        if line.request_ref is not None:
+            memory.touch(response.candidate)
+
+    def _begin(self, line: _Line, message_id: str, ts: str) -> Candidate:
+        memory, rail = self._memory, self._rail
+        rail.next_index += 1
+        return Candidate(
+            source=SOURCE,
+            message_id=message_id,
+            session_id=memory.session_id,
+            rail_id=rail.id,
+            turn_index=rail.next_index - 1,
+            ts=ts,
+            settled=True,
+            rank=WORST_RANK if line.forked_from is not None else WORST_RANK & ~FORKED,
+            is_strange=memory.is_strange(line) or line.session_kind == BACKGROUND,
+            project=memory.state.project,
+            git_branch=branch_of(line),
+        )
+
+    def _read_prompt(self, data: bytes, ts: str, offset: int) -> None:
+        """Ends the requests that wait, if the line is a prompt."""
+        spot = self._spot(data, ts, offset)
+        if spot is not None and is_prompt_line(spot):
+            self._rail.has_prompt = True
+            end_run(self._memory)
+
+    def _read_system(self, line: _Line, ts: str, data: bytes, offset: int) -> None:
+        memory = self._memory
+        is_compaction = line.subtype == "compact_boundary"
+        if not is_compaction and not memory.state.attempts:
+            return
+        spot = self._spot(data, ts, offset)
+        if spot is None:
+            return
+        if is_compaction:
+            read_compaction(memory, spot)
+        elif line.subtype == "api_error":
+            refuse_attempt(memory, spot)
+        elif line.subtype == "model_fallback":
+            fall_back(memory, spot.line.original_model)
+
+    def _fail(self, line: Line) -> None:
+        if line.refused_message_id is None:
+            fail_run(self._memory, line.api_error_status if line.is_api_error_message else None)
+
+    def _spot(self, data: bytes, ts: str, offset: int) -> Spot | None:
+        """The whole line, without the one above it."""
+        line, _ = decode_line(claude_lines.lines, data, offset, self._memory.out.counts)
+        if line is None:
+            return None
+        return Spot(line, self._rail, None, ts, offset, line.uuid or self._name(offset))
+
+    def _name(self, offset: int) -> str:
+        return f"@{offset}" if self._rail.id == MAIN else f"{self._rail.id}@{offset}"
+
+    def _note_searches(self, data: bytes, offset: int) -> None:
+        line, _ = decode_line(claude_lines.lines, data, offset, self._memory.out.counts)
+        outcome = line.tool_use_result if line is not None else None
+        content = line.message.content if line is not None and line.message is not None else None
+        if not isinstance(outcome, claude_lines.Outcome) or not outcome.search_count or not isinstance(content, list):
+            return
+        call_id = next((block.tool_use_id for block in content if block.type == "tool_result"), None)
+        if call_id:
+            self._searches[call_id] = token_count(outcome.search_count)
+
+    def _add_searches(self, lines: Iterable[tuple[int, bytes]]) -> None:
+        """Adds web searches to the messages that called for them."""
+        call_ids = [call_id.encode() for call_id in self._searches]
+        for offset, data in lines:
+            if WEB_SEARCH.encode() not in data or not any(call_id in data for call_id in call_ids):
+                continue
+            line, _ = decode_line(claude_lines.lines, data, offset, self._memory.out.counts)
+            message = line.message if line is not None and line.type == "assistant" else None
+            response = self._responses.get(message.id or "") if message is not None else None
+            if message is None or response is None or not isinstance(message.content, list):
+                continue
+            candidate = response.candidate
+            for block in message.content:
+                searches = self._searches.get(block.id or "", 0) if block.name == WEB_SEARCH else 0
+                if searches and all(call.id != block.id for call in candidate.calls):
+                    call = ToolCall(id=block.id or "", name=WEB_SEARCH, is_error=False, searches=searches)
+                    candidate.calls += (call,)

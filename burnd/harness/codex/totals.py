@@ -1,0 +1,155 @@
+"""The quick pass over Codex's rollouts: its meter, and which response each reading of it belongs to.
+
+Equal totals need these lines:
+
+- `session_meta`: the session, its folder, its parent or the session it was forked from;
+- `token_count` and `token_usage_record`: the meter;
+- `turn_context`, `task_started`, `task_complete`, `turn_aborted`, `thread_rolled_back`: the task and the model, which
+  identify a response in every fork that repeats it;
+- `thread_settings_applied`: model and tier;
+- `response_item`: output begins a response, and a web search is billed; a prompt ends one in releases without tasks;
+- `compacted`, and `thread_name_updated`: a request for a title, which is in no log.
+
+Results of calls, and events that repeat items, are skipped without being decoded.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, BinaryIO, Final
+
+import msgspec
+import zstandard
+
+from burnd.harness.codex.lines import RESULTS
+from burnd.harness.codex.product import PRODUCT
+from burnd.harness.codex.reader import COMPRESSED, CodexReader, place_of
+from burnd.harness.codex.state import SOURCE, LineRef, Place, RolloutLog, State
+from burnd.harness.totals import LogTask, LogTotals, Places, lines_in, without_content
+from burnd.index.keys import path_key
+from burnd.logfiles.scanner import SUFFIX, below
+from burnd.records import Block
+from burnd.records.content import Kind, Role
+
+_USED_EVENTS: Final = frozenset(
+    {
+        "token_count",
+        "task_started",
+        "turn_started",
+        "task_complete",
+        "turn_complete",
+        "turn_aborted",
+        "thread_rolled_back",
+        "thread_name_updated",
+        "thread_settings_applied",
+    }
+)
+
+
+class _PayloadHead(msgspec.Struct, gc=False):
+    type: str | None = None
+
+
+class _Head(msgspec.Struct, gc=False):
+    """The types of a line and of its payload."""
+
+    timestamp: str | float | None = None
+    type: str | None = None
+    payload: _PayloadHead | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Head).decode
+_FAILURES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def find_logs(places: Places) -> list[LogTask]:
+    """All rollouts, compressed ones too."""
+    return places.files(PRODUCT, __name__, (SUFFIX, COMPRESSED), place_of)
+
+
+def read_logs(task: LogTask) -> list[LogTotals]:
+    """What a rollout adds to totals. Raises Refused or OSError, also for a damaged compressed file."""
+    place = place_of(path_key(below(task.path, task.root)))
+    if place is None:
+        return []
+    with task.open() as file:
+        if not task.path.endswith(COMPRESSED):
+            return [_read_log(place, file)]
+        from burnd.harness.codex.source import MOST_UNPACKED, unpacked  # noqa: PLC0415 - with all of the daemon
+
+        try:
+            with unpacked(file) as text:
+                return [_read_log(place, text, MOST_UNPACKED)]
+        except zstandard.ZstdError as error:
+            raise OSError(errno.EIO, "not a zstd file, or damaged") from error
+
+
+def _read_log(place: Place, file: BinaryIO, most: int | None = None) -> LogTotals:
+    """`most` is the number of bytes to read at most."""
+    reader = _TotalsReader(place)
+    for offset, line in lines_in(file, most):
+        if not reader.skips(line):
+            reader.feed(line, offset)
+    reader.flush()
+    reading = reader.take()
+    return LogTotals(
+        SOURCE,
+        reading.session_id,
+        None,
+        [without_content(candidate) for candidate in reading.candidates],
+        sessions=reading.sessions,
+        requests=reading.requests,
+        compactions=reading.compactions,
+        folder=reader.folder,
+    )
+
+
+class _TotalsLog(RolloutLog):
+    """A rollout of which no content is read."""
+
+    def add_content(
+        self,
+        line: LineRef,
+        message_id: str,
+        role: Role,
+        kind: Kind,
+        text: str | None = None,
+        *,
+        n: int = 0,
+        b: int = 0,
+        **part: Any,
+    ) -> None:
+        pass
+
+    def add_event(self, line: LineRef, name: str) -> None:
+        pass
+
+    def enter(self, *blocks: Block) -> None:
+        pass
+
+
+class _TotalsReader(CodexReader):
+    """The reader without content."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._log = _TotalsLog(place, State())
+
+    @property
+    def folder(self) -> str | None:
+        return self._log.state.session.project
+
+    def skips(self, line: bytes) -> bool:
+        """Whether a line changes nothing but the time."""
+        try:
+            head = _decode(line)
+        except _FAILURES:
+            return False
+        kind = head.payload.type if head.payload is not None else None
+        state = self._log.state
+        if head.type == "response_item" and kind in RESULTS and state.task is not None:
+            state.is_begun = True
+        elif head.type != "event_msg" or kind is None or kind in _USED_EVENTS:
+            return False
+        self._log.time_of(head.timestamp)
+        return True

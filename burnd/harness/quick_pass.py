@@ -1,0 +1,271 @@
+"""Runs the quick passes of all harnesses over all logs, and merges what they find into turns that are billed once.
+
+Logs are read in as many processes as there are cores, at most four, the newest first. What comes back is compressed:
+two gigabytes of logs take some tens of megabytes. Ownership is decided as for the full read: a message that one log
+alone has is that log's, others go through `recording.ownership`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sqlite3
+import sys
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from importlib import import_module
+from typing import Final, NamedTuple
+
+import msgspec
+import zstandard
+from msgspec.structs import replace
+
+from burnd.harness.registry import PRODUCTS
+from burnd.harness.totals import LogTask, LogTotals, Places
+from burnd.ledger.journal import identity, outranks
+from burnd.logfiles.scanner import Refused
+from burnd.memory import relax_gc
+from burnd.recording.candidate import Candidate, turn_of
+from burnd.recording.dedupe import overhead_size
+from burnd.recording.ownership import (
+    Decision,
+    Partings,
+    SharedMessage,
+    copied_rows,
+    copy_of,
+    decide,
+    hand_over,
+    holder,
+    tied,
+)
+from burnd.recording.projects import ProjectKeys
+from burnd.records import Compaction, Copy, Overhead, Request, Session, Turn
+from burnd.records.codec import Entry
+from burnd.records.content import MAIN
+from burnd.records.times import index_ms
+
+MOST_PROCESSES: Final = 4
+_SMALL_BYTES: Final = 8 << 20  # as quickly read here as in processes that must be started first
+
+
+class PackedLog(NamedTuple):
+    """What one log adds: facts about its sessions, its candidates packed, and a hash of each candidate's message."""
+
+    facts: bytes
+    candidates: bytes
+    hashes: bytes
+
+
+def find_logs(places: Places) -> list[LogTask]:
+    """All logs of all harnesses, the newest first."""
+    modules = [import_module(product.totals) for product in PRODUCTS if product.totals]
+    tasks: list[LogTask] = [task for module in modules for task in module.find_logs(places)]
+    return sorted(tasks, key=lambda task: -task.changed)
+
+
+def read_all(tasks: Sequence[LogTask], processes: int | None = None) -> Iterator[list[PackedLog]]:
+    """Reads logs in several processes. A log that cannot be read, as the full read could not, is left out."""
+    count = min(processes or os.cpu_count() or 1, MOST_PROCESSES, len(tasks))
+    if count < 2 or sum(task.size for task in tasks) < _SMALL_BYTES:
+        yield from map(read_packed, tasks)
+        return
+    # Forking spares each child the imports; on macOS a forked child may crash in system libraries.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    with context.Pool(count, initializer=relax_gc) as pool:
+        yield from pool.imap_unordered(read_packed, tasks)
+
+
+def read_packed(task: LogTask) -> list[PackedLog]:
+    """Reads one log, in whichever process."""
+    try:
+        logs: list[LogTotals] = import_module(task.module).read_logs(task)
+    except (Refused, OSError, sqlite3.Error):
+        return []
+    return [_packed(log) for log in logs]
+
+
+def _packed(log: LogTotals) -> PackedLog:
+    candidates, log.candidates = log.candidates, []
+    hashes = array("q", [_hash(candidate) for candidate in candidates])
+    packed = zstandard.compress(_encode(candidates), 1)
+    return PackedLog(_encode(log), packed, hashes.tobytes())
+
+
+def _hash(candidate: Candidate) -> int:
+    """Equal for what may be one message, in every process: the same id, or rows of the same time and model."""
+    own = f"{candidate.ts} {candidate.model}" if candidate.is_row else candidate.message_id
+    name = f"{candidate.source} {own}"
+    return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True)
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_facts: Final = msgspec.msgpack.Decoder(LogTotals)
+_candidates: Final = msgspec.msgpack.Decoder(list[Candidate])
+
+
+class QuickPass:
+    """Merges logs in any order, each message once. To be used in the order of its methods."""
+
+    def __init__(self) -> None:
+        self._packed: list[bytes] = []
+        self._seen: set[int] = set()
+        self._contested: set[int] = set()  # messages that several logs have, rows that may be copies
+        self._sessions: dict[str, Session] = {}
+        self._facts: dict[tuple[str, ...], Overhead | Request | Compaction] = {}
+        self._folders: set[str] = set()
+        self._without_keys: set[str] = set()
+        self._keys = ProjectKeys()
+
+    def add(self, log: PackedLog) -> None:
+        """Adds what one log has."""
+        self._packed.append(log.candidates)
+        hashes = array("q", log.hashes)
+        for one in hashes:
+            (self._contested if one in self._seen else self._seen).add(one)
+        self._learn(_facts.decode(log.facts), has_turns=bool(hashes))
+
+    async def look_up_projects(self) -> None:
+        """Finds the projects of all folders."""
+        await self._keys.learn(sorted(self._folders))
+        for name in self._without_keys:
+            session = self._sessions[name]
+            if session.project is not None:
+                self._sessions[name] = replace(session, project_key=self._keys.key(session.project))
+
+    def facts(self) -> list[Entry]:
+        """The sessions, and evidence of usage that no log has."""
+        known = self._facts.values()
+        facts = [fact for fact in known if not isinstance(fact, Request) or not fact.withdrawn]
+        return [*self._sessions.values(), *facts]
+
+    def turns(self) -> Iterator[Turn | Copy]:
+        """Every message as its owner has it, without content, and its copies."""
+        contested: dict[int, list[Candidate]] = defaultdict(list)
+        first_own: dict[str, int] = {}
+        while self._packed:
+            for candidate in _candidates.decode(zstandard.decompress(self._packed.pop())):
+                key = _hash(candidate) if self._contested else 0
+                if key in self._contested:
+                    contested[key].append(self._in_project(candidate))
+                    continue
+                turn = self._turn(self._in_project(candidate))
+                if self._contested and turn.rail_id == MAIN:
+                    at = index_ms(turn.ts)
+                    first_own[turn.session_id] = min(first_own.get(turn.session_id, at), at)
+                yield turn
+        for candidate_group in contested.values():
+            yield from self._rows([one for one in candidate_group if one.is_row])
+        lines = [one for group in contested.values() for one in group if not one.is_row]
+        yield from self._owned(lines, first_own)
+
+    def _learn(self, log: LogTotals, *, has_turns: bool) -> None:
+        if log.folder is not None:
+            self._folders.add(log.folder)
+        records = log.sessions
+        if not records and log.session_id is not None and has_turns:
+            records = [Session(session_id=log.session_id, source=log.source, project=log.project)]
+        for record in records:
+            before, project = self._sessions.get(record.session_id), record.project
+            # If two logs of a session began in different folders, the first in alphabetical order counts.
+            is_first = project is not None and (before is None or before.project is None or project < before.project)
+            if before is None or is_first:
+                self._sessions[record.session_id] = record
+            if project is not None and log.needs_keys:
+                self._folders.add(project)
+                self._without_keys.add(record.session_id)
+        for overhead in log.overheads:
+            known = self._facts.get(identity(overhead))
+            if not isinstance(known, Overhead) or overhead_size(known) < overhead_size(overhead):
+                self._facts[identity(overhead)] = overhead
+        others: list[Request | Compaction] = [*log.requests, *log.compactions]
+        for fact in others:
+            old = self._facts.get(identity(fact))
+            if old is None or not outranks(old, fact):
+                self._facts[identity(fact)] = fact
+
+    def _in_project(self, candidate: Candidate) -> Candidate:
+        """An agent, and a log without a folder, takes the project of its session."""
+        if candidate.rail_id != MAIN or candidate.project is None:
+            session = self._sessions.get(candidate.session_id)
+            if session is not None and session.project is not None:
+                candidate.project, candidate.project_key = session.project, session.project_key
+        if candidate.project_key is None and candidate.project is not None:
+            candidate.project_key = self._keys.key(candidate.project)
+        return candidate
+
+    def _turn(self, candidate: Candidate) -> Turn:
+        return Turn(
+            source=candidate.source,
+            session_id=candidate.session_id,
+            rail_id=candidate.rail_id,
+            message_id=candidate.message_id,
+            turn_index=candidate.turn_index,
+            ts=candidate.ts,
+            model=candidate.model,
+            provider=candidate.provider,
+            project=candidate.project,
+            project_key=candidate.project_key,
+            git_branch=candidate.git_branch,
+            usage=candidate.usage,
+            speed=candidate.speed,
+            service_tier=candidate.service_tier,
+            inference_geo=candidate.inference_geo,
+            stated_usd=candidate.stated_usd,
+            server_tools=candidate.server_tools,
+            tool_calls=candidate.calls,
+            quality=candidate.quality,
+        )
+
+    def _rows(self, candidates: Sequence[Candidate]) -> Iterator[Turn | Copy]:
+        """Rows of databases that may be copies of each other."""
+        turns = [turn_of(candidate) for candidate in candidates]
+        copies = {(turn.source, turn.message_id) for turn, _ in copied_rows(turns)}
+        for turn in turns:
+            yield copy_of(turn) if (turn.source, turn.message_id) in copies else _plain(turn)
+
+    def _owned(self, candidates: Iterable[Candidate], first_own: dict[str, int]) -> Iterator[Turn | Copy]:
+        """Messages that several logs have, by the claims of their holders."""
+        decisions: dict[tuple[str, str], Decision] = {}
+        by_holder: dict[tuple[str, tuple[str, str]], Candidate] = {}
+        for candidate in candidates:
+            key = (candidate.source, candidate.message_id)
+            decisions[key] = decide(decisions.get(key), candidate, by_name=candidate.rail_id != MAIN)
+            by_holder[candidate.message_id, candidate.holder] = candidate
+        shared = [SharedMessage(at, frozenset({session})) for session, at in first_own.items()]
+        shared += map(_shared, decisions.values())
+        partings = Partings(shared)
+        for decision in decisions.values():
+            equal = tied(decision) if decision.copies else []
+            if len(equal) > 1 and all(rail == MAIN for _, rail in equal):
+                owner = (partings.owner(frozenset(session for session, _ in equal)), MAIN)
+                if owner != holder(decision.turn):
+                    candidate_of = by_holder.get((decision.turn.message_id, owner))
+                    decision = hand_over(decision, owner, candidate_of)
+            turn = decision.turn
+            if turn.project_key is None and turn.project is not None:
+                turn = replace(turn, project_key=self._keys.key(turn.project))
+            yield _plain(turn)
+            yield from decision.copies
+
+
+def _shared(decision: Decision) -> SharedMessage:
+    rails = [holder(decision.turn), *map(holder, decision.copies)]
+    sessions = frozenset(session for session, rail in rails if rail == MAIN)
+    return SharedMessage(index_ms(decision.turn.ts), sessions)
+
+
+def _plain(turn: Turn) -> Turn:
+    """A turn without a label: its calls and prompt were not read."""
+    return replace(turn, activity=None, retries=None, has_edits=None, prompt_retries=None, basis=None)
+
+
+async def scanned(places: Places) -> QuickPass:
+    """Reads and merges all logs."""
+    quick_pass = QuickPass()
+    for logs in read_all(find_logs(places)):
+        for log in logs:
+            quick_pass.add(log)
+    await quick_pass.look_up_projects()
+    return quick_pass
