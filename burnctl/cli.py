@@ -6,7 +6,7 @@ import os
 import sys
 
 from burnctl import errors
-from burnctl.errors import BurnctlError, Failed, Usage
+from burnctl.errors import BurnctlError, Failed, NotRunning, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ def _dispatch(given: list[str]) -> int:
     first_flags = []
     while given and given[0] in _SHARED_FLAGS:
         first_flags.append(given.pop(0))
-    if not given or given[0] in ("-h", "--help"):
+    if not given:
+        return _bare(first_flags)
+    if given[0] in ("-h", "--help"):
         return _overview()
     if given[0] in ("-V", "--version"):
         return _version()
@@ -58,6 +60,16 @@ def _dispatch(given: list[str]) -> int:
     if verb == "help":
         return _help(rest)
     return run(verb, rest)
+
+
+def _bare(flags: list[str]) -> int:
+    """`burnctl` alone: the overview, or the help where no daemon runs and none may be started."""
+    try:
+        return run("overview", flags)
+    except NotRunning:
+        if "--json" in flags or sys.stdout.isatty():
+            raise
+        return _overview()
 
 
 def run(verb: str, arguments: list[str]) -> int:
@@ -105,8 +117,7 @@ def _no_such(verb: str) -> Usage:
     from burnctl import suggesting
     from burnctl.commands import present
 
-    meant = suggesting.command(verb, present())
-    return Usage(f"no such command: {verb}", f"did you mean: burnctl {meant}" if meant else "see: burnctl help")
+    return Usage(f"no such command: {verb}", suggesting.command(verb, present()))
 
 
 def _overview() -> int:

@@ -20,6 +20,7 @@ def parser_for(verb: str, module: ModuleType) -> Parser:
     """The parser that `module` describes."""
     parser = Parser(prog=f"burnctl {verb}", description=module.HELP)
     parser.examples = getattr(module, "EXAMPLES", ())
+    parser.wraps = getattr(module, "WRAPS", "")
     module.add_arguments(parser)
     return parser
 
@@ -40,6 +41,7 @@ class Parser(argparse.ArgumentParser):
     """An argparse parser whose mistakes raise Usage and whose help is our own."""
 
     examples: tuple[str, ...] = ()
+    wraps = ""  # the program whose own arguments go behind --
 
     def __init__(self, **facts: Any) -> None:
         # A flag must be written out: an abbreviation that works today may mean two things tomorrow.
@@ -69,6 +71,12 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, unknown = self.parse_known_args(args, namespace)
+        if unknown and self.wraps:
+            from shlex import quote
+
+            given = " ".join(map(quote, unknown + list(getattr(options, "arguments", None) or ())))
+            what = f"{self._path()}: arguments for {self.wraps} go behind --"
+            raise Usage(what, f"try: burnctl {self._path()} -- {given}")
         if unknown:
             raise self._not_understood(unknown[0])
         return options

@@ -1,4 +1,4 @@
-"""What a person may have meant: the command or the session whose name is nearest to what was typed."""
+"""Hints for mistyped names: the command that does it, or the session whose id is nearest."""
 
 from __future__ import annotations
 
@@ -8,30 +8,68 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# What other programs call it; by its letters alone nobody would guess it.
-_CALLED_ELSEWHERE = {
-    "start": "up",
-    "stop": "down",
-    "list": "sessions",
-    "ls": "sessions",
-    "find": "search",
-    "grep": "search",
-    "watch": "tail",
-    "tag": "stamp",
-    "report": "summary",
-    "cost": "summary",
-    "version": "--version",
+# Words that people type for something that has another name here.
+_OTHER_WORDS = {
+    **dict.fromkeys(("dashboard", "home", "ui", "web"), "the overview is: burnctl; the live view: burnctl top"),
+    **dict.fromkeys(
+        ("stats", "statistics", "usage", "report", "cost", "costs", "spend", "spent", "bill"),
+        "see: burnctl, or burnctl summary --by project",
+    ),
+    **dict.fromkeys(("log", "logs"), "requests as they happen: burnctl tail; burnd's own log: burnctl doctor"),
+    **dict.fromkeys(
+        ("budget", "budgets", "alert"), "see: burnctl limits; set one with: burnctl config set budget.daily 20"
+    ),
+    **dict.fromkeys(
+        ("update", "upgrade"), "newer prices: burnctl pricing update; after an upgrade of burnd: burnctl restart"
+    ),
+    **dict.fromkeys(("plan", "subscription"), "see: burnctl limits; set yours with: burnctl config set plan max20"),
+    **dict.fromkeys(
+        ("currency", "eur"), "set it with: burnctl config set currency EUR and burnctl config set currency_rate 0.92"
+    ),
+    **dict.fromkeys(("start", "daemon", "run-daemon"), "did you mean: burnctl up"),
+    **dict.fromkeys(("stop", "kill", "quit"), "did you mean: burnctl down"),
+    **dict.fromkeys(("list", "ls", "session", "history"), "did you mean: burnctl sessions"),
+    **dict.fromkeys(("find", "grep"), "did you mean: burnctl search"),
+    **dict.fromkeys(("watch", "follow"), "did you mean: burnctl tail"),
+    **dict.fromkeys(("monitor", "htop"), "did you mean: burnctl top"),
+    **dict.fromkeys(("tag", "label"), "did you mean: burnctl stamp; cost by tag: burnctl tags"),
+    **dict.fromkeys(("week", "weeks"), "did you mean: burnctl weekly"),
+    **dict.fromkeys(("day", "days"), "did you mean: burnctl daily"),
+    **dict.fromkeys(("month", "months"), "did you mean: burnctl monthly"),
+    **dict.fromkeys(("hourly", "hours"), "see: burnctl summary --by hour --since today"),
+    **dict.fromkeys(("yesterday",), "see: burnctl daily --since 2d"),
+    **dict.fromkeys(("window", "windows", "quota", "rate-limit"), "did you mean: burnctl limits"),
+    **dict.fromkeys(("save", "savings", "optimize", "tips"), "did you mean: burnctl waste"),
+    **dict.fromkeys(("cache", "misses"), "see: burnctl hotspots --by cache-miss"),
+    **dict.fromkeys(("tools", "tool"), "did you mean: burnctl hotspots"),
+    **dict.fromkeys(("files", "file"), "see: burnctl hotspots --by file"),
+    **dict.fromkeys(("prompts", "prompt"), "see: burnctl hotspots --by prompt"),
+    **dict.fromkeys(("branches", "branch"), "see: burnctl summary --by branch"),
+    **dict.fromkeys(("activity", "activities"), "see: burnctl summary --by activity"),
+    **dict.fromkeys(("price", "prices"), "did you mean: burnctl pricing"),
+    **dict.fromkeys(
+        ("settings", "setup", "init", "configure"), "see: burnctl config show; the first start is: burnctl up"
+    ),
+    **dict.fromkeys(("install", "enable"), "start burnd at login with: burnctl service install"),
+    **dict.fromkeys(("delete", "remove", "purge"), "erase a session's text with: burnctl forget SESSION"),
+    **dict.fromkeys(("html", "pdf"), "see: burnctl report -o report.html"),
+    **dict.fromkeys(
+        ("codex", "opencode"), "run it with its session tagged: burnctl run -- PROGRAM; its cost: burnctl harnesses"
+    ),
+    "version": "did you mean: burnctl --version",
 }
-_ALIKE = 0.6
+_ALIKE, _COMMAND_ALIKE = 0.6, 0.75  # a wrong guess is worse than none
 _ANSWER_S = 2.0
 _LOOKED_AT = 200  # the newest: an older one would hardly be typed by hand
 
 
-def command(typed: str, verbs: Iterable[str]) -> str | None:
-    """The verb that `typed` may have been meant for."""
-    if typed in _CALLED_ELSEWHERE:
-        return _CALLED_ELSEWHERE[typed]
-    return next(iter(get_close_matches(typed, list(verbs), 1, _ALIKE)), None)
+def command(typed: str, verbs: Iterable[str]) -> str:
+    """A hint for a word that is no command: the command that does it, a similar one, or the help."""
+    listed = list(verbs)
+    if hint := _OTHER_WORDS.get(typed.lower()):
+        return hint
+    near = get_close_matches(typed.lower(), listed, 1, _COMMAND_ALIKE)
+    return f"did you mean: burnctl {near[0]}" if near else "see: burnctl help"
 
 
 def session(typed: str) -> str | None:

@@ -20,40 +20,51 @@ MONEY, REASONS, SESSIONS, STAMPS, DAEMON, SETTINGS = (
 
 # In the order in which help shows them.
 _TABLE = (
-    ("summary", MONEY, "what was spent: by model, day, project, session, tag"),
-    ("compare", MONEY, "models side by side: cost, one-shot rate, cache, retries by activity"),
-    ("limits", MONEY, "how much of the subscription's windows is used"),
+    ("overview", MONEY, "the last 30 days at a glance; the same as burnctl alone"),
+    ("today", MONEY, "the overview of today, hour by hour"),
+    ("daily", MONEY, "a row for each day, with its models"),
+    ("weekly", MONEY, "a row for each week"),
+    ("monthly", MONEY, "a row for each month"),
+    ("projects", MONEY, "cost by project"),
+    ("models", MONEY, "cost by model"),
+    ("harnesses", MONEY, "cost by harness: Claude Code, Codex, opencode"),
+    ("agents", MONEY, "cost by agent and subagent"),
+    ("tags", MONEY, "cost by the values of a tag"),
+    ("summary", MONEY, "cost by anything: model, day, project, session, tag"),
+    ("compare", MONEY, "models side by side: cost, first-try rate, cache hits"),
+    ("blocks", MONEY, "the 5-hour windows of a subscription"),
+    ("limits", MONEY, "how much of the plan and of budgets is used"),
     ("statusline", MONEY, "one short line for a status bar"),
-    ("export", MONEY, "turns as lines of JSON, CSV or Parquet"),
-    ("pricing", MONEY, "the prices that are used, and how to bring in newer ones"),
-    ("why", REASONS, "what each dollar of a session went to"),
-    ("by-tool", REASONS, "cost by tool"),
-    ("hotspots", REASONS, "the files, commands and results that cost most"),
+    ("export", MONEY, "requests as lines of JSON, CSV or Parquet"),
+    ("pricing", MONEY, "the prices in use, and how to update them"),
+    ("why", REASONS, "what a session's money went to"),
+    ("hotspots", REASONS, "the tools, files, commands and prompts that cost most"),
+    ("by-tool", REASONS, "the same as hotspots"),
     ("waste", REASONS, "spending that could have been avoided, with evidence"),
     ("explain", REASONS, "how a kind of avoidable spending is proved, and what to do"),
     ("overhead", REASONS, "what system prompt, tools and memory files cost"),
-    ("flow", REASONS, "how a session's context grew and shrank, turn by turn"),
-    ("sessions", SESSIONS, "list sessions"),
+    ("flow", REASONS, "how a session's context grew and shrank"),
+    ("sessions", SESSIONS, "list sessions with their titles"),
     ("show", SESSIONS, "read a session's messages"),
-    ("search", SESSIONS, "find words in everything that was said"),
-    ("resume", SESSIONS, "go on with a session in its harness"),
+    ("search", SESSIONS, "find words in all conversations"),
+    ("resume", SESSIONS, "continue a session in its harness"),
     ("mcp", SESSIONS, "serve past sessions to an agent over MCP"),
     ("claude", STAMPS, "run Claude Code with its session tagged"),
     ("run", STAMPS, "run any harness with its session tagged"),
     ("stamp", STAMPS, "tag a session, a message or a time range"),
-    ("stamps", STAMPS, "list or export tags"),
-    ("status", DAEMON, "what burnd is doing, and whether all is well"),
-    ("tail", DAEMON, "turns as they happen, one line each"),
+    ("stamps", STAMPS, "list, export or remove tags"),
+    ("status", DAEMON, "what burnd is doing, and what is wrong"),
+    ("tail", DAEMON, "requests as they happen, one line each"),
     ("up", DAEMON, "start burnd"),
     ("down", DAEMON, "stop burnd"),
     ("restart", DAEMON, "stop burnd and start it again"),
-    ("flush", DAEMON, "record everything that can be read now, and wait until it is"),
-    ("service", DAEMON, "have burnd started at login, by systemd or launchd"),
-    ("doctor", SETTINGS, "check everything and say what to do"),
-    ("config", SETTINGS, "make, show and change the settings"),
-    ("content", SETTINGS, "prune what is kept of conversations"),
-    ("forget", SETTINGS, "erase what was said, at once and for good"),
-    ("rebuild", SETTINGS, "make the index, or the labels of turns, anew"),
+    ("flush", DAEMON, "wait until everything logged so far is recorded"),
+    ("service", DAEMON, "start burnd at login, with systemd or launchd"),
+    ("doctor", SETTINGS, "check everything, with advice"),
+    ("config", SETTINGS, "show and change the settings"),
+    ("content", SETTINGS, "prune stored conversations"),
+    ("forget", SETTINGS, "erase the text of sessions for good"),
+    ("rebuild", SETTINGS, "rebuild the index or the activity labels"),
     ("completions", SETTINGS, "completions for bash, zsh or fish"),
     ("demo", SETTINGS, "try it all on made-up sessions"),
 )
@@ -61,8 +72,17 @@ _TABLE = (
 VERBS = {verb: (group, line) for verb, group, line in _TABLE}
 
 
+# Verbs that share a module, which finds its verb at the end of `parser.prog`.
+_MODULES = {
+    "blocks": "limits",
+    "by-tool": "hotspots",
+    **dict.fromkeys(("daily", "weekly", "monthly"), "periods"),
+    **dict.fromkeys(("projects", "models", "harnesses", "agents", "tags"), "summary"),
+}
+
+
 def module_of(verb: str) -> str:
-    return verb.replace("-", "_")
+    return _MODULES.get(verb) or verb.replace("-", "_")
 
 
 def present() -> dict[str, tuple[str, str]]:

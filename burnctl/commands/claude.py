@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from burnctl.claude_arguments import Session
 
+WRAPS = "Claude Code"
 HELP = (
     "Runs Claude Code with a session id of our making, tagged before it starts. RELAYBURN_CONTENT_STORE and "
     "CLAUDE_CONFIG_DIR apply to every session that Claude Code starts then, even if burnd was started without them. "

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.output import present
+from burnctl.render import styles
+from burnctl.render.caveats import price_caveats
+from burnctl.render.names import harness_name, short_model
+from burnctl.render.numbers import NOTHING, count, counted, money, percent
+from burnctl.render.paragraphs import wrapped
+from burnctl.render.tables import Column, table
+from burnctl.render.text import clean
 from burnctl.starting import reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
+    from typing import Any
+
+    from burnctl.render.screen import Screen
 
 HELP = (
-    "compares models (or harnesses, or the values of a tag) on the same kinds of work: turns, cost per turn, how often "
-    "the first try held with its 95% interval, cache hits, retries. A dash is no data; what rests on too few turns is "
-    "marked with ~. The same model through two harnesses is one model"
+    "compares models (or harnesses, or the values of a tag) on the same kinds of work: requests, cost per request, the "
+    "share of prompts whose first try was right with its 95% confidence interval, and cache hits. A row for all "
+    "activities comes first. The same model in two harnesses is one model"
 )
 EXAMPLES = (
     "burnctl compare",
@@ -29,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by", metavar="WHAT", default="model", help="what is compared: model, source or tag:KEY (model)"
     )
-    parser.add_argument("--min-sample", metavar="N", type=flags.count, help="fewer turns than this are marked (5)")
+    parser.add_argument(
+        "--min-sample", metavar="N", type=flags.count, help="fold rows with fewer requests into one line (5)"
+    )
     parser.add_argument(
         "--what-if", metavar="MODEL", help="price the same tokens as this model's: arithmetic, no prediction"
     )
@@ -38,26 +52,169 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
+    chosen = flags.filters_of(options)
     answer = client.compare(
         by=options.by,
         models=options.models,
         min_sample=options.min_sample,
         what_if=options.what_if,
-        **flags.filters_of(options),
+        **chosen,
     )
-    if options.json:
-        from burnctl.output import as_json
+    rows = client.summary(by=options.by, quality=True, **chosen)["rows"] if answer["cells"] else []
+    answer["overall"] = [row for row in rows if row["key"] in answer["models"]]
 
-        return as_json(answer)
-    if options.csv:
-        from burnctl.output import as_csv
-        from burnctl.render.compare import flat_cells
+    def empty() -> str:
+        from burnctl.render.empty import no_matches
 
-        return as_csv(flat_cells(answer), answer)
-    from burnctl.no_matches import no_matches
-    from burnctl.render.compare import shown
-    from burnctl.render.screen import Screen
+        return no_matches(client, options)
 
-    screen = Screen.of(options)
-    screen.report(answer, shown(answer, screen) or no_matches(client, options))
-    return 0
+    return present(options, answer, drawn, rows=flat_cells, empty=empty)
+
+
+def drawn(answer: dict[str, Any], screen: Screen) -> str:
+    """The comparison as text; empty if no request matches."""
+    cells = [cell for cell in answer["cells"] if not cell["noData"]]
+    if not cells:
+        return ""
+    enough = [cell for cell in cells if not cell["insufficientSample"]]
+    parts = [_table(answer, enough, screen), _too_few(answer, cells, screen)]
+    if "whatIf" in answer:
+        parts.append("\n".join(wrapped(clean(_what_if(answer["whatIf"])), screen.width)))
+    _add_notes(answer, enough, screen)
+    return "\n\n".join(filter(None, parts))
+
+
+def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> str:
+    """The rows of all activities, then those of each activity, the costliest first."""
+    overall = {row["key"]: row for row in answer.get("overall") or []}
+    with_quota = any(cell["quotaShare"] is not None for cell in cells)
+    with_what_if = "whatIf" in answer
+    columns = [
+        Column("activity", least=8),
+        Column("harness" if answer["by"] == "source" else answer["by"].removeprefix("tag:"), least=14, where="start"),
+        Column("requests", "right"),
+        Column("cost/request", "right"),
+        *([Column("what if", "right")] if with_what_if else []),
+        Column("first try", "right", drop=1),
+        Column("95% CI", "right", drop=4),
+        Column("cached", "right", drop=2),
+        *([Column("quota", "right", drop=3)] if with_quota else []),
+    ]
+    shape = {"with_quota": with_quota, "with_what_if": with_what_if}
+    rows: list[list[object]] = []
+    for model in sorted(overall, key=lambda model: -(overall[model]["costUsd"] or 0)):
+        if overall[model]["turns"] >= answer["minSample"]:
+            cell = _overall_cell(overall[model], answer["minSample"])
+            rows.append(_row("all" if not rows else "", _name(model, answer["by"]), cell, **shape))
+    for category in sorted({cell["category"] for cell in cells}, key=lambda name: -_cost(cells, name)):
+        members = [cell for cell in cells if cell["category"] == category]
+        members.sort(key=lambda cell: -(cell.get("costUsd") or 0))
+        rows += [
+            _row(category if n == 0 else "", _name(cell["model"], answer["by"]), cell, **shape)
+            for n, cell in enumerate(members)
+        ]
+    return table(columns, rows, screen) if rows else ""
+
+
+def _cost(cells: list[dict[str, Any]], category: str) -> float:
+    return sum(cell.get("costUsd") or 0 for cell in cells if cell["category"] == category)
+
+
+def _overall_cell(row: Mapping[str, Any], least: int) -> dict[str, Any]:
+    quality = row["quality"]
+    return {
+        "turns": row["turns"],
+        "costPerTurn": None if row["costUsd"] is None else row["costUsd"] / max(row["turns"] - row["unpricedTurns"], 1),
+        "whatIfCostPerTurn": None,
+        "oneShotPromptRate": quality["oneShotPromptRate"],
+        "oneShotInterval": quality["oneShotInterval"],
+        "insufficientPrompts": 0 < quality["editPrompts"] < least,
+        "cacheHitRate": row["cacheHitRate"],
+        "quotaShare": None,
+    }
+
+
+def _row(title: str, name: str, cell: Mapping[str, Any], *, with_quota: bool, with_what_if: bool) -> list[object]:
+    few = "~" if cell["insufficientPrompts"] else ""
+    first_try, interval = cell["oneShotPromptRate"], cell["oneShotInterval"]
+    return [
+        (title, "bold"),
+        (name, styles.model(name)),
+        count(cell["turns"]),
+        money(cell["costPerTurn"]),
+        *([money(cell["whatIfCostPerTurn"])] if with_what_if else []),
+        few + percent(first_try) if first_try is not None else NOTHING,
+        f"{interval[0] * 100:.0f}-{interval[1] * 100:.0f}%" if interval is not None else NOTHING,
+        (percent(cell["cacheHitRate"]), styles.hit_rate(cell["cacheHitRate"])),
+        *([percent(cell["quotaShare"])] if with_quota else []),
+    ]
+
+
+def _too_few(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> str:
+    """One line for the activities and models with too few requests."""
+    few: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell["insufficientSample"]:
+            few.setdefault(cell["category"], []).append(_name(cell["model"], answer["by"]))
+    if not few:
+        return ""
+    named = "; ".join(f"{category} ({', '.join(models)})" for category, models in few.items())
+    line = f"not enough data (fewer than {counted(answer['minSample'], 'request')}): {clean(named)}"
+    return line if screen.is_pipe else "\n".join(wrapped(line, screen.width))
+
+
+def _what_if(figures: dict[str, Any]) -> str:
+    parts = []
+    if figures["actualUsd"] is not None:
+        what = "What has a price" if figures["unpricedTurns"] else "All of it"
+        parts.append(
+            f"{what} as {figures['model']}: {money(figures['costUsd'])} instead of {money(figures['actualUsd'])}"
+        )
+    if figures["unpricedTurns"]:
+        requests = counted(figures["unpricedTurns"], "request")
+        parts.append(f"{requests} without a price as {figures['model']}: {money(figures['unpricedCostUsd'])}")
+    return f"{'; '.join(parts)} ({figures['note']})."
+
+
+def _name(model: str | None, by: str) -> str:
+    """The short name of a model or harness, or a tag's value as it is."""
+    if model is None:
+        return "(untagged)"
+    return harness_name(model) if by == "source" else (short_model(model) or "(unknown)") if by == "model" else model
+
+
+def _add_notes(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> None:
+    is_marked = any(cell["insufficientPrompts"] for cell in cells) or any(
+        0 < row["quality"]["editPrompts"] < answer["minSample"] for row in answer.get("overall") or []
+    )
+    mark = f"; ~ from fewer than {answer['minSample']} prompts" if is_marked else ""
+    screen.footnote(f"first try: prompts whose edits needed no second attempt{mark}.")
+    if unpriced := sum(one["turns"] - one["pricedTurns"] for one in answer["coverage"]):
+        screen.footnote(f"{counted(unpriced, 'request')} without a price.")
+    if problem := answer.get("pricesProblem"):
+        screen.footnote(f"Prices: {problem}.")
+    if answer.get("moreModels"):
+        screen.note(f"{counted(answer['moreModels'], 'more row')}, each cheaper than these, left out.")
+    if len(answer["models"]) == 1:
+        screen.note(f"Only {_name(answer['models'][0], answer['by'])} has data: there is nothing to compare it with.")
+    else:
+        for model in dict.fromkeys(note["model"] for note in answer["notes"]):
+            alone = [note["category"] for note in answer["notes"] if note["model"] == model]
+            screen.note(f"Only {_name(model, answer['by'])} has data for {', '.join(alone)}.")
+    for one in answer["coverage"]:
+        if one.get("harnessTurns"):
+            requests = counted(one["harnessTurns"], "request")
+            screen.note(f"{_name(one['model'], answer['by'])}: the cost of {requests} is the harness's own figure.")
+    for note in price_caveats(answer):
+        if note != f"Prices: {answer.get('pricesProblem')}.":
+            screen.note(note)
+
+
+def flat_cells(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The cells with one value a column, for a spreadsheet."""
+    flat = []
+    for cell in answer["cells"]:
+        low, high = cell["oneShotInterval"] or (None, None)
+        rest = {name: value for name, value in cell.items() if name != "oneShotInterval"}
+        flat.append(rest | {"oneShotLow": low, "oneShotHigh": high})
+    return flat

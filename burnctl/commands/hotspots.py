@@ -1,20 +1,33 @@
-"""`burnctl hotspots`: what the money went to, rolled up over all sessions."""
+"""`burnctl hotspots` and `by-tool`: what the money went to, over all sessions."""
 
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.errors import BurnctlError
+from burnctl.output import present
+from burnctl.render import misses, styles
+from burnctl.render.caveats import add_caveats
+from burnctl.render.chart import bar
+from burnctl.render.names import short_id, tilde
+from burnctl.render.numbers import NOTHING, count, counted, date, money, number, percent
+from burnctl.render.tables import Column, table
+from burnctl.render.text import width_of
 from burnctl.starting import reach
+from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from typing import Any
 
     from burnctl.client import Client
+    from burnctl.render.screen import Screen
 
 HELP = (
-    "shows what cost most: the same causes as `why`, added up over all sessions by tool, file, command, MCP server, "
-    "skill, subagent, prompt, project's prefix or reason of a cache miss. A result pays when it comes in and again in "
-    "every turn it rides along. What is none of these is there as well, so that the column is the bill"
+    "shows what cost most over all sessions, by tool, file, command, MCP server, skill, subagent, prompt, project's "
+    "system prompt or reason of a cache miss. A result costs when it is new, and again in every later request that "
+    "sends it along. What belongs to none of the rows comes below them, so that the column adds up to the bill. "
+    "`by-tool` is the same"
 )
 EXAMPLES = (
     "burnctl hotspots",
@@ -25,6 +38,29 @@ EXAMPLES = (
 BY = ("tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss")
 RANKS = ("cost", "tokens", "rides")
 READABLE = 30
+_MANY = 1000  # tools to merge
+_LEAST_NAME = 20  # names are cut before numbers are hidden
+_CUT = {"file": "start", "prefix": "start", "tool": "middle"}
+DELEGATES = ("Task", "Agent", "task", "spawn_agent")
+_TITLES = {"prefix": "project", "cache-miss": "reason"}
+_NONE_OF = {
+    "file": "No call read or wrote a file.",
+    "command": "No command was run.",
+    "mcp": "No MCP server was called.",
+    "skill": "No skill was used.",
+    "subagent": "No subagent was started.",
+    "cache-miss": "No request missed the cache.",
+}
+# What is none of the rows, in words.
+_OTHERS = {
+    "prefix": "system prompt and tools",
+    "answer": "answers",
+    "prompt": "prompts",
+    "thinking": "thinking",
+    "summary": "compaction summaries",
+}
+_EACH = {"calls": "call", "requests": "request", "misses": "miss"}
+_RESTS = (NOT_COUNTED, NOT_MISSED)  # rows without a division into new and re-sent tokens
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,39 +68,179 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by", metavar="WHAT", choices=BY, default="tool", help=f"what the rows are: {', '.join(BY)} (tool)"
     )
-    shared(parser)
-
-
-def shared(parser: argparse.ArgumentParser) -> None:
-    """What `by-tool` takes as well."""
-    parser.add_argument(
-        "--rank", choices=RANKS, help="what comes first: what cost most, had most tokens, rode most (cost)"
-    )
+    parser.add_argument("--rank", choices=RANKS, help="the order: most cost, tokens, or re-sent tokens (cost)")
     parser.add_argument("--limit", metavar="N", type=flags.count, help=f"at most so many rows ({READABLE} in a table)")
     flags.reading_rows(parser, "rows")
 
 
 def run(options: argparse.Namespace) -> int:
-    limit = options.limit or (None if options.json or options.csv else READABLE)
+    is_screen = not (options.json or options.csv)
+    limit = options.limit or (READABLE if is_screen else None)
     client = reach(options, causes=True)
-    answer = client.hotspots(by=options.by, rank=options.rank, limit=limit, **flags.filters_of(options))
-    return show(answer, client, options)
+    asked = _MANY if is_screen and options.by == "tool" else limit
+    answer = client.hotspots(by=options.by, rank=options.rank, limit=asked, **flags.filters_of(options))
+    if is_screen and options.by == "tool":
+        answer["rows"] = merged(answer["rows"], options.rank or "cost", limit or READABLE)
+    if is_screen and options.by == "prompt":
+        for row in answer["rows"]:
+            row["text"] = _text_of(client, row)
+
+    def empty() -> str:
+        from burnctl.render.empty import no_matches
+
+        return no_matches(client, options)
+
+    return present(options, answer, drawn, rows=flat_rows, empty=empty)
 
 
-def show(answer: dict[str, object], client: Client, options: argparse.Namespace) -> int:
-    if options.json:
-        from burnctl.output import as_json
+def merged(rows: list[dict[str, Any]], rank: str, limit: int) -> list[dict[str, Any]]:
+    """The rows of tools with the tools of several harnesses that differ only in case added up: `Bash` and `bash`.
 
-        return as_json(answer)
-    if options.csv:
-        from burnctl.output import as_csv
-        from burnctl.render.hotspots import flat_rows
+    Tools beyond the limit become one row, so that the rows still add up.
+    """
+    tools: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if row["kind"] == "tool":
+            name = str(row["key"]).lower()
+            tools[name] = _sum_of(tools[name], row) if name in tools else row
+    order = {"cost": "costUsd", "tokens": "entered", "rides": "rideTokens"}[rank]
+    ranked = sorted(tools.values(), key=lambda row: -(row[order] or 0))
+    shown, more = ranked[:limit], ranked[limit:]
+    for row in more[1:]:
+        more[0] = _sum_of(more[0], row)
+    rest = [more[0] | {"key": f"{len(more)} more tools", "kind": OTHER}] if more else []
+    return [*shown, *rest, *(row for row in rows if row["kind"] != "tool")]
 
-        return as_csv(flat_rows(answer), answer)
-    from burnctl.no_matches import no_matches
-    from burnctl.render.hotspots import shown
-    from burnctl.render.screen import Screen
 
-    screen = Screen.of(options)
-    screen.report(answer, shown(answer, screen) or no_matches(client, options))
-    return 0
+def _sum_of(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The figures of two rows added up, under the name of the costlier one."""
+    row = dict(one)
+    for name in ("calls", "errors", "entered", "rideTokens", "costUsd", "share"):
+        if one[name] is not None or other[name] is not None:
+            row[name] = (one[name] or 0) + (other[name] or 0)
+    row["usage"] = {name: one["usage"][name] + other["usage"][name] for name in one["usage"]}
+    row["costPerCall"] = row["costUsd"] / row["calls"] if row["calls"] and row["costUsd"] is not None else None
+    return row
+
+
+def _text_of(client: Client, row: dict[str, Any]) -> str:
+    """The beginning of a prompt; empty if its content is not stored."""
+    if row["kind"] != "prompt" or not row["key"]:
+        return ""
+    try:
+        records = client.content_read(row["sessionId"], message=row["key"], limit=1)["records"]
+    except BurnctlError:
+        return ""
+    return " ".join(str(records[0].get("text") or "").split())[:400] if records else ""
+
+
+def drawn(answer: dict[str, Any], screen: Screen) -> str:
+    """The table as text; empty if no request matches."""
+    totals = answer["totals"]
+    if not totals["turns"] and not totals["emptyTurns"]:
+        return ""
+    _add_notes(answer, screen)
+    none = answer["by"] in _NONE_OF and all(row["kind"] == OTHER for row in answer["rows"])
+    return (f"{_NONE_OF[answer['by']]}\n\n" if none else "") + _table(answer, screen)
+
+
+def _table(answer: dict[str, Any], screen: Screen) -> str:
+    by, rows = answer["by"], answer["rows"]
+    is_prompt = by == "prompt"
+    counts = "misses" if by == "cache-miss" else "requests" if is_prompt else "calls"
+    longest = max((width_of(_label(row, by)) for row in rows), default=0)
+    columns = [
+        Column(_TITLES.get(by, by), least=longest if by == "cache-miss" else _LEAST_NAME, where=_CUT.get(by, "end")),
+        *([Column("session"), Column("date", drop=8)] if is_prompt else []),
+        Column(counts, "right", drop=1),
+        Column("failed", "right", drop=1),
+        Column("new tokens", "right", drop=2),
+        Column("re-sent", "right", drop=2),
+        Column("output", "right", drop=6),
+        Column(f"cost/{_EACH[counts]}", "right", drop=3),
+        Column("cost", "right"),
+        Column("share", "right"),
+        Column("", drop=7, style="cyan"),
+    ]
+    most = max((row["share"] or 0 for row in rows), default=0)
+    most_cost = max((row["costUsd"] or 0 for row in rows), default=0)
+    cells = [_cells(row, by, most, most_cost) for row in rows]
+    totals = answer["totals"]
+    output = totals["usage"]["output"] + totals["usage"]["reasoning"]
+    about = ["", ""] if is_prompt else []
+    footer = ["total", *about, "", "", "", "", number(output), "", money(totals["costUsd"]), "", ""]
+    used = [n for n, _ in enumerate(columns) if n == 0 or any(row[n] for row in cells)]
+    return table(
+        [columns[n] for n in used],
+        [[row[n] for n in used] for row in cells],
+        screen,
+        footer=[footer[n] for n in used],
+    )
+
+
+def _cells(row: dict[str, Any], by: str, most: float, most_cost: float) -> list[object]:
+    usage, share = row["usage"], row["share"]
+    is_rest = row["kind"] == OTHER and row["key"] in _RESTS
+    return [
+        (_label(row, by), "dim" if row["kind"] == OTHER else ""),
+        *(_place(row) if by == "prompt" else []),
+        count(row["calls"]) if row["calls"] else "",
+        (count(row["errors"]), "red") if row["errors"] else "",
+        "" if is_rest or by == "cache-miss" else number(row["entered"]),
+        "" if is_rest else number(row["rideTokens"]),
+        "" if by == "cache-miss" else number(usage["output"] + usage["reasoning"]),
+        money(row["costPerCall"]) if row["costPerCall"] is not None else "",
+        (money(row["costUsd"]), styles.weight(row["costUsd"], most_cost)),
+        percent(share) if share is not None and share >= 0 else NOTHING,
+        bar(max(share or 0, 0), most, 12).rstrip(),
+    ]
+
+
+def _label(row: dict[str, Any], by: str) -> str:
+    label = str(row["key"])
+    if row["kind"] == "cache-miss":
+        return misses.words(label)
+    if row["kind"] == "subagent" and label == UNKNOWN_AGENT:
+        return "(unknown type)"
+    if row["kind"] == "prompt":
+        return row.get("text") or f"request {row['turnIndex']}"
+    if row["kind"] == OTHER:
+        return f"({_OTHERS.get(label, label)})"
+    return tilde(label) if by in ("file", "prefix") else label
+
+
+def _place(row: dict[str, Any]) -> list[object]:
+    if row["kind"] != "prompt":
+        return ["", ""]
+    agent = f" {short_id(row['railId'])}" if row["railId"] != "main" else ""
+    return [(f"{short_id(row['sessionId'])}{agent}", "cyan"), (date(row["at"]), "dim")]
+
+
+def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
+    rows, pending = answer["rows"], answer["pending"]
+    is_short = any(row["key"] == NOT_COUNTED and row["kind"] == OTHER for row in rows)
+    if pending and (is_short or answer["by"] == "cache-miss"):
+        screen.footnote(f"Attribution pending for {counted(pending, 'conversation')}: try again in a moment.")
+    if answer["totals"]["openTurns"]:
+        screen.note(f"{counted(answer['totals']['openTurns'], 'request')} still running.")
+    if any(row["kind"] == OTHER and row["key"] == "prefix" for row in rows):
+        screen.note("The system prompt, tools and memory files that sessions begin with: burnctl overhead")
+    if any(row["kind"] == "tool" and row["key"] in DELEGATES for row in rows):
+        screen.note("Calls of agents are without what the agents did: burnctl hotspots --by subagent has both.")
+    add_caveats(answer, screen)
+
+
+def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows with one value a column, for a spreadsheet; they add up to the total."""
+    where = ("sessionId", "railId", "turnIndex", "at") if answer["by"] == "prompt" else ()
+    names = ("key", "kind", *where, "calls", "errors", "entered", "rideTokens")
+    return [
+        {
+            **{name: row.get(name) for name in names},
+            **row["usage"],
+            "costUsd": row["costUsd"],
+            "costPerCall": row["costPerCall"],
+            "share": row["share"],
+        }
+        for row in answer["rows"]
+    ]

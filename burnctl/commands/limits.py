@@ -1,8 +1,29 @@
-"""`burnctl limits`: how much of a plan's windows and of the budgets is used, and where the pace leads."""
+"""`burnctl limits` and `blocks`: how much of a plan's windows and of the budgets is used, and the forecast."""
 
 from __future__ import annotations
 
+import time
+
 from burnctl import flags
+from burnctl.output import as_json, present
+from burnctl.render import styles
+from burnctl.render.caveats import add_caveats, backfill_line
+from burnctl.render.chart import bar, sampled, sparkline
+from burnctl.render.names import harness_name
+from burnctl.render.numbers import (
+    NOTHING,
+    count,
+    counted,
+    dates,
+    duration,
+    milliseconds,
+    money,
+    number,
+    of_hundred,
+    roughly,
+)
+from burnctl.render.paragraphs import wrapped
+from burnctl.render.tables import Column, table
 from burnctl.starting import reach
 
 TYPE_CHECKING = False
@@ -10,72 +31,239 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
+    from burnctl.render.screen import Screen
+
 HELP = (
-    "shows the running 5-hour window and week of a subscription, what they have used and where the pace leads, the "
-    "windows before them, and budgets. Where `burnctl statusline` has recorded the account's own figures, they stand "
-    "beside what was counted. With --check it says only whether a budget is crossed, and ends with 1 if one is"
+    "shows the running 5-hour window and week of a subscription: what is used, when it resets, and how much it will be "
+    "at this rate; then budgets and earlier windows. Percentages are the provider's own, recorded by `burnctl "
+    "statusline` or from the logs; without them the windows are counted from requests. `blocks` is the table of 5-hour "
+    "windows alone, the newest last. With --check it only prints whether a budget is exceeded, and exits with 1 if so"
 )
 EXAMPLES = (
     "burnctl limits",
-    "burnctl limits --history 30",
+    "burnctl blocks --history 30",
     "burnctl limits --check || notify-send 'over budget'",
 )
+_TITLES = {"5h": "5-hour window", "7d": "week"}
+_BAR, _LEAST_BAR = 24, 8
+_WIDE_BUDGETS = 88
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from burnd.harness.registry import PRODUCTS, USUAL
 
     plans = ", ".join(product.source for product in PRODUCTS if product.has_plan)
-    parser.add_argument("--history", metavar="N", type=_count, help="so many windows of the past (10)")
-    parser.add_argument("--source", metavar="SOURCE", help=f"whose plan: {plans} ({USUAL})")
-    parser.add_argument("--check", action="store_true", help="end with 1 when a budget is crossed")
+    parser.add_argument("--history", metavar="N", type=_count, help="so many earlier windows (10)")
+    parser.add_argument("--source", metavar="SOURCE", help=f"the harness whose plan it is: {plans} ({USUAL})")
+    verb = parser.prog.rpartition(" ")[2]
+    if verb == "limits":
+        parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is exceeded")
     flags.report(parser)
+    parser.set_defaults(verb=verb)
 
 
 def _count(text: str) -> int:
     import argparse
 
     if not text.isdecimal() or int(text) > 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to 1000")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1000")
     return int(text)
 
 
 def run(options: argparse.Namespace) -> int:
-    history = 0 if options.check and options.history is None else options.history
+    is_check = getattr(options, "check", False)
+    history = 0 if is_check and options.history is None else options.history
     client = reach(options)
     answer = client.limits(source=options.source, history=history)
-    from burnctl.render.caveats import backfill_line
-
-    failed = options.check and bool(answer["crossed"])
+    failed = is_check and bool(answer["crossed"])
+    if is_check and not options.json:
+        _print_check(answer)
+        return 1 if failed else 0
     if options.json:
-        from burnctl.output import as_json
-
         as_json(answer)
-    elif options.check:
-        _say_whether_crossed(answer)
-        if line := backfill_line(answer):
-            print(line)
-    else:
-        from burnctl.no_matches import no_matches
-        from burnctl.render.limits import shown
-        from burnctl.render.screen import Screen
+        return 1 if failed else 0
 
-        screen = Screen.of(options)
-        screen.report(answer, shown(answer, screen) or no_matches(client, options, f"No turns of {answer['source']}"))
-    return 1 if failed else 0
+    def empty() -> str:
+        from burnctl.render.empty import no_matches
+
+        return no_matches(client, options, f"No requests of {harness_name(answer['source'])}")
+
+    return present(options, answer, blocks if options.verb == "blocks" else drawn, empty=empty)
 
 
-def _say_whether_crossed(answer: dict[str, Any]) -> None:
-    from burnctl.render.numbers import money
-
+def _print_check(answer: dict[str, Any]) -> None:
     for budget in answer["budgets"]:
         if budget["crossed"]:
-            print(
-                f"the {budget['period']} budget is crossed: {money(budget['spentUsd'])} of {money(budget['limitUsd'])}"
-            )
+            spent, limit = money(budget["spentUsd"]), money(budget["limitUsd"])
+            print(f"the {budget['period']} budget is exceeded: {spent} of {limit}")
     if not answer["budgets"]:
-        print("no budget is set; see [budget] in: burnctl config path")
+        print("no budget is set; set one with: burnctl config set budget.daily 20")
     elif not answer["crossed"]:
         unpriced = max(budget["unpricedTurns"] for budget in answer["budgets"])
-        turns = "1 turn" if unpriced == 1 else f"{unpriced:,} turns"
-        print("no budget is crossed" + (f", as far as prices are known: {turns} without a price" if unpriced else ""))
+        print("no budget is exceeded" + (f" ({counted(unpriced, 'request')} without a price)" if unpriced else ""))
+    if line := backfill_line(answer):
+        print(line)
+
+
+def drawn(answer: dict[str, Any], screen: Screen) -> str:
+    """The running windows, budgets and earlier windows; empty if there is neither a request nor a budget."""
+    if not answer["budgets"] and not any(one["current"] or one["history"] for one in answer["windows"].values()):
+        return ""
+    now = milliseconds(answer["now"])
+    parts = [_running(title, answer["windows"][name]["current"], now, screen) for name, title in _TITLES.items()]
+    if answer["budgets"]:
+        parts.append(_budgets(answer["budgets"], screen))
+    for name, title in _TITLES.items():
+        if history := answer["windows"][name]["history"]:
+            heading = screen.paint(f"Earlier {title}s", "bold")
+            parts.append(f"{heading}\n{_table(history[::-1], None, screen)}")
+    _add_notes(answer, screen)
+    return "\n\n".join(parts)
+
+
+def blocks(answer: dict[str, Any], screen: Screen) -> str:
+    """The 5-hour windows, the newest last, and the forecast of the running one."""
+    windows = answer["windows"]["5h"]
+    current, history = windows["current"], windows["history"]
+    if not current and not history:
+        return ""
+    _add_notes(answer, screen)
+    listed = _table([*history[::-1], *([current] if current else [])], current, screen)
+    ahead = (
+        _running(_TITLES["5h"], current, milliseconds(answer["now"]), screen) if current else "No window is running."
+    )
+    return f"{listed}\n\n{ahead}"
+
+
+def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
+    current = [one["current"] for one in answer["windows"].values() if one["current"]]
+    if any(window["basis"] != "reported" for window in current):
+        screen.note(
+            f"Windows of {harness_name(answer['source'])} are counted from requests: no provider reported them."
+        )
+    add_caveats(answer, screen)
+
+
+def _running(title: str, window: dict[str, Any] | None, now: float, screen: Screen) -> str:
+    """The first line tells how much is used and when it resets; the others tell from what."""
+    head = screen.paint(title[:1].upper() + title[1:], "bold")
+    if window is None:
+        return f"{head}  none is running"
+    left = f"resets {moment(window['to'], now)} (in {duration(window['secondsLeft'])})"
+    name, quota = title[:1].upper() + title[1:], window["quota"]
+    used = f"{of_hundred(quota['usedPercent'])} used" if quota else f"{money(window['costUsd'])} so far"
+    lines = _wrapped(f"{name}  {used}, {left}", screen)
+    lines[0] = lines[0].replace(name, head, 1)
+    if quota:
+        lines[0] = lines[0].replace(used, screen.paint(used, styles.used(quota["usedPercent"])), 1)
+        lines += _quota(window, now, screen)
+    lines += _wrapped(f"  since {moment(window['from'], now)}  {_used(window)}", screen)
+    if window["pace"] is not None:
+        lines += _wrapped(f"  at this rate  {_pace(window)}", screen)
+    return "\n".join(lines)
+
+
+def _wrapped(line: str, screen: Screen) -> list[str]:
+    first, *more = [line] if screen.is_pipe else wrapped(line, screen.width, 2)
+    return [first, *(f"  {part}" for part in more)]
+
+
+def _used(window: dict[str, Any]) -> str:
+    unpriced = f" ({unpriced_of(window['unpricedTurns'])})" if window["unpricedTurns"] else ""
+    requests, tokens = counted(window["turns"], "request"), roughly(sum(window["usage"].values()), "token")
+    return f"{requests}, {tokens}, {money(window['costUsd'])}{unpriced}"
+
+
+def unpriced_of(requests: int) -> str:
+    return f"{count(requests)} without a price"
+
+
+def _pace(window: dict[str, Any]) -> str:
+    pace, ahead = window["pace"], window["projected"]
+    if pace["usdPerHour"] is None:
+        return f"{number(pace['tokensPerHour'])} tokens an hour, {number(ahead['tokens'])} tokens by its end"
+    return f"{money(pace['usdPerHour'])} an hour, {money(ahead['costUsd'])} by its end"
+
+
+def _quota(window: dict[str, Any], now: float, screen: Screen) -> list[str]:
+    quota = window["quota"]
+    seen = duration(max(now - milliseconds(quota["seenAt"]), 0) / 1000)
+    lines = [f"  {_bar(quota['usedPercent'], screen)}  reported {seen} ago"]
+    ahead = f"{_percent(quota['percentPerHour'])} an hour, "
+    if quota["fullAt"] is not None:
+        ahead += screen.paint(f"full at {moment(quota['fullAt'], now)}", "red")
+    else:
+        ahead += f"on course for {_percent(quota['projectedPercent'])}"
+    trend = sparkline(sampled([reading["usedPercent"] for reading in window["readings"]], _BAR))
+    return [*lines, f"  {trend.ljust(_BAR)}  {ahead}" if len(window["readings"]) > 1 else f"  {'':{_BAR}}  {ahead}"]
+
+
+def _budgets(budgets: list[dict[str, Any]], screen: Screen) -> str:
+    lines = [screen.paint("Budgets", "bold")]
+    wide = _BAR if screen.width >= _WIDE_BUDGETS else max(_BAR + screen.width - _WIDE_BUDGETS, 0)
+    for budget in budgets:
+        used = 100 * (budget["spentUsd"] or 0) / budget["limitUsd"]
+        parts = [f"{money(budget['spentUsd'])} of {money(budget['limitUsd'])}"]
+        if budget["crossed"]:
+            parts.append(screen.paint("exceeded", "red"))
+        elif budget["leftUsd"] is not None:
+            parts.append(f"{money(budget['leftUsd'])} left")
+        if budget["projectedUsd"] is not None:
+            parts.append(f"on course for {money(budget['projectedUsd'])}")
+        if budget["unpricedTurns"]:
+            parts[-1] += f" ({unpriced_of(budget['unpricedTurns'])})"
+        drawn_bar = f"{_bar(used, screen, wide)}  " if wide >= _LEAST_BAR else ""
+        between = ", " if drawn_bar or screen.is_pipe else f",\n{'':11}"
+        lines.append(f"  {budget['period']:<8} {drawn_bar}{between.join(parts)}")
+    return "\n".join(lines)
+
+
+def _table(windows: list[dict[str, Any]], current: dict[str, Any] | None, screen: Screen) -> str:
+    columns = [
+        Column("from"),
+        Column("to", drop=2),
+        Column("requests", "right", drop=3),
+        Column("tokens", "right", drop=4),
+        Column("cost", "right"),
+        Column("used", "right"),
+        Column("", drop=1, style="cyan"),
+    ]
+    most = max((window["costUsd"] or 0 for window in windows), default=0)
+    begins, ends = (_moments([window[key] for window in windows]) for key in ("from", "to"))
+    rows: list[list[object]] = [
+        [
+            begin,
+            ("running", "green") if window is current else end,
+            count(window["turns"]),
+            number(sum(window["usage"].values())),
+            (money(window["costUsd"]), styles.weight(window["costUsd"], most)),
+            NOTHING if window["quota"] is None else _percent(window["quota"]["usedPercent"]),
+            bar(window["costUsd"] or 0, most, 16).rstrip() if most else "",
+        ]
+        for window, begin, end in zip(windows, begins, ends, strict=True)
+    ]
+    return table(columns, rows, screen, indent=2)
+
+
+def _bar(percent: float, screen: Screen, wide: int = _BAR) -> str:
+    full = bar(percent, 100, wide).rstrip()
+    return screen.paint(full, styles.used(percent)) + "·" * (wide - len(full))
+
+
+def _percent(value: float) -> str:
+    return of_hundred(value) if value >= 10 or value == int(value) else f"{value:.1f}%"
+
+
+def moment(when: str, now: float) -> str:
+    """`15:00` today, `Fri 15:00` within three days, else `Mar 14 15:00`, in local time."""
+    at = milliseconds(when)
+    local, today = time.localtime(at / 1000), time.localtime(now / 1000)
+    if local[:3] == today[:3]:
+        return time.strftime("%H:%M", local)
+    return time.strftime("%a %H:%M", local) if abs(at - now) < 3 * 86_400_000 else _moments([when])[0]
+
+
+def _moments(times: list[str]) -> list[str]:
+    """Dates and times of a column in one style."""
+    clocks = [time.strftime("%H:%M", time.localtime(milliseconds(when) / 1000)) for when in times]
+    return [f"{day} {clock}" for day, clock in zip(dates(times), clocks, strict=True)]

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         from burnctl.output import as_json
 
         return as_json(report)
-    from burnctl.no_matches import no_matches
+    from burnctl.render.empty import no_matches
     from burnctl.render.overhead import shown
     from burnctl.render.screen import Screen
     from burnctl.render.text import clean

@@ -78,7 +78,7 @@ def _search_sessions(options: argparse.Namespace) -> int:
         return as_json(answer)
     import time
 
-    from burnctl.no_matches import no_matches
+    from burnctl.render.empty import no_matches
     from burnctl.render.hits import found
     from burnctl.render.screen import Screen
 

@@ -1,20 +1,40 @@
-"""`burnctl sessions`: which sessions there are, those written last first."""
+"""`burnctl sessions`: the sessions, the newest first or the costliest first."""
 
 from __future__ import annotations
 
+import time
+
 from burnctl import flags
+from burnctl.output import present
+from burnctl.render import styles
+from burnctl.render.names import enough_of_id, harness_name, last_name
+from burnctl.render.numbers import ago, count, money
+from burnctl.render.tables import Column, table
 from burnctl.starting import reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
+    from typing import Any
+
+    from burnctl.client import Client
+    from burnctl.render.screen import Screen
 
 HELP = (
-    "lists sessions, those written last first: when, in which project, how many messages, what they cost at API "
-    "prices, and what they are called. What it prints of an id is enough for `burnctl show` and `burnctl resume`"
+    "lists sessions with their titles, the newest first: when they were last written, their project, messages and cost "
+    "at API list prices. The ids can be typed as they are shown in `burnctl show`, `why` and `resume`"
 )
-EXAMPLES = ("burnctl sessions --project .", "burnctl sessions --since 7d --source opencode", "burnctl sessions --json")
-_USUAL = 30
+EXAMPLES = (
+    "burnctl sessions --project .",
+    "burnctl sessions --sort cost --since 7d",
+    "burnctl sessions --source opencode --csv",
+)
+_USUAL, _MOST = 30, 200
+_FLAT = (
+    *("sessionId", "source", "project", "agent", "title", "createdAt", "updatedAt", "messageCount"),
+    *("turns", "costUsd", "parentSessionId"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,29 +42,93 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", metavar="NAME", help="only sessions of this agent")
     parser.add_argument("--parent", metavar="SESSION", help="only sessions that this one started")
     parser.add_argument(
-        "--limit", metavar="N", type=flags.count, default=_USUAL, help=f"at most so many ({_USUAL}; 200 at most)"
+        "--sort", choices=("time", "cost"), default="time", help="the order: last written, or most expensive (time)"
     )
-    parser.add_argument("--next", metavar="TOKEN", help="go on where the page before ended, as it said")
-    flags.report(parser)
+    parser.add_argument(
+        "--limit", metavar="N", type=flags.count, default=_USUAL, help=f"at most so many ({_USUAL}; {_MOST} at most)"
+    )
+    parser.add_argument("--next", metavar="TOKEN", help="the next page, by the token of the page before")
+    flags.reading_rows(parser, "sessions")
 
 
 def run(options: argparse.Namespace) -> int:
-    chosen = flags.sessions_of(options)
-    more = {"agent": options.agent, "parent": options.parent, "limit": options.limit, "next": options.next}
+    chosen = flags.sessions_of(options) | {"agent": options.agent, "parent": options.parent}
     client = reach(options)
-    answer = client.sessions_list(**chosen, **more, costs=True)
-    if options.json:
-        from burnctl.output import as_json
+    if options.sort == "cost":
+        answer = _costliest(client, chosen, options.limit)
+    else:
+        answer = client.sessions_list(**chosen, limit=options.limit, next=options.next, costs=True)
 
-        return as_json(answer)
-    import time
+    def draw(answer: dict[str, Any], screen: Screen) -> str:
+        return drawn(answer, screen, time.time() * 1000)
 
-    from burnctl.no_matches import no_matches
-    from burnctl.render.screen import Screen
-    from burnctl.render.sessions import listed
+    def empty() -> str:
+        from burnctl.render.empty import no_matches
 
-    screen = Screen.of(options)
-    screen.report(
-        answer, listed(answer, screen, time.time() * 1000) or no_matches(client, options, "No sessions"), "Results"
+        return no_matches(client, options, "No sessions")
+
+    return present(options, answer, draw, rows=flat_rows, empty=empty, what="Results")
+
+
+def _costliest(client: Client, chosen: dict[str, Any], limit: int) -> dict[str, Any]:
+    """The most expensive sessions of all pages."""
+    sessions: list[dict[str, Any]] = []
+    answer = client.sessions_list(**chosen, limit=_MOST, costs=True)
+    sessions += answer["sessions"]
+    while answer.get("next"):
+        answer = client.sessions_list(**chosen, limit=_MOST, next=answer["next"], costs=True)
+        sessions += answer["sessions"]
+    sessions.sort(key=lambda session: -(session.get("costUsd") or 0))
+    rest = {name: value for name, value in answer.items() if name != "next"}
+    return rest | {"sessions": sessions[:limit], "more": max(len(sessions) - limit, 0)}
+
+
+def drawn(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
+    """The table of a page of sessions; empty if there are none."""
+    sessions = answer["sessions"]
+    if not sessions:
+        return ""
+    if answer.get("next"):
+        screen.footnote(f"There are more: --limit N or --next {answer['next']}.")
+    if answer.get("more"):
+        screen.footnote(f"{count(answer['more'])} more: --limit.")
+    most = max((session.get("costUsd") or 0 for session in sessions), default=0)
+    columns = (
+        Column("session", style="cyan"),
+        Column("last written", style="dim", drop=1),
+        Column("project", least=8, drop=2),
+        Column("harness", drop=4, style="dim"),
+        Column("agent", drop=5, style="dim"),
+        Column("messages", "right", drop=3),
+        Column("cost", "right"),
+        Column("title", least=20),
     )
-    return 0
+    rows: list[list[object]] = [
+        [
+            enough_of_id(session),
+            ago(session["updatedAt"], now),
+            last_name(session["project"]),
+            harness_name(session["source"]),
+            session["agent"],
+            count(session["messageCount"]) if session["messageCount"] else session["messageCount"],
+            (money(session.get("costUsd")), styles.weight(session.get("costUsd"), most)),
+            name_of(session),
+        ]
+        for session in sessions
+    ]
+    used = [n for n in range(len(columns)) if any(row[n] for row in rows)]
+    return table([columns[n] for n in used], [[row[n] for n in used] for row in rows], screen)
+
+
+def name_of(session: Mapping[str, Any]) -> object:
+    """The title of a session or its summary; a dim note if its content was pruned."""
+    if session["title"]:
+        return session["title"]
+    if session.get("summary"):
+        return session["summary"]
+    return ("content pruned", "dim") if session.get("content") == "pruned" else ""
+
+
+def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The sessions with one value a column, for a spreadsheet."""
+    return [{name: session.get(name) for name in _FLAT} for session in answer["sessions"]]

@@ -1,18 +1,44 @@
-"""`burnctl summary`: what was spent, added up by whatever is asked."""
+"""`burnctl summary`, `projects`, `models`, `harnesses`, `agents` and `tags`: what was spent, a row for each."""
 
 from __future__ import annotations
 
 from burnctl import flags
 from burnctl.errors import Usage
+from burnctl.output import present
+from burnctl.render import styles
+from burnctl.render.caveats import add_caveats
+from burnctl.render.chart import bar, sparkline
+from burnctl.render.names import harness_name, last_name, short_id, tilde
+from burnctl.render.numbers import (
+    NOTHING,
+    count,
+    counted,
+    day_names,
+    milliseconds,
+    money,
+    number,
+    percent,
+    roughly,
+)
+from burnctl.render.paragraphs import flow
+from burnctl.render.tables import Column, table
+from burnctl.render.text import width_of
 from burnctl.starting import reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
+    from datetime import date as day_type
+    from typing import Any
+
+    from burnctl.client import Client
+    from burnctl.render.screen import Screen
 
 HELP = (
-    "adds up what was spent: turns, tokens by kind, cost at API prices, how much came from the cache, and each row's "
-    "share. Turns that are still open count and are marked; what has no price is said, never shown as nothing"
+    "adds up what was spent: requests, tokens by kind, cost at API list prices, the part of the input that came from "
+    "the cache, and each row's share. Requests that still run count and are marked with *; models without a price are "
+    "named, never shown as $0.00"
 )
 EXAMPLES = (
     "burnctl summary",
@@ -23,50 +49,360 @@ EXAMPLES = (
     "burnctl summary --by agent --tree",
     "burnctl summary --since 4w --chart",
 )
+BY = "model, provider, project, branch, session, day, hour, week, month, activity, agent, source, or tag:KEY"
+# The verbs that are a summary by one thing.
+VERBS = {"projects": "project", "models": "model", "harnesses": "source", "agents": "agent"}
 _READABLE = 30
 _TIMES = ("day", "hour", "week", "month")
-BY = "model, provider, project, branch, session, day, hour, week, month, activity, agent, source, or tag:KEY"
+_CHART_DAYS = 60
+_MOST_DAYS = 4000
+_SPARK = 40
+_LONGEST_NAME = 28
+_RUNNING = "*"
+_RATES = ("editTurns", "oneShotTurns", "oneShotRate", "editPrompts", "oneShotPrompts", "oneShotPromptRate")
+_OF_SESSIONS = ("project", "createdAt", "parentSessionId", "title")
+_TITLES = {"source": "harness"}
+_NAMELESS = {
+    "agent": "main conversation",
+    "project": "(no project)",
+    "branch": "(no branch)",
+    "activity": "(no activity)",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.filters(parser)
-    parser.add_argument("--by", metavar="WHAT", default="model", help=f"what the rows are: {BY} (model)")
+    verb = parser.prog.rpartition(" ")[2]
+    if verb == "summary":
+        parser.add_argument("--by", metavar="WHAT", default="model", help=f"what the rows are: {BY} (model)")
+    if verb == "tags":
+        parser.add_argument("key", metavar="KEY", nargs="?", help="the tag; without one, a list of tags")
     parser.add_argument(
         "--limit", metavar="N", type=flags.count, help="at most so many rows (30 in a table, unless by time)"
     )
-    parser.add_argument("--tree", action="store_true", help="with --by agent: agents below those that started them")
-    parser.add_argument("--quality", action="store_true", help="add one-shot rates, and how sessions ended")
+    if verb in ("summary", "agents"):
+        parser.add_argument("--tree", action="store_true", help="with --by agent: agents below those that started them")
+    parser.add_argument("--quality", action="store_true", help="add first-try rates, and how sessions ended")
     parser.add_argument("--chart", action="store_true", help="draw what was spent each day")
     flags.reading_rows(parser, "rows")
+    parser.set_defaults(verb=verb)
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.tree and options.by != "agent":
+    client = reach(options)
+    verb = getattr(options, "verb", "summary")
+    if verb == "tags" and options.key is None:
+        return _list_tags(client, options)
+    by = f"tag:{options.key}" if verb == "tags" else VERBS.get(verb) or options.by
+    tree = getattr(options, "tree", False)
+    if tree and by != "agent":
         raise Usage("summary: --tree goes with --by agent", "see: burnctl help summary")
     wants_series = not options.csv and not options.json
-    by_time = options.by in _TIMES
-    client = reach(options)
+    by_time = any(part in _TIMES for part in by.split(","))
     answer = client.summary(
-        by=options.by,
-        limit=options.limit or (_READABLE if wants_series and not by_time and not options.tree else None),
-        tree=options.tree or None,
+        by=by,
+        limit=options.limit or (_READABLE if wants_series and not by_time and not tree else None),
+        tree=tree or None,
         quality=options.quality or None,
         series=wants_series or options.chart or None,
         **flags.filters_of(options, days=by_time or options.chart or wants_series),
     )
-    if options.json:
-        from burnctl.output import as_json
 
-        return as_json(answer)
-    if options.csv:
-        from burnctl.output import as_csv
-        from burnctl.render.summary import flat_rows
+    def draw(answer: dict[str, Any], screen: Screen) -> str:
+        return drawn(answer, screen, chart=options.chart)
 
-        return as_csv(flat_rows(answer), answer)
-    from burnctl.no_matches import no_matches
-    from burnctl.render.screen import Screen
-    from burnctl.render.summary import shown
+    return present(options, answer, draw, rows=flat_rows, empty=lambda: _empty(client, options))
 
-    screen = Screen.of(options)
-    screen.report(answer, shown(answer, screen, chart=options.chart) or no_matches(client, options))
-    return 0
+
+def _empty(client: Client, options: argparse.Namespace) -> str:
+    from burnctl.render.empty import no_matches
+
+    return no_matches(client, options)
+
+
+def _list_tags(client: Client, options: argparse.Namespace) -> int:
+    """The keys of tags, with their values: what `tags KEY` can be asked for."""
+    values: dict[str, dict[str, None]] = {}
+    after: int | None = None
+    while True:
+        page = client.stamps_list(after=after, limit=1000)
+        for stamp in page["stamps"]:
+            for key, value in (stamp.get("enrichment") or stamp.get("tags") or {}).items():
+                values.setdefault(key, {})[value] = None
+        after = page.get("next")
+        if after is None:
+            break
+    answer = {"version": page["version"], "tags": [{"key": key, "values": list(values[key])} for key in sorted(values)]}
+
+    def draw(answer: dict[str, Any], screen: Screen) -> str:
+        rows = [[tag["key"], count(len(tag["values"])), ", ".join(tag["values"])] for tag in answer["tags"]]
+        columns = [Column("tag", style="bold"), Column("values", "right"), Column("such as", least=20)]
+        if not rows:
+            return "No tags yet. `burnctl stamp --session ID KEY=VALUE` adds one, `burnctl run` tags what it starts."
+        return f"{table(columns, rows, screen)}\n\nCost by one of them: burnctl tags {rows[0][0]}"
+
+    def flat(answer: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"key": tag["key"], "value": value} for tag in answer["tags"] for value in tag["values"]]
+
+    return present(options, answer, draw, rows=flat)
+
+
+def drawn(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str:
+    """The summary as text; empty if no request matches."""
+    totals = answer["totals"]
+    if not totals["turns"] and not totals["emptyTurns"]:
+        return ""
+    _add_notes(answer, screen)
+    parts = [_chart(answer, screen)] if chart else [_headline(answer, screen)]
+    parts.append(_table(answer, screen))
+    if "quality" in answer:
+        ended = answer["quality"]["sessions"]
+        parts.append("Sessions: " + ", ".join(f"{count(n)} {outcome}" for outcome, n in ended.items()) + ".")
+    return "\n\n".join(parts)
+
+
+def _headline(answer: dict[str, Any], screen: Screen) -> str:
+    """The total in one line, and the cost by day as a sparkline."""
+    totals = answer["totals"]
+    cost = money(totals["costUsd"]) if totals["costUsd"] is not None else "no price"
+    facts = [cost, counted(totals["turns"], "request"), roughly(sum(totals["usage"].values()), "token")]
+    days = _every_day(answer.get("series") or [])
+    if days:
+        facts.append(_span(days[0][0], days[-1][0]))
+    lines = flow(facts, screen)
+    lines[0] = lines[0].replace(cost, screen.paint(cost, "bold"), 1)
+    if len(days) > 1 and answer["by"] not in ("day", "hour"):
+        lines.append(_trend(days, screen))
+    return "\n".join(lines)
+
+
+def _span(first: str, last: str) -> str:
+    return (
+        day_names([first])[0] if first == last else " to ".join(" ".join(n.split()) for n in day_names([first, last]))
+    )
+
+
+def _table(answer: dict[str, Any], screen: Screen) -> str:
+    with_quality, with_tree = "quality" in answer, any("subtree" in row for row in answer["rows"])
+    by = answer["by"]
+    has_titles = by == "session" and any(row.get("title") for row in answer["rows"])
+    labels = _labels(answer["rows"], by)
+    # Names are cut only when no more columns can be hidden: rows that look alike are useless.
+    longest = max((width_of(label) for label in labels), default=0)
+    columns = [
+        Column(_TITLES.get(by, by.removeprefix("tag:")), least=min(longest, _LONGEST_NAME), where="middle"),
+        *([Column("title", least=16, drop=2)] if has_titles else []),
+        *([Column("project", least=8, drop=3)] if by == "session" else []),
+        Column("requests", "right"),
+        Column("input", "right", drop=5),
+        Column("cache write", "right", drop=4),
+        Column("cache read", "right", drop=3),
+        Column("output", "right", drop=1),
+        Column("cached", "right", drop=1),
+        *([Column("first try", "right"), Column("completed", "right", drop=4)] if with_quality else []),
+        Column("cost", "right"),
+        *([Column("with subagents", "right")] if with_tree else []),
+        Column("share", "right"),
+        Column("", drop=7, style="cyan"),
+    ]
+    most = max((row["share"] or 0 for row in answer["rows"]), default=0)
+    most_cost = max((row["costUsd"] or 0 for row in answer["rows"]), default=0)
+    rows: list[list[object]] = []
+    for row, label in zip(answer["rows"], labels, strict=True):
+        drawn_bar = bar(row["share"] or 0, most, 12).rstrip()
+        cells = cells_of(row, most_cost, with_quality=with_quality, with_tree=with_tree)
+        style = styles.model(row["key"]) if by == "model" else ""
+        rows.append([(label, style), *_about(row, by, has_titles=has_titles), *cells, drawn_bar])
+    totals = answer["totals"] | {"share": None, "quality": answer.get("quality")}
+    footer = [
+        "total",
+        *_about({}, by, has_titles=has_titles),
+        *cells_of(totals, None, with_quality=with_quality, with_tree=with_tree),
+        "",
+    ]
+    return table(columns, rows, screen, footer=footer)
+
+
+def _labels(rows: list[dict[str, Any]], by: str) -> list[str]:
+    """The names of rows: ids as they may be typed, hours without their zone, days in one style."""
+    if by == "day":
+        return day_names([row["key"] for row in rows])
+    return [_label(row, by) for row in rows]
+
+
+def _label(row: dict[str, Any], by: str) -> str:
+    if not row["key"]:
+        return _NAMELESS.get(by, "(untagged)" if by.startswith("tag:") else "(unknown)")
+    label = str(row["key"])
+    if by == "session":
+        return short_id(label)
+    if by == "hour":
+        return label[:16].replace("T", " ")
+    if by == "source":
+        return harness_name(label)
+    return "  " * int(row.get("depth", 0)) + tilde(label)
+
+
+def _about(row: dict[str, Any], by: str, *, has_titles: bool) -> list[object]:
+    title = [row.get("title") or ""] if has_titles else []
+    return [*title, last_name(row.get("project"))] if by == "session" else []
+
+
+def cells_of(
+    row: dict[str, Any], most: float | None, *, with_quality: bool = False, with_tree: bool = False
+) -> list[object]:
+    """The figures of a row, from its requests to its share."""
+    usage, cost, share = row["usage"], row["costUsd"], row["share"]
+    return [
+        count(row["turns"]) + (_RUNNING if row["openTurns"] else ""),
+        number(usage["input"]),
+        number(usage["cacheCreate5m"] + usage["cacheCreate1h"]),
+        number(usage["cacheRead"]),
+        number(usage["output"] + usage["reasoning"]),
+        (percent(row["cacheHitRate"]), styles.hit_rate(row["cacheHitRate"])),
+        *(_quality_cells(row["quality"]) if with_quality else []),
+        (money(cost), styles.weight(cost, most)) if most is not None else money(cost),
+        *([money(row["subtree"]["costUsd"]) if "subtree" in row else ""] if with_tree else []),
+        percent(share) if share is not None else "",
+    ]
+
+
+def _quality_cells(quality: dict[str, Any]) -> list[str]:
+    ended = quality["sessions"]
+    known = ended["completed"] + ended["abandoned"] + ended["errored"]
+    return [percent(quality["oneShotPromptRate"]), f"{ended['completed']} of {known}" if known else NOTHING]
+
+
+def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
+    totals = answer["totals"]
+    if totals["openTurns"]:
+        screen.footnote(f"{_RUNNING} {counted(totals['openTurns'], 'request')} still running.")
+    if answer["moreRows"]:
+        screen.footnote(f"{counted(answer['moreRows'], 'more row')} in the total: --limit.")
+    add_caveats(answer, screen)
+    if totals["partialTurns"]:
+        cut_off = counted(totals["partialTurns"], "response")
+        screen.note(f"{cut_off} cut off in the log: the output tokens are a minimum.")
+    if totals["emptyTurns"]:
+        screen.note(f"{counted(totals['emptyTurns'], 'request')} failed or aborted without any usage.")
+
+
+def _trend(days: list[tuple[str, float | None]], screen: Screen) -> str:
+    """A sparkline of cost by day, or by calendar week or month if days are too many; the newest ones that fit."""
+    unit, spent = "day", [usd or 0.0 for _, usd in days]
+    if len(spent) > _SPARK:
+        unit, spent = "week", _by_period(days, _week)
+    if len(spent) > _SPARK:
+        unit, spent = "month", _by_period(days, _month)
+    shown = spent[-_SPARK:]
+    which = "the last " if len(shown) < len(spent) else ""
+    line = screen.paint(sparkline(shown), "cyan")
+    return f"by {unit} {line} up to {money(max(shown))}, {which}{counted(len(shown), unit)}"
+
+
+def _by_period(days: list[tuple[str, float | None]], period_of: Callable[[str], str]) -> list[float]:
+    periods: dict[str, float] = {}
+    for name, usd in days:
+        period = period_of(name)
+        periods[period] = periods.get(period, 0.0) + (usd or 0.0)
+    return list(periods.values())
+
+
+def _week(name: str) -> str:
+    from datetime import date as calendar
+
+    year, week, _ = calendar.fromisoformat(name).isocalendar()
+    return f"{year}-W{week:02d}"
+
+
+def _month(name: str) -> str:
+    return name[:7]
+
+
+def _chart(answer: dict[str, Any], screen: Screen) -> str:
+    """A bar for each day of the period; the newest if there are too many for a screen."""
+    days = _every_day(answer["series"], answer["filters"])
+    shown_days = days[-_CHART_DAYS:]
+    most = max((usd or 0 for _, usd in shown_days), default=0)
+    names = day_names([name for name, _ in shown_days])
+    amounts = [money(usd) for _, usd in shown_days]
+    longest = max(map(len, amounts), default=0)
+    room = max(10, min(screen.width - longest - max(map(len, names), default=0) - 4, 100))
+    lines = [
+        f"{name}  {screen.paint(bar(usd or 0, most, room), 'cyan')}  {amount:>{longest}}"
+        for name, (_, usd), amount in zip(names, shown_days, amounts, strict=True)
+    ]
+    if earlier := days[: -len(shown_days)]:
+        spent = money(sum(usd or 0 for _, usd in earlier))
+        screen.footnote(f"The chart leaves out {counted(len(earlier), 'earlier day')} ({spent}).")
+    return "\n".join(lines)
+
+
+def _every_day(series: list[dict[str, Any]], filters: dict[str, Any] | None = None) -> list[tuple[str, float | None]]:
+    """The cost of each day from the first to the last, days without requests included.
+
+    With `filters` the first and last day are those of the period that was asked for.
+    """
+    if not series:
+        return []
+    from datetime import date as calendar
+    from datetime import timedelta
+
+    costs = {one["key"]: one["costUsd"] for one in series}
+    first, last = calendar.fromisoformat(series[0]["key"]), calendar.fromisoformat(series[-1]["key"])
+    if filters:
+        period = _period(filters, first, last)
+        first, last = period if (period[1] - period[0]).days < _MOST_DAYS else (first, last)
+    length = (last - first).days + 1
+    if length > _MOST_DAYS:  # a request with a broken clock
+        return list(costs.items())
+    names = ((first + timedelta(days=n)).isoformat() for n in range(length))
+    return [(name, costs.get(name)) for name in names]
+
+
+def _period(filters: dict[str, Any], first: day_type, last: day_type) -> tuple[day_type, day_type]:
+    """From the day of `since` to that of `until`, or to today, by the local clock."""
+    from datetime import date as calendar
+    from datetime import timedelta
+
+    def day_of(when: str, back: timedelta) -> day_type:
+        return calendar.fromtimestamp(milliseconds(when) / 1000 - back.total_seconds())
+
+    today = calendar.today()
+    if "until" in filters:
+        last = max(last, min(today, day_of(filters["until"], timedelta(milliseconds=1))))
+    elif "since" in filters:
+        last = max(last, today)
+    if "since" in filters:
+        first = min(first, day_of(filters["since"], timedelta()))
+    return first, last
+
+
+def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows with one value a column, for a spreadsheet."""
+    rows = answer["rows"]
+    return [
+        {
+            "key": row["key"],
+            **{name: row[name] for name in ("turns", "openTurns", "partialTurns", "unpricedTurns", "emptyTurns")},
+            **row["usage"],
+            "costUsd": row["costUsd"],
+            "cacheHitRate": row["cacheHitRate"],
+            "share": row["share"],
+            **(_flat_quality(row["quality"]) if "quality" in answer else {}),
+            **({name: row.get(name) for name in _OF_SESSIONS} if answer["by"] == "session" else {}),
+            **(_flat_tree(row) if any("subtree" in one for one in rows) else {}),
+        }
+        for row in rows
+    ]
+
+
+def _flat_tree(row: dict[str, Any]) -> dict[str, Any]:
+    below = row.get("subtree") or {}
+    named = {name: row.get(name) for name in ("parent", "depth")}
+    return {**named, "subtreeTurns": below.get("turns"), "subtreeCostUsd": below.get("costUsd")}
+
+
+def _flat_quality(quality: dict[str, Any]) -> dict[str, Any]:
+    low, high = quality["oneShotInterval"] or (None, None)
+    return {**{name: quality[name] for name in _RATES}, "oneShotLow": low, "oneShotHigh": high, **quality["sessions"]}

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from burnctl.no_matches import no_matches
+    from burnctl.render.empty import no_matches
     from burnctl.output import present
 
     client = reach(options)

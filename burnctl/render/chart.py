@@ -1,4 +1,4 @@
-"""Charts of one line, readable in 80 columns and without colour."""
+"""Small charts of characters, readable without colour: bars, sparklines, columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """A row of little columns, one for each value; None is a gap."""
+    """One small column for each value; None is a gap."""
     most = max((value for value in values if value is not None), default=0)
     return "".join(_column(value, most) for value in values)
 
@@ -39,3 +39,14 @@ def bar(value: float, most: float, width: int) -> str:
         eighths = max(eighths, 1)
     full, part = divmod(eighths, 8)
     return ("█" * full + (_EIGHTHS[part] if part else "")).ljust(width)
+
+
+def plot(values: Sequence[float], height: int, cell: int = 1) -> list[str]:
+    """A column for each value, `height` lines high and `cell` wide, to an eighth of a line; the top line first."""
+    most = max(values, default=0)
+    eighths = [max(round(value / most * height * 8), 1) if value > 0 else 0 for value in values]
+    lines = []
+    for line in reversed(range(height)):
+        parts = [_RISING[min(part - line * 8, 8) - 1] if part > line * 8 else " " for part in eighths]
+        lines.append("".join(part * cell for part in parts))
+    return lines

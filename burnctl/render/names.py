@@ -1,4 +1,4 @@
-"""Names as short as they can be said: folders, sessions, models."""
+"""Short names of folders, sessions, models and harnesses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,15 @@ def enough_of_id(session: Mapping[str, Any]) -> str:
 
 
 def short_model(model: object) -> str:
-    """Without the provider before it and the date behind it."""
+    """`opus-4-5`: without the provider or `claude-` before it and the date behind it."""
     name = str(model or "").rpartition("/")[2]
     head, dash, date = name.rpartition("-")
-    return head if dash and len(date) == 8 and date.isdigit() else name
+    return (head if dash and len(date) == 8 and date.isdigit() else name).removeprefix("claude-")
+
+
+def harness_name(source: object) -> str:
+    """`Claude Code` for `claude-code`."""
+    from burnd.harness.registry import BY_SOURCE
+
+    product = BY_SOURCE.get(str(source or ""))
+    return product.title if product else str(source or "")

@@ -66,3 +66,15 @@ def _pieces(word: str, room: int) -> list[str]:
         held += char
         used += wide
     return [*pieces, held]
+
+
+def flow(parts: Sequence[str], screen: Screen, indent: int = 0) -> list[str]:
+    """The parts joined by ` · ` in lines that fit the screen beside an indent; in a pipe one line."""
+    room = max(screen.width - indent, 1)
+    lines: list[str] = []
+    for part in parts:
+        if lines and (screen.is_pipe or width_of(lines[-1]) + 3 + width_of(part) <= room):
+            lines[-1] += f" · {part}"
+        else:
+            lines.append(part)
+    return lines if screen.is_pipe else [piece for line in lines for piece in wrapped(line, room)]

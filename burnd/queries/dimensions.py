@@ -135,9 +135,10 @@ def _sessions(view: View, keys: Sequence[int]) -> list[dict[str, Any]]:
     found = {row[0]: row[1:] for row in view.keyed(_SESSIONS, [(key,) for key in keys])}
     rows = []
     for key in keys:
-        session_id, parent, project, created = found[key]
+        session_id, parent, project, created, title = found[key]
         begun = to_iso(created) if created is not None else None
-        rows.append({"key": session_id, "parentSessionId": parent, "project": project, "createdAt": begun})
+        about = {"parentSessionId": parent, "project": project, "createdAt": begun, "title": title}
+        rows.append({"key": session_id, **about})
     return rows
 
 
@@ -147,6 +148,7 @@ _PROJECTS = (
 )
 _TYPES = "SELECT id, name FROM names WHERE id IN (SELECT type FROM subagents)"
 _SESSIONS = (
-    "SELECT s.id, s.session_id, s.parent_session_id, coalesce(k.name, f.name), s.created_at FROM sessions s "
+    "SELECT s.id, s.session_id, s.parent_session_id, coalesce(k.name, f.name), s.created_at, "
+    "coalesce(nullif(s.title, ''), s.harness_title) FROM sessions s "
     "LEFT JOIN names f ON f.id = s.project LEFT JOIN names k ON k.id = s.project_key WHERE s.id IN ({keys})"
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from burnctl.commands import VERBS, present
+from burnctl.commands import VERBS, module_of, present
 from burnd import __version__, protocol
 from burnd.paths import Home
 from tests.burnctl.fake import Refused, fake
@@ -26,7 +26,7 @@ def socket_of(home: Home) -> Path:
 
 
 def test_the_overview_names_every_command(home: Home) -> None:
-    """Typing `burnctl` alone is a question, and the answer fits a terminal."""
+    """In a script without a daemon `burnctl` alone is a question as well, and the answer fits a terminal."""
     for words in ([], ["help"], ["--help"], ["-h"]):
         done = run(home, *words)
         assert done.returncode == 0
@@ -66,9 +66,9 @@ def test_every_command_explains_itself(home: Home) -> None:
 def test_the_table_of_verbs_is_the_folder_of_commands() -> None:
     """A command without a line in the table could not be found; a line without a command would mislead."""
     here = Path(__file__).parents[2] / "burnctl" / "commands"
-    modules = {path.stem.replace("_", "-") for path in here.glob("*.py")} - {"--init--"}
-    assert set(present()) == modules
-    assert modules <= set(VERBS)
+    modules = {path.stem for path in here.glob("*.py")} - {"__init__"}
+    assert {module_of(verb) for verb in VERBS} == modules
+    assert set(present()) == set(VERBS)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,8 @@ def test_the_table_of_verbs_is_the_folder_of_commands() -> None:
         (["statsu"], "burnctl: no such command: statsu; did you mean: burnctl status"),
         (["start"], "burnctl: no such command: start; did you mean: burnctl up"),
         (["version"], "burnctl: no such command: version; did you mean: burnctl --version"),
+        (["dashboard"], "burnctl: no such command: dashboard; the overview is: burnctl; the live view: burnctl top"),
+        (["daly"], "burnctl: no such command: daly; did you mean: burnctl daily"),
         (["xyzzy"], "burnctl: no such command: xyzzy; see: burnctl help"),
         (["--jsn"], "burnctl: no such option: --jsn; the command comes first; see: burnctl help"),
         (["help", "sttus"], "burnctl: no such command: sttus; did you mean: burnctl status"),
@@ -91,6 +93,10 @@ def test_the_table_of_verbs_is_the_folder_of_commands() -> None:
         ),
         (["completions", "nu"], "burnctl: completions: no such shell: 'nu'; choose from bash, zsh, fish"),
         (["tail", "--session"], "burnctl: tail: argument --session: expected one argument; see: burnctl help tail"),
+        (
+            ["claude", "-p", "hi"],
+            "burnctl: claude: arguments for Claude Code go behind --; try: burnctl claude -- -p hi",
+        ),
         (["status", "--js"], "burnctl: status: no such option: --js; did you mean: --json"),
     ],
 )

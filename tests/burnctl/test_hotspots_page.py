@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from burnctl.render import hotspots
+from burnctl.commands import hotspots
 from burnctl.render.screen import Screen
 from burnctl.render.text import width_of
 from burnd.classify.tools import kind
@@ -25,38 +25,41 @@ def answer(by: str, *rows: dict[str, Any]) -> dict[str, Any]:
             "unpricedModels": [], "unlogged": None, "filters": {}}  # fmt: skip
 
 
+def page(said: dict[str, Any], screen: Screen) -> str:
+    screen.with_notes = True
+    return screen.page(said, hotspots.drawn(said, screen))
+
+
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_long_name_gives_way_before_numbers_do(width: int) -> None:
-    shown = hotspots.shown(answer("tool", row("mcp__company_tickets__search_issues_in_all_projects")), Screen(width))
+    shown = page(answer("tool", row("mcp__company_tickets__search_issues_in_all_projects")), Screen(width))
     heading = shown.splitlines()[0].split()
-    assert {"calls", "failed", "entered", "rode", "cost", "share"} <= set(heading)
-    assert "a call" in shown
+    assert {"calls", "failed", "new", "re-sent", "cost", "share"} <= set(heading)
     assert all(width_of(line) <= width for line in shown.splitlines())
 
 
 def test_rows_are_named_in_words() -> None:
     """Neither a bare reason nor the name of a thing that has none."""
-    assert "new beginning, or dropped" in hotspots.shown(answer("cache-miss", row("prefix", "cache-miss")), Screen(80))
-    assert "type not known" in hotspots.shown(answer("subagent", row("subagent", "subagent")), Screen(80))
+    assert "new beginning, or dropped" in page(answer("cache-miss", row("prefix", "cache-miss")), Screen(80))
+    assert "(unknown type)" in page(answer("subagent", row("subagent", "subagent")), Screen(80))
 
 
 def test_what_there_is_none_of_is_said() -> None:
-    """A table of nothing but the rest explains itself; the largest row of the rest says what it is."""
-    shown = hotspots.shown(answer("mcp", row("prefix", "other"), row("other tools", "other")), Screen(100))
+    """A table of nothing but the rest explains itself."""
+    shown = page(answer("mcp", row("prefix", "other"), row("other tools", "other")), Screen(100))
     assert "No MCP server was called." in shown
-    assert "(prefix) is what sessions begin with" in shown
-    some = hotspots.shown(answer("mcp", row("tickets", "mcp"), row("other tools", "other")), Screen(100))
+    assert "(system prompt and tools)" in shown
+    some = page(answer("mcp", row("tickets", "mcp"), row("other tools", "other")), Screen(100))
     assert "No MCP server" not in some
-    assert "(prefix)" not in some
-    assert "(tools)" in hotspots.shown(answer("prefix", row("/p", "prefix"), row("other tools", "other")), Screen(100))
+    assert "(system prompt and tools)" not in some
 
 
 def test_an_agents_call_is_not_the_agent() -> None:
     """Where a table has the call alone, it says where the whole is found."""
     assert all(kind(name) == "delegate" for name in hotspots.DELEGATES)
-    told = "`burnctl hotspots --by subagent` has both"
-    assert told in " ".join(hotspots.shown(answer("tool", row("Task")), Screen(80)).split())
-    assert told not in " ".join(hotspots.shown(answer("tool", row("Read")), Screen(80)).split())
+    told = "burnctl hotspots --by subagent has both"
+    assert told in " ".join(page(answer("tool", row("Task")), Screen(80)).split())
+    assert told not in " ".join(page(answer("tool", row("Read")), Screen(80)).split())
 
 
 def test_prompts_in_a_spreadsheet_say_where_they_are() -> None:
@@ -65,3 +68,26 @@ def test_prompts_in_a_spreadsheet_say_where_they_are() -> None:
     assert where.items() <= rows[0].items()
     assert rows[1].keys() == rows[0].keys()
     assert "sessionId" not in hotspots.flat_rows(answer("tool", row("Read")))[0]
+
+
+def test_tools_of_several_harnesses_are_one() -> None:
+    """`Bash` and `bash` are one row, those beyond the limit another: the rows still add up."""
+    rows = [
+        row("Bash", costUsd=3.0),
+        row("bash", costUsd=1.0),
+        row("Read", costUsd=5.0),
+        row("Grep"),
+        row("x", "other"),
+    ]
+    shown = hotspots.merged(rows, "cost", 2)
+    assert [(one["key"], one["costUsd"]) for one in shown] == [
+        ("Grep", 12.34), ("Read", 5.0), ("1 more tools", 4.0), ("x", 12.34),
+    ]  # fmt: skip
+    merged = hotspots.merged(rows[:2], "cost", 30)
+    assert [(one["key"], one["calls"], one["costPerCall"]) for one in merged] == [("Bash", 240, 4.0 / 240)]
+
+
+def test_a_prompt_is_shown_with_its_words() -> None:
+    where = {"sessionId": "5e550001-aaaa", "railId": "main", "turnIndex": 4, "at": "2026-11-16T00:00:00.000Z"}
+    shown = page(answer("prompt", row("p1", "prompt", **where, text="Fix the cart"), row("rest", "other")), Screen(120))
+    assert shown.splitlines()[1].startswith("Fix the cart  5e550001")

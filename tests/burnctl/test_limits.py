@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from burnctl.commands.limits import blocks, moment
+from burnctl.commands.limits import drawn as shown
 from burnctl.render import width_of
-from burnctl.render.limits import moment, shown
 from burnctl.render.screen import Screen
 from burnd.paths import Home
 from tests.burnctl.fake import fake
@@ -105,25 +106,29 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Screen]:
 def test_a_page(screen: Screen) -> None:
     """Everything at once: the running window with the account's own word, budgets, what was before."""
     assert shown(FULL, screen).splitlines() == [
-        "5-hour window  10:20 to 15:20, 2 h 50 min left",
-        "  used     120 turns, 8.3M tokens, $12.40",
-        "  pace     $4.20/h, leads to $24.70",
-        "  account  ██████████▎············· 42% used, seen 10 min ago",
-        "           ▁▁▃▆█                    20%/h, runs out at 15:02",
+        "5-hour window  42% used, resets 15:20 (in 2 h 50 min)",
+        "  ██████████▎·············  reported 10 min ago",
+        "  ▁▁▃▆█                     20% an hour, full at 15:02",
+        "  since 10:20  120 requests, 8.3M tokens, $12.40",
+        "  at this rate  $4.20 an hour, $24.70 by its end",
         "",
         "Week  none is running",
         "",
         "Budgets",
-        "  daily    ████████████████████████ $21.30 of $20.00, crossed, leads to $42.60",
-        "  monthly  ██████████████▌········· $121.30 of $200.00, $78.70 left",
+        "  daily    ████████████████  $21.30 of $20.00, exceeded, on course for $42.60",
+        "  monthly  █████████▊······  $121.30 of $200.00, $78.70 left",
         "",
-        "5-hour windows before",
-        "  from         to           turns  tokens    cost  account",
-        "  11-16 03:00  11-16 08:00    120    8.3M  $12.40      42%  ████████████████",
-        "  11-01 03:00  11-01 08:00    120    8.3M       -        -",
-        "",
-        "Costs are at API prices; a subscriber did not pay them. Source: claude-code.",
+        "Earlier 5-hour windows",
+        "  from          to            requests  tokens    cost  used",
+        "  Nov  1 03:00  Nov  1 08:00       120    8.3M       -     -",
+        "  Nov 16 03:00  Nov 16 08:00       120    8.3M  $12.40   42%  ████████████████",
     ]
+
+
+def test_blocks_end_with_the_running_one(screen: Screen) -> None:
+    lines = blocks(FULL, screen).splitlines()
+    assert lines[3].split()[:4] == ["Nov", "16", "10:20", "running"]
+    assert lines[5] == "5-hour window  42% used, resets 15:20 (in 2 h 50 min)"
 
 
 @pytest.mark.parametrize("columns", [80, 160])
@@ -146,9 +151,9 @@ def test_what_has_no_price_is_said(screen: Screen) -> None:
     )
     lines = shown(answer(five={"current": current, "history": []}), screen).splitlines()
     assert lines[:3] == [
-        "5-hour window  10:00 to 15:00, 2 h 50 min left, as counted from turns",
-        "  used     120 turns, 8.3M tokens, - (120 without a price)",
-        "  pace     1.0M tokens/h, leads to 20.0M tokens",
+        "5-hour window  - so far, resets 15:00 (in 2 h 50 min)",
+        "  since 10:00  120 requests, 8.3M tokens, - (120 without a price)",
+        "  at this rate  1.0M tokens an hour, 20.0M tokens by its end",
     ]
 
 
@@ -166,7 +171,7 @@ def test_times_are_short_where_they_are_near(screen: Screen) -> None:
     now = 1_794_832_200_000.0  # Monday, 2026-11-16 12:30
     assert moment("2026-11-16T15:00:00Z", now) == "15:00"
     assert moment("2026-11-17T15:00:00Z", now) == "Tue 15:00"
-    assert moment("2026-11-23T15:00:00Z", now) == "11-23 15:00"
+    assert moment("2026-11-23T15:00:00Z", now) == "Nov 23 15:00"
 
 
 @pytest.mark.parametrize(
@@ -175,15 +180,15 @@ def test_times_are_short_where_they_are_near(screen: Screen) -> None:
         (
             [budget("daily", 20, 31.2), budget("monthly", 500, 31.2)],
             1,
-            "the daily budget is crossed: $31.20 of $20.00\n",
+            "the daily budget is exceeded: $31.20 of $20.00\n",
         ),
-        ([budget("daily", 20, 3)], 0, "no budget is crossed\n"),
+        ([budget("daily", 20, 3)], 0, "no budget is exceeded\n"),
         (
             [budget("daily", 20, 3) | {"spentUsd": None, "leftUsd": None, "unpricedTurns": 4000}],
             0,
-            "no budget is crossed, as far as prices are known: 4,000 turns without a price\n",
+            "no budget is exceeded (4,000 requests without a price)\n",
         ),
-        ([], 0, "no budget is set; see [budget] in: burnctl config path\n"),
+        ([], 0, "no budget is set; set one with: burnctl config set budget.daily 20\n"),
     ],
 )
 def test_check_tells_a_script(home: Home, budgets: Any, code: int, said: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import date, timedelta
 from typing import Any
 
 import pytest
 
-from burnctl.render import compare, summary
+from burnctl.commands import compare, summary
 from burnctl.render.screen import Screen
 from burnctl.render.text import width_of
 
@@ -29,7 +30,8 @@ def answer(by: str, *keys: Any, **more: Any) -> dict[str, Any]:
 
 
 def page(said: dict[str, Any], width: int = 80, **options: Any) -> str:
-    shown = summary.shown(said, Screen(width), **options)
+    screen = Screen(width, with_notes=True)
+    shown = screen.page(said, summary.drawn(said, screen, **options))
     assert all(width_of(line) <= width for line in shown.splitlines())
     assert "\x1b" not in shown
     return shown
@@ -42,14 +44,14 @@ def test_names_are_whole_before_columns_are(width: int) -> None:
     assert "claude-sonnet-4-5 " in shown
     assert "claude-sonnet-4-6 " in shown
     assert "claude-opus-4-5-20251101" in shown
-    assert ("cache write" in shown) == (width == 160)
+    assert ("cache write" in shown.partition("Too narrow")[0]) == (width == 160)
 
 
 def test_a_model_that_no_log_names_is_said_to_be_none() -> None:
-    """In its row and where its turns are said to have no price."""
+    """In its row and where requests without a price are counted."""
     shown = page(answer("model", "gpt-5", "", unpricedModels=["", "house"]))
-    assert shown.splitlines()[2].startswith("(none) ")
-    assert "without a price: (none), house." in shown
+    assert shown.splitlines()[4].startswith("(unknown) ")
+    assert "0 requests without a price ((none), house)" in shown
 
 
 def test_hours_are_told_apart() -> None:
@@ -62,7 +64,8 @@ def test_sessions_are_shown_by_what_can_be_typed_back() -> None:
     said = answer("session", "0f9c12ab-1111-4222-8333-444455556666")
     said["rows"][0] |= {"project": "github.com/me/it", "createdAt": "2026-11-16T10:00:00.000Z", "parentSessionId": None}
     assert "0f9c12ab  it" in page(said)
-    assert "2026-11-16" in page(said, 160)
+    said["rows"][0]["title"] = "Fix it"
+    assert "0f9c12ab  Fix it  it" in page(said, 160)
 
 
 def test_a_tree_shows_whose_agents_are_whose() -> None:
@@ -71,17 +74,17 @@ def test_a_tree_shows_whose_agents_are_whose() -> None:
     said["rows"][0] |= {"depth": 0, "subtree": sums(6, 3.0)}
     said["rows"][1] |= {"depth": 1, "subtree": sums(3, 1.5)}
     lines = page(said).splitlines()
-    assert "with below" in lines[0]
-    assert lines[1].startswith("lead")
-    assert "$3.00" in lines[1]
-    assert lines[2].startswith("  helper")
+    assert "with subagents" in lines[2]
+    assert lines[3].startswith("lead")
+    assert "$3.00" in lines[3]
+    assert lines[4].startswith("  helper")
 
 
 def test_a_broken_price_file_is_said_below_every_report() -> None:
     said = answer("model", "a", pricesProblem=f"models.dev.json: {EVIL}is not JSON")
     assert "Prices: models.dev.json: is not JSON." in page(said)
     said = compared(cell("a", "coding", 9), pricesProblem="models.dev.json: is not JSON")
-    assert "Prices: models.dev.json: is not JSON." in compare.shown(said, Screen(80))
+    assert "Prices: models.dev.json: is not JSON." in comparison(said, Screen(80))
 
 
 def test_a_chart_has_every_day_that_was_asked_for() -> None:
@@ -90,13 +93,13 @@ def test_a_chart_has_every_day_that_was_asked_for() -> None:
 
     def days(**filters: str) -> list[str]:
         shown = page(answer("model", "a", series=series, filters=filters), chart=True)
-        return [line.split()[0] for line in shown.splitlines() if line.startswith("20")]
+        return [line[:6].rstrip() for line in shown.splitlines() if re.match("[A-Z][a-z]{2} [ 0-9]", line)]
 
-    assert days() == ["2026-05-03"]
-    assert days(since="1900-05-02T12:00:00.000Z") == ["2026-05-03"]
+    assert days() == ["May 3"]
+    assert days(since="1900-05-02T12:00:00.000Z") == ["May 3"]
     asked = days(since="2026-05-01T12:00:00.000Z", until="2026-05-05T12:00:00.000Z")
-    assert asked == [f"2026-05-0{n}" for n in range(1, 6)]
-    today = time.strftime("%Y-%m-%d")
+    assert len(asked) == 5
+    today = f"{time.strftime('%b')} {time.localtime().tm_mday:>2}"
     assert days(since="2026-05-02T12:00:00.000Z")[-1] == today
     assert days(since="2026-05-02T12:00:00.000Z", until="2099-01-01T00:00:00.000Z")[-1] == today
 
@@ -129,13 +132,12 @@ def test_what_must_be_known_to_trust_it_is_said() -> None:
     shown = page(said)
     for words in (
         "3*",
-        "1 turn is still open",
-        "2 turns are cut short",
-        "3 turns are without a price: house-model",
-        "4 turns are without any usage",
+        "1 request still running",
+        "2 responses cut off in the log",
+        "3 requests without a price (house-model)",
+        "4 requests failed or aborted without any usage",
         "9.1M tokens, $0.25 that they did not log",
         "12 more rows",
-        "at API prices",
     ):
         assert words in shown
     assert "$0.00" not in shown
@@ -152,7 +154,7 @@ def test_days_without_turns_are_seen() -> None:
     """A chart has a line for every day from the first to the last, and so has the little one that stands for it."""
     series = [{"key": "2026-11-01", "turns": 1, "costUsd": 2.0}, {"key": "2026-11-04", "turns": 1, "costUsd": 4.0}]
     shown = page(answer("model", "a", series=series), chart=True)
-    assert [line.split()[0] for line in shown.splitlines()[:4]] == [f"2026-11-0{n}" for n in (1, 2, 3, 4)]
+    assert [line[:6] for line in shown.splitlines()[:4]] == [f"Nov  {n}" for n in (1, 2, 3, 4)]
     assert "4 days" not in shown
     small = page(answer("model", "a", series=series))
     assert "▄▁▁█" in small
@@ -161,9 +163,9 @@ def test_days_without_turns_are_seen() -> None:
 
 def test_days_too_many_for_a_screen_are_left_out_with_their_cost() -> None:
     series = [{"key": f"2026-{month:02}-01", "turns": 1, "costUsd": 1.5} for month in range(1, 12)]
-    shown = page(answer("model", "a", series=series), chart=True).splitlines()
-    assert shown[0] == "(245 earlier days, $13.50 in all, are left out)"
-    assert shown[1].startswith("2026-09-03")
+    shown = page(answer("model", "a", series=series), chart=True)
+    assert "The chart leaves out 245 earlier days ($13.50)." in shown
+    assert shown.startswith("Sep  3")
 
 
 def test_a_day_of_a_broken_clock_does_not_draw_a_thousand_years() -> None:
@@ -201,6 +203,11 @@ def compared(*cells: dict[str, Any], **more: Any) -> dict[str, Any]:
             "coverage": coverage, "notes": []} | more  # fmt: skip
 
 
+def comparison(said: dict[str, Any], screen: Screen) -> str:
+    screen.with_notes = True
+    return screen.page(said, compare.drawn(said, screen))
+
+
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_comparison_says_what_it_knows_and_what_it_does_not(width: int) -> None:
     """Dashes where there is no data, a mark for little, intervals beside rates, and what the whole rests on."""
@@ -212,71 +219,61 @@ def test_a_comparison_says_what_it_knows_and_what_it_does_not(width: int) -> Non
         "quotaShare": 0.25,
     }
     said = compared(
-        cell("claude-sonnet-4-5", "coding", 20, **judged), cell("gpt-5", "coding", 0),
-        cell("claude-sonnet-4-5", "docs", 3), cell("gpt-5", "docs", 30),
+        cell("claude-sonnet-4-5", "coding", 20, costUsd=9.0, **judged), cell("gpt-5", "coding", 0),
+        cell("claude-sonnet-4-5", "docs", 3), cell("gpt-5", "docs", 30, costUsd=2.0),
     )  # fmt: skip
-    shown = compare.shown(said, Screen(width))
+    shown = comparison(said, Screen(width))
     assert all(width_of(line) <= width for line in shown.splitlines())
-    coding, none, few, docs = shown.splitlines()[1:5]
-    assert set(none.split()) == {"gpt-5", "-"}
-    assert coding.split()[4:6] == ["80%", "49-94%"]
-    assert few.split()[:3] == ["docs", "claude-sonnet-4-5", "~3"]
-    assert docs.split()[:2] == ["gpt-5", "30"]
-    assert "~ rests on fewer than 5" in shown
-    assert "gpt-5: 9 turns in 1 activity, 1 of them with enough to judge by; 1 without a" in shown
+    coding, docs = shown.splitlines()[1:3]
+    assert coding.split()[:6] == ["coding", "sonnet-4-5", "20", "$0.01", "80%", "49-94%"]
+    assert docs.split()[:3] == ["docs", "gpt-5", "30"]
+    assert "not enough data (fewer than 5 requests): docs (sonnet-4-5)" in shown
+    assert "2 requests without a price." in shown
+
+
+def test_the_rows_of_all_activities_come_first() -> None:
+    """One for each model, the costliest first; a rate from few prompts is marked."""
+    said = compared(cell("a", "coding", 9, costUsd=1.0), cell("b", "coding", 9, costUsd=2.0))
+    quality = {"editPrompts": 3, "oneShotPromptRate": 0.5, "oneShotInterval": [0.1, 0.9]}
+    said["overall"] = [{"key": key, **sums(9, cost), "quality": quality} for key, cost in (("a", 1.0), ("b", 2.0))]
+    lines = comparison(said, Screen(100)).splitlines()
+    assert [line.split()[:2] for line in lines[1:5]] == [["all", "b"], ["a", "9"], ["coding", "b"], ["a", "9"]]
+    assert "~50%" in lines[1]
+    assert "~ from fewer than 5 prompts" in lines[-2] + lines[-1] + lines[6]
 
 
 def test_an_activity_with_one_model_has_a_note() -> None:
-    """One line for each such activity; where only one model is compared, one line in all."""
+    """One note for each model that is alone; another where only one model is compared."""
     notes = [{"category": "docs", "model": f"gpt-5{EVIL}", "note": ""}, {"category": "testing", "model": None}]
     cells = (cell("a", "coding", 9), cell("gpt-5", "coding", 9), cell("gpt-5", "docs", 9), cell("a", "docs", 0))
-    shown = compare.shown(compared(*cells, notes=notes), Screen(80)).splitlines()
-    assert "docs: only gpt-5 has data." in shown
-    assert "testing: only (none) has data." in shown
-    alone = compare.shown(compared(cell("a", "coding", 9), cell("a", "docs", 9), notes=notes[:1] * 2), Screen(80))
-    assert "Only a has data, so there is nothing to compare it with." in alone
-    assert "docs: only" not in alone
+    shown = comparison(compared(*cells, notes=notes), Screen(80)).splitlines()
+    assert "Only gpt-5 has data for docs." in shown
+    assert "Only (untagged) has data for testing." in shown
+    alone = comparison(compared(cell("a", "coding", 9), cell("a", "docs", 9), notes=notes[:1] * 2), Screen(80))
+    assert "Only a has data: there is nothing to compare it with." in alone
+    assert "has data for docs" not in alone
 
 
 def test_a_comparison_marks_the_harness_s_own_figures() -> None:
     answer = compared(cell("house-1", "coding", 9), cell("gpt-5", "coding", 9))
     answer["coverage"][0] |= {"pricedTurns": 9, "harnessTurns": 7}
-    shown = compare.shown(answer, Screen(160))
-    assert "house-1: 9 turns in 1 activity, 1 of them with enough to judge by; 7 at the harness's own figure." in shown
-
-
-def test_what_is_not_there_is_said() -> None:
-    """A cell without data is a row of dashes; of columns that do not fit their names are told."""
-    said = compared(cell("claude-sonnet-4-5", "build-deploy", 9), cell("gpt-5", "build-deploy", 0))
-    narrow, wide = (compare.shown(said, Screen(width)) for width in (80, 160))
-    assert narrow.splitlines()[2].split() == ["gpt-5", "-", "-", "-", "-", "-"]
-    assert "Not wide enough for: retries." in narrow
-    assert "Not wide enough" not in wide
-    assert wide.splitlines()[2].split() == ["gpt-5", "-", "-", "-", "-", "-", "-"]
-
-
-def test_of_many_only_those_with_turns_have_rows() -> None:
-    cells = [cell(f"m{n}", "docs", n, noData=n == 0) for n in range(9)]
-    shown = compare.shown(compared(*cells), Screen(160))
-    assert "\nm0" not in shown.partition("~")[0]
-    assert "Who has no turns of an activity has no row there." in shown
+    shown = comparison(answer, Screen(160))
+    assert "house-1: the cost of 7 requests is the harness's own figure." in shown
 
 
 def test_no_stamp_is_not_a_stamp_called_none() -> None:
-    """A value that is spelled like nothing has a row of its own; who has no turns at all is said to have none."""
+    """A value that is spelled like nothing has a row of its own."""
     said = compared(cell(None, "coding", 7), cell("None", "coding", 8), by="tag:persona")
-    said["coverage"][1] |= {"turns": 0}
-    shown = compare.shown(said, Screen(80)).splitlines()
-    assert shown[1].split()[1:3] == ["(none)", "7"]
+    shown = comparison(said, Screen(80)).splitlines()
+    assert shown[1].split()[1:3] == ["(untagged)", "7"]
     assert shown[2].split()[:2] == ["None", "8"]
-    assert "None: no turns." in shown
 
 
 def test_what_if_is_labelled_where_it_is_shown() -> None:
     what_if = {"model": f"other{EVIL}", "costUsd": 1.0, "actualUsd": 2.0, "note": "arithmetic, not a prediction"}
     what_if |= {"unpricedTurns": 0, "unpricedCostUsd": None}
     said = compared(cell("a", "coding", 9, whatIfCostPerTurn=0.5, whatIfCostUsd=4.5), whatIf=what_if)
-    shown = compare.shown(said, Screen(80))
+    shown = comparison(said, Screen(80))
     assert "what if" in shown
     assert "All of it as other: $1.00 instead of $2.00 (arithmetic, not a prediction)." in shown
     assert "\x1b" not in shown
@@ -287,15 +284,15 @@ def test_what_if_is_labelled_where_it_is_shown() -> None:
     [
         (
             2.0,
-            "What has a price as other: $1.00 instead of $2.00; 3 turns without a price as other: $9.00 (arithmetic).",
+            "What has a price as other: $1.00 instead of $2.00; 3 requests without a price as other: $9.00 (any).",
         ),
-        (None, "3 turns without a price as other: $9.00 (arithmetic)."),
+        (None, "3 requests without a price as other: $9.00 (any)."),
     ],
 )
 def test_what_if_tells_apart_what_has_no_price(actual: float | None, said: str) -> None:
     """Nothing that has no price stands beside a sum of money, nor as one of $0.00."""
-    what_if = {"model": "other", "costUsd": actual and 1.0, "actualUsd": actual, "note": "arithmetic"}
+    what_if = {"model": "other", "costUsd": actual and 1.0, "actualUsd": actual, "note": "any"}
     what_if |= {"unpricedTurns": 3, "unpricedCostUsd": 9.0}
-    shown = compare.shown(compared(cell("a", "coding", 9, whatIfCostPerTurn=0.5), whatIf=what_if), Screen(200))
+    shown = comparison(compared(cell("a", "coding", 9, whatIfCostPerTurn=0.5), whatIf=what_if), Screen(200))
     assert said in shown
     assert "$0.00" not in shown

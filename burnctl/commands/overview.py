@@ -1,0 +1,374 @@
+"""`burnctl` alone, `overview` and `today`: what was spent lately, on what, what runs now, and what could be saved."""
+
+from __future__ import annotations
+
+import time
+
+from burnctl import flags
+from burnctl.errors import BurnctlError
+from burnctl.output import present
+from burnctl.render.caveats import add_caveats
+from burnctl.render.chart import plot
+from burnctl.render.layout import Block, beside
+from burnctl.render.names import harness_name, last_name, short_model
+from burnctl.render.numbers import NOTHING, count, day_names, milliseconds, money, number, of_hundred, percent
+from burnctl.render.paragraphs import flow
+from burnctl.render.screen import Screen
+from burnctl.render.styles import change as change_style
+from burnctl.render.styles import model as model_style
+from burnctl.render.styles import used, weight
+from burnctl.render.tables import Column, table
+from burnctl.render.text import clean
+from burnctl.starting import reach
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import date as day_type
+    from typing import Any
+
+    from burnctl.client import Client
+
+HELP = (
+    "shows what today, the last 7 days and the last 30 days cost and how that changed, a chart of the days, the "
+    "costliest projects, models and harnesses, how much of the plan is used, the sessions that run now, and what could "
+    "have been saved. `burnctl` without a command is the same"
+)
+EXAMPLES = ("burnctl", "burnctl overview --json")
+
+_SHOWN = 5  # rows of projects, models and harnesses
+_RUNNING_MS = 10 * 60_000  # a session runs if it was written to in the last ten minutes
+_RUNNING_SHOWN = 4
+_SAVINGS_S = 1.5  # a large history takes longer: then the line is left out
+_SAVINGS_WORTH = 0.01  # of the cost
+_PLOT_HEIGHT = 4
+_LABEL = 9  # the width of "running" and a gap
+_HOURS_AGAINST, _WEEKS_AGAINST = 28, 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.report(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    client = reach(options)
+    return show(gather(client, time.time()), client, options)
+
+
+def show(answer: dict[str, Any], client: Client, options: argparse.Namespace) -> int:
+    def empty() -> str:
+        from burnctl.render.empty import no_matches
+
+        return no_matches(client, options)
+
+    return present(options, answer, drawn, empty=empty)
+
+
+def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, Any]:
+    """The figures of the overview, or of today alone, from a few reports of the daemon."""
+    from datetime import date as calendar
+    from datetime import timedelta
+
+    today, zone = calendar.fromtimestamp(now), flags.time_zone()
+
+    def since(days: int) -> dict[str, Any]:
+        return {"since": (today - timedelta(days=days)).isoformat(), "tz": zone}
+
+    def top(by: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = client.summary(by=by, limit=_SHOWN, **period)["rows"]
+        return rows
+
+    period = since(0 if is_today else 29)
+    days = client.summary(by="day", **since(59))
+    hours = client.summary(by="hour", **since(_HOURS_AGAINST))
+    whole = client.summary(by="project", limit=_SHOWN, **period)
+    return {
+        "version": whole["version"],
+        **{name: whole[name] for name in whole if name in _PASSED_ON},
+        "periods": periods(days["rows"], hours["rows"], today, now)[: 1 if is_today else None],
+        "days": _every_day(days["rows"], [today - timedelta(days=n) for n in reversed(range(30))]),
+        "hours": _hours_of(hours["rows"], today) if is_today else [],
+        "projects": whole["rows"],
+        "models": top("model"),
+        "harnesses": top("source"),
+        "plan": _plan(client),
+        "running": _running(client, now),
+        "avoidable": _avoidable(client, period),
+    }
+
+
+_PASSED_ON = ("backfill", "currency", "plan", "totals", "unpricedModels", "unlogged", "pricesProblem", "stalePrices")
+
+
+def periods(
+    days: Sequence[dict[str, Any]], hours: Sequence[dict[str, Any]], today: day_type, now: float
+) -> list[dict[str, Any]]:
+    """Today, 7 and 30 days, each with its change against the average of the time before.
+
+    Today is compared with the same hours of the last 28 days, 7 days with the four periods of 7 days before, 30 days
+    with the 30 before. The time before the first record does not count; without a whole period there is no change.
+    """
+    from datetime import date as calendar
+
+    ages = [((today - calendar.fromisoformat(row["key"])).days, row) for row in days]
+    recorded = max((age for age, _ in ages), default=0)  # days before today
+
+    def added(first: int, last: int) -> dict[str, Any]:
+        rows = [row for age, row in ages if first <= age <= last]
+        return {
+            "costUsd": sum(row["costUsd"] or 0 for row in rows),
+            "requests": sum(row["turns"] for row in rows),
+            "tokens": sum(sum(row["usage"].values()) for row in rows),
+        }
+
+    def cost(first: int, last: int) -> float:
+        return float(added(first, last)["costUsd"])
+
+    weeks = min(_WEEKS_AGAINST, (recorded + 1) // 7 - 1)
+    against = {
+        "today": _same_hours(hours, today, now) / min(recorded, _HOURS_AGAINST) if recorded else None,
+        "7 days": cost(7, 7 * weeks + 6) / weeks if weeks > 0 else None,
+        "30 days": cost(30, 59) if recorded >= 59 else None,
+    }
+    lengths = {"today": 0, "7 days": 6, "30 days": 29}
+    return [
+        {"period": name, **added(0, last), "change": _change(cost(0, last), against[name])}
+        for name, last in lengths.items()
+    ]
+
+
+def _same_hours(hours: Sequence[dict[str, Any]], today: day_type, now: float) -> float:
+    """The cost of earlier days up to the time of day that it is now; the running hour counts in part."""
+    clock = time.localtime(now)
+    share = (clock.tm_min * 60 + clock.tm_sec) / 3600
+    total = 0.0
+    for row in hours:
+        if row["key"][:10] < today.isoformat():
+            hour = int(row["key"][11:13])
+            total += (row["costUsd"] or 0) * (1 if hour < clock.tm_hour else share if hour == clock.tm_hour else 0)
+    return total
+
+
+def _change(cost: float, against: float | None) -> float | None:
+    return (cost - against) / against if against else None
+
+
+def _every_day(rows: Sequence[dict[str, Any]], days: Iterable[day_type]) -> list[dict[str, Any]]:
+    costs = {row["key"]: row["costUsd"] for row in rows}
+    return [{"key": day.isoformat(), "costUsd": costs.get(day.isoformat())} for day in days]
+
+
+def _hours_of(rows: Sequence[dict[str, Any]], today: day_type) -> list[dict[str, Any]]:
+    costs: dict[int, float] = {}
+    for row in rows:
+        if row["key"][:10] == today.isoformat():
+            hour = int(row["key"][11:13])
+            costs[hour] = costs.get(hour, 0.0) + (row["costUsd"] or 0)
+    return [{"key": f"{hour:02d}:00", "costUsd": costs.get(hour)} for hour in range(24)]
+
+
+def _plan(client: Client) -> list[dict[str, Any]]:
+    """The running windows of each harness with a plan whose provider reported how much is used."""
+    from burnd.harness.registry import PRODUCTS
+
+    plans = []
+    for product in PRODUCTS:
+        if not product.has_plan:
+            continue
+        try:
+            windows = client.limits(source=product.source, history=0)["windows"]
+        except BurnctlError:  # no usage of it is recorded
+            continue
+        current = {name: window["current"] for name, window in windows.items()}
+        if any(window and window["quota"] for window in current.values()):
+            plans.append({"source": product.source, "windows": current})
+    return plans
+
+
+def _running(client: Client, now: float) -> list[dict[str, Any]]:
+    listed = client.sessions_list(since=int(now * 1000) - _RUNNING_MS, limit=20, costs=True)["sessions"]
+    running = [session for session in listed if session.get("turns") or session.get("openTurns")]
+    named = ("sessionId", "project", "source", "title", "costUsd", "updatedAt")
+    return [
+        {name: session.get(name) for name in named} | {"model": _model_of(client, session["sessionId"])}
+        for session in running[:_RUNNING_SHOWN]
+    ] + [{name: session.get(name) for name in named} for session in running[_RUNNING_SHOWN:]]
+
+
+def _model_of(client: Client, session: str) -> str | None:
+    rows = client.summary(by="model", session=session, limit=1)["rows"]
+    return rows[0]["key"] if rows else None
+
+
+def _avoidable(client: Client, period: dict[str, Any]) -> dict[str, Any] | None:
+    """What could have been saved, and its largest kind; None if that takes long to find out."""
+    try:
+        answer = client.call("waste", {"limit": 1, **period}, timeout=_SAVINGS_S)
+    except BurnctlError:
+        return None
+    cost, kinds = (answer.get("avoidable") or {}).get("costUsd"), answer.get("kinds") or []
+    return {"costUsd": cost, "kind": kinds[0]["kind"] if kinds else None} if cost else None
+
+
+def drawn(answer: dict[str, Any], screen: Screen) -> str:
+    """The overview as text; empty if nothing was recorded."""
+    if not any(period["requests"] for period in answer["periods"]):
+        return ""
+    add_caveats(answer, screen)
+    is_today = bool(answer["hours"])
+    span = "today" if is_today else "30 days"
+    parts = [
+        _period_table(answer["periods"], screen),
+        _chart(answer["hours"] or answer["days"], screen),
+        beside(
+            [
+                block
+                for block in (
+                    _top("projects", span, answer["projects"], last_name, lambda _: "", screen),
+                    _top("models", span, answer["models"], short_model, model_style, screen),
+                    _top("harnesses", span, answer["harnesses"], harness_name, lambda _: "", screen),
+                )
+                if block
+            ],
+            screen,
+        ),
+        "\n".join(_lines(answer, span, screen)),
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def _period_table(rows: Sequence[dict[str, Any]], screen: Screen) -> str:
+    columns = [
+        Column(""),
+        Column("cost", "right", style="bold"),
+        Column("requests", "right"),
+        Column("tokens", "right"),
+        Column("change", "right"),
+    ]
+    cells = [
+        [row["period"], money(row["costUsd"]), count(row["requests"]), number(row["tokens"]), _arrow(row["change"])]
+        for row in rows
+    ]
+    return table(columns, cells, screen)
+
+
+def _arrow(change: float | None) -> tuple[str, str]:
+    if change is None:
+        return NOTHING, "dim"
+    size = f"{change + 1:.0f}x" if change >= 9.5 else f"{abs(change):.0%}"
+    return f"{'▲' if change > 0 else '▼'} {size}" if size != "0%" else "0%", change_style(change)
+
+
+def _chart(days: Sequence[dict[str, Any]], screen: Screen) -> str:
+    costs = [day["costUsd"] or 0.0 for day in days]
+    if sum(cost > 0 for cost in costs) < 2:
+        return ""
+    top = money(max(costs)).removesuffix(".00") if max(costs) < 10 else money(round(max(costs))).removesuffix(".00")
+    margin = len(top) + 1
+    cell = 2 if screen.width >= margin + 2 + 2 * len(costs) else 1
+    lines = plot(costs, _PLOT_HEIGHT, cell)
+    first, last = (_axis_name(days[n]["key"]) for n in (0, -1))
+    rule = "─" * (cell * len(costs) - len(first) - len(last) - 2)
+    drawn = [
+        f"{top if n == 0 else '':>{margin - 1}} ┤{screen.paint(line.rstrip(), 'cyan')}" for n, line in enumerate(lines)
+    ]
+    return "\n".join([*(line.rstrip() for line in drawn), f"{'':{margin}}└{first} {rule} {last}"])
+
+
+def _axis_name(key: str) -> str:
+    return key if ":" in key else day_names([key])[0]
+
+
+def _top(
+    title: str,
+    span: str,
+    rows: Sequence[dict[str, Any]],
+    name: Callable[[object], str],
+    style: Callable[[object], str],
+    screen: Screen,
+) -> Block | None:
+    """A small table of what cost most."""
+    if not rows:
+        return None
+    columns = [Column("", least=12), Column("", "right"), Column("", "right", style="dim")]
+    most = rows[0]["costUsd"]
+    cells = [
+        [
+            (name(row["key"]) or "(unknown)", style(row["key"])),
+            (money(row["costUsd"]), weight(row["costUsd"], most)),
+            percent(row["share"]) if row["share"] is not None else "",
+        ]
+        for row in rows
+    ]
+    heading, plain = f"{title}, {span}", Screen(screen.width, is_pipe=screen.is_pipe)
+    return Block(
+        f"{heading}\n{table(columns, cells, plain, header=False)}",
+        f"{screen.paint(heading, 'bold')}\n{table(columns, cells, screen, header=False)}",
+    )
+
+
+def _lines(answer: dict[str, Any], span: str, screen: Screen) -> Iterable[str]:
+    if plan := [part for one in answer["plan"] for part in _plan_parts(one)]:
+        fullest = max(_used_percents(answer["plan"]))
+        yield from (screen.paint(line, used(fullest)) for line in _labelled("plan", plan, screen))
+    if running := answer["running"]:
+        parts = [_running_part(session) for session in running[:_RUNNING_SHOWN]]
+        more = len(running) - _RUNNING_SHOWN
+        yield from _labelled("running", parts + ([f"{more} more: burnctl top"] if more > 0 else []), screen)
+    saved, cost = answer["avoidable"], answer["totals"]["costUsd"]
+    if saved and cost and saved["costUsd"] >= _SAVINGS_WORTH * cost:
+        when = "today" if span == "today" else "of the last 30 days"
+        kind = f", most of it {_KINDS.get(saved['kind'], saved['kind'])}" if saved["kind"] else ""
+        yield from _labelled(
+            "save", [f"about {money(saved['costUsd'])} {when} was avoidable{kind}: burnctl waste"], screen
+        )
+
+
+_KINDS = {
+    "cache-miss": "cache misses",
+    "delegation": "small tasks for subagents",
+    "prefix-bloat": "large system prompts",
+    "rode-far": "large results that were re-sent",
+    "oversized": "very large results",
+    "reread": "files read again",
+    "compaction-churn": "repeated compaction",
+    "edit-revert": "edits that were taken back",
+    "retry-loop": "repeated failing calls",
+    "failure-run": "runs of failing calls",
+}
+
+
+def _labelled(label: str, parts: Sequence[str], screen: Screen) -> list[str]:
+    """A label and its parts, in as many lines as the screen needs."""
+    head = screen.paint(f"{label:<{_LABEL}}", "bold")
+    return [f"{head if n == 0 else ' ' * _LABEL}{line}" for n, line in enumerate(flow(parts, screen, _LABEL))]
+
+
+def _running_part(session: dict[str, Any]) -> str:
+    model = f"{short_model(session['model'])}, " if session.get("model") else ""
+    return clean(f"{last_name(session['project']) or 'no project'} ({model}{money(session['costUsd'])} so far)")
+
+
+def _used_percents(plans: Sequence[dict[str, Any]]) -> Iterable[float]:
+    windows = [window for plan in plans for window in plan["windows"].values()]
+    return (window["quota"]["usedPercent"] for window in windows if window and window["quota"])
+
+
+def _plan_parts(plan: dict[str, Any]) -> Iterable[str]:
+    named = f"{harness_name(plan['source'])} " if plan["source"] else ""
+    for key, title in (("5h", "5-hour window"), ("7d", "week")):
+        window = plan["windows"].get(key)
+        quota = window and window["quota"]
+        if not quota:
+            continue
+        share = f"{of_hundred(quota['usedPercent'])} used"
+        ahead = quota.get("projectedPercent")
+        course = f", on course for {of_hundred(ahead)}" if key == "7d" and ahead is not None else ""
+        resets = (
+            ""
+            if key == "7d"
+            else f", resets {time.strftime('%H:%M', time.localtime(milliseconds(window['to']) / 1000))}"
+        )
+        yield f"{named}{title} {share}{resets}{course}"
+        named = ""

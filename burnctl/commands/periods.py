@@ -1,0 +1,156 @@
+"""`burnctl daily`, `weekly` and `monthly`: a row for each period with its models, tokens and cost; the newest last."""
+
+from __future__ import annotations
+
+from burnctl import flags
+from burnctl.output import present
+from burnctl.render import styles
+from burnctl.render.caveats import add_caveats
+from burnctl.render.names import short_model
+from burnctl.render.numbers import count, day_names, money, number
+from burnctl.render.tables import Column, table
+from burnctl.starting import reach
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from burnctl.client import Client
+    from burnctl.render.screen import Screen
+
+HELP = (
+    "shows what each day, week or month cost: its models, requests, tokens by kind and cost, the newest last, and a "
+    "total. With --breakdown each model has a row of its own"
+)
+EXAMPLES = (
+    "burnctl daily",
+    "burnctl weekly --project .",
+    "burnctl monthly --breakdown",
+    "burnctl daily --since 7d --csv",
+)
+UNITS = {"daily": "day", "weekly": "week", "monthly": "month"}
+_USUAL = {"day": "30d", "week": "26w", "month": ""}
+_MODELS_SHOWN = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verb = parser.prog.rpartition(" ")[2]
+    usual = _USUAL[UNITS[verb]]
+    flags.filters(parser)
+    parser.add_argument("--all", action="store_true", help=f"all periods, not only the last {usual or 'ones'}")
+    parser.add_argument("--breakdown", action="store_true", help="a row for each model below its period")
+    flags.reading_rows(parser, "rows")
+    parser.set_defaults(verb=verb)
+
+
+def run(options: argparse.Namespace) -> int:
+    unit = UNITS[options.verb]
+    if not options.since and not options.all and _USUAL[unit]:
+        options.since = _USUAL[unit]
+    client = reach(options)
+    chosen = flags.filters_of(options, days=True)
+    answer = client.summary(by=unit, **chosen)
+    answer["models"] = _by_model(client, unit, chosen) if answer["rows"] else {}
+
+    def draw(answer: dict[str, Any], screen: Screen) -> str:
+        return drawn(answer, screen, is_broken_down=options.breakdown)
+
+    def empty() -> str:
+        from burnctl.render.empty import no_matches
+
+        return no_matches(client, options)
+
+    return present(options, answer, draw, rows=flat_rows, empty=empty)
+
+
+def _by_model(client: Client, unit: str, chosen: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each period by model, the costliest first."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for model in client.summary(by="model", **chosen)["rows"]:
+        for part in client.summary(by=unit, **{**chosen, "model": model["key"]})["rows"] if model["key"] else ():
+            rows.setdefault(part["key"], []).append(part | {"model": model["key"]})
+    return {key: sorted(parts, key=lambda part: -(part["costUsd"] or 0)) for key, parts in rows.items()}
+
+
+def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = False) -> str:
+    """The table of periods; empty if there is none."""
+    if not answer["rows"]:
+        return ""
+    add_caveats(answer, screen)
+    unit = answer["by"]
+    longest = max(len(_names([part["model"] for part in parts])) for parts in answer["models"].values() or [[]])
+    columns = [
+        Column(unit),
+        Column("models", least=min(longest, 24), drop=2),
+        Column("requests", "right"),
+        Column("input", "right", drop=5),
+        Column("output", "right", drop=3),
+        Column("cache write", "right", drop=6),
+        Column("cache read", "right", drop=4),
+        Column("cost", "right"),
+    ]
+    most = max((row["costUsd"] or 0 for row in answer["rows"]), default=0)
+    labels = _labels([row["key"] for row in answer["rows"]], unit)
+    rows: list[list[object]] = []
+    for row, label in zip(answer["rows"], labels, strict=True):
+        models = answer["models"].get(row["key"], [])
+        names = "" if is_broken_down else _names([part["model"] for part in models])
+        rows.append([label, names, *_cells(row, most)])
+        if is_broken_down:
+            rows += [
+                ["", (f"└ {short_model(part['model'])}", styles.model(part["model"])), *_cells(part, most)]
+                for part in models
+            ]
+    return table(columns, rows, screen, footer=["total", "", *_cells(answer["totals"], None)])
+
+
+def _names(models: list[str]) -> str:
+    more = len(models) - _MODELS_SHOWN
+    return ", ".join(map(short_model, models[:_MODELS_SHOWN])) + (f" +{more}" if more > 0 else "")
+
+
+def _labels(keys: list[str], unit: str) -> list[str]:
+    if unit == "day":
+        return day_names(keys)
+    if unit == "week":
+        return [_week(key) for key in keys]
+    return [_month(key) for key in keys]
+
+
+def _week(key: str) -> str:
+    """`2026-W47` as its days: `Nov 16 to Nov 22`."""
+    from datetime import date as calendar
+    from datetime import timedelta
+
+    year, _, week = key.partition("-W")
+    monday = calendar.fromisocalendar(int(year), int(week), 1)
+    days = [monday.isoformat(), (monday + timedelta(days=6)).isoformat()]
+    return " to ".join(" ".join(name.split()) for name in day_names(days))
+
+
+def _month(key: str) -> str:
+    import time
+
+    return time.strftime("%b %Y", time.strptime(key, "%Y-%m"))
+
+
+def _cells(row: dict[str, Any], most: float | None) -> list[object]:
+    usage, cost = row["usage"], row["costUsd"]
+    return [
+        count(row["turns"]),
+        number(usage["input"]),
+        number(usage["output"] + usage["reasoning"]),
+        number(usage["cacheCreate5m"] + usage["cacheCreate1h"]),
+        number(usage["cacheRead"]),
+        (money(cost), styles.weight(cost, most)) if most is not None else money(cost),
+    ]
+
+
+def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each period and model, for a spreadsheet."""
+    return [
+        {answer["by"]: key, "model": part["model"], "turns": part["turns"], **part["usage"], "costUsd": part["costUsd"]}
+        for key, parts in answer["models"].items()
+        for part in parts
+    ]
