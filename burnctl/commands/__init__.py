@@ -1,6 +1,6 @@
 """The verbs of burnctl: one line each, so that help and completions need to import none of them.
 
-A verb `by-tool` is the module `by_tool` beside this file, with
+A verb is the module of its name beside this file, unless it shares one (`_MODULES`), with
     HELP: str                                   what it does, in a sentence or a few
     EXAMPLES: tuple[str, ...]                   command lines to show in its help (optional)
     add_arguments(parser) -> None               its flags, on an argparse parser
@@ -70,7 +70,6 @@ _TABLE = (
 )
 
 VERBS = {verb: (group, line) for verb, group, line in _TABLE}
-
 
 # Verbs that share a module, which finds its verb at the end of `parser.prog`.
 _MODULES = {

@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from burnctl.render.empty import no_matches
     from burnctl.output import present
+    from burnctl.render.empty import no_matches
 
     client = reach(options)
     few = _OF_ONE_KIND if options.kind else _OF_A_KIND
