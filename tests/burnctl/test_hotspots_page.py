@@ -40,7 +40,7 @@ def test_a_long_name_gives_way_before_numbers_do(width: int) -> None:
 
 def test_rows_are_named_in_words() -> None:
     """Neither a bare reason nor the name of a thing that has none."""
-    assert "new beginning, or dropped" in page(answer("cache-miss", row("prefix", "cache-miss")), Screen(80))
+    assert "start changed or dropped" in page(answer("cache-miss", row("prefix", "cache-miss")), Screen(80))
     assert "(unknown type)" in page(answer("subagent", row("subagent", "subagent")), Screen(80))
 
 

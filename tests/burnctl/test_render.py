@@ -351,7 +351,7 @@ def test_a_turn_on_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow, wide = Screen(80), Screen(160)
     assert [heading(narrow), turn_line(TURN, narrow)] == [
         "time     project    session      model                in   out cache      cost",
-        "14:10:20 burnd      0f9c12ab     claude-opus-4-5   98.0k  1.2k   92%     $0.13",
+        "14:10:20 burnd      0f9c12ab     opus-4-5          98.0k  1.2k   92%     $0.13",
     ]
     assert turn_line(TURN, wide).endswith("$0.13 coding        Read x2 Edit!")
     assert max(len(turn_line(TURN, screen)) for screen in (narrow, wide)) <= 160
@@ -360,7 +360,7 @@ def test_a_turn_on_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_are_short_and_can_be_typed_back() -> None:
     assert short_id("ses_5f3a91bc0ffexyz") == "ses_5f3a91bc"
     assert short_id("0f9c12ab-1111") == "0f9c12ab"
-    assert short_model("anthropic/claude-opus-4-5-20251101") == "claude-opus-4-5"
+    assert short_model("anthropic/claude-opus-4-5-20251101") == "opus-4-5"
     assert short_model("gpt-5") == "gpt-5"
     assert short_model(None) == ""
 
