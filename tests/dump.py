@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from burnd.causes.prompts import TOKENS
-from burnd.causes.rolling import COUNTED as SPENT
+from burnd.attribution.tally import Sums
 from burnd.index.store import IndexStore
 from burnd.index.sums import MEASURES
 from burnd.ledger.journal import Journal
@@ -119,31 +118,17 @@ _CAUSE = "k.kind, kt.name, kg.name, ka.name"
 _NAMED = """JOIN causes k ON k.id = x.cause
       LEFT JOIN names kt ON kt.id = k.tool LEFT JOIN names kg ON kg.id = k.target
       LEFT JOIN names ka ON ka.id = k.agent"""
-_SPENT = ", ".join(SPENT)
-_PAID = ", ".join(TOKENS)
+_PAID = ", ".join(f"x.{name}" for name in Sums._fields)
 _CAUSES = {
     "cause_sums": f"""
-      SELECT {_KIND}, f.name, g.name, x.place = 0, a.name, x.activity = 0, x.level, grain, bucket, {_CAUSE}, {_SPENT}
-      FROM cause_sums x {_JOINS} {_NAMED} LEFT JOIN names a ON a.id = x.activity""",
-    "session_causes": f"""
-      SELECT {_KIND}, f.name, g.name, b.name, u.agent_id, ut.name, s.session_id, x.level, {_CAUSE}, {_SPENT}
-      FROM session_causes x {_JOINS} {_NAMED} JOIN sessions s ON s.id = x.session
-      LEFT JOIN names b ON b.id = x.branch LEFT JOIN subagents u ON u.id = x.subagent
-      LEFT JOIN names ut ON ut.id = u.type""",
-    "prompt_sums": f"""
-      SELECT {_KIND}, f.name, g.name, s.session_id, x.prompt_id, x.rail, x.n, x.day, x.activity = 0, a.name,
-             b.name, x.subagent = 0, x.turns, {_PAID}
-      FROM prompt_sums x {_JOINS} JOIN sessions s ON s.id = x.session LEFT JOIN names a ON a.id = x.activity
-      LEFT JOIN names b ON b.id = x.branch""",
-    "prompt_weights": """
-      SELECT s.session_id, x.prompt_id, x.weight, x.day, x.days, x.tokens, x.rode,
-             (SELECT count(DISTINCT c.class) = length(k.members) - length(replace(k.members, ',', '')) + 1
-              FROM prompt_sums c, prompt_sets k WHERE k.id = x.kinds AND c.activity = 0 AND c.session = x.session
-              AND c.prompt_id = x.prompt_id AND instr(',' || k.members || ',', ',' || c.class || ',')),
-             (SELECT count(DISTINCT c.place) = length(k.members) - length(replace(k.members, ',', '')) + 1
-              FROM prompt_sums c, prompt_sets k WHERE k.id = x.places AND c.activity = 0 AND c.session = x.session
-              AND c.prompt_id = x.prompt_id AND instr(',' || k.members || ',', ',' || c.place || ','))
-      FROM prompt_weights x JOIN sessions s ON s.id = x.session""",
+      SELECT {_KIND}, f.name, g.name, b.name, u.agent_id, ut.name, s.session_id, e.rail, e.n, a.name, x.activity = 0,
+             x.level, x.day, {_CAUSE}, {_PAID}
+      FROM cause_sums x {_JOINS} {_NAMED} JOIN sessions s ON s.id = x.session JOIN segments e ON e.id = x.segment
+      LEFT JOIN names a ON a.id = x.activity LEFT JOIN names b ON b.id = x.branch
+      LEFT JOIN subagents u ON u.id = x.subagent LEFT JOIN names ut ON ut.id = u.type""",
+    "cause_blocks": f"""
+      SELECT {_KIND}, f.name, g.name, a.name, x.activity = 0, x.level, x.block, {_CAUSE}, {_PAID}
+      FROM cause_blocks x {_JOINS} {_NAMED} LEFT JOIN names a ON a.id = x.activity""",
     "segments": """
       SELECT s.session_id, x.rail, x.n, x.newest FROM segments x
       JOIN sessions s ON s.id = x.session""",

@@ -5,8 +5,7 @@ from burnd.attribution.causes import Anatomy, Explained, Part, anatomy, explain
 from burnd.attribution.rail import Rail, in_order
 from burnd.attribution.rates import Rate, Spent, add_up, rate_of
 from burnd.attribution.saving import restore, save
-from burnd.attribution.sums import Sums
-from burnd.attribution.tally import Taken, Tally, tally
+from burnd.attribution.tally import Sums, Tally, tally
 from burnd.attribution.tree import Branch, nest
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "restore",
     "Tally",
     "tally",
-    "Taken",
     "Sums",
     "Rate",
     "Spent",

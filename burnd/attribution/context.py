@@ -9,6 +9,7 @@ turns are all just other paths.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -127,6 +128,19 @@ class Row:
     def beyond(self, position: int) -> int:
         """The place on the path of the first slot that reaches beyond a position."""
         return bisect_right(self.path_ends, position)
+
+    def times(self, marks: dict[int, int]) -> Iterator[tuple[int, int]]:
+        """How often each slot was paid for, by marks at the last slots of runs and negative ones before their first.
+
+        A slot was paid for as often as the marks at it and behind it add up to. Uses the marks up.
+        """
+        parents = self.parents
+        for slot in range(max(marks, default=0), ROOT, -1):
+            count = marks.get(slot)
+            if count:
+                parent = parents[slot]
+                marks[parent] = marks.get(parent, 0) + count
+                yield slot, count
 
     def lay(self, bounds: Bounds) -> tuple[list[Run], list[Piece]]:
         """How a bill lies along the row, which must be as long as its context.

@@ -314,7 +314,12 @@ CREATE TABLE findings(
   session INTEGER PRIMARY KEY, change INTEGER NOT NULL DEFAULT 0, root INTEGER, sizes TEXT, found BLOB);
 """
 
-_CAUSES = """
+_PAID = """
+  input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL, cache_read INTEGER NOT NULL,
+  cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL, searches INTEGER NOT NULL,
+  entered INTEGER NOT NULL, calls INTEGER NOT NULL, errors INTEGER NOT NULL"""
+
+_CAUSES = f"""
 -- Rails on which something changed from this turn on, whose causes are to be counted again.
 CREATE TABLE changed(
   id INTEGER PRIMARY KEY, session INTEGER NOT NULL, rail TEXT NOT NULL, turn_index INTEGER NOT NULL,
@@ -326,52 +331,25 @@ CREATE TABLE causes(
   id INTEGER PRIMARY KEY, kind TEXT NOT NULL, tool INTEGER NOT NULL, target INTEGER NOT NULL, agent INTEGER NOT NULL,
   level INTEGER NOT NULL, whole INTEGER NOT NULL, subject INTEGER NOT NULL, UNIQUE(kind, tool, target, agent));
 
--- A piece of a rail: what it added to the sums below; and where another piece follows, the rail's state at its end.
+-- A segment is a range of message numbers of a rail (see `attribution.segments`). `state` is what the rail is followed
+-- further from, if another segment comes after it; `newest` is the time of the newest message up to its end.
 CREATE TABLE segments(
   id INTEGER PRIMARY KEY, session INTEGER NOT NULL, rail TEXT NOT NULL, n INTEGER NOT NULL,
-  newest TEXT NOT NULL, state BLOB, counted BLOB NOT NULL, UNIQUE(session, rail, n));
+  newest TEXT NOT NULL, state BLOB, UNIQUE(session, rail, n));
 
--- Sums of causes by time. Place and activity 0 stand for all of them.
+-- What the turns of a segment paid for, by UTC day: once by activity, once for all activities together (0).
 CREATE TABLE cause_sums(
-  level INTEGER NOT NULL, grain INTEGER NOT NULL, activity INTEGER NOT NULL, place INTEGER NOT NULL,
-  bucket INTEGER NOT NULL, cause INTEGER NOT NULL, class INTEGER NOT NULL,
-  n INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
-  cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
-  searches INTEGER NOT NULL, entered INTEGER NOT NULL, calls INTEGER NOT NULL, errors INTEGER NOT NULL,
-  PRIMARY KEY(level, grain, activity, place, bucket, cause, class)) WITHOUT ROWID;
-CREATE INDEX cause_sums_of_nothing ON cause_sums(n) WHERE n = 0;
+  level INTEGER NOT NULL, session INTEGER NOT NULL, segment INTEGER NOT NULL, activity INTEGER NOT NULL,
+  day INTEGER NOT NULL, cause INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL,
+  branch INTEGER NOT NULL, subagent INTEGER NOT NULL, {_PAID},
+  PRIMARY KEY(level, session, segment, activity, day, cause, class, place, branch, subagent)) WITHOUT ROWID;
 
--- The same by session.
-CREATE TABLE session_causes(
-  level INTEGER NOT NULL, session INTEGER NOT NULL, subagent INTEGER NOT NULL, cause INTEGER NOT NULL,
-  class INTEGER NOT NULL, place INTEGER NOT NULL, branch INTEGER NOT NULL,
-  n INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
-  cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
-  searches INTEGER NOT NULL, entered INTEGER NOT NULL, calls INTEGER NOT NULL, errors INTEGER NOT NULL,
-  PRIMARY KEY(level, session, subagent, cause, class, place, branch)) WITHOUT ROWID;
-CREATE INDEX session_causes_of_nothing ON session_causes(n) WHERE n = 0;
-"""
-
-_PROMPT_SUMS = """
--- What turns that worked on a prompt paid, by the pieces of rails they stand on; '' is the prompt of turns without one.
--- Activity 0 stands for all of them.
-CREATE TABLE prompt_sums(
-  activity INTEGER NOT NULL, session INTEGER NOT NULL, prompt_id TEXT NOT NULL, rail TEXT NOT NULL, n INTEGER NOT NULL,
-  day INTEGER NOT NULL, place INTEGER NOT NULL, class INTEGER NOT NULL, branch INTEGER NOT NULL,
-  subagent INTEGER NOT NULL, turns INTEGER NOT NULL,
-  input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
-  cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
-  searches INTEGER NOT NULL,
-  PRIMARY KEY(activity, session, prompt_id, rail, n, day, place, class, branch, subagent)) WITHOUT ROWID;
-CREATE INDEX prompt_sums_without ON prompt_sums(activity) WHERE prompt_id = '';
-
--- What each prompt weighs in all, the heaviest first, and where it was: the sets of its turns' classes and places, its
--- first day and how many more there were until its last. Its tokens, and those that rode, are for other orders.
-CREATE TABLE prompt_sets(id INTEGER PRIMARY KEY, members TEXT NOT NULL UNIQUE);
-CREATE TABLE prompt_weights(
-  kinds INTEGER NOT NULL, weight INTEGER NOT NULL, session INTEGER NOT NULL, prompt_id TEXT NOT NULL,
-  places INTEGER NOT NULL, day INTEGER NOT NULL, days INTEGER NOT NULL, tokens INTEGER NOT NULL, rode INTEGER NOT NULL,
-  PRIMARY KEY(kinds, weight DESC, session, prompt_id)) WITHOUT ROWID;
+-- The same over all sessions, by block of 32 days. A stale block has changed since, `times` times, and is not read.
+CREATE TABLE cause_blocks(
+  block INTEGER NOT NULL, level INTEGER NOT NULL, activity INTEGER NOT NULL, cause INTEGER NOT NULL,
+  class INTEGER NOT NULL, place INTEGER NOT NULL, {_PAID},
+  PRIMARY KEY(block, level, activity, cause, class, place)) WITHOUT ROWID;
+CREATE TABLE stale_blocks(block INTEGER PRIMARY KEY, times INTEGER NOT NULL);
 """
 
 
@@ -387,5 +365,5 @@ def is_message(wanted: str) -> str:
     return f"+m.message_id = {wanted} AND substr(m.message_id, -5) = substr({wanted}, -5)"
 
 
-TABLES = _TRUTH + _SUMS + _FINDINGS + _CAUSES + _PROMPT_SUMS
-LAYOUT = 41  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+TABLES = _TRUTH + _SUMS + _FINDINGS + _CAUSES
+LAYOUT = 42  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

@@ -13,8 +13,8 @@ import msgspec
 
 from burnd.attribution import Branch, Cause, Explained, nest
 from burnd.attribution.causes import Selected, explain
+from burnd.attribution.loading import RailEntries, RailName, load
 from burnd.attribution.steps import Origin
-from burnd.causes.rails import RailEntries, RailName, load
 from burnd.queries.costing import Cost, Costing, total
 from burnd.queries.view import View
 from burnd.records import Turn

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import add, sub
 from typing import Any
 
-from burnd.attribution.sums import Sums
+from burnd.attribution.tally import Sums
 from burnd.pricing import UNITS_PER_USD
 from burnd.queries.kinds import Kind, Kinds
 from burnd.queries.tally import Tally, usage

@@ -11,8 +11,8 @@ import msgspec
 from burnd.attribution import Spent, add_up
 from burnd.attribution.finding import MOST_EVIDENCE, Finding, FindingKind, advice_for, weight
 from burnd.attribution.findings import in_project
+from burnd.attribution.loading import RailName
 from burnd.attribution.wasted_context import Begun
-from burnd.causes.rails import RailName
 from burnd.classify.generated import generated_folder
 from burnd.contract.reports import WasteParams
 from burnd.queries import waste_search

@@ -19,8 +19,8 @@ from burnd.attribution.blocks import INSTRUCTIONS
 from burnd.attribution.causes import Selected
 from burnd.attribution.finding import Evidence, Finding, FindingKind
 from burnd.attribution.findings import in_session
-from burnd.causes.kept_waste import Family, Kept, sizes_of
-from burnd.causes.rails import RailEntries, load
+from burnd.attribution.loading import RailEntries, load
+from burnd.attribution.saved_findings import Family, Kept, sizes_of
 from burnd.queries import families
 from burnd.queries.filters import Chosen
 from burnd.queries.reading import Reader

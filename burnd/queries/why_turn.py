@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from burnd.attribution import Part, anatomy, rate_of
+from burnd.attribution.loading import RailEntries
 from burnd.attribution.misses import Miss
 from burnd.attribution.rates import Rate
-from burnd.causes.rails import RailEntries
 from burnd.queries.bills import Explaining
 from burnd.queries.costing import Cost, Costing, total
 from burnd.queries.quotes import Quotes

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from burnd.causes.explainer import Explainer
+from burnd.attribution.explainer import Explainer
 from burnd.clients.folders import Folders
 from burnd.clients.spool import Spool
 from burnd.errors import NotNow

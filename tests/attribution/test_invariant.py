@@ -11,7 +11,6 @@ from burnd.attribution.causes import explain, parts
 from burnd.attribution.rail import Entry, Rail
 from burnd.attribution.rates import NOTHING, Rate, Spent, rate_of, spent_by
 from burnd.attribution.steps import Step
-from burnd.attribution.sums import Sums
 from burnd.attribution.tally import tally
 from burnd.records import Turn
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
@@ -81,10 +80,11 @@ def test_groups_add_up_to_the_bill(entries: list[Entry]) -> None:
     """The sums by group of causes, however the turns are put into buckets, are the bill, too."""
     taken = tally(Rail(), entries, lambda turn: (rate_of(turn, THRESHOLDS), turn.turn_index % 3))
     total: dict[Rate, Spent] = {}
-    for (rate, _), groups in taken.sums.items():
-        for packed in groups.values():
-            sums = Sums.of(packed)
+    for (rate, _), groups in taken.items():
+        for group, sums in groups.items():
             assert min(sums) >= 0
+            if isinstance(group, str):
+                continue  # a cache miss: its tokens are those of the causes once more
             total[rate] = total.get(rate, NOTHING).plus(sums.spent)
     assert {rate: spent for rate, spent in total.items() if any(spent)} == billed(entries)
 

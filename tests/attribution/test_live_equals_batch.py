@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import add
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,39 +13,31 @@ from burnd.attribution import rail as rail_module
 from burnd.attribution.rail import Entry, Rail
 from burnd.attribution.rates import rate_of
 from burnd.attribution.saving import restore, save
-from burnd.attribution.tally import Counts, Taken, Tally, tally
+from burnd.attribution.tally import Sums, Tally, tally
 from burnd.records import Block, Turn, Usage
 from tests import make
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
 
 Key = tuple[object, int]
+Taken = dict[Key, dict[Any, Sums]]
 
 
 def bucket_of(turn: Turn) -> Key:
     return (rate_of(turn, THRESHOLDS), turn.turn_index % 2)
 
 
-def merged(parts: Sequence[Taken[Key]]) -> Taken[Key]:
+def merged(parts: Sequence[Taken]) -> Taken:
     """All that was taken, added up as an index would."""
-    sums: dict[Key, Counts] = {}
-    misses: dict[Key, Counts] = {}
+    sums: Taken = {}
     for part in parts:
-        for bucket, groups in part.sums.items():
-            kept = sums.setdefault(bucket, {})
+        for bucket, groups in part.items():
+            known = sums.setdefault(bucket, {})
             for group, more in groups.items():
-                kept[group] = kept.get(group, 0) + more
-        for bucket, reasons in part.misses.items():
-            known = misses.setdefault(bucket, {})
-            for reason, spent in reasons.items():
-                known[reason] = known.get(reason, 0) + spent
-    return Taken(_present(sums), _present(misses))
+                known[group] = Sums(*map(add, known.get(group, Sums()), more))
+    return {bucket: groups for bucket, groups in sums.items() if groups}
 
 
-def _present(counts: dict[Key, Counts]) -> dict[Key, Counts]:
-    return {bucket: cells for bucket, cells in counts.items() if cells}
-
-
-def batch(entries: Sequence[Entry]) -> Taken[Key]:
+def batch(entries: Sequence[Entry]) -> Taken:
     return merged([tally(Rail(), entries, bucket_of)])
 
 

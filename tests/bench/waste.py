@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from burnd.causes import kept_waste
+from burnd.attribution import saved_findings
 from burnd.contract.reports import WasteParams
 from burnd.memory import relax_gc
 from burnd.paths import Home
@@ -55,13 +55,13 @@ async def main(turns: int) -> None:
 
 async def _ask(index: Any, ledger: Path, name: str) -> None:
     params = WasteParams()
-    await index.transact(kept_waste.begin)
+    await index.transact(saved_findings.begin)
     planned, plan = await _timed(index, lambda view: waste_search.plan(view, choose(view, params), compared=True))
     looked_at: dict[int, bytes] = {}
     looked = 0.0
     for some in plan.portions():
         took, told = await _timed(index, lambda view: waste_search.look(view, ledger, plan.chosen, some))  # noqa: B023
-        await index.transact(lambda db: kept_waste.keep(db, kept_waste.sizes_of(PRICES), told))  # noqa: B023
+        await index.transact(lambda db: saved_findings.keep(db, saved_findings.sizes_of(PRICES), told))  # noqa: B023
         looked_at |= {family.root: kept for family, kept in told}
         looked += took
     seen = plan.seen(looked_at)

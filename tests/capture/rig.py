@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from burnd.causes.explainer import Explainer
+from burnd.attribution.explainer import Explainer
 from burnd.harness.claude_code.related_sessions import LeafTitles
 from burnd.harness.claude_code.source import ClaudeLogs
 from burnd.harness.codex.source import CodexLogs

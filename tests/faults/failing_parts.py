@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from burnd.causes.explainer import Explainer
+from burnd.attribution.explainer import Explainer
 from burnd.clients.spool import Spool
 from burnd.daemon.service_manager import Watchdog
 from burnd.errors import StorageError, SyncFailed

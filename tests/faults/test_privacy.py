@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from burnd.causes.counting import LENGTH
+from burnd.attribution.segments import LENGTH
 from burnd.index.keys import decompressed
 from burnd.paths import Home
 from tests.faults import tally

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import Any, get_args
+from typing import Any
 
-from burnd.causes.explainer import Explainer
-from burnd.contract.reports import DIMENSIONS
-from burnd.queries.hotspots import By
+from burnd.attribution.explainer import Explainer
+from burnd.contract.reports import CAUSES, DIMENSIONS
 from burnd.recording.candidate import Batch
 from tests.conftest import Opened
 from tests.make import START_MS, at, stamp, text, turn
@@ -41,7 +40,7 @@ async def test_no_report_reads_content(opened: Opened) -> None:
 
     async def reports() -> list[Any]:
         answers = [await ask_summary(pipeline.index, by=by, quality=True, series=True) for by in ways]
-        answers += [await ask_hotspots(pipeline, by=by, since=START_MS + 500) for by in get_args(By)]
+        answers += [await ask_hotspots(pipeline, by=by, since=START_MS + 500) for by in CAUSES]
         return [*answers, await ask_compare(pipeline.index), await ask_compare(pipeline.index, whatIf="gemini-2.5-pro")]
 
     await Explainer(pipeline).catch_up()

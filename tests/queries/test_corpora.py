@@ -6,13 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from burnd.causes.explainer import Explainer
+from burnd.attribution.explainer import Explainer
+from burnd.contract.reports import CAUSES
 from burnd.protocol import NOT_COUNTED
-from burnd.queries.hotspots import By
 from burnd.queries.kinds import shown_model
 from burnd.recording.pipeline import Pipeline
 from tests.capture.opencode_rig import OpenCodeRig
@@ -64,7 +64,7 @@ async def causes_add_up(pipeline: Pipeline) -> None:
     third = (last - first) // 3
     for filters in ({}, {"since": first + third, "until": last - third}):
         total = (await ask_summary(pipeline.index, **filters))["totals"]
-        for by in get_args(By):
+        for by in CAUSES:
             answer = await ask_hotspots(pipeline, by=by, **filters)
             assert answer["totals"] == total
             assert all(row["key"] != NOT_COUNTED for row in answer["rows"]), (by, filters)

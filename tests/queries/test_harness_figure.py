@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from burnd.causes.explainer import Explainer
+from burnd.attribution.explainer import Explainer
 from burnd.contract.reports import ExportParams
 from burnd.pricing import PriceTable
 from burnd.pricing.pricefile import read_user_lists

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from burnd.causes import kept_waste
+from burnd.attribution import saved_findings
 from burnd.contract.reports import OverheadParams
 from burnd.queries import overhead, waste_search
 from burnd.queries.filters import choose
@@ -36,7 +36,7 @@ async def test_instruction_files_of_the_log_are_a_part_of_the_prefix(opened: Ope
             for one in elsewhere(scene, f"s{n}")
         ]
         await pipeline.commit(Batch(entries=[*turns]))
-    await pipeline.index.transact(kept_waste.begin)
+    await pipeline.index.transact(saved_findings.begin)
     answer = await _asked(pipeline, OverheadParams(project="/code/a"))
     (source,) = answer["sources"]
     assert source["prefix"]["smallest"] > 19_000
@@ -57,7 +57,7 @@ async def test_prefixes_cost_what_their_causes_say(opened: Opened) -> None:
         turns = [msgspec.structs.replace(one, project="/code/a") for one in elsewhere(scene, f"s{n}")]
         await pipeline.commit(Batch(entries=[*turns]))
     params = OverheadParams(project="/code/a")
-    await pipeline.index.transact(kept_waste.begin)
+    await pipeline.index.transact(saved_findings.begin)
     answer = await _asked(pipeline, params)
     (source,) = answer["sources"]
     assert (source["source"], source["sessions"], source["rides"]) == ("claude-code", 3, 9)
@@ -90,7 +90,7 @@ async def test_a_new_kind_of_turn_may_land_between_search_and_answer(opened: Ope
     for turn in range(3):
         scene.turn(20_000 + 200 * turn, 50, entered=(prompt(),), made=(said(),))
     await pipeline.commit(Batch(entries=[*elsewhere(scene, "s1")]))
-    await pipeline.index.transact(kept_waste.begin)
+    await pipeline.index.transact(saved_findings.begin)
 
     def search(db: object) -> waste_search.Seen:
         view = View(db, PRICES, NOW)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from burnd.causes import kept_waste
+from burnd.attribution import saved_findings
 from burnd.content.recall import Recall
 from burnd.contract.checking import BadParams, checked
 from burnd.contract.reports import WasteParams
@@ -42,7 +42,7 @@ class Looked:
 
     async def __call__(self, **params: Any) -> dict[str, Any]:
         asked = checked(WasteParams, params)
-        await self._index.transact(kept_waste.begin)
+        await self._index.transact(saved_findings.begin)
         plan = await self._index.ask(lambda db: waste_search.plan(_view(db), choose(_view(db), asked), compared=True))
         looked_at: dict[int, bytes] = {}
         for some in plan.portions():
@@ -52,10 +52,10 @@ class Looked:
         return await self._index.ask(lambda db: answer(_view(db), Quotes(_view(db), self._recall), asked, seen))
 
     async def look(
-        self, plan: waste_search.Plan, some: list[kept_waste.Family]
-    ) -> list[tuple[kept_waste.Family, bytes]]:
+        self, plan: waste_search.Plan, some: list[saved_findings.Family]
+    ) -> list[tuple[saved_findings.Family, bytes]]:
         told = await self._index.ask(lambda db: waste_search.look(_view(db), self._ledger, plan.chosen, some))
-        await self._index.transact(lambda db: kept_waste.keep(db, kept_waste.sizes_of(PRICES), told))
+        await self._index.transact(lambda db: saved_findings.keep(db, saved_findings.sizes_of(PRICES), told))
         return told
 
 
@@ -153,7 +153,7 @@ async def test_a_change_while_looking_is_not_forgotten(opened: Opened) -> None:
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[*wasteful().entries]))
     looked = Looked(pipeline)
-    await pipeline.index.transact(kept_waste.begin)
+    await pipeline.index.transact(saved_findings.begin)
     plan = await pipeline.index.ask(
         lambda db: waste_search.plan(_view(db), choose(_view(db), WasteParams()), compared=True)
     )
@@ -178,7 +178,7 @@ async def test_a_new_kind_of_turn_may_land_while_looking(opened: Opened, params:
 
     look = looked.look
 
-    async def look_late(plan: waste_search.Plan, some: list[kept_waste.Family]) -> Any:
+    async def look_late(plan: waste_search.Plan, some: list[saved_findings.Family]) -> Any:
         await land(0)
         told = await look(plan, some)
         await land(1)

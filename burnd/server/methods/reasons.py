@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from burnd.causes import kept_waste
-from burnd.causes.kept_waste import Family, sizes_of
+from burnd.attribution import saved_findings
+from burnd.attribution.saved_findings import Family, sizes_of
 from burnd.contract.reports import (
     ByToolParams,
     Filters,
@@ -72,7 +72,7 @@ async def _seen(service: Service, filters: Filters, caller: Caller, *, compared:
     """Looks at what has changed since somebody last asked. An index that is made anew meanwhile is looked at again."""
     while True:
         generation = service.pipeline.generation
-        await _write(service, generation, kept_waste.begin)
+        await _write(service, generation, saved_findings.begin)
         plan = await service.ask(
             lambda view: waste_search.plan(view, choose(view, filters), compared=compared), project=filters.project
         )
@@ -90,7 +90,7 @@ async def _looked_at(service: Service, generation: int, plan: waste_search.Plan,
         if service.pipeline.generation != generation:
             break  # rows are other sessions' now
         told = await service.ask(partial(_look, ledger, plan, some), within=_PORTION_S)
-        await _write(service, generation, partial(kept_waste.keep, told=told.families, sizes=told.sizes))
+        await _write(service, generation, partial(saved_findings.keep, told=told.families, sizes=told.sizes))
         looked_at |= {family.root: found for family, found in told.families}
         done += sum(family.turns for family in some)
         await caller.progress(done, total)

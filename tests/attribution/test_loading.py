@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from burnd.attribution import in_order
-from burnd.causes import rails
+from burnd.attribution import in_order, loading
 from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.ledger.lines import read_places
 from burnd.paths import Home
@@ -23,9 +22,9 @@ from tests.make import at, examples, turn
 from tests.queries import worlds
 
 
-async def load(pipeline: Pipeline, rail: str | None = None) -> list[rails.RailEntries]:
+async def load(pipeline: Pipeline, rail: str | None = None) -> list[loading.RailEntries]:
     sessions = [row[0] for row in await pipeline.index.rows("SELECT id FROM sessions")]
-    return await pipeline.index.ask(lambda db: rails.load(db, pipeline.home.ledger, sessions, rail))
+    return await pipeline.index.ask(lambda db: loading.load(db, pipeline.home.ledger, sessions, rail))
 
 
 @settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture])

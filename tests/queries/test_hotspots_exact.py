@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnd.causes import counting
-from burnd.causes.explainer import Explainer
+from burnd.attribution import segments
+from burnd.attribution.explainer import Explainer
+from burnd.contract.reports import CAUSES
 from burnd.index.change import FileChange
 from burnd.paths import Home
 from burnd.protocol import NOT_COUNTED
-from burnd.queries import hotspots, prompts
-from burnd.queries.hotspots import By
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
-from tests.causes import worlds
+from tests.attribution import histories as worlds
 from tests.conftest import Opened
 from tests.folded import Folded
 from tests.make import examples
@@ -32,14 +31,14 @@ RANKS = ("cost", "tokens", "rides")
 
 @pytest.fixture(autouse=True)
 def _short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "LENGTH", 3)
-    monkeypatch.setattr(prompts, "_AT_ONCE", 0)
+    monkeypatch.setattr(segments, "LENGTH", 3)
+    monkeypatch.setattr(segments, "BLOCK_DAYS", 2)
 
 
 @st.composite
 def questions(draw: st.DrawFn) -> list[dict[str, Any]]:
     asked = []
-    for by in get_args(By):
+    for by in CAUSES:
         names = draw(st.lists(st.sampled_from(sorted(filters)), max_size=3, unique=True))
         chosen = {name: draw(filters[name]) for name in names}
         asked.append(chosen | {"by": by, "rank": draw(st.sampled_from(RANKS)), "limit": draw(st.integers(1, 5))})
@@ -61,7 +60,10 @@ async def test_rows_add_up_to_the_summary(
     try:
         await pipeline.commit(Batch(files=[FileChange("claude-code", "/log", b"here")]))
         await live(pipeline, history)
-        await Explainer(pipeline).catch_up()
+        explainer = Explainer(pipeline)
+        await explainer.catch_up()
+        while await explainer.condense_block():
+            pass
         await live(pipeline, later)
         if counted:
             await Explainer(pipeline).catch_up()
@@ -71,18 +73,9 @@ async def test_rows_add_up_to_the_summary(
             if _can_be_asked(naive, wanted):
                 await _adds_up(pipeline, params, wanted, whole=counted)
                 if params["by"] == "prompt":
-                    await _prompts_are_as_their_turns(pipeline, params | {"limit": 1000})
                     await _the_heaviest_come_first(pipeline, params)
     finally:
         await opener.close()
-
-
-async def _prompts_are_as_their_turns(pipeline: Pipeline, params: dict[str, Any]) -> None:
-    """What is kept of prompts says what their turns say, read one by one."""
-    answer = await ask_hotspots(pipeline, **params)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hotspots, "heaviest_prompts", lambda *_: None)
-        assert answer == await ask_hotspots(pipeline, **params)
 
 
 async def _the_heaviest_come_first(pipeline: Pipeline, params: dict[str, Any]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from burnd.causes import planning, writing
-from burnd.causes.counting import LENGTH
-from burnd.causes.explainer import FEW, STALLED_S, Explainer
+from burnd.attribution import segments
+from burnd.attribution.explainer import FEW, STALLED_S, Explainer
+from burnd.attribution.segments import LENGTH
 from burnd.errors import IndexDamaged, NoSpace
 from burnd.index.change import Change
 from burnd.protocol import NOT_COUNTED
@@ -81,7 +81,7 @@ async def test_it_holds_back_while_others_are_at_work(opened: Opened, monkeypatc
             explainer._landed_at = now[0]
 
     monkeypatch.setattr(explainer, "step", step)
-    monkeypatch.setattr("burnd.causes.explainer.anyio.sleep", sleep)
+    monkeypatch.setattr("burnd.attribution.explainer.anyio.sleep", sleep)
     while now[0] < 3:
         await explainer._work()
     assert asked == [FEW] * len(asked)
@@ -94,10 +94,10 @@ async def test_it_gives_way_to_who_asks(opened: Opened, monkeypatch: pytest.Monk
     """While somebody is answered it rests after every few messages, but not where it is itself what they wait for."""
     pipeline = await with_turns(opened, 100)
     rests: list[float] = []
-    monkeypatch.setattr("burnd.causes.explainer.time.sleep", rests.append)
+    monkeypatch.setattr("burnd.attribution.explainer.time.sleep", rests.append)
     is_asked = True
     explainer = Explainer(pipeline, is_asked=lambda: is_asked)
-    plan = partial(planning.plan, ledger=pipeline.home.ledger, most=10**6, give_way=explainer._give_way)
+    plan = partial(segments.explain_due, ledger=pipeline.home.ledger, most=10**6, pause=explainer._give_way)
     await pipeline.index.ask(plan)
     assert len(rests) >= 100 // 20
     rests.clear()
@@ -154,8 +154,8 @@ async def test_one_more_turn_counts_one_piece(opened: Opened) -> None:
     await Explainer(pipeline).catch_up()
     for n in range(3 * LENGTH - 2, 3 * LENGTH + 2):
         await pipeline.commit(Batch(entries=[turn(f"m{n}", turn_index=n, ts=at(n), parent=f"m{n - 1}", retries=1)]))
-        planned = await pipeline.index.ask(lambda db: planning.plan(db, pipeline.home.ledger, 10**6))
-        assert sum(segment.messages for recount in planned.recounts for segment in recount.now) <= LENGTH + 1
+        due = await pipeline.index.ask(lambda db: segments.explain_due(db, pipeline.home.ledger, 10**6))
+        assert sum(segment.messages for one in due for segment in one.segments) <= LENGTH + 1
         await Explainer(pipeline).catch_up()
     assert is_counted(await ask_hotspots(pipeline))
 
@@ -163,13 +163,13 @@ async def test_one_more_turn_counts_one_piece(opened: Opened) -> None:
 async def test_a_failure_loses_nothing(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it fails before or after it wrote, the marks are there, and the next one ends in the same sums."""
     pipeline = await with_turns(opened, LENGTH + 10)
-    write = writing.write
+    write = segments.write
 
-    def fails(db: sqlite3.Connection, what: writing.Written) -> None:
-        write(db, what)
+    def fails(db: sqlite3.Connection, **what: Any) -> None:
+        write(db, **what)
         raise NoSpace("the disk is full")
 
-    monkeypatch.setattr(writing, "write", fails)
+    monkeypatch.setattr(segments, "write", fails)
     with pytest.raises(NoSpace):
         await Explainer(pipeline).catch_up()
     assert not is_counted(await ask_hotspots(pipeline))

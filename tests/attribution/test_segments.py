@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnd.causes import counting
-from burnd.causes.cause import COMMAND, FILE, NAMED
-from burnd.causes.explainer import Explainer
-from burnd.causes.rolling import AGE
+from burnd.attribution import segments
+from burnd.attribution.cause_keys import COMMAND, FILE, MISS, NAMED, PAID_LEVELS, PROMPT
+from burnd.attribution.explainer import Explainer
 from burnd.index.change import FileChange
 from burnd.index.changed import mark_all
 from burnd.index.store import IndexStore
@@ -23,7 +22,7 @@ from burnd.paths import Home
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Block, Copy, Usage
-from tests.causes import worlds
+from tests.attribution import histories as worlds
 from tests.conftest import Opened
 from tests.dump import causes_dump
 from tests.make import at, examples, turn
@@ -48,15 +47,16 @@ class Overtaken(Explainer):
             await self._by()
         return has_counted
 
-    async def _number(self, *args: Any) -> Any:
+    async def _write(self, *args: Any) -> None:
         await self._by()
-        return await super()._number(*args)
+        await super()._write(*args)
 
 
 @pytest.fixture(autouse=True)
 def _short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of three messages, so that small histories have several."""
-    monkeypatch.setattr(counting, "LENGTH", 3)
+    monkeypatch.setattr(segments, "LENGTH", 3)
+    monkeypatch.setattr(segments, "BLOCK_DAYS", 2)
 
 
 @settings(worlds.ON_DISK, max_examples=examples(9))
@@ -75,7 +75,7 @@ async def test_live_equals_batch(tmp_path_factory: pytest.TempPathFactory, histo
             if meanwhile == "a little":
                 await Explainer(pipeline).step(2)
             elif meanwhile == "everything":
-                await Explainer(pipeline).catch_up()
+                await _explain_all(pipeline)
             elif meanwhile == "rebuild":
                 await Explainer(pipeline).step(2)
                 await pipeline.rebuild_index()
@@ -84,7 +84,7 @@ async def test_live_equals_batch(tmp_path_factory: pytest.TempPathFactory, histo
                 if meanwhile == "lost index":
                     opener.home.index_db.unlink()
                 pipeline = await opener()
-        await Explainer(pipeline).catch_up()
+        await _explain_all(pipeline)
         await _sums_are_the_turns(pipeline.index)
         await _is_as_in_one_pass(pipeline)
     finally:
@@ -124,11 +124,19 @@ async def test_more_comes_while_a_rail_is_counted_from_its_beginning(opened: Ope
     await _is_as_in_one_pass(pipeline)
 
 
+async def _explain_all(pipeline: Pipeline) -> None:
+    explainer = Explainer(pipeline)
+    await explainer.catch_up()
+    while await explainer.condense_block():
+        pass
+
+
 async def _is_as_in_one_pass(pipeline: Pipeline) -> None:
-    """Counted once more, from nothing and all at once, everything is as it was."""
+    """Explained once more, from nothing and all at once, everything is as it was."""
+    await _explain_all(pipeline)
     before = await causes_dump(pipeline.index)
     await pipeline.index.transact(_forget)
-    await Explainer(pipeline).catch_up()
+    await _explain_all(pipeline)
     after = await causes_dump(pipeline.index)
     assert {name: set(rows) ^ set(after[name]) for name, rows in before.items()} == {name: set() for name in before}
 
@@ -148,31 +156,27 @@ def _copied(n: int) -> Copy:
 
 def _forget(db: sqlite3.Connection) -> None:
     """As if nothing had ever been counted."""
-    for table in ("segments", "cause_sums", "session_causes", "causes", "prompt_sums", "prompt_weights"):
+    for table in ("segments", "cause_sums", "cause_blocks", "stale_blocks", "causes"):
         db.execute(f"DELETE FROM {table}")
     mark_all(db)
 
 
 async def _sums_are_the_turns(index: IndexStore) -> None:
-    """Every way in which sums are kept has every token of every turn once."""
+    """Each way of adding up has every token of every turn once, and blocks say what the finer rows say."""
     columns = ",".join(f"coalesce(sum({name}), 0)" for name in TOKENS)
-    ((*turns,),) = await index.rows(f"SELECT {columns} FROM turns")
-    for kept in (
-        "cause_sums WHERE level = 0 AND grain = 2 AND activity = 0 AND place = 0",
-        "cause_sums WHERE level = 0 AND grain = 2 AND activity = 0 AND place > 0",
-        "cause_sums WHERE level = 0 AND grain = 2 AND activity <> 0 AND place > 0",
-        "cause_sums WHERE level = 0 AND grain = 3 AND activity = 0 AND place = 0",
-        "cause_sums WHERE level = 0 AND grain = 3 AND activity = 0 AND place > 0",
-        "cause_sums WHERE level = 0 AND grain = 3 AND activity <> 0 AND place > 0",
-        "session_causes WHERE level = 0",
-        "prompt_sums WHERE activity = 0",
-        "prompt_sums WHERE activity <> 0",
-    ):
-        ((*sums,),) = await index.rows(f"SELECT {columns} FROM {kept}")
-        assert sums == turns, kept
-    for level in (FILE, COMMAND, NAMED):
-        kept = f"SELECT {columns} FROM cause_sums WHERE level = {level} AND grain = {AGE} AND place > 0 AND activity"
-        assert await index.rows(f"{kept} <> 0") == await index.rows(f"{kept} = 0")
+    turns = await index.rows(f"SELECT {columns} FROM turns")
+    paid = ",".join(map(str, PAID_LEVELS))
+    for levels in (paid, str(PROMPT)):
+        for activity in ("= 0", "<> 0"):
+            where = f"level IN ({levels}) AND activity {activity}"
+            assert await index.rows(f"SELECT {columns} FROM cause_sums WHERE {where}") == turns, where
+    assert await index.rows("SELECT count(*) FROM stale_blocks") == [(0,)]
+    for activity in ("= 0", "<> 0"):
+        assert await index.rows(f"SELECT {columns} FROM cause_blocks WHERE level = 0 AND activity {activity}") == turns
+        for level in (FILE, COMMAND, NAMED, MISS):
+            where = f"level = {level} AND activity {activity}"
+            fine = await index.rows(f"SELECT {columns} FROM cause_sums WHERE {where}")
+            assert await index.rows(f"SELECT {columns} FROM cause_blocks WHERE {where}") == fine
     ((behind,),) = await index.rows(
         "SELECT count(*) FROM cause_sums WHERE entered > input + cache_read + cache_create_5m + cache_create_1h"
     )

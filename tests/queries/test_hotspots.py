@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from burnd.attribution.explainer import Explainer
 from burnd.attribution.rail import Entry
-from burnd.causes.explainer import Explainer
 from burnd.protocol import NOT_COUNTED
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline

@@ -18,8 +18,8 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from burnd.causes import planning, writing
-from burnd.causes.cause import CauseKey, Numbered
+from burnd.attribution import segments
+from burnd.attribution.cause_keys import CauseKey, CauseNumber
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index import changed
 from burnd.index.asking import TookTooLong
@@ -40,6 +40,8 @@ STALLED_S: Final = 5.0  # old logs of which nothing has come for so long keep no
 LOOK_S: Final = 30.0
 CONDENSE_S: Final = 30.0  # a session that is being worked on makes its day stale with every turn
 DAYS_AT_ONCE, SESSIONS_AT_ONCE = 2, 50  # condensed in one transaction of some 20 ms
+BLOCKS_S: Final = 3600.0  # the newest block is stale while somebody works, and read from finer rows
+ROWS_AT_ONCE: Final = 4000  # of a block, written in some 10 ms
 WITHIN_S: Final = 60.0
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 _REMEMBERED: Final = 50_000  # causes looked up before; beyond this the memory starts afresh
@@ -71,8 +73,8 @@ class Explainer:
         self._calm = anyio.Event()
         self._landed_at = 0.0
         self._wanted = 0  # how many wait for an answer
-        self._condense_at = 0.0
-        self._numbers: dict[CauseKey, Numbered] = {}
+        self._condense_at = self._blocks_at = 0.0
+        self._numbers: dict[CauseKey, CauseNumber] = {}
         self._generation = pipeline.generation
         self._guard: InProcessGuard | None = None
         self._retries: list[str] = []
@@ -139,16 +141,19 @@ class Explainer:
             self._numbers.clear()
             self._generation = generation
         ledger = self._pipeline.home.ledger
-        planned = await self._ask(
-            lambda db: planning.plan(db, ledger, most, self._give_way, partial(self._with_care, db))
+        due = await self._ask(
+            lambda db: segments.explain_due(db, ledger, most, self._give_way, partial(self._with_care, db))
         )
-        if not planned.recounts:
-            return False
-        numbers = await self._number(generation, planned.causes())
-        if numbers is not None:
-            made = await anyio.to_thread.run_sync(planning.written, planned, numbers, limiter=self._thread)
-            await self._pipeline.derive(generation, partial(writing.write, what=made))
-        return True
+        if due:
+            await self._write(generation, due)
+        return bool(due)
+
+    async def _write(self, generation: int, due: list[segments.Explanation]) -> None:
+        numbers = self._numbers
+        self._numbers = {}  # those of a transaction that fails are not to be used again
+        writing = partial(segments.write, explanations=due, numbers=numbers)
+        if await self._pipeline.derive(generation, writing) is not None:
+            self._numbers = numbers
 
     def _with_care(self, db: sqlite3.Connection, session: int, rail: str, n: int) -> AbstractContextManager[None]:
         """Notes the piece that is being counted, by a name that outlives the index."""
@@ -174,15 +179,6 @@ class Explainer:
         if not self._wanted and (self._is_asked() or self._pipeline.writing):
             time.sleep(WAY_S)
 
-    async def _number(self, generation: int, keys: set[CauseKey]) -> dict[CauseKey, Numbered] | None:
-        """The causes' numbers, given out in a transaction of their own: the rest is worked out while nobody waits."""
-        if missing := {key for key in keys if key not in self._numbers}:
-            found = await self._pipeline.derive(generation, partial(writing.number, keys=missing))
-            if found is None:
-                return None
-            self._numbers.update(found)
-        return {key: self._numbers[key] for key in keys}
-
     async def _work(self) -> None:
         """One piece of work; with nothing to do, rests."""
         self._bell = anyio.Event()
@@ -201,6 +197,22 @@ class Explainer:
             some = partial(condense, days=DAYS_AT_ONCE, sessions=SESSIONS_AT_ONCE)
             if not await self._pipeline.derive(self._pipeline.generation, some):
                 self._condense_at = self._clock() + CONDENSE_S
+        while not self._bell.is_set() and self._clock() >= self._blocks_at:
+            if not await self.condense_block():
+                self._blocks_at = self._clock() + BLOCKS_S
+
+    async def condense_block(self) -> bool:
+        """Writes one stale block of causes again, a part of its rows at a time; False if there is none."""
+        generation = self._pipeline.generation
+        block = await self._ask(segments.read_stale_block)
+        if block is None:
+            return False
+        await self._pipeline.derive(generation, partial(segments.begin_block, block=block.block))
+        for begin in range(0, len(block.rows), ROWS_AT_ONCE):
+            some = block.rows[begin : begin + ROWS_AT_ONCE]
+            await self._pipeline.derive(generation, partial(segments.write_block, rows=some))
+        await self._pipeline.derive(generation, partial(segments.finish_block, block=block))
+        return True
 
     async def _quiet(self) -> bool:
         """Waits until nobody else is at work, but not for ever; somebody who asks is not kept waiting."""

@@ -1,0 +1,132 @@
+"""The causes that sums are kept by: a kind, a tool, a target and the type of the agent that paid.
+
+Targets matter only to some questions (by file, by command), so each cause has a level: the question that reads its
+target. Reports by tool add up all targets of a tool.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from burnd.attribution.blocks import Group
+from burnd.attribution.misses import Reason
+from burnd.classify.tools import Kind as ToolKind
+from burnd.classify.tools import kind as tool_kind
+from burnd.index.store import keyed
+
+# TOOL: causes without a target. FILE, COMMAND, NAMED: calls by target; NAMED are agents and skills. MISS and PROMPT
+# describe the same tokens a second time (cache misses by reason, turns by prompt) and are in no sum with the others.
+TOOL, FILE, COMMAND, NAMED, MISS, PROMPT = LEVELS = range(6)
+PAID_LEVELS: Final = (TOOL, FILE, COMMAND, NAMED)  # together, every token once
+MISSED: Final = "miss"
+PROMPTED: Final = "prompted"
+
+_LEVEL_OF: Final[dict[ToolKind, int]] = {
+    "edit": FILE,
+    "read": FILE,
+    "shell": COMMAND,
+    "delegate": NAMED,
+    "skill": NAMED,
+}
+_SUBJECT_OF: Final[dict[ToolKind, str]] = {
+    "edit": "file",
+    "read": "file",
+    "shell": "command",
+    "delegate": "agent",
+    "skill": "skill",
+}
+
+
+class CauseKey(NamedTuple):
+    """Causes that are added up as one; `agent` is the type of the subagent on whose rail they were paid, if any."""
+
+    kind: str
+    tool: str = ""
+    target: str = ""
+    agent: str = ""
+
+    @property
+    def level(self) -> int:
+        if self.kind == MISSED:
+            return MISS
+        if self.kind == PROMPTED:
+            return PROMPT
+        return _LEVEL_OF.get(tool_kind(self.tool), TOOL) if self.kind == "call" else TOOL
+
+    @property
+    def whole(self) -> CauseKey:
+        """All targets of the tool."""
+        return self._replace(target="") if self.level in PAID_LEVELS else self
+
+    @property
+    def subject(self) -> CauseKey:
+        """The file, command, agent or skill, whichever tool used it and whichever agent paid."""
+        if self.level not in (FILE, COMMAND, NAMED):
+            return self
+        return CauseKey(_SUBJECT_OF[tool_kind(self.tool)], target=self.target)
+
+
+class CauseNumber(NamedTuple):
+    """A cause's row in the index, with the rows of its whole tool and of its subject."""
+
+    id: int
+    level: int
+    whole: int
+    subject: int
+
+    def at(self, level: int) -> int | None:
+        """The row that it is added to at a level; None where it does not count there."""
+        if level == TOOL:
+            return self.whole if self.level in PAID_LEVELS else None
+        return self.subject if self.level == level else None
+
+
+def key_of(group: Group | Reason, agent: str) -> CauseKey:
+    """The cause of a group of blocks, or of a cache miss."""
+    if isinstance(group, str):
+        return CauseKey(MISSED, group, "", agent)
+    key = CauseKey(group.kind, group.tool or "", group.target or "", agent)
+    return key.whole if key.level == TOOL else key
+
+
+def number_causes(db: sqlite3.Connection, keys: Iterable[CauseKey]) -> dict[CauseKey, CauseNumber]:
+    """Gives each cause a row, after those of its tool and its subject. To be run inside a transaction."""
+    wanted = set(keys)
+    wholes = {key.whole for key in wanted}
+    subjects = {key.subject for key in wanted | wholes} - wanted - wholes
+    names = _number_names(db, {text for key in wanted | wholes | subjects for text in key[1:] if text})
+    numbers: dict[CauseKey, CauseNumber] = {}
+    for some in (subjects, wholes, wanted - wholes):
+        columns = {(key.kind, *(names[text] for text in key[1:])): key for key in sorted(some)}
+        rows = [
+            (*row, key.level, *(numbers[part].id if part in numbers else 0 for part in (key.whole, key.subject)))
+            for row, key in columns.items()
+        ]
+        db.executemany(_INSERT, rows)
+        numbers |= {columns[row[:4]]: cause_number(*row[4:]) for row in keyed(db, _SELECT, columns)}
+    return {key: numbers[key] for key in wanted}
+
+
+def cause_number(number: int, level: int, whole: int, subject: int) -> CauseNumber:
+    """From a row of the index, where 0 means the cause itself."""
+    return CauseNumber(number, level, whole or number, subject or number)
+
+
+def _number_names(db: sqlite3.Connection, texts: set[str]) -> dict[str, int]:
+    wanted = [(text,) for text in sorted(texts)]
+    db.executemany("INSERT OR IGNORE INTO names(name) VALUES(?)", wanted)
+    return {"": 0, **dict(keyed(db, "SELECT name, id FROM names WHERE name IN ({keys})", wanted))}
+
+
+_INSERT = "INSERT OR IGNORE INTO causes(kind, tool, target, agent, level, whole, subject) VALUES(?,?,?,?,?,?,?)"
+_SELECT = """
+WITH w(kind, tool, target, agent) AS ({keys})
+SELECT c.kind, c.tool, c.target, c.agent, c.id, c.level, c.whole, c.subject FROM w
+CROSS JOIN causes c ON c.kind = w.kind AND c.tool = w.tool AND c.target = w.target AND c.agent = w.agent
+"""
+NAMED_CAUSES: Final = """
+SELECT c.id, c.kind, coalesce(t.name, ''), coalesce(g.name, ''), coalesce(a.name, '') FROM causes c
+LEFT JOIN names t ON t.id = c.tool LEFT JOIN names g ON g.id = c.target LEFT JOIN names a ON a.id = c.agent
+"""

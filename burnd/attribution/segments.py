@@ -1,0 +1,411 @@
+"""Explains rails segment by segment and writes the sums of their causes.
+
+A segment is a fixed range of 256 message numbers of a rail. It is followed from the rail's state at the end of the
+segment before, so one more turn explains one segment again, however long the session is. The rows of a segment in
+`cause_sums` are deleted and written again as a whole, in one transaction with its state and the mark that it was due.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import structlog
+import zstandard
+
+from burnd.attribution.blocks import Group
+from burnd.attribution.cause_keys import (
+    COMMAND,
+    FILE,
+    LEVELS,
+    MISS,
+    NAMED,
+    PAID_LEVELS,
+    PROMPTED,
+    TOOL,
+    CauseKey,
+    CauseNumber,
+    key_of,
+    number_causes,
+)
+from burnd.attribution.loading import Span, load_span
+from burnd.attribution.misses import Reason
+from burnd.attribution.rail import Entry, Rail
+from burnd.attribution.rates import spent_by
+from burnd.attribution.saving import restore, save
+from burnd.attribution.tally import Sums, Tally
+from burnd.index.keys import decompressed
+from burnd.protocol import UNKNOWN_AGENT
+from burnd.records import Compaction, Turn
+from burnd.records.times import DAY_MS
+
+LENGTH: Final = 256
+BLOCK_DAYS: Final = 32  # a block of `cause_blocks`
+ALL_ACTIVITIES: Final = 0  # in a row that adds up all of them
+NO_ACTIVITY: Final = -1
+SHIFT_MS: Final = 62_135_596_800_000  # days are counted from the year 1 on, so that none is negative
+_UNEXPLAINED: Final = Group("unexplained")
+_MESSAGES_BETWEEN_YIELDS: Final = 16  # some two milliseconds
+_NO_END: Final = 1 << 62
+_MARKS_AT_ONCE: Final = 500
+log = structlog.get_logger()
+
+Guard = Callable[[int, str, int], AbstractContextManager[None]]  # around explaining segment n of a session's rail
+Yield = Callable[[], None]  # called after every few messages
+
+
+def no_yield() -> None:
+    """No-op yield hook."""
+
+
+def no_guard(_session: int, _rail: str, _n: int) -> AbstractContextManager[None]:
+    """No-op crash guard."""
+    return nullcontext()
+
+
+class Place(NamedTuple):
+    """What the turns of a row have in common: UTC day, and the rows of class, place, branch, subagent and activity."""
+
+    day: int
+    kind: int
+    place: int
+    branch: int
+    subagent: int
+    activity: int
+
+
+Bucket = TypeVar("Bucket", bound=Hashable)
+Message = tuple[str, str]  # source and message id
+ByCause = dict[CauseKey, list[int]]  # counts in the order of `Sums`
+
+
+class TurnBucket(NamedTuple, Generic[Bucket]):
+    """Where a turn counts, the prompt that it worked on, and the type of the subagent that made it."""
+
+    bucket: Bucket
+    prompt_id: str | None
+    agent: str
+
+
+class Segment(NamedTuple):
+    """An explained segment. `newest` is the time of its newest message, or of one before it."""
+
+    n: int
+    newest: str
+    state: bytes | None  # of the rail at its end, if another segment follows
+    paid: dict[Place, ByCause]
+    messages: int
+
+
+class Start(NamedTuple):
+    """The rail's state before a segment."""
+
+    state: bytes | None = None
+    newest: str = ""
+
+    def rail(self) -> Rail:
+        return Rail() if self.state is None else restore(decompressed(self.state))
+
+
+class Explanation(NamedTuple):
+    """The segments of a rail that were explained again; `begin` to `end` are those that they replace.
+
+    `mark` and `times` are those of the row in `changed` that made them due.
+    """
+
+    session: int
+    rail: str
+    segments: list[Segment]
+    begin: int
+    end: int | None
+    mark: int
+    times: int
+
+
+def explain_due(
+    db: sqlite3.Connection, ledger: Path, most: int, pause: Yield = no_yield, guard: Guard = no_guard
+) -> list[Explanation]:
+    """Explains the rails that changed last, about so many messages of them, in one state of the index."""
+    due: list[Explanation] = []
+    left = most
+    for mark in db.execute(_MARKS).fetchall():
+        due.append(_explain_rail(db, ledger, mark, left, pause, guard))
+        left -= sum(segment.messages for segment in due[-1].segments)
+        if left <= 0:
+            break
+    return due
+
+
+def _explain_rail(
+    db: sqlite3.Connection, ledger: Path, mark: tuple[int, int, str, int, int], most: int, pause: Yield, guard: Guard
+) -> Explanation:
+    number, session, rail, turn_index, times = mark
+    if not db.execute("SELECT 1 FROM turns WHERE session = ? AND rail = ? LIMIT 1", (session, rail)).fetchall():
+        return Explanation(session, rail, [], 0, None, number, times)
+    begin, start = _first_segment(db, session, rail, turn_index // LENGTH)
+    segments: list[Segment] = []
+    left, end = most, None
+    for segment in _explain_segments(db, ledger, session, rail, begin, start, pause, guard):
+        segments.append(segment)
+        left -= segment.messages
+        if left <= 0 and segment.state is not None:
+            end = segment.n + 1
+            break
+    return Explanation(session, rail, segments, begin, end, number, times)
+
+
+def _explain_segments(
+    db: sqlite3.Connection, ledger: Path, session: int, rail: str, begin: int, start: Start, pause: Yield, guard: Guard
+) -> Iterator[Segment]:
+    n = _next_segment(db, session, rail, begin)
+    while n is not None:
+        after = _next_segment(db, session, rail, n + 1)
+        entries = load_span(db, ledger, session, rail, Span(n * LENGTH, (n + 1) * LENGTH, start.newest))
+        newest = max((entry.ts for entry in entries if not isinstance(entry, Compaction)), default="")
+        turns = {message: one for message, _, one in _places(db, session, rail, n)}
+        guarded = guard(session, rail, n)  # reads the index, whose damage is no fault of the rail's
+        state: bytes | None = None
+        try:
+            with guarded:
+                followed = start.rail()
+                paid = add_up(followed, entries, turns, pause)
+                if after is not None:
+                    # With a checksum: else a flipped bit in a number would go unnoticed.
+                    state = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(save(followed))
+        except Exception as error:  # noqa: BLE001 - one rail that cannot be explained must not stop all others
+            log.error("causes.failed", session=session, error=type(error).__name__)
+            paid, state = _unexplained(entries, turns), None
+        newest = max(newest, start.newest)
+        yield Segment(n, newest, state, paid, len(entries))
+        start, n = Start(state, newest), after
+
+
+def start_of(db: sqlite3.Connection, session: int, rail: str, n: int) -> Start | None:
+    """The state before an explained segment; None if the segment before could not be explained."""
+    row = db.execute(_STATES, (session, rail, n)).fetchone()
+    if row is None:
+        return Start()
+    _, newest, state = row
+    return Start(bytes(state), newest) if state is not None else None
+
+
+def explain_turns(
+    db: sqlite3.Connection, ledger: Path, session: int, rail: str, n: int, buckets: Mapping[int, Bucket]
+) -> dict[Bucket, ByCause]:
+    """What some turns of a segment paid, by the bucket given for each. Empty where the segment is not explained yet."""
+    start = start_of(db, session, rail, n)
+    if start is None or not db.execute(_IS_EXPLAINED, (session, rail, n)).fetchall():
+        return {}
+    entries = load_span(db, ledger, session, rail, Span(n * LENGTH, (n + 1) * LENGTH, start.newest))
+    turns = {
+        message: TurnBucket(buckets[turn], one.prompt_id, one.agent)
+        for message, turn, one in _places(db, session, rail, n)
+        if turn in buckets
+    }
+    return add_up(start.rail(), entries, turns)
+
+
+def add_up(
+    rail: Rail, entries: Sequence[Entry], turns: Mapping[Message, TurnBucket[Bucket]], pause: Yield = no_yield
+) -> dict[Bucket, ByCause]:
+    """What turns paid, by bucket and cause; cache misses and prompts are counted beside the causes."""
+    tally: Tally[tuple[str, Bucket]] = Tally(rail)
+    paid: dict[Bucket, ByCause] = {}
+    for number, entry in enumerate(entries):
+        if number % _MESSAGES_BETWEEN_YIELDS == 0:
+            pause()
+        step = rail.feed(entry)
+        if step is None or not isinstance(entry, Turn):
+            continue
+        one = turns.get((entry.source, entry.message_id))
+        if one is not None:
+            tally.add(step, (one.agent, one.bucket))
+            _add_prompt(paid, one, entry)
+    keys: dict[tuple[Group | Reason, str], CauseKey] = {}
+    for (agent, bucket), sums in tally.take().items():
+        for group, counts in sums.items():
+            key = keys.get((group, agent))
+            if key is None:
+                key = keys[group, agent] = key_of(group, agent)
+            _add(paid, bucket, key, counts)
+    return paid
+
+
+def _unexplained(entries: Sequence[Entry], turns: Mapping[Message, TurnBucket[Bucket]]) -> dict[Bucket, ByCause]:
+    """The whole bill as one cause, for a rail that no rule fits."""
+    paid: dict[Bucket, ByCause] = {}
+    for entry in entries:
+        if isinstance(entry, Turn) and (one := turns.get((entry.source, entry.message_id))) is not None:
+            _add(paid, one.bucket, key_of(_UNEXPLAINED, one.agent), (*spent_by(entry), 0, 0, 0))
+            _add_prompt(paid, one, entry)
+    return paid
+
+
+def _add_prompt(paid: dict[Bucket, ByCause], one: TurnBucket[Bucket], turn: Turn) -> None:
+    """Counts a turn for the prompt that it worked on, if any; fresh input and cache writes count as entered."""
+    usage = turn.usage
+    entered = usage.input + usage.cache_create_5m + usage.cache_create_1h
+    _add(paid, one.bucket, CauseKey(PROMPTED, target=one.prompt_id or ""), (*spent_by(turn), entered, 1, 0))
+
+
+def _add(paid: dict[Bucket, ByCause], bucket: Bucket, key: CauseKey, counts: Sequence[int]) -> None:
+    causes = paid.setdefault(bucket, {})
+    before = causes.get(key)
+    causes[key] = list(counts) if before is None else [a + b for a, b in zip(before, counts, strict=True)]
+
+
+def _places(
+    db: sqlite3.Connection, session: int, rail: str, n: int
+) -> Iterator[tuple[Message, int, TurnBucket[Place]]]:
+    """The turns of a segment with their rows."""
+    rows = db.execute(_PLACES, (session, rail, n * LENGTH, (n + 1) * LENGTH))
+    for source, message_id, turn, prompt_id, agent, *place in rows:
+        yield (source, message_id), turn, TurnBucket(Place(*place), prompt_id, agent)
+
+
+def _first_segment(db: sqlite3.Connection, session: int, rail: str, n: int) -> tuple[int, Start]:
+    """The last segment up to the n-th that can be followed without those before it, and its start."""
+    for number, newest, state in db.execute(_STATES, (session, rail, n)):
+        if state is not None:
+            return number + 1, Start(bytes(state), newest)
+    return 0, Start()
+
+
+def _next_segment(db: sqlite3.Connection, session: int, rail: str, n: int) -> int | None:
+    """The first segment from the n-th on that has any message."""
+    ((index,),) = db.execute(_NEXT, (session, rail, n * LENGTH)).fetchall()
+    return None if index is None else index // LENGTH
+
+
+def write(db: sqlite3.Connection, explanations: Sequence[Explanation], numbers: dict[CauseKey, CauseNumber]) -> int:
+    """Replaces the rows of explained segments and returns how many there are. To be run inside a transaction.
+
+    `numbers` gains the causes that are new.
+    """
+    keys = {
+        key for one in explanations for segment in one.segments for causes in segment.paid.values() for key in causes
+    }
+    numbers.update(number_causes(db, keys - numbers.keys()))
+    days: set[int] = set()
+    for one in explanations:
+        days |= _replace(db, one, numbers)
+        if one.end is None:
+            db.execute("DELETE FROM changed WHERE id = ? AND times = ?", (one.mark, one.times))
+        else:
+            sql = "UPDATE changed SET turn_index = ?, times = times + 1 WHERE id = ? AND times = ?"
+            db.execute(sql, (one.end * LENGTH, one.mark, one.times))
+    blocks = sorted({(day // BLOCK_DAYS,) for day in days})
+    db.executemany("INSERT INTO stale_blocks VALUES(?, 1) ON CONFLICT DO UPDATE SET times = times + 1", blocks)
+    return sum(len(one.segments) for one in explanations)
+
+
+def _replace(db: sqlite3.Connection, one: Explanation, numbers: Mapping[CauseKey, CauseNumber]) -> set[int]:
+    """Writes the segments of a rail again; returns the days that have other rows now."""
+    where = (one.session, one.rail, one.begin, _NO_END if one.end is None else one.end)
+    now = {segment.n for segment in one.segments}
+    days: set[int] = set()
+    for number, n in db.execute(_SEGMENTS, where).fetchall():
+        for level in LEVELS:
+            rows = (level, one.session, number)
+            if level in PAID_LEVELS:
+                days.update(day for (day,) in db.execute(_DAYS, rows).fetchall())
+            db.execute("DELETE FROM cause_sums WHERE level = ? AND session = ? AND segment = ?", rows)
+        if n not in now:
+            db.execute("DELETE FROM segments WHERE id = ?", (number,))
+    for segment in one.segments:
+        values = (one.session, one.rail, segment.n, segment.newest, segment.state)
+        ((number,),) = db.execute(_UPSERT, values).fetchall()
+        db.executemany(_INSERT, _rows(one.session, number, segment.paid, numbers))
+        days.update(place.day for place in segment.paid)
+    return days
+
+
+def _rows(
+    session: int, segment: int, paid: dict[Place, ByCause], numbers: Mapping[CauseKey, CauseNumber]
+) -> list[tuple[int, ...]]:
+    """Rows of `cause_sums`: by activity, and added up over all activities."""
+    sums: dict[tuple[int, ...], list[int]] = {}
+    for place, causes in paid.items():
+        day, kind, where, branch, subagent, own = place
+        for key, counts in causes.items():
+            number = numbers[key]
+            for activity in (ALL_ACTIVITIES, own):
+                row = (number.level, session, segment, activity, day, number.id, kind, where, branch, subagent)
+                before = sums.get(row)
+                sums[row] = counts if before is None else [a + b for a, b in zip(before, counts, strict=True)]
+    return sorted((*row, *counts) for row, counts in sums.items())
+
+
+class Block(NamedTuple):
+    """The rows of a stale block of `cause_blocks` as they should be; `times` is how often it had changed by then."""
+
+    block: int
+    times: int
+    rows: list[tuple[int, ...]]
+
+
+def read_stale_block(db: sqlite3.Connection) -> Block | None:
+    """Adds up a stale block; None if there is none."""
+    stale = db.execute("SELECT block, times FROM stale_blocks ORDER BY block LIMIT 1").fetchall()
+    if not stale:
+        return None
+    ((block, times),) = stale
+    days = (block * BLOCK_DAYS, (block + 1) * BLOCK_DAYS)
+    moments = tuple(day * DAY_MS - SHIFT_MS for day in days)
+    return Block(block, times, [row for sql in _CONDENSE for row in db.execute(sql, (block, *days, *moments))])
+
+
+def begin_block(db: sqlite3.Connection, block: int) -> None:
+    """Deletes the rows of a stale block, which are not read. To be run inside a transaction, as are the next two."""
+    db.execute("DELETE FROM cause_blocks WHERE block = ?", (block,))
+
+
+def write_block(db: sqlite3.Connection, rows: Sequence[tuple[int, ...]]) -> None:
+    db.executemany(_INSERT_BLOCK, rows)
+
+
+def finish_block(db: sqlite3.Connection, block: Block) -> None:
+    """Marks a block as written, unless it has changed since it was read."""
+    db.execute("DELETE FROM stale_blocks WHERE block = ? AND times = ?", (block.block, block.times))
+
+
+_MARKS = f"SELECT id, session, rail, turn_index, times FROM changed ORDER BY id DESC LIMIT {_MARKS_AT_ONCE}"
+_PLACES = f"""
+SELECT s.name, t.message_id, t.id, t.prompt_id,
+       CASE t.subagent WHEN 0 THEN '' ELSE coalesce(a.name, '{UNKNOWN_AGENT}') END,
+       (t.ts + {SHIFT_MS}) / {DAY_MS}, t.class, t.place, coalesce(t.branch, 0), t.subagent,
+       coalesce(t.activity, {NO_ACTIVITY})
+FROM turns t JOIN names s ON s.id = t.source
+LEFT JOIN subagents u ON u.id = t.subagent LEFT JOIN names a ON a.id = u.type
+WHERE t.session = ? AND t.rail = ? AND t.turn_index >= ? AND t.turn_index < ?
+"""
+_STATES = "SELECT n, newest, state FROM segments WHERE session = ? AND rail = ? AND n < ? ORDER BY n DESC"
+_IS_EXPLAINED = "SELECT 1 FROM segments WHERE session = ? AND rail = ? AND n = ?"
+_NEXT = """
+SELECT min(first) FROM (
+  SELECT min(turn_index) AS first FROM turns WHERE session = ?1 AND rail = ?2 AND turn_index >= ?3
+  UNION ALL SELECT min(turn_index) FROM facts WHERE session = ?1 AND kind = 'copy' AND rail = ?2 AND turn_index >= ?3)
+"""
+_SEGMENTS = "SELECT id, n FROM segments WHERE session = ? AND rail = ? AND n >= ? AND n < ?"
+_DAYS = "SELECT DISTINCT day FROM cause_sums WHERE level = ? AND session = ? AND segment = ?"
+_UPSERT = (
+    "INSERT INTO segments(session, rail, n, newest, state) VALUES(?,?,?,?,?) "
+    "ON CONFLICT DO UPDATE SET newest = excluded.newest, state = excluded.state RETURNING id"
+)
+_INSERT = f"INSERT INTO cause_sums VALUES({','.join('?' * (10 + len(Sums._fields)))})"
+_COUNTS = ", ".join(f"sum(x.{name})" for name in Sums._fields)
+_OF_BLOCK = """
+FROM (SELECT DISTINCT session FROM turns WHERE ts >= ?4 AND ts < ?5) s
+CROSS JOIN cause_sums x ON x.session = s.session AND x.day >= ?2 AND x.day < ?3 AND x.level IN ({levels})
+JOIN causes c ON c.id = x.cause GROUP BY 2, 3, 4, 5, 6
+"""
+_CONDENSE = (
+    f"SELECT ?1, {TOOL}, x.activity, coalesce(nullif(c.whole, 0), c.id), x.class, x.place, {_COUNTS}"
+    + _OF_BLOCK.format(levels=",".join(map(str, PAID_LEVELS))),
+    f"SELECT ?1, x.level, x.activity, coalesce(nullif(c.subject, 0), c.id), x.class, x.place, {_COUNTS}"
+    + _OF_BLOCK.format(levels=",".join(map(str, (FILE, COMMAND, NAMED, MISS)))),
+)
+_INSERT_BLOCK = f"INSERT INTO cause_blocks VALUES({','.join('?' * (6 + len(Sums._fields)))})"

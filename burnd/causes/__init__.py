@@ -1,1 +1,0 @@
-"""What every dollar was spent on, kept in the index: rails counted piece by piece, with sums by time and session."""
