@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from burnd.clients.claims import Claim
-from burnd.clients.folders import look_at
+from burnd.clients.announcements import Claim
+from burnd.clients.folders import resolve
 from burnd.harness.claude_code.lines import parse_path
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.logfiles.scanner import present
@@ -44,7 +44,7 @@ def test_nothing_walks_a_path_of_60_000_parts() -> None:
     tracemalloc.start()
     try:
         assert key_of(DEEP) is None
-        assert look_at(DEEP).keys == ()
+        assert resolve(DEEP).keys == ()
         assert present([DEEP]) == []
         with pytest.raises(ValueError, match="folder"):
             Claim(v=1, kind="claim", project=DEEP, from_ts="2026-11-16T10:00:00.000Z", enrichment={"a": "b"}).checked()

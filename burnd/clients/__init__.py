@@ -1,1 +1,1 @@
-"""What clients leave or say of sessions, and sessions they record themselves, taken in without losing any."""
+"""Requests that clients leave for the daemon: the spool, announcements, claims, and the folders they name."""

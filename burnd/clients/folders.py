@@ -1,4 +1,4 @@
-"""Looks at the folders that clients name, and never for long: where they lead, and of which repository they are."""
+"""Resolves folders that clients name: real path and repository, with a timeout."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from burnd.recording.projects import DetachedCall, key_of
 from burnd.records.names import is_bounded
 
 AT_ONCE: Final = 4
-PATIENCE_S: Final = 2.0
+TIMEOUT_S: Final = 2.0
 
 
-def look_at(given: str) -> Folder:
-    """What the disk says of a folder; blocking, for as long as the disk likes."""
+def resolve(given: str) -> Folder:
+    """The real path and repository of a folder. Blocks as long as the disk does."""
     unseen = Folder.unseen(given)
     if not is_bounded(given):
         return unseen
@@ -28,29 +28,29 @@ def look_at(given: str) -> Folder:
 
 
 class Folders:
-    """Waits for no folder longer than a moment: one may be on a dead network mount.
+    """Resolves folders with a timeout: one may be on a dead network mount.
 
-    While a look at it does not come back, a folder is not looked at again, and of many none any more: they are then
-    known by what was recorded of them.
+    While a folder's call hangs, the folder is not tried again; while too many hang, none is. Recorded names are used
+    instead.
     """
 
     def __init__(self) -> None:
-        self._free = anyio.CapacityLimiter(AT_ONCE)
+        self._limiter = anyio.CapacityLimiter(AT_ONCE)
         self._stuck: list[tuple[str, DetachedCall[Folder]]] = []
 
-    async def look(self, given: str) -> Folder:
-        async with self._free:
-            if self._is_hopeless(given):
+    async def resolve(self, given: str) -> Folder:
+        async with self._limiter:
+            if self._would_hang(given):
                 return Folder.unseen(given)
-            look = DetachedCall(lambda: look_at(given))
+            call = DetachedCall(lambda: resolve(given))
             try:
-                return await look.result(PATIENCE_S)
+                return await call.result(TIMEOUT_S)
             except TimeoutError:
                 return Folder.unseen(given)
             finally:
-                if not look.is_done:  # also where whoever asked has gone
-                    self._stuck.append((given, look))
+                if not call.is_done:  # also if the caller was cancelled
+                    self._stuck.append((given, call))
 
-    def _is_hopeless(self, given: str) -> bool:
-        self._stuck = [(folder, look) for folder, look in self._stuck if not look.is_done]
+    def _would_hang(self, given: str) -> bool:
+        self._stuck = [(folder, call) for folder, call in self._stuck if not call.is_done]
         return len(self._stuck) >= AT_ONCE or any(folder == given for folder, _ in self._stuck)

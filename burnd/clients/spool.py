@@ -1,6 +1,6 @@
-"""The spool: files in which clients leave word while the daemon is down or busy, taken in without losing any.
+"""The spool: files that clients write while the daemon is down or busy.
 
-A file is deleted only when what it says is durable; taken in twice, it changes nothing.
+A file is deleted only after its record is durable. Reading one twice changes nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,15 @@ import msgspec
 import structlog
 
 from burnd import failures, tasks
-from burnd.clients.announcing import Announcement, announce
-from burnd.clients.claims import Claim, ClientRecord, claimed_by, matching, settle
+from burnd.clients.announcements import (
+    Announcement,
+    Claim,
+    ClientRecord,
+    announce,
+    assign,
+    claimed_by,
+    matching_session,
+)
 from burnd.errors import IndexDamaged, NotNow
 from burnd.ledger import files
 from burnd.queries.session_ids import no_such_session, stamped_sessions
@@ -53,8 +60,8 @@ _NOT_PLAIN = {errno.ELOOP, errno.ENXIO, errno.EOPNOTSUPP}  # what opening a link
 _FRESH_NS = 2_000_000_000  # clocks of file systems are coarse
 
 
-class Left(NamedTuple):
-    """A file that a client left: its name, its bytes, when it was written, and why it could not be read just now."""
+class SpoolFile(NamedTuple):
+    """A file of the spool; `refused` is why it could not be read, if it could not."""
 
     name: str
     data: bytes
@@ -62,15 +69,15 @@ class Left(NamedTuple):
     refused: str = ""
 
 
-class Taken(msgspec.Struct):
-    """What one look at the spool brought."""
+class SpoolResult(msgspec.Struct):
+    """What one pass over the spool did."""
 
     stamps: int = 0
     announcements: int = 0
     bad: int = 0
-    refused: str = ""  # why a file could not be read; it stays
-    claimed: dict[str, str] = {}  # the claims that found their session
-    pending: list[str] = []  # those that still wait for one
+    refused: str = ""  # why a file could not be read; it stays in the spool
+    claimed: dict[str, str] = {}  # session by claim
+    pending: list[str] = []  # claims without a session yet
     waiting: int = 0  # stamps whose session is not known yet, while old logs are read
 
 
@@ -91,60 +98,60 @@ class _Kind(msgspec.Struct):
 
 
 class Spool:
-    """Takes in what clients left. One look at a time."""
+    """Reads the spool, one pass at a time."""
 
     def __init__(self, folder: Path, pipeline: Pipeline, sources: Iterable[str]) -> None:
         self.folder = folder
         self.blocked = ""
-        self.bad = 0  # files put aside so far, those of earlier daemons included
+        self.bad = 0  # files in `bad/`
         self.refusals: list[str] = []  # reasons of the refused stamps among them
         self.pending = 0
         self._awaits = False
         self.waiting = 0  # stamps whose session is not known yet
         self.is_reading: Callable[[], bool] = _always  # whether logs of sessions are still to be read
         self.is_growing: Callable[[], bool] = _always  # whether they are being read, and no source is blocked
-        self.on_roots: Callable[[str, list[str]], None] = _nobody
+        self.on_roots: Callable[[str, list[str]], None] = _ignore_roots
         self._pipeline = pipeline
         self._sources = frozenset(sources)
         self._changed: int | None = None
-        self._one_at_a_time = anyio.Lock()
+        self._lock = anyio.Lock()
         self._thread = anyio.CapacityLimiter(1)
 
-    async def take_in(self) -> Taken:
-        """Takes in everything that is there now. Raises NotNow when that cannot be done; then all of it stays."""
+    async def drain(self) -> SpoolResult:
+        """Processes all files. Raises NotNow if that is impossible now; all files stay then."""
         try:
-            return await self._take_all_in()
+            return await self._drain()
         except OSError as error:
             what = os.strerror(error.errno or 0)
-            raise NotNow(what, str(self.folder), "mend the folder; nothing is lost meanwhile") from error
+            raise NotNow(what, str(self.folder), "repair the folder; nothing is lost meanwhile") from error
 
-    async def _take_all_in(self) -> Taken:
-        async with self._one_at_a_time:
+    async def _drain(self) -> SpoolResult:
+        async with self._lock:
             self._pipeline.check_home()
-            taken = Taken()
+            result = SpoolResult()
             self._changed = _changed_at(self.folder)
             claims: list[tuple[str, Claim]] = []
             after = ""
-            while left := await self._in_thread(partial(_read_some, self.folder, after)):
-                after = left[-1].name
-                claims += await self._take(left, taken)
-            await self._settle_claims(claims, taken)
+            while spool_files := await self._in_thread(partial(_read_some, self.folder, after)):
+                after = spool_files[-1].name
+                claims += await self._process(spool_files, result)
+            await self._assign_claims(claims, result)
             self.bad, self.refusals = await self._in_thread(partial(_bad_files, self.folder / BAD))
-            self.pending, self.waiting = len(taken.pending), taken.waiting
-            return taken
+            self.pending, self.waiting = len(result.pending), result.waiting
+            return result
 
-    async def keep_taking_in(self) -> None:
-        """Looks every few seconds, for ever."""
+    async def run(self) -> None:
+        """Drains the spool every few seconds."""
         while True:
             await tasks.sleep_until_tick(SOON_S if self._awaits else EVERY_S)
             self._pipeline.check_home()
-            if not self._is_as_it_was_left():
-                await self.try_to_take_in()
+            if not self._is_unchanged():
+                await self.try_drain()
 
-    async def try_to_take_in(self) -> bool:
-        """A look that may fail for want of room or of a sound index, which `blocked` then says."""
+    async def try_drain(self) -> bool:
+        """Drains the spool; returns False if the disk is full or the index damaged. `blocked` has the reason."""
         try:
-            taken = await self._take_all_in()
+            result = await self._drain()
         except (NotNow, IndexDamaged) as error:
             self.blocked = error.what
             log.warning("spool.waiting", reason=error.what)
@@ -159,55 +166,55 @@ class Spool:
             self.blocked = failures.error_types(error)
             log.error("spool.failed", error=self.blocked, where=failures.error_location(error))
             return True
-        self.blocked = taken.refused
+        self.blocked = result.refused
         if self.blocked:
             log.error("spool.unreadable", reason=self.blocked)
         return True
 
-    def _is_as_it_was_left(self) -> bool:
-        """Whether nothing came since the last look, and nothing waits: an idle daemon has better things to do."""
+    def _is_unchanged(self) -> bool:
+        """Whether nothing changed since the last pass and nothing waits: then the folder is not listed."""
         return (
             not (self.pending or self.waiting or self.blocked) and self._changed == _changed_at(self.folder) is not None
         )
 
-    async def _take(self, left: list[Left], taken: Taken) -> list[tuple[str, Claim]]:
+    async def _process(self, spool_files: list[SpoolFile], result: SpoolResult) -> list[tuple[str, Claim]]:
         stamps: dict[str, Stamp] = {}
         quotas: dict[str, Quota] = {}
         claims: list[tuple[str, Claim]] = []
-        for item in left:
+        for item in spool_files:
             if item.refused:
-                taken.refused = item.refused
+                result.refused = item.refused
                 continue
             try:
-                said = self._understood(item)
+                record = self._decode(item)
             except (msgspec.MsgspecError, ValueError, RecursionError):
-                await self._put_aside(item.name)
-                taken.bad += 1
+                await self._move_to_bad(item.name)
+                result.bad += 1
                 continue
-            if isinstance(said, Stamp):
-                stamps[item.name] = said
-            elif isinstance(said, Quota):
-                quotas[item.name] = said
-            elif isinstance(said, Claim):
-                claims.append((item.name, said))
-                if said.source is not None and said.roots:
-                    self.on_roots(said.source, list(said.roots))
+            if isinstance(record, Stamp):
+                stamps[item.name] = record
+            elif isinstance(record, Quota):
+                quotas[item.name] = record
+            elif isinstance(record, Claim):
+                claims.append((item.name, record))
+                if record.source is not None and record.roots:
+                    self.on_roots(record.source, list(record.roots))
             else:
-                await announce(self._pipeline, said)
-                self.on_roots(said.source, list(said.roots))
+                await announce(self._pipeline, record)
+                self.on_roots(record.source, list(record.roots))
                 await self._remove([item.name])
-                taken.announcements += 1
-        stamps = await self._for_known_sessions(stamps, taken)
+                result.announcements += 1
+        stamps = await self._resolve_sessions(stamps, result)
         if stamps:
             await self._pipeline.commit(Batch(entries=list(stamps.values())))
             await self._remove(stamps)
-            taken.stamps += len(stamps)
+            result.stamps += len(stamps)
         if quotas:
             await Quotas(self._pipeline).record(sorted(quotas.values(), key=lambda quota: quota.ts))
             await self._remove(quotas)
         return claims
 
-    async def _for_known_sessions(self, stamps: dict[str, Stamp], taken: Taken) -> dict[str, Stamp]:
+    async def _resolve_sessions(self, stamps: dict[str, Stamp], result: SpoolResult) -> dict[str, Stamp]:
         """The stamps with prefixes of session ids replaced by whole ids.
 
         A stamp whose session is uncertain stays in the spool while old logs are read. After that, or if several
@@ -217,73 +224,73 @@ class Spool:
         named = {stamp.selector.session_id or "" for stamp in stamps.values()} - {""}
         ask = partial(stamped_sessions, names=named, is_growing=self.is_growing())
         sessions = await self._pipeline.index.ask(ask) if named else {}
-        known: dict[str, Stamp] = {}
+        resolved: dict[str, Stamp] = {}
         for name, stamp in stamps.items():
             given = stamp.selector.session_id
             session = sessions[given] if given is not None else None
             if given is None or isinstance(session, str):
-                known[name] = stamp.of_session(session if isinstance(session, str) else None)
+                resolved[name] = stamp.of_session(session if isinstance(session, str) else None)
             elif isinstance(session, Refusal):
-                await self._refuse(name, stamp, f"{session}: {session.hint}", taken)
+                await self._refuse(name, stamp, f"{session}: {session.hint}", result)
             elif is_reading:
-                taken.waiting += 1
+                result.waiting += 1
             else:
-                await self._refuse(name, stamp, no_such_session(given), taken)
-        return known
+                await self._refuse(name, stamp, no_such_session(given), result)
+        return resolved
 
-    async def _refuse(self, name: str, stamp: Stamp, reason: str, taken: Taken) -> None:
+    async def _refuse(self, name: str, stamp: Stamp, reason: str, result: SpoolResult) -> None:
         log.warning("spool.refused", reason=reason)
         await self._in_thread(partial(_refuse, self.folder, name, stamp, reason))
-        taken.bad += 1
+        result.bad += 1
 
-    def _understood(self, left: Left) -> Stamp | Quota | Announcement | Claim:
-        """What a file says. Raises ValueError when nothing can be made of it."""
-        kind = msgspec.json.decode(left.data, type=_Kind)
+    def _decode(self, item: SpoolFile) -> Stamp | Quota | Announcement | Claim:
+        """The record in a file. Raises ValueError if it is unusable."""
+        kind = msgspec.json.decode(item.data, type=_Kind)
         if kind.v != 1:
-            raise ValueError("of a version to come")
+            raise ValueError("unknown version")
         if kind.kind in ("stamp", "quota"):
-            entry = decode(left.data)
+            entry = decode(item.data)
             if isinstance(entry, Stamp | Quota):
                 return entry
             raise ValueError("not a record that can be used")
         if kind.kind == "claim":
-            return msgspec.json.decode(left.data, type=Claim).checked()
+            return msgspec.json.decode(item.data, type=Claim).checked()
         if kind.kind == "announce":
-            return self._announcement(left)
-        raise ValueError("of a kind nobody knows")
+            return self._announcement(item)
+        raise ValueError("unknown kind")
 
-    def _announcement(self, left: Left) -> Announcement:
-        said = msgspec.json.decode(left.data, type=_Announced)
-        if said.source not in self._sources or not said.session_id or not all(map(os.path.isabs, said.roots)):
-            raise ValueError("an announcement of nothing we read")
-        at_ms = left.mtime_ms if said.ts is None else to_ms(said.ts)
-        return Announcement(said.session_id, said.source, at_ms, said.content_mode, said.roots, is_new=said.is_new)
+    def _announcement(self, item: SpoolFile) -> Announcement:
+        given = msgspec.json.decode(item.data, type=_Announced)
+        if given.source not in self._sources or not given.session_id or not all(map(os.path.isabs, given.roots)):
+            raise ValueError("an announcement of an unknown source or folder")
+        at_ms = item.mtime_ms if given.ts is None else to_ms(given.ts)
+        return Announcement(given.session_id, given.source, at_ms, given.content_mode, given.roots, is_new=given.is_new)
 
-    async def _settle_claims(self, claims: list[tuple[str, Claim]], taken: Taken) -> None:
-        """Gives each claim its session, the claim that was made first its choice first."""
+    async def _assign_claims(self, claims: list[tuple[str, Claim]], result: SpoolResult) -> None:
+        """Assigns sessions to claims, oldest claim first."""
         self._awaits = False
         for name, claim in sorted(claims, key=lambda item: (item[1].from_ms, item[0])):
             stem = name.removesuffix(SUFFIX)
             index = self._pipeline.index
-            session_id = await claimed_by(index, stem) or claim.session_id or await matching(index, claim)
+            session_id = await claimed_by(index, stem) or claim.session_id or await matching_session(index, claim)
             if session_id is not None:
-                await settle(self._pipeline, stem, claim, session_id)
+                await assign(self._pipeline, stem, claim, session_id)
                 await self._remove([name])
-                taken.claimed[stem] = session_id
+                result.claimed[stem] = session_id
             elif claim.expires_ms < self._pipeline.now():
                 log.info("spool.claim_expired", claim=stem)
                 await self._remove([name])
             else:
-                taken.pending.append(stem)
+                result.pending.append(stem)
                 is_fresh = self._pipeline.now() - claim.from_ms < _AWAITED_MS
                 self._awaits = self._awaits or (claim.content_mode not in (None, "full") and is_fresh)
 
     async def _remove(self, names: Iterable[str]) -> None:
         await self._in_thread(partial(_unlink, [self.folder / name for name in names]))
 
-    async def _put_aside(self, name: str) -> None:
-        log.warning("spool.bad", reason="a file could not be used and was put aside")
-        await self._in_thread(partial(_move_aside, self.folder, name))
+    async def _move_to_bad(self, name: str) -> None:
+        log.warning("spool.bad", reason="a file could not be used and was moved to bad/")
+        await self._in_thread(partial(_move_to_bad, self.folder, name))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(work, limiter=self._thread)
@@ -294,12 +301,12 @@ def _always() -> bool:
     return True
 
 
-def _nobody(_source: str, _roots: list[str]) -> None:
-    """Before there are sources, which find the roots by themselves when they start."""
+def _ignore_roots(_source: str, _roots: list[str]) -> None:
+    """Default before the sources start: they load announced roots themselves."""
 
 
 def _changed_at(folder: Path) -> int | None:
-    """When names last came or went in a folder, 0 where there is none; None while that is too fresh to tell by."""
+    """The folder's modification time, 0 if it is missing; None if it is too recent to be relied on."""
     try:
         changed = os.stat(folder).st_mtime_ns
     except FileNotFoundError:
@@ -309,40 +316,40 @@ def _changed_at(folder: Path) -> int | None:
     return changed if time.time_ns() - changed > _FRESH_NS else None
 
 
-def _read_some(folder: Path, after: str) -> list[Left]:
-    """Some of the files, in the order of their names, which is that of their making; half-written ones are hidden."""
+def _read_some(folder: Path, after: str) -> list[SpoolFile]:
+    """A batch of files by name, which is their order of creation. Half-written ones have hidden names."""
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX) and name > after)
     except FileNotFoundError:
         return []
     if not after:
         _clear_leftovers(folder)
-    left = (_read(folder / name) for name in names if not name.startswith("."))
-    return list(islice(filter(None, left), AT_ONCE))
+    batch = (_read(folder / name) for name in names if not name.startswith("."))
+    return list(islice(filter(None, batch), AT_ONCE))
 
 
-def _read(path: Path) -> Left | None:
-    """One file; what is no plain file, or too large to be one of ours, reads as empty and is put aside as such."""
+def _read(path: Path) -> SpoolFile | None:
+    """Reads a file; one that is not regular or is too large reads as empty, which is invalid."""
     try:
         return _read_plain(path)
     except FileNotFoundError:
         return None
     except OSError as error:
-        return Left(path.name, b"", 0, "" if error.errno in _NOT_PLAIN else os.strerror(error.errno or 0))
+        return SpoolFile(path.name, b"", 0, "" if error.errno in _NOT_PLAIN else os.strerror(error.errno or 0))
 
 
-def _read_plain(path: Path) -> Left:
+def _read_plain(path: Path) -> SpoolFile:
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        found = os.fstat(fd)
-        may_be_ours = stat.S_ISREG(found.st_mode) and found.st_size <= LARGEST
-        return Left(path.name, os.read(fd, LARGEST) if may_be_ours else b"", found.st_mtime_ns // 1_000_000)
+        info = os.fstat(fd)
+        is_usable = stat.S_ISREG(info.st_mode) and info.st_size <= LARGEST
+        return SpoolFile(path.name, os.read(fd, LARGEST) if is_usable else b"", info.st_mtime_ns // 1_000_000)
     finally:
         os.close(fd)
 
 
 def _clear_leftovers(folder: Path) -> None:
-    """Files that a client began and never finished, an hour ago or more."""
+    """Deletes unfinished files that are older than an hour."""
     for entry in os.scandir(folder):
         if entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
             with contextlib.suppress(FileNotFoundError):
@@ -360,7 +367,7 @@ def _unlink(paths: Iterable[Path]) -> None:
             os.unlink(path)
 
 
-def _move_aside(folder: Path, name: str) -> None:
+def _move_to_bad(folder: Path, name: str) -> None:
     files.make_folder(folder / BAD)
     with contextlib.suppress(FileNotFoundError):
         os.replace(folder / name, folder / BAD / name)
@@ -388,6 +395,6 @@ def _bad_files(folder: Path) -> tuple[int, list[str]]:
     reasons = []
     for name in names[:_REASONS_READ]:
         with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError, RecursionError):
-            left = _read_plain(folder / name)
-            reasons.append(msgspec.json.decode(left.data, type=_Refused).refused)
+            item = _read_plain(folder / name)
+            reasons.append(msgspec.json.decode(item.data, type=_Refused).refused)
     return len(names), list(dict.fromkeys(filter(None, reasons)))

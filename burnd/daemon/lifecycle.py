@@ -14,7 +14,7 @@ import anyio
 import structlog
 from anyio.abc import TaskStatus
 
-from burnd.clients.announcing import announced_roots
+from burnd.clients.announcements import announced_roots
 from burnd.clients.spool import Spool
 from burnd.daemon.service_manager import Notifier, Watchdog, adopt_sockets
 from burnd.errors import HomeError, IndexDamaged, NotAllowed, NotNow
@@ -121,7 +121,7 @@ def _background_tasks(service: Service) -> list[BackgroundTask]:
     """The tasks beside the sources. Recording does not depend on any of them."""
     retention = Retention(service.pipeline, service.settings, service.notices)
     return [
-        BackgroundTask("reading the spool", service.spool.keep_taking_in),
+        BackgroundTask("reading the spool", service.spool.run),
         BackgroundTask("search", service.search_indexer.run),
         BackgroundTask("attribution", service.explainer.run),
         BackgroundTask("retention", retention.run),
@@ -132,7 +132,7 @@ def _background_tasks(service: Service) -> list[BackgroundTask]:
 
 async def _drain_spool(spool: Spool) -> None:
     delay = FIRST_DELAY_S
-    while not await spool.try_to_take_in():
+    while not await spool.try_drain():
         await anyio.sleep(delay)
         delay = min(delay * 2, LAST_DELAY_S)
 

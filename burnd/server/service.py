@@ -197,7 +197,7 @@ class Service:
 
         Where it is about a project by its folder, that is looked at before.
         """
-        folders = {project: await self.folders.look(project)} if project and os.path.isabs(project) else {}
+        folders = {project: await self.folders.resolve(project)} if project and os.path.isabs(project) else {}
         prices, now = self._prices.table, self.now()
         return await self.pipeline.index.ask(lambda db: question(View(db, prices, now, folders)), within)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from burnd.clients.announcing import Announcement, announce
+from burnd.clients.announcements import Announcement, announce
 from burnd.records import Turn
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
 from tests.faults.canaries import CANARY, files_with_canary

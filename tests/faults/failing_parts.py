@@ -32,7 +32,7 @@ PARTS: dict[str, tuple[Any, str]] = {
     "retention": (Retention, "_prune"),
     "following prices": (Pipeline, "adopt_prices"),
     "taking in readings of limits": (Quotas, "record"),
-    "the spool": (Spool, "_take_all_in"),
+    "the spool": (Spool, "_drain"),
     "a part nothing goes on without": (Watchdog, "run"),
     "the server": (Listener, "_until_lost"),
     "the ledger": (Journal, "append"),

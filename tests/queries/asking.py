@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from burnd.clients.folders import look_at
+from burnd.clients.folders import resolve
 from burnd.contract.checking import checked
 from burnd.contract.reports import CompareParams, HotspotsParams, SummaryParams
 from burnd.index.store import IndexStore
@@ -28,7 +28,7 @@ async def ask_summary(index: IndexStore, prices: PriceTable = PRICES, now: int =
 
 def _looked_at(params: dict[str, Any]) -> dict[str, Folder]:
     """The folder of the project, as the daemon looks it up before it asks."""
-    return {params["project"]: look_at(params["project"])} if params.get("project") else {}
+    return {params["project"]: resolve(params["project"])} if params.get("project") else {}
 
 
 async def ask_compare(index: IndexStore, prices: PriceTable = PRICES, now: int = NOW, **params: Any) -> dict[str, Any]:

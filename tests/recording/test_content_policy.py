@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from burnd.clients.announcing import Announcement, announce
+from burnd.clients.announcements import Announcement, announce
 from burnd.index.change import FileChange
 from burnd.recording.candidate import Batch, SessionOrigin
 from burnd.recording.content_policy import DEFER_MS

@@ -7,18 +7,18 @@ import threading
 from burnd.clients import folders
 from burnd.queries.view import Folder
 
-look_at = folders.look_at
+resolve = folders.resolve
 
 
 def hanging(given: str) -> Folder:
     if given.startswith("/dead"):
         threading.Event().wait()
-    return look_at(given)
+    return resolve(given)
 
 
 if __name__ == "__main__":
     from burnd.cli import main
 
-    folders.look_at = hanging
-    folders.PATIENCE_S = 0.5  # type: ignore[misc]
+    folders.resolve = hanging
+    folders.TIMEOUT_S = 0.5  # type: ignore[misc]
     raise SystemExit(main())

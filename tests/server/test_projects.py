@@ -125,27 +125,27 @@ async def test_a_look_that_hangs_is_not_begun_again(monkeypatch: pytest.MonkeyPa
     """However often it is asked for: few threads hang, and when the disk answers again everything is looked at."""
     answers, looked = threading.Event(), []
 
-    def look_at(given: str) -> Folder:
+    def resolve(given: str) -> Folder:
         looked.append(given)
         answers.wait()
         return Folder((given,), ("host.example/me/it",))
 
-    monkeypatch.setattr(folders, "look_at", look_at)
-    monkeypatch.setattr(folders, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(folders, "resolve", resolve)
+    monkeypatch.setattr(folders, "TIMEOUT_S", 0.05)
     some = Folders()
     for patience_of_the_caller in (0.01, 5, 5):
         with anyio.move_on_after(patience_of_the_caller):
             async with anyio.create_task_group() as tasks:
                 for number in range(3 * AT_ONCE):
-                    tasks.start_soon(some.look, f"/dead/{number}")
-    assert await some.look("/dead/0") == Folder.unseen("/dead/0")
+                    tasks.start_soon(some.resolve, f"/dead/{number}")
+    assert await some.resolve("/dead/0") == Folder.unseen("/dead/0")
     assert len(looked) < 2 * AT_ONCE  # some may have been under way when the last of them got stuck
     answers.set()
     with anyio.fail_after(10):
-        while not (await some.look("/dead/0")).keys:  # noqa: ASYNC110 - a thread ends, of which nobody is told
+        while not (await some.resolve("/dead/0")).keys:  # noqa: ASYNC110 - the end of a thread raises no event
             await anyio.sleep(0.01)
 
 
 @pytest.mark.parametrize("given", ["/", "/nowhere", "/a\0b", "/" + "x" * 5000])
 def test_any_folder_can_be_looked_at(given: str) -> None:
-    assert folders.look_at(given).keys == ()
+    assert folders.resolve(given).keys == ()

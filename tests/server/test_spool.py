@@ -75,7 +75,7 @@ async def test_stamps_are_taken_in_and_their_files_go(opened: Opened) -> None:
         leave(pipeline.home.spool, stamped(n=str(n)))
     half = pipeline.home.spool / ".half.json"
     half.write_bytes(b'{"v":1')
-    taken = await spool_of(pipeline).take_in()
+    taken = await spool_of(pipeline).drain()
     assert (taken.stamps, taken.bad) == (1200, 0)
     assert [stamp.enrichment["n"] for stamp in entries(pipeline, Stamp)] == [str(n) for n in range(1200)]
     assert files(pipeline) == []
@@ -86,9 +86,9 @@ async def test_taking_one_in_twice_changes_nothing(opened: Opened) -> None:
     """A crash between the ledger and the deleting: the file is there again, its stamp is not."""
     pipeline = await opened()
     kept = leave(pipeline.home.spool, stamped()).read_bytes()
-    await spool_of(pipeline).take_in()
+    await spool_of(pipeline).drain()
     leave(pipeline.home.spool, kept)
-    taken = await spool_of(pipeline).take_in()
+    taken = await spool_of(pipeline).drain()
     assert taken.stamps == 1
     assert len(entries(pipeline, Stamp)) == 1
     assert files(pipeline) == []
@@ -123,11 +123,11 @@ async def test_what_cannot_be_used_is_put_aside(opened: Opened, data: bytes) -> 
     bad = leave(pipeline.home.spool, data)
     leave(pipeline.home.spool, stamped())
     spool = spool_of(pipeline)
-    taken = await spool.take_in()
+    taken = await spool.drain()
     assert (taken.stamps, taken.bad, spool.bad) == (1, 1, 1)
     assert (pipeline.home.spool / "bad" / bad.name).read_bytes() == data
     assert files(pipeline) == []
-    assert await spool_of(pipeline).take_in() == spooling.Taken()
+    assert await spool_of(pipeline).drain() == spooling.SpoolResult()
 
 
 async def test_odd_things_in_the_spool_hurt_nobody(opened: Opened) -> None:
@@ -141,7 +141,7 @@ async def test_odd_things_in_the_spool_hurt_nobody(opened: Opened) -> None:
     with (folder / "4-large.json").open("wb") as large:
         large.truncate(1 << 30)
     (folder / "notes.txt").write_text("mine")
-    taken = await spool_of(pipeline).take_in()
+    taken = await spool_of(pipeline).drain()
     assert (taken.stamps, taken.bad) == (1, 4)
     assert (folder / "notes.txt").read_text() == "mine"
     assert Path("/etc/passwd").exists()
@@ -159,12 +159,12 @@ async def test_what_cannot_be_read_now_stays(
     spool = spool_of(pipeline)
     with monkeypatch.context() as patched:
         patched.setattr(os, call, _failing_once(getattr(os, call), error))
-        assert await spool.try_to_take_in()
+        assert await spool.try_drain()
     assert os.strerror(error) in spool.blocked
     assert [stamp.enrichment["n"] for stamp in entries(pipeline, Stamp)] == ["2"]
     assert len(files(pipeline)) == 1
     assert spool.bad == 0
-    assert await spool.try_to_take_in()
+    assert await spool.try_drain()
     assert spool.blocked == ""
     assert [stamp.enrichment["n"] for stamp in entries(pipeline, Stamp)] == ["2", "1"]
 
@@ -192,10 +192,10 @@ async def test_without_room_everything_stays(opened: Opened, monkeypatch: pytest
 
     with monkeypatch.context() as patched:
         patched.setattr(pipeline, "commit", full)
-        assert not await spool.try_to_take_in()
+        assert not await spool.try_drain()
     assert spool.blocked == "the disk is full"
     assert len(files(pipeline)) == 1
-    assert await spool.try_to_take_in()
+    assert await spool.try_drain()
     assert spool.blocked == ""
     assert len(entries(pipeline, Stamp)) == 1
 
@@ -208,7 +208,7 @@ async def test_leftovers_of_killed_clients_go_after_an_hour(opened: Opened) -> N
     for name, age in ((".old.json", 7200), (".new.json", 10)):
         (folder / name).write_bytes(b"x")
         os.utime(folder / name, (time.time() - age, time.time() - age))
-    await spool_of(pipeline).take_in()
+    await spool_of(pipeline).drain()
     assert [path.name for path in folder.iterdir()] == [".new.json"]
 
 
@@ -217,7 +217,7 @@ async def test_an_announcement_holds_for_what_comes_and_for_what_came(opened: Op
     pipeline = await opened()
     await pipeline.commit(batch(text("m1", session_id="s1", ts=at(5))))
     leave(pipeline.home.spool, announced("s1", ts=at(0), contentMode="off"))
-    taken = await spool_of(pipeline).take_in()
+    taken = await spool_of(pipeline).drain()
     assert taken.announcements == 1
     assert not pipeline.content.sidecars.size("s1")
     await pipeline.commit(batch(text("m2", session_id="s1", ts=at(6))))
@@ -234,7 +234,7 @@ async def test_an_announcement_leaves_older_content_alone(opened: Opened) -> Non
     pipeline = await opened()
     await pipeline.commit(batch(text("m1", session_id="s1", ts=at(0))))
     leave(pipeline.home.spool, announced("s1", ts=at(60), contentMode="off"))
-    await spool_of(pipeline).take_in()
+    await spool_of(pipeline).drain()
     assert pipeline.content.sidecars.size("s1")
 
 
@@ -242,9 +242,9 @@ async def test_text_that_was_not_to_be_kept_stays_away_when_the_mode_changes(ope
     """Full again from now on, not from the beginning, however often the log is read."""
     pipeline = await opened()
     leave(pipeline.home.spool, announced("s1", ts=at(0), contentMode="off"))
-    await spool_of(pipeline).take_in()
+    await spool_of(pipeline).drain()
     leave(pipeline.home.spool, announced("s1", ts=at(60), contentMode="full"))
-    await spool_of(pipeline).take_in()
+    await spool_of(pipeline).drain()
     await pipeline.commit(batch(text("m1", ts=at(30)), text("m2", ts=at(90))))
     assert [record.message_id for record in pipeline.content.read_content("s1")] == ["m2"]
 
@@ -270,14 +270,14 @@ async def test_a_claim_waits_for_its_session(opened: Opened) -> None:
     pipeline = await opened()
     path = leave(pipeline.home.spool, claimed(10))
     spool = spool_of(pipeline)
-    taken = await spool.take_in()
+    taken = await spool.drain()
     assert (taken.pending, spool.pending) == ([path.stem], 1)
     await commit_session(pipeline, "old", 0)
     await commit_session(pipeline, "elsewhere", 20, project="/q")
-    assert (await spool.take_in()).pending == [path.stem]
+    assert (await spool.drain()).pending == [path.stem]
     await commit_session(pipeline, "mine", 30)
     await commit_session(pipeline, "later", 40)
-    taken = await spool.take_in()
+    taken = await spool.drain()
     assert taken.claimed == {path.stem: "mine"}
     assert not path.exists()
     assert tags(pipeline) == {"old": {}, "elsewhere": {}, "mine": {"wf": "1"}, "later": {}}
@@ -290,16 +290,16 @@ async def test_a_claim_never_takes_an_older_session(opened: Opened) -> None:
     await commit_session(pipeline, "goes on", 0)
     await pipeline.commit(batch(turns=[turn("x", session_id="goes on", ts=at(20), project="/p", turn_index=1)]))
     path = leave(pipeline.home.spool, claimed(10))
-    assert (await spool_of(pipeline).take_in()).pending == [path.stem]
+    assert (await spool_of(pipeline).drain()).pending == [path.stem]
 
 
 async def test_a_claim_with_an_end_takes_nothing_that_began_later(opened: Opened) -> None:
     pipeline = await opened()
     path = leave(pipeline.home.spool, claimed(10, toTs=at(20)))
     await commit_session(pipeline, "later", 20)
-    assert (await spool_of(pipeline).take_in()).pending == [path.stem]
+    assert (await spool_of(pipeline).drain()).pending == [path.stem]
     await commit_session(pipeline, "within", 15)
-    assert (await spool_of(pipeline).take_in()).claimed == {path.stem: "within"}
+    assert (await spool_of(pipeline).drain()).claimed == {path.stem: "within"}
 
 
 async def test_a_claim_of_a_source_takes_only_its_sessions(opened: Opened) -> None:
@@ -307,23 +307,23 @@ async def test_a_claim_of_a_source_takes_only_its_sessions(opened: Opened) -> No
     path = leave(pipeline.home.spool, claimed(0, source="opencode"))
     await commit_session(pipeline, "a", 10)
     await commit_session(pipeline, "b", 20, source="opencode")
-    assert (await spool_of(pipeline).take_in()).claimed == {path.stem: "b"}
+    assert (await spool_of(pipeline).drain()).claimed == {path.stem: "b"}
 
 
 async def test_sessions_that_somebody_has_are_not_taken(opened: Opened) -> None:
     """Neither announced ones, nor claimed ones, nor children; claims made first choose first."""
     pipeline = await opened()
-    await spool_of(pipeline).take_in()
+    await spool_of(pipeline).drain()
     leave(pipeline.home.spool, announced("announced", ts=at(0)))
     second = leave(pipeline.home.spool, claimed(2, enrichment={"wf": "second"}), name="1-second")
     first = leave(pipeline.home.spool, claimed(1, enrichment={"wf": "first"}), name="2-first")
     for n, name in enumerate(("announced", "child", "one", "two")):
         await commit_session(pipeline, name, 10 + n)
     await pipeline.commit(batch(turns=[Session(session_id="child", source="opencode", parent_session_id="one")]))
-    assert (await spool_of(pipeline).take_in()).claimed == {first.stem: "one", second.stem: "two"}
+    assert (await spool_of(pipeline).drain()).claimed == {first.stem: "one", second.stem: "two"}
     assert tags(pipeline)["announced"] == {}
     third = leave(pipeline.home.spool, claimed(1))
-    assert (await spool_of(pipeline).take_in()).pending == [third.stem]
+    assert (await spool_of(pipeline).drain()).pending == [third.stem]
 
 
 async def test_a_claim_keeps_text_away(opened: Opened) -> None:
@@ -332,7 +332,7 @@ async def test_a_claim_keeps_text_away(opened: Opened) -> None:
     leave(pipeline.home.spool, claimed(0, contentMode="off", enrichment={}))
     await commit_session(pipeline, "s", 5)
     assert pipeline.content.sidecars.size("s")
-    await spool_of(pipeline).take_in()
+    await spool_of(pipeline).drain()
     assert not pipeline.content.sidecars.size("s")
     await pipeline.commit(batch(text("later", session_id="s", ts=at(50))))
     assert not pipeline.content.sidecars.size("s")
@@ -344,10 +344,10 @@ async def test_a_claim_that_was_settled_is_settled_for_good(opened: Opened) -> N
     pipeline = await opened()
     path = leave(pipeline.home.spool, claimed(0))
     await commit_session(pipeline, "mine", 5)
-    await spool_of(pipeline).take_in()
+    await spool_of(pipeline).drain()
     await commit_session(pipeline, "another", 10)
     leave(pipeline.home.spool, claimed(0, toTs=at(60)), name=path.stem)
-    assert (await spool_of(pipeline).take_in()).claimed == {path.stem: "mine"}
+    assert (await spool_of(pipeline).drain()).claimed == {path.stem: "mine"}
     assert not path.exists()
     assert tags(pipeline) == {"mine": {"wf": "1"}, "another": {}}
     assert len(entries(pipeline, Stamp)) == 1
@@ -366,7 +366,7 @@ async def test_a_claim_does_not_wait_for_ever(opened: Opened, claim: dict[str, A
     """A day after its end, or a week after its beginning, it is given up."""
     pipeline = await opened(now=lambda: START_MS + age_s * 1000)
     path = leave(pipeline.home.spool, claim)
-    await spool_of(pipeline).take_in()
+    await spool_of(pipeline).drain()
     assert path.exists() != gone
 
 
@@ -377,7 +377,7 @@ async def _crash_before(pipeline: Pipeline, patched: pytest.MonkeyPatch, step: s
     target: Any = {"remove": Spool, "erase": pipeline, "commit": pipeline}[step]
     patched.setattr(target, {"remove": "_remove", "erase": "_erase"}.get(step, step), crash)
     with pytest.raises(KeyboardInterrupt):
-        await spool_of(pipeline).take_in()
+        await spool_of(pipeline).drain()
 
 
 @pytest.mark.parametrize("step", ["commit", "erase", "remove"])
@@ -399,7 +399,7 @@ async def test_a_crash_anywhere_ends_the_same(
             await _crash_before(pipeline, patched, step)
     pipeline = await opened()
     await commit_session(pipeline, "other", 10)
-    await spool_of(pipeline).take_in()
+    await spool_of(pipeline).drain()
     assert files(pipeline) == []
     expected = {} if kind == "announce" else {"wf": "1"}
     assert tags(pipeline) == {"s": expected, "other": {}}
@@ -471,7 +471,7 @@ async def test_a_stamp_on_a_short_id_gets_its_session(opened: Opened) -> None:
     leave(pipeline.home.spool, stamped("c1b2c3d4-0000-4000-8000-000000000003"))  # of a session to come
     spool = spool_of(pipeline)
     spool.is_growing = lambda: False
-    taken = await spool.take_in()
+    taken = await spool.drain()
     assert (taken.stamps, taken.bad, taken.waiting) == (4, 0, 0)
     stamps = entries(pipeline, Stamp)
     assert [one.selector.session_id[:1] for one in stamps] == ["a", "b", "a", "c"]
@@ -485,20 +485,20 @@ async def test_a_short_id_waits_for_old_logs_and_is_then_refused(opened: Opened)
     leave(pipeline.home.spool, stamped("a"))
     leave(pipeline.home.spool, stamped("ses_7"))
     spool = spool_of(pipeline)
-    assert (await spool.take_in()).waiting == spool.waiting == 2
+    assert (await spool.drain()).waiting == spool.waiting == 2
     assert len(files(pipeline)) == 2
     await known(pipeline, FIRST)
-    assert (await spool.take_in()).waiting == 2  # a log that is not read yet may have another that begins so
+    assert (await spool.drain()).waiting == 2  # a log that is not read yet may have another that begins so
     spool.is_growing = lambda: False
-    assert (await spool.take_in()).stamps == 1
+    assert (await spool.drain()).stamps == 1
     spool.is_reading = lambda: False
-    assert (await spool.take_in()).bad == 1
+    assert (await spool.drain()).bad == 1
     assert files(pipeline) == []
     assert [one.selector.session_id for one in entries(pipeline, Stamp)] == [FIRST]
     reason = "no session begins with 'ses_7', and it is too short for the id of a session to come"
     assert (spool.bad, spool.refusals, spool.waiting) == (1, [reason], 0)
     again = spool_of(pipeline)
-    await again.take_in()
+    await again.drain()
     assert again.refusals == [reason]  # also after a restart
     (aside,) = (pipeline.home.spool / "bad").iterdir()
     assert json.loads(aside.read_bytes()) == stamped("ses_7") | {"refused": reason}
@@ -509,7 +509,7 @@ async def test_a_short_id_of_several_sessions_is_refused(opened: Opened) -> None
     await known(pipeline, FIRST, "a1b2ffff-0000-4000-8000-000000000001")
     leave(pipeline.home.spool, stamped("a1"))
     spool = spool_of(pipeline)
-    assert (await spool.take_in()).bad == 1
+    assert (await spool.drain()).bad == 1
     assert spool.refusals[0].startswith(f"more than one session begins with 'a1': say more of it: {FIRST}, ")
     assert entries(pipeline, Stamp) == []
 

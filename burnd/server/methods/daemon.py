@@ -20,7 +20,7 @@ async def flush(service: Service, params: FlushParams) -> Result:
     While the daemon is starting, the call waits until it is ready.
     """
     await service.until_open()
-    await service.spool.take_in()
+    await service.spool.drain()
     reasons: dict[str, str | None] = {}
 
     async def flush_one(kept: SourceSupervisor) -> None:
@@ -30,7 +30,7 @@ async def flush(service: Service, params: FlushParams) -> Result:
         for kept in service.sources.values():
             tasks.start_soon(flush_one, kept)
     if service.spool.waiting:
-        await service.spool.take_in()  # again: stamps may name sessions that were just recorded
+        await service.spool.drain()  # again: stamps may name sessions that were just recorded
     sources: list[dict[str, object]] = []
     for name in service.sources:
         reason = reasons[name]

@@ -181,7 +181,7 @@ async def read(service: Service, params: MessagesParams) -> Result:
 
 async def new(service: Service, params: NewParams) -> Result:
     """The session is durable when it returns."""
-    return await _facts(service, await api_sessions.new(service.pipeline, service.ask, service.folders.look, params))
+    return await _facts(service, await api_sessions.new(service.pipeline, service.ask, service.folders.resolve, params))
 
 
 async def set_texts(service: Service, params: SetParams) -> Result:

@@ -7,8 +7,7 @@ from typing import cast
 
 import msgspec
 
-from burnd.clients.announcing import Announcement, announce
-from burnd.clients.claims import claimed_by
+from burnd.clients.announcements import Announcement, announce, claimed_by
 from burnd.contract.daemon import (
     AnnounceParams,
     ListStampsParams,
@@ -112,7 +111,7 @@ async def announce_session(service: Service, params: AnnounceParams) -> Result:
 
 async def take_spool(service: Service, params: SpoolParams) -> Result:
     """Takes in what clients left while the daemon was away, now rather than within seconds."""
-    taken = await service.spool.take_in()
+    taken = await service.spool.drain()
     claims: list[dict[str, str | None]] = [
         {"claim": name, "sessionId": session_id} for name, session_id in taken.claimed.items()
     ]

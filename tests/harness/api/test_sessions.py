@@ -58,7 +58,7 @@ class Program:
 
     async def new(self, **params: Any) -> str:
         asked = NewParams(**{"agent": "me", "sender": "you"} | params)
-        return await sessions.new(self.pipeline, self.ask, Folders().look, asked)
+        return await sessions.new(self.pipeline, self.ask, Folders().resolve, asked)
 
     async def append(self, session: str, *messages: dict[str, Any], **params: Any) -> dict[str, Any]:
         raw = msgspec.json.encode({"id": session, "messages": list(messages), **params})
