@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from burnd.harness.registry import BY_SOURCE
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,9 +55,6 @@ _OTHER_WORDS = {
     **dict.fromkeys(("install", "enable"), "start burnd at login with: burnctl service install"),
     **dict.fromkeys(("delete", "remove", "purge"), "erase a session's text with: burnctl forget SESSION"),
     **dict.fromkeys(("html", "pdf"), "see: burnctl report -o report.html"),
-    **dict.fromkeys(
-        ("codex", "opencode"), "run it with its session tagged: burnctl run -- PROGRAM; its cost: burnctl harnesses"
-    ),
     "version": "did you mean: burnctl --version",
 }
 _ALIKE, _COMMAND_ALIKE = 0.6, 0.75  # a wrong guess is worse than none
@@ -68,6 +67,8 @@ def command(typed: str, verbs: Iterable[str]) -> str:
     listed = list(verbs)
     if hint := _OTHER_WORDS.get(typed.lower()):
         return hint
+    if typed.lower() in BY_SOURCE:
+        return "run it with its session tagged: burnctl run -- PROGRAM; its cost: burnctl harnesses"
     near = get_close_matches(typed.lower(), listed, 1, _COMMAND_ALIKE)
     return f"did you mean: burnctl {near[0]}" if near else "see: burnctl help"
 
