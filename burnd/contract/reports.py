@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 DIMENSIONS = (
     *("model", "provider", "project", "branch", "session"),
     *("day", "hour", "week", "month"),
-    *("activity", "agent", "source"),
+    *("activity", "agent", "source", "version"),
 )
 CAUSES = ("tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss")
 RANKS = ("cost", "tokens", "rides")
-COMPARED = ("model", "source")
+COMPARED = ("model", "source", "version")
 ACTIVITIES = (
     *("planning", "delegation", "testing", "review", "git", "deps", "format", "verification", "build-deploy"),
     *("coding", "docs", "debugging", "refactoring", "feature", "exploration", "reasoning", "brainstorming"),
@@ -66,6 +66,9 @@ class Filters(Params):
     branch: str | None = param(default=None, help="only this git branch", metavar="BRANCH")
     activity: str | None = param(
         default=None, help="only this kind of work", choices=(*ACTIVITIES, UNLABELLED), metavar="LABEL"
+    )
+    version: str | None = param(
+        default=None, help="only this release of a harness: 2.1.4, or 2.1 for all of its releases", metavar="VERSION"
     )
 
 

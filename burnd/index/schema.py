@@ -243,8 +243,8 @@ CREATE TABLE sums(
   version INTEGER NOT NULL, subagent INTEGER NOT NULL, {_MEASURES},
   PRIMARY KEY(segment, session, bucket, cause, class, place, branch, activity, version, subagent)) WITHOUT ROWID;
 
--- The same condensed: over all sessions by time, and over all time by session. Level 0 leaves more out than level 1
--- (see `index.sums`); what it leaves out is 0. What is listed as stale has changed since.
+-- The same condensed: over all sessions by time, and over all time by session. `index.sums` says what each level
+-- leaves out; that is 0. What is listed as stale has changed since.
 CREATE TABLE time_sums(
   level INTEGER NOT NULL, bucket INTEGER NOT NULL, cause INTEGER NOT NULL, class INTEGER NOT NULL,
   place INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL, {_MEASURES},
@@ -366,4 +366,4 @@ def is_message(wanted: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FINDINGS + _CAUSES
-LAYOUT = 42  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 43  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

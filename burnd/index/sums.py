@@ -6,9 +6,10 @@ and written again from `turns`, so no row is ever adjusted by a difference, and 
 long its session is. The other segments are stretches of rails and hold what their turns' tokens went to; they are
 replaced whole.
 
-Two condensed tables answer what needs no session or no time, each at two levels:
+Two condensed tables answer what needs no session or no time, each at several levels:
 
-- `time_sums`, level 0: by quarter of an hour and class. Level 1: by day and class, place, activity, version.
+- `time_sums`, level 0: by quarter of an hour and class. Level 1: by day and class. Level 2: by day and class, place,
+  activity and version.
 - `session_sums`, level 0: all but the activity. Level 1: with it.
 
 What changed is listed as stale in the same transaction, and is read from `sums` until `condense` has rewritten it.
@@ -173,8 +174,8 @@ def condense(db: sqlite3.Connection, days: int, sessions: int) -> bool:
     for (day,) in db.execute("SELECT day FROM stale_days ORDER BY day DESC LIMIT ?", (days,)).fetchall():
         begin, end = day * DAY, (day + 1) * DAY
         db.execute("DELETE FROM time_sums WHERE level = 0 AND bucket >= ? AND bucket < ?", (begin, end))
-        db.execute("DELETE FROM time_sums WHERE level = 1 AND bucket = ?", (day,))
-        for sql in (_CONDENSE_QUARTERS, _CONDENSE_DAY):
+        db.execute("DELETE FROM time_sums WHERE level IN (1, 2) AND bucket = ?", (day,))
+        for sql in _CONDENSE_TIME:
             db.execute(sql, (begin, end))
         db.execute("DELETE FROM stale_days WHERE day = ?", (day,))
     for (session,) in db.execute("SELECT session FROM stale_sessions LIMIT ?", (sessions,)).fetchall():
@@ -306,13 +307,17 @@ _OF_DAY = """
 FROM endings e CROSS JOIN sums x ON x.segment = 0 AND x.session = e.session AND x.bucket >= ?1 AND x.bucket < ?2
 WHERE e.last_bucket >= ?1 AND e.first_bucket < ?2
 """
-_CONDENSE_QUARTERS = f"""
-INSERT INTO time_sums SELECT 0, x.bucket, 0, x.class, 0, 0, 0, {_TOTALS} {_OF_DAY} GROUP BY x.bucket, x.class
-"""
-_CONDENSE_DAY = f"""
-INSERT INTO time_sums SELECT 1, x.bucket / {DAY}, 0, x.class, x.place, x.activity, x.version, {_TOTALS} {_OF_DAY}
+_CONDENSE_TIME = (
+    f"INSERT INTO time_sums SELECT 0, x.bucket, 0, x.class, 0, 0, 0, {_TOTALS} {_OF_DAY} GROUP BY x.bucket, x.class",
+    f"""
+INSERT INTO time_sums SELECT 1, x.bucket / {DAY}, 0, x.class, 0, 0, 0, {_TOTALS}
+FROM time_sums x WHERE x.level = 0 AND x.cause = 0 AND x.bucket >= ?1 AND x.bucket < ?2 GROUP BY x.class
+""",
+    f"""
+INSERT INTO time_sums SELECT 2, x.bucket / {DAY}, 0, x.class, x.place, x.activity, x.version, {_TOTALS} {_OF_DAY}
 GROUP BY x.class, x.place, x.activity, x.version
-"""
+""",
+)
 _CONDENSE_SESSION = [
     f"""
 INSERT INTO session_sums

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from burnd.queries.dimensions import AgentKey
-from burnd.queries.reading import Reader
-from burnd.queries.scanning import By
 from burnd.queries.selection import Selection
+from burnd.queries.sums import By, Reader
 from burnd.queries.tally import Tally
 
 

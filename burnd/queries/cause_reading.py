@@ -17,9 +17,9 @@ from burnd.attribution.segments import ALL_ACTIVITIES, SHIFT_MS
 from burnd.attribution.tally import Sums
 from burnd.index.grains import bucket_of
 from burnd.queries.periods import Stretch
-from burnd.queries.reading import Reader
 from burnd.queries.scanning import AGENT_TYPE, By, Clause, Row, Scan, Table, as_json, during, within
 from burnd.queries.selection import Selection
+from burnd.queries.sums import Reader
 from burnd.queries.view import View
 from burnd.records.times import DAY_MS
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from burnd.classify.activity import LABELS
 from burnd.contract.reports import COMPARED, UNLABELLED, CompareParams
-from burnd.pricing import SEARCH_UNITS, Price, cost, rates_over, usd
+from burnd.pricing import SEARCH_UNITS, Price, Tokens, cost, rates_over, usd
 from burnd.queries import dimensions, naming
 from burnd.queries.dimensions import Dimension
-from burnd.queries.filters import Chosen, choose
-from burnd.queries.kinds import Kind, Kinds, shown_model
+from burnd.queries.kinds import Kind, shown_model
 from burnd.queries.quality import rate, wilson
 from burnd.queries.quota_share import quota_shares
-from burnd.queries.reading import Reader
-from burnd.queries.scanning import By, Parts, Row
-from burnd.queries.spent import unlogged_in
+from burnd.queries.selection import Chosen, choose
+from burnd.queries.spent import unlogged_of
+from burnd.queries.sums import By, Reader
 from burnd.queries.tally import Tally
 from burnd.queries.view import Missing, View
 
@@ -26,36 +25,36 @@ _ARITHMETIC = "the same tokens at that model's prices: arithmetic, not a predict
 
 
 class Place(NamedTuple):
-    """A cell: what is compared, and the activity."""
+    """A cell: the key of what is compared, and the activity."""
 
     name: Any
     category: str
 
 
 class Cell:
-    """What falls to one cell."""
+    """The turns and prompts of one cell."""
 
     def __init__(self) -> None:
         self.tally = Tally()
-        self.retries: Counter[int] = Counter()  # prompts with edits by how many retries they took
+        self.retried: Counter[int] = Counter()  # prompts that were retried, by how often
         self.what_if = self.what_if_unpriced = 0
 
-    def add(self, kind: Kind, tier: int | None, counts: Row, target: Price | None) -> None:
-        """Takes in turns of one kind; with a target also what they would cost as that."""
+    def add(self, kind: Kind, tier: int | None, counts: Sequence[int], target: Price | None) -> None:
+        """Adds turns of one class; with a target also what they would cost as that."""
         self.tally.add(kind, tier, counts)
         if target is not None:
             rates = rates_over(target, kind.tier if tier is None else tier, kind.terms)
-            units = cost(counts[1:7], rates) + counts[7] * SEARCH_UNITS if rates else 0
+            units = cost(Tokens(*counts[1:7]), rates) + counts[7] * SEARCH_UNITS if rates else 0
             if kind.own_rates is None:
                 self.what_if_unpriced += units
             else:
                 self.what_if += units
 
-    def answer(self, place: Place, least: int, share: float | None) -> dict[str, Any]:
-        tally, prompts, one_shot = self.tally, self.retries.total(), self.retries[0]
+    def answer(self, name: Any, category: str, least: int, share: float | None) -> dict[str, Any]:
+        tally, prompts, one_shot = self.tally, self.tally.prompts, self.tally.one_shot_prompts
         return {
-            "model": place.name,
-            "category": place.category,
+            "model": name,
+            "category": category,
             "turns": tally.turns,
             "editTurns": tally.edits,
             "oneShotTurns": tally.one_shots,
@@ -69,7 +68,7 @@ class Cell:
             "oneShotPromptRate": rate(one_shot, prompts),
             "oneShotInterval": wilson(one_shot, prompts),
             "cacheHitRate": tally.cache_hit_rate,
-            "medianRetries": median(self.retries),
+            "medianRetries": median(self.retried + Counter({0: one_shot})),
             "quotaShare": share,
             "noData": tally.turns == 0,
             "insufficientSample": 0 < tally.turns < least,
@@ -79,45 +78,55 @@ class Cell:
 
 def compare(view: View, params: CompareParams) -> dict[str, Any]:
     """The answer of the method `compare`."""
-    dimensions.check(params.by, COMPARED)
+    by = dimensions.split(params.by, COMPARED)
     target = _target(view, params.what_if)
-    chosen = _narrowed(view, params, choose(view, params, dimensions.tag_keys(params.by)))
-    beyond = unlogged_in(view, chosen)
-    dimension = dimensions.dimension(view, params.by, chosen.selection)
-    sizes = target.thresholds if target else ()
-    reader = Reader(view, chosen.selection, chosen.kinds, sizes)
-    by, place_of = _by_activity(view, dimension)
-    groups = chosen.selection.groups
-    narrowed = dimension.narrowed if groups is not None and len(groups.labels) > MOST_COMPARED else None
-    rows = _logged(reader.read(by if narrowed is None else dimension.by), chosen.kinds)
-    whole = _by_name(rows, chosen, dimension, target)
-    every_name = _names(view, params, whole)
-    names = every_name[:MOST_COMPARED]
-    if narrowed is not None:  # only of what is shown activities matter
-        chosen = chosen._replace(selection=narrowed(chosen.selection, frozenset(names)))
-        reader = Reader(view, chosen.selection, chosen.kinds, sizes)
-        rows = _logged(reader.read(by), chosen.kinds)
-    kept = _Kept(frozenset(names), dimension, place_of, chosen.kinds)
-    cells = _cells(kept.those(rows), kept.those(reader.read_prompts(by)), target)
-    present = {place.category for place in cells}
+    chosen = _narrowed(view, params, choose(view, params, dimensions.tag_keys(by)))
+    dimension = dimensions.dimension(view, by, chosen.selection)
+    reader = Reader(view, chosen.selection, chosen.kinds, target.thresholds if target else ())
+    place_of = _places(view, dimension)
+    rows = [*reader.read(dimension.by.plus(By(("activity",))))]
+    cells: defaultdict[Place, Cell] = defaultdict(Cell)
+    whole: defaultdict[Any, Cell] = defaultdict(Cell)
+    for keys, number, tier, counts in rows:
+        kind = chosen.kinds[number]
+        if not kind.is_unlogged:
+            place = place_of(keys, kind)
+            cells[place].add(kind, tier, counts, target)
+            whole[place.name].add(kind, tier, counts, target)
+    for keys, number, retries, (count,) in reader.retried(dimension.by.plus(By(("activity",)))):
+        cells[place_of(keys, chosen.kinds[number])].retried[retries] += count
+    ranked = sorted(whole, key=lambda key: (-whole[key].tally.units, -whole[key].tally.turns, str(key)))
+    shown = _shown(view, params, dimension, ranked)
+    order = [*shown][:MOST_COMPARED]
+    present = {place.category for place, cell in cells.items() if place.name in order and not cell.tally.is_nothing}
     categories = [label for label in (*LABELS, UNLABELLED) if label in present]
-    shares = _shares(view, chosen, dimension)
-    every = [Place(name, category) for name in names for category in categories]
+    shares = quota_shares(view, chosen, dimension.by.plus(By(("activity",))), place_of)
+    every = [Place(key, category) for key in order for category in categories]
+    names = {key: named["key"] for key, named in shown.items()}
     answer: dict[str, Any] = {
         "filters": chosen.said,
         "by": params.by,
-        "models": names,
+        "models": [names[key] for key in order],
         "categories": categories,
         "minSample": params.min_sample,
-        "cells": [cells[place].answer(place, params.min_sample, shares.get(place)) for place in every],
-        "coverage": _coverages(names, cells, params.min_sample),
-        "notes": _notes(names, categories, cells),
-        "moreModels": len(every_name) - len(names),
-        "unlogged": beyond,
+        "cells": [
+            cells[place].answer(names[place.name], place.category, params.min_sample, shares.get(place))
+            for place in every
+        ],
+        "coverage": _coverages(order, names, cells, params.min_sample),
+        "notes": _notes(order, names, categories, cells),
+        "moreModels": len(shown) - len(order),
+        "unlogged": unlogged_of(rows, chosen.kinds),
     }
+    if len(by) > 1:
+        for cell, place in zip(answer["cells"], every, strict=True):
+            cell["keys"] = shown[place.name]["keys"]
+        for coverage, key in zip(answer["coverage"], order, strict=True):
+            coverage["keys"] = shown[key]["keys"]
     if target is not None and params.what_if is not None:
-        shown = [cells[place] for place in every]
-        _add_what_if(answer, shown_model(view.prices, params.what_if), shown, whole.values())
+        _add_what_if(
+            answer, shown_model(view.prices, params.what_if), [cells[place] for place in every], whole.values()
+        )
     return answer
 
 
@@ -140,90 +149,52 @@ def _narrowed(view: View, params: CompareParams, chosen: Chosen) -> Chosen:
     return chosen._replace(selection=chosen.selection._replace(kinds=wanted if already is None else wanted & already))
 
 
-def _logged(rows: Iterable[Parts], kinds: Kinds) -> list[Parts]:
-    return [row for row in rows if not kinds[row[1]].is_unlogged]
-
-
-class _Kept(NamedTuple):
-    """Which rows are of what is compared: they may be few of very many."""
-
-    names: frozenset[Any]
-    dimension: Dimension
-    place_of: Callable[[Sequence[Any], Kind], Place]
-    kinds: Kinds
-
-    def those(self, rows: Iterable[Parts]) -> Iterator[tuple[Place, Kind, Any, Row]]:
-        """Each with its cell, its kind, what stands beside that, and counts."""
-        label, names = self.dimension.label, self.names
-        for keys, number, beside, counts in rows:
-            kind = self.kinds[number]
-            if label(keys, kind) in names:
-                yield self.place_of(keys, kind), kind, beside, counts
-
-
-def _by_name(rows: Iterable[Parts], chosen: Chosen, dimension: Dimension, target: Price | None) -> dict[Any, Cell]:
-    """What falls to all cells of a name."""
-    whole: defaultdict[Any, Cell] = defaultdict(Cell)
-    for keys, number, tier, counts in rows:
-        kind = chosen.kinds[number]
-        whole[dimension.label(keys, kind)].add(kind, tier, counts, target)
-    return whole
-
-
-def _cells(
-    turns: Iterable[tuple[Place, Kind, Any, Row]], prompts: Iterable[tuple[Place, Kind, Any, Row]], target: Price | None
-) -> defaultdict[Place, Cell]:
-    cells: defaultdict[Place, Cell] = defaultdict(Cell)
-    for place, kind, tier, counts in turns:
-        cells[place].add(kind, tier, counts, target)
-    for place, _, retries, (count,) in prompts:
-        cells[place].retries[retries] += count
-    return cells
-
-
-def _by_activity(view: View, dimension: Dimension) -> tuple[By, Callable[[Sequence[Any], Kind], Place]]:
-    """The dimension by activity, and which cell such a row belongs to."""
+def _places(view: View, dimension: Dimension) -> Callable[[Sequence[Any], Kind], Place]:
+    """Tells the cell of rows that are read by the dimension and by activity."""
     labels: dict[int, str] = dict(view.rows(f"SELECT id, name FROM names WHERE name IN ({_MARKS})", LABELS))
 
     def place_of(keys: Sequence[Any], kind: Kind) -> Place:
         return Place(dimension.label(keys[:-1], kind), labels.get(keys[-1], UNLABELLED))
 
-    return By((*dimension.by.keys, "activity")), place_of
+    return place_of
 
 
-def _shares(view: View, chosen: Chosen, dimension: Dimension) -> dict[Hashable, float]:
-    by, place_of = _by_activity(view, dimension)
-    return quota_shares(view, chosen, by, place_of)
-
-
-def _names(view: View, params: CompareParams, whole: Mapping[Any, Cell]) -> list[Any]:
-    """What is compared, the dearest first; a model that was asked for by its own name is there even without turns."""
-    names = sorted(whole, key=lambda name: (-whole[name].tally.units, -whole[name].tally.turns, str(name)))
+def _shown(view: View, params: CompareParams, dimension: Dimension, ranked: Sequence[Any]) -> dict[Any, dict[str, Any]]:
+    """The names of what is compared, in order; a model that was asked for by its own name also without turns."""
+    shown: dict[Any, dict[str, Any]] = {}
+    for key, named in zip(ranked, dimension.named(ranked), strict=True):
+        keys = named.get("keys")
+        text = named["key"] if keys is None else ", ".join(str(one or "(none)") for one in keys.values())
+        shown[key] = {**named, "key": text}
     asked = params.models or []
     for name in asked.split(",") if isinstance(asked, str) else asked:
-        shown = shown_model(view.prices, name.strip())
-        if params.by == "model" and shown not in names and view.prices.find(name.strip()) is not None:
-            names.append(shown)
-    return names
+        model = shown_model(view.prices, name.strip())
+        if params.by == "model" and model not in shown and view.prices.find(name.strip()) is not None:
+            shown[model] = {"key": model}
+    return shown
 
 
-def _notes(names: Sequence[Any], categories: Sequence[str], cells: Mapping[Place, Cell]) -> list[dict[str, Any]]:
+def _notes(
+    order: Sequence[Any], names: Mapping[Any, Any], categories: Sequence[str], cells: Mapping[Place, Cell]
+) -> list[dict[str, Any]]:
     """A note for each category in which only one of those compared has data."""
     notes = []
     for category in categories:
-        having = [name for name in names if cells[Place(name, category)].tally.turns]
+        having = [names[key] for key in order if cells[Place(key, category)].tally.turns]
         if len(having) == 1:
             note = f"of those compared, only {having[0] or '(none)'} has data for {category}"
             notes.append({"category": category, "model": having[0], "note": note})
     return notes
 
 
-def _coverages(names: Sequence[Any], cells: Mapping[Place, Cell], least: int) -> list[dict[str, Any]]:
+def _coverages(
+    order: Sequence[Any], names: Mapping[Any, Any], cells: Mapping[Place, Cell], least: int
+) -> list[dict[str, Any]]:
     own: defaultdict[Any, dict[str, Cell]] = defaultdict(dict)
     for place, cell in cells.items():
         if cell.tally.turns:
             own[place.name][place.category] = cell
-    return [_coverage(name, own[name], least) for name in names]
+    return [_coverage(names[key], own[key], least) for key in order]
 
 
 def _coverage(name: Any, own: Mapping[str, Cell], least: int) -> dict[str, Any]:
@@ -237,7 +208,7 @@ def _coverage(name: Any, own: Mapping[str, Cell], least: int) -> dict[str, Any]:
         "partialTurns": sum(tally.partial for tally in tallies),
         "openTurns": sum(tally.open for tally in tallies),
         "labelledTurns": sum(cell.tally.turns for category, cell in own.items() if category != UNLABELLED),
-        "editPrompts": sum(cell.retries.total() for cell in own.values()),
+        "editPrompts": sum(tally.prompts for tally in tallies),
         "categories": len(own),
         "sufficientCategories": sum(tally.turns >= least for tally in tallies),
     }

@@ -1,37 +1,37 @@
-"""What a report may be divided by: where each key comes from, and what it is called."""
+"""What a report may be grouped by: the keys to read for it, and the names of its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import partial
+from functools import cache
 from typing import Any, NamedTuple
 
 from burnd.contract.reports import DIMENSIONS
-from burnd.queries.filters import AGENT, PARENT_AGENT
 from burnd.queries.kinds import Kind
 from burnd.queries.periods import day_name, hour_name, month_name, week_name
-from burnd.queries.scanning import By
-from burnd.queries.selection import Selection
+from burnd.queries.selection import AGENT, PARENT_AGENT, Selection
+from burnd.queries.sums import By
 from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 
 TAG = "tag:"
-_OF_DAYS = {"week": week_name, "month": month_name}
+_OF_CLASS = ("model", "provider", "source")
+_TIMES: dict[str, Callable[[int], str]] = {"day": day_name, "week": week_name, "month": month_name}
+Named = Sequence[Mapping[str, Any]]
 
 
 class Dimension(NamedTuple):
-    """One way of dividing turns. `keys` are read with each sum; `label` makes a row's key of them and the kind.
+    """One way of grouping turns. `by` is read with each sum; `label` makes a row's key of the keys and the class.
 
-    `named` gives the rows that are shown their names, and what else is worth saying of them. `narrowed` is for what
-    may have very many rows: a selection with all turns of some of them, and few others.
+    `named` gives the names of the rows that are shown, and what else is known of them.
     """
 
     by: By
     label: Callable[[Sequence[Any], Kind], Hashable]
-    named: Callable[[Sequence[Any]], Sequence[Mapping[str, Any]]]
+    named: Callable[[Sequence[Any]], Named]
     is_time: bool = False
-    narrowed: Callable[[Selection, frozenset[Any]], Selection] | None = None
+    time_of: Callable[[Any], Any] = lambda key: key  # what rows of a time are sorted by
 
 
 class AgentKey(NamedTuple):
@@ -45,53 +45,94 @@ class AgentKey(NamedTuple):
         return self.stamped if self.stamped is not None else self.type
 
 
-def tag_keys(by: str) -> tuple[str, ...]:
-    """The tags whose values are needed to divide turns so."""
-    if by == "agent":
-        return AGENT, PARENT_AGENT
-    return (by.removeprefix(TAG),) if by.startswith(TAG) else ()
+def split(by: str, names: Sequence[str] = DIMENSIONS) -> list[str]:
+    """The one or two dimensions that a caller names, like `day` or `day,model`. Raises Mistaken."""
+    parts = by.split(",", 1) if not by.startswith(TAG) or _is_pair(by, names) else [by]
+    for part in parts:
+        if part not in names and not (part.startswith(TAG) and part != TAG):
+            close = get_close_matches(part[:40], names, 1)
+            hint = f"did you mean: {close[0]}" if close else f"one of: {', '.join(names)}, tag:KEY"
+            raise Mistaken(f"nothing can be divided by {part[:40]!r}", f"{hint}; or two of them, like day,model")
+    if len(set(parts)) < len(parts):
+        raise Mistaken(f"{parts[0]} is given twice", "use two different dimensions, like day,model")
+    return parts
 
 
-def check(by: str, names: Sequence[str] = DIMENSIONS) -> None:
-    if by not in names and not (by.startswith(TAG) and by != TAG):
-        close = get_close_matches(by[:40], names, 1)
-        hint = f"did you mean: {close[0]}" if close else f"one of: {', '.join(names)}, tag:KEY"
-        raise Mistaken(f"nothing can be divided by {by[:40]!r}", hint)
+def _is_pair(by: str, names: Sequence[str]) -> bool:
+    """Whether a comma after a tag begins a second dimension; a tag's key may have commas itself."""
+    second = by.partition(",")[2]
+    return second in names or second.startswith(TAG)
 
 
-def dimension(view: View, by: str, selection: Selection) -> Dimension:
-    """The dimension of that name."""
-    if by in ("model", "provider", "source"):
+def tag_keys(by: Sequence[str]) -> tuple[str, ...]:
+    """The tags whose values are needed to group so."""
+    keys: dict[str, None] = {}
+    for name in by:
+        if name == "agent":
+            keys |= dict.fromkeys((AGENT, PARENT_AGENT))
+        elif name.startswith(TAG):
+            keys[name.removeprefix(TAG)] = None
+    return tuple(keys)
+
+
+def dimension(view: View, by: Sequence[str], selection: Selection) -> Dimension:
+    """The dimension of that name, or of two."""
+    if len(by) == 1:
+        return _single(view, by[0], selection, tag_keys(by))
+    first, second = (_single(view, name, selection, tag_keys(by)) for name in by)
+    both = first.by.plus(second.by)
+    # Each finds its own keys among those of both.
+    own = [[both.keys.index(key) for key in one.by.keys] for one in (first, second)]
+
+    def label(keys: Sequence[Any], kind: Kind) -> Hashable:
+        labels = []
+        for one, places in zip((first, second), own, strict=True):
+            values = [keys[at] for at in places]
+            if one.by.unit == "day" and both.unit == "hour":
+                values = [values[0][0] // 24]  # the day of an hour
+            labels.append(one.label(values, kind))
+        return tuple(labels)
+
+    def named(keys: Sequence[Any]) -> Named:
+        firsts, seconds = first.named([key[0] for key in keys]), second.named([key[1] for key in keys])
+        return [{**b, **a, "keys": {by[0]: a["key"], by[1]: b["key"]}} for a, b in zip(firsts, seconds, strict=True)]
+
+    timed = first if first.is_time else second
+    at = int(timed is second)
+    return Dimension(both, label, named, timed.is_time, lambda key: timed.time_of(key[at]))
+
+
+def _single(view: View, by: str, selection: Selection, keys: tuple[str, ...]) -> Dimension:
+    if by in _OF_CLASS:
         return Dimension(By(), lambda _, kind: getattr(kind, by), _plain)
-    if by == "day":
-        return Dimension(By(("time",), "day"), _first, lambda keys: _plain(map(day_name, keys)), is_time=True)
-    if by in _OF_DAYS:
-        name_of = _OF_DAYS[by]
-        return Dimension(By(("time",), "day"), lambda keys, _: name_of(keys[0]), _plain, is_time=True)
+    if by in _TIMES:
+        name = cache(_TIMES[by])
+        return Dimension(By(("time",), "day"), lambda keys, _: name(keys[0]), _plain, is_time=True)
     if by == "hour":
-        return Dimension(By(("time",), "hour"), _first, _hours, is_time=True)
+        # An hour that comes twice comes first with the larger distance from UTC.
+        return Dimension(By(("time",), "hour"), _first, _hours, True, lambda key: (key[0], -key[1]))
     if by == "project":
         projects: dict[int, str | None] = dict(view.rows(_PROJECTS))
         return Dimension(By(("place",)), lambda keys, _: projects.get(keys[0]), _plain)
-    if by in ("branch", "activity"):
-        column = by
-        return Dimension(By((column,)), _first, partial(_texts, view))  # type: ignore[arg-type]
+    if by in ("branch", "activity", "version"):
+        return Dimension(By((by,)), _first, lambda keys: _texts(view, keys))  # type: ignore[arg-type]
     if by == "session":
-        return Dimension(By(("session",)), _first, partial(_sessions, view), narrowed=_of_sessions)
+        return Dimension(By(("session",)), _first, lambda keys: _sessions(view, keys))
     labels = selection.groups.labels if selection.groups else ()
     if by == "agent":
-        return _by_agent(view, labels)
-    return Dimension(By(("group",)), lambda keys, _: labels[keys[0]][0], _plain, narrowed=_of_values)
+        return _by_agent(view, labels, keys.index(AGENT))
+    at = keys.index(by.removeprefix(TAG))
+    return Dimension(By(("group",)), lambda keys, _: labels[keys[0]][at], _plain)
 
 
-def _by_agent(view: View, labels: Sequence[Any]) -> Dimension:
+def _by_agent(view: View, labels: Sequence[Any], at: int) -> Dimension:
     types: dict[int | None, str | None] = {None: None, 0: "subagent", **dict(view.rows(_TYPES))}
 
     def label(keys: Sequence[Any], _: Kind) -> AgentKey:
-        stamped = labels[keys[0]][0]
+        stamped = labels[keys[0]][at]
         return AgentKey(stamped, None if stamped is not None else types[keys[1]])
 
-    return Dimension(By(("group", "agent_type")), label, _agents, narrowed=_of_agents)
+    return Dimension(By(("group", "agent_type")), label, _agents)
 
 
 def _first(keys: Sequence[Any], _: Kind) -> Hashable:
@@ -110,29 +151,15 @@ def _agents(keys: Sequence[AgentKey]) -> list[dict[str, Any]]:
     return [{"key": key.name, "stamped": key.stamped is not None} for key in keys]
 
 
-def _of_sessions(selection: Selection, sessions: frozenset[int]) -> Selection:
-    return selection._replace(sessions=sessions if selection.sessions is None else sessions & selection.sessions)
-
-
-def _of_values(selection: Selection, values: frozenset[str | None]) -> Selection:
-    """Turns whose first tag has one of these values."""
-    groups = selection.groups
-    return selection._replace(groups=groups.only(lambda label: label[0] in values) if groups is not None else None)
-
-
-def _of_agents(selection: Selection, keys: frozenset[AgentKey]) -> Selection:
-    return _of_values(selection, frozenset(key.stamped for key in keys))
-
-
 def _texts(view: View, keys: Sequence[int]) -> list[dict[str, Any]]:
     names: dict[int, str] = dict(
-        view.keyed("SELECT id, name FROM names WHERE id IN ({keys})", [(key,) for key in keys])
+        view.keyed("SELECT id, name FROM names WHERE id IN ({keys})", [(key,) for key in set(keys)])
     )
     return _plain(names.get(key) for key in keys)
 
 
 def _sessions(view: View, keys: Sequence[int]) -> list[dict[str, Any]]:
-    found = {row[0]: row[1:] for row in view.keyed(_SESSIONS, [(key,) for key in keys])}
+    found = {row[0]: row[1:] for row in view.keyed(_SESSIONS, [(key,) for key in set(keys)])}
     rows = []
     for key in keys:
         session_id, parent, project, created, title = found[key]

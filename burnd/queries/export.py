@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,10 +11,9 @@ from burnd.contract.reports import ExportParams
 from burnd.index.tags import tags_of
 from burnd.pricing import PriceTable, Tokens
 from burnd.pricing.terms import terms_of
-from burnd.queries.filters import choose
 from burnd.queries.periods import Stretch
-from burnd.queries.scanning import TURNS, Scan, during
-from burnd.queries.selection import OUT, Groups, Selection
+from burnd.queries.selection import Selection, choose
+from burnd.queries.sums import TURNS, during, selected
 from burnd.queries.view import Refusal, View
 from burnd.records.times import DAY_MS, to_iso
 
@@ -74,7 +72,12 @@ def export(view: View, params: ExportParams) -> dict[str, Any]:
         selection = _in_whole_days(selection)
     rows = _rows(view, selection, _place(params.after), params.limit + 1)
     page = rows[: params.limit]
-    wanted = list(filter(_Wanted(selection), page))
+    groups = selection.groups
+    wanted = [
+        row
+        for row in page
+        if selection.takes(groups.at(row.session, row.ts, row.id) if groups is not None else 0, row.subagent)
+    ]
     tags = tags_of(view.keyed, [(row.source, row.message_id) for row in wanted])
     return {
         "turns": [_shown(row, tags.get((row.source, row.message_id), {}), view.prices) for row in wanted],
@@ -101,32 +104,10 @@ def _in_whole_days(chosen: Selection) -> Selection:
 def _rows(view: View, chosen: Selection, after: Place, limit: int) -> list[_Row]:
     begin = after[0] if chosen.begin is None else max(after[0], chosen.begin)
     end = _AFTER_ALL if chosen.end is None else chosen.end
-    terms = [during(Stretch(begin, end)), *Scan(view, chosen).terms(TURNS, chosen.kinds)]
+    terms = [during(Stretch(begin, end)), *selected(chosen, TURNS, chosen.kinds)]
     sql = _TURNS.format(terms=" AND ".join(term.sql for term in terms))
     bound = [value for term in terms for value in term.bound]
     return [_Row(*row) for row in view.rows(sql, (*bound, *after, limit))]
-
-
-class _Wanted:
-    """Whether a turn's tags, or the subagent it is of, are those that were asked for."""
-
-    def __init__(self, chosen: Selection) -> None:
-        self._chosen = chosen
-        self._parts: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        for session, *part in chosen.groups.parts if chosen.groups is not None else ():
-            self._parts[session].append((part[0], part[1], part[2]))
-
-    def __call__(self, row: _Row) -> bool:
-        chosen = self._chosen
-        group = self._group(row, chosen.groups) if chosen.groups is not None else 0
-        return chosen.takes(group, row.subagent)
-
-    def _group(self, row: _Row, groups: Groups) -> int:
-        if row.id in groups.single:
-            return groups.single[row.id][1]
-        if row.session in self._parts:
-            return next((group for begin, end, group in self._parts[row.session] if begin <= row.ts < end), OUT)
-        return groups.of(row.session)
 
 
 def _shown(row: _Row, tags: dict[str, str], prices: PriceTable) -> dict[str, Any]:

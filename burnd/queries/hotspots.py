@@ -21,14 +21,13 @@ from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
 from burnd.queries import dimensions
 from burnd.queries.cause_reading import CauseReader, Spent
 from burnd.queries.cause_sum import CauseSum, rates_of
-from burnd.queries.filters import choose
 from burnd.queries.kinds import Kinds
 from burnd.queries.prompts import PromptKey, heaviest, places
 from burnd.queries.quotes import Quotes
-from burnd.queries.reading import Reader
 from burnd.queries.scanning import By
-from burnd.queries.selection import Selection
+from burnd.queries.selection import Selection, choose
 from burnd.queries.summary import add_up, unlogged
+from burnd.queries.sums import Reader
 from burnd.queries.tally import Tally
 from burnd.queries.view import View
 from burnd.records.times import to_iso
@@ -60,7 +59,7 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | 
     """The answer of the method `hotspots`."""
     chosen = choose(view, params)
     reader = Reader(view, chosen.selection, chosen.kinds)
-    by_model = dimensions.dimension(view, "model", chosen.selection)
+    by_model = dimensions.dimension(view, ["model"], chosen.selection)
     added = add_up(reader.read(by_model.by), chosen, by_model)
     causes = CauseReader(view, ledger, chosen.selection, reader)
     table = _Rows(view, params, chosen.kinds)

@@ -79,6 +79,15 @@ def branch(view: View, given: str) -> frozenset[int]:
     return frozenset(row[0] for row in found)
 
 
+def version(view: View, given: str) -> frozenset[int]:
+    """The release of a harness by its whole name, or all that begin with these parts: 2.1 is 2.1.0 and 2.1.4."""
+    names: dict[str, int] = {name: number for number, name in view.rows(_VERSIONS)}
+    found = {number for name, number in names.items() if name == given or name.startswith(f"{given}.")}
+    if not found:
+        raise no_such("version", given, names)
+    return frozenset(found)
+
+
 def subagents(view: View, given: str) -> tuple[frozenset[int], int | None]:
     """The subagents with this id or of this type; and the type's number, where it is one and they are all of it."""
     found = view.rows(_SUBAGENTS, (given, given))
@@ -95,6 +104,7 @@ def no_such(what: str, given: str, known: Iterable[str | None]) -> Missing:
 
 
 _OF_SOURCE = "SELECT 1 FROM sessions s JOIN names n ON n.id = s.source WHERE n.name = ? LIMIT 1"
+_VERSIONS = "SELECT id, name FROM names WHERE id IN (SELECT DISTINCT version FROM turns)"
 _SUBAGENTS = (
     "SELECT s.id, s.type FROM subagents s LEFT JOIN names n ON n.id = s.type WHERE s.agent_id = ? OR n.name = ?"
 )

@@ -13,10 +13,9 @@ from typing import Any
 from burnd.pricing import usd
 from burnd.queries import waste_search
 from burnd.queries.costing import Costing, total
-from burnd.queries.filters import Chosen
-from burnd.queries.reading import Reader
-from burnd.queries.scanning import By
+from burnd.queries.selection import Chosen
 from burnd.queries.spent import spent_in, unlogged_in
+from burnd.queries.sums import By, Reader
 from burnd.queries.view import View
 
 

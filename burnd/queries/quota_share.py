@@ -7,12 +7,10 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
 from burnd.index.grains import SHIFT_MS
-from burnd.queries.filters import Chosen
 from burnd.queries.kinds import Kind
 from burnd.queries.limit_windows import SAME_RESET_MS
-from burnd.queries.reading import Reader
-from burnd.queries.scanning import By
-from burnd.queries.selection import Selection
+from burnd.queries.selection import Chosen, Selection
+from burnd.queries.sums import By, Reader
 from burnd.queries.tally import tallied
 from burnd.queries.view import View
 from burnd.records.times import DAY_MS

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from burnd.index.grains import BUCKET_MS, SHIFT_MS
+from burnd.index.grains import BUCKET_MS, GRAINS, SHIFT_MS
 from burnd.index.sums import TURN_MEASURES
 from burnd.queries.periods import Stretch
 from burnd.queries.selection import OUT, Groups, Selection
@@ -343,3 +343,20 @@ def _hours(rows: list[Row], by: By, offset: int) -> list[Row]:
     """An hour is known by its number and its distance from UTC: when clocks are set back, one comes twice."""
     at = by.keys.index("time")
     return [(*row[:at], (row[at], offset), *row[at + 1 :]) for row in rows]
+
+
+def grains(
+    begin: int, end: int, fitting: tuple[int, ...], lengths: Mapping[int, int] = GRAINS
+) -> Iterator[tuple[int, int, int]]:
+    """Buckets as (grain, from, to), in the longest of these grains that fit, which come longest first."""
+    if begin >= end:
+        return
+    grain, finer = fitting[0], fitting[1:]
+    length = lengths[grain]
+    first, last = -(-begin // length), end // length
+    if first < last:
+        yield grain, first, last
+        yield from grains(begin, first * length, finer, lengths)
+        yield from grains(last * length, end, finer, lengths)
+    else:
+        yield from grains(begin, end, finer, lengths)

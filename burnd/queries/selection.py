@@ -1,77 +1,75 @@
-"""Which turns a report is about, in the numbers of the index, and how tags divide them into groups."""
+"""The filters that all reports share, as numbers of the index, and the groups that tags divide turns into."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, tzinfo
 from typing import Any, NamedTuple
 
-from burnd.queries.tags import Stamped, Values
+from burnd.contract.reports import UNLABELLED, Filters
+from burnd.index.grains import NO_ACTIVITY
+from burnd.queries import families, naming, projects
+from burnd.queries.kinds import Kinds, kinds_of
+from burnd.queries.periods import moment, zone_of
+from burnd.queries.session_ids import row_of
+from burnd.queries.tags import Stamped, Values, is_said, stamped
+from burnd.queries.view import Mistaken, View
+from burnd.records.names import bounded, bounded_tags
+from burnd.records.times import to_iso
 
-OUT = -1  # the group of turns that are not wanted
+AGENT, PARENT_AGENT = "agentId", "parentAgentId"
+WORKFLOWS = ("workflowId", "workflow")
+OUT = -1  # the group of turns that are not selected
 
 
-class Groups(NamedTuple):
-    """Turns divided by their tags: `labels` says what each number stands for.
+class Groups:
+    """Turns divided by their tags; `labels` has the values that each number stands for.
 
-    A session that is not in `whole` is in group `rest`, unless its turns are in `parts` or `single` (see `Stamped`).
+    Sessions without a stamp are in group `rest`. `mixed` are the sessions whose turns are in several groups.
     """
 
-    labels: tuple[Any, ...]
-    rest: int
-    whole: dict[int, int]
-    parts: list[tuple[int, int, int, int]]
-    single: dict[int, tuple[int, int]]
+    def __init__(self, stamped: Stamped, label: Callable[[Mapping[str, str | None]], Hashable | None]) -> None:
+        numbers: dict[Hashable, int] = {}
+        known: dict[Values, int] = {}
+
+        def number(values: Values) -> int:
+            if values not in known:
+                text = label(dict(zip(stamped.keys, values, strict=True)))
+                known[values] = OUT if text is None else numbers.setdefault(text, len(numbers))
+            return known[values]
+
+        self.rest = number((None,) * len(stamped.keys))
+        self.whole = {session: number(values) for session, values in stamped.whole.items()}
+        self.parts = [(session, begin, end, number(values)) for session, begin, end, values in stamped.parts]
+        self.single = {turn: (session, number(values)) for turn, (session, values) in stamped.single.items()}
+        self._parts: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for session, *part in self.parts:
+            self._parts[session].append((part[0], part[1], part[2]))
+        self.mixed = frozenset(self._parts)
+        self.labels: tuple[Any, ...] = tuple(numbers)
 
     def of(self, session: int) -> int:
-        """The group that all turns of a session are in, unless it is mixed."""
+        """The group of all turns of a session that is not mixed."""
         return self.whole.get(session, self.rest)
 
-    @property
-    def mixed(self) -> set[int]:
-        return {session for session, *_ in self.parts}
+    def at(self, session: int, ts: int, turn: int) -> int:
+        """The group of one turn."""
+        if turn in self.single:
+            return self.single[turn][1]
+        if session in self._parts:
+            return next((group for begin, end, group in self._parts[session] if begin <= ts < end), OUT)
+        return self.of(session)
 
-    @property
-    def has_all(self) -> bool:
-        """Whether no turn is out of them."""
-        parts, single = (group for *_, group in self.parts), (group for _, group in self.single.values())
-        return OUT not in {self.rest, *self.whole.values(), *parts, *single}
-
-    def only(self, wanted: Callable[[Any], bool]) -> Groups:
-        """Those of the wanted labels; all other turns are out."""
-        kept = {number: number for number, label in enumerate(self.labels) if wanted(label)}
-        return self._replace(
-            rest=kept.get(self.rest, OUT),
-            whole={session: kept.get(group, OUT) for session, group in self.whole.items()},
-            parts=[(*part, kept.get(group, OUT)) for *part, group in self.parts],  # type: ignore[misc]
-            single={turn: (session, kept.get(group, OUT)) for turn, (session, group) in self.single.items()},
-        )
-
-
-def grouped(stamped: Stamped, label: Callable[[Mapping[str, str | None]], Hashable | None]) -> Groups:
-    """Groups by what `label` says of the tags; None leaves turns out."""
-    numbers: dict[Hashable, int] = {}
-    known: dict[Values, int] = {}
-
-    def number(values: Values) -> int:
-        if values not in known:
-            said = label(dict(zip(stamped.keys, values, strict=True)))
-            known[values] = OUT if said is None else numbers.setdefault(said, len(numbers))
-        return known[values]
-
-    rest = number((None,) * len(stamped.keys))
-    numbered = {values: number(values) for values in dict.fromkeys(stamped.whole.values())}
-    return Groups(
-        rest=rest,
-        whole=dict(zip(stamped.whole, map(numbered.__getitem__, stamped.whole.values()), strict=True)),
-        parts=[(part.session, part.begin, part.end, number(part.values)) for part in stamped.parts],
-        single={turn: (session, number(values)) for turn, (session, values) in stamped.single.items()},
-        labels=tuple(numbers),
-    )
+    def sessions(self) -> frozenset[int] | None:
+        """The sessions that are in any group; None where that may be all."""
+        if self.rest != OUT:
+            return None
+        return frozenset(session for session, group in self.whole.items() if group != OUT)
 
 
 class Selection(NamedTuple):
-    """The filters of a report. None is no filter; an empty set lets nothing through."""
+    """The filters of a report in the numbers of the index. None is no filter; an empty set selects nothing."""
 
     begin: int | None = None
     end: int | None = None
@@ -79,34 +77,119 @@ class Selection(NamedTuple):
     kinds: frozenset[int] | None = None
     places: frozenset[int] | None = None
     activities: frozenset[int] | None = None
+    versions: frozenset[int] | None = None
     branches: frozenset[int] | None = None
     sessions: frozenset[int] | None = None
     groups: Groups | None = None
     agent_groups: frozenset[int] | None = None  # turns of these groups ...
-    subagents: frozenset[int] = frozenset()  # ... or of these subagents, where either is asked for
+    subagents: frozenset[int] = frozenset()  # ... or of these subagents, if either is asked for
     agent_type: int | None = None  # where these are all of one type and nothing else, its name
 
     def takes(self, group: int, subagent: int) -> bool:
-        """Whether turns of this group and subagent are among the chosen."""
+        """Whether turns of this group and subagent are selected."""
         is_theirs = self.agent_groups is None or group in self.agent_groups or subagent in self.subagents
         return group != OUT and is_theirs
 
     @property
-    def undivided(self) -> Selection:
-        """The same turns; not in groups, where these only divide them."""
-        is_divided = self.groups is not None and self.agent_groups is None and self.groups.has_all
-        return self._replace(groups=None) if is_divided else self
+    def is_of_all_sessions(self) -> bool:
+        """Whether sums over all sessions can answer."""
+        return (self.branches, self.sessions, self.groups, self.agent_groups) == (None, None, None, None)
 
     @property
     def is_by_sums(self) -> bool:
-        """Whether sums over all sessions can answer."""
-        return self.agent_groups is None and self._is_of_all_sessions
+        return self.is_of_all_sessions
 
     @property
     def is_by_type(self) -> bool:
         """Whether sums over all sessions can answer that tell types of agents apart."""
-        return self.agent_type is not None and self._is_of_all_sessions
+        return self.agent_type is not None and (self.branches, self.sessions, self.groups) == (None, None, None)
 
-    @property
-    def _is_of_all_sessions(self) -> bool:
-        return (self.branches, self.sessions, self.groups) == (None, None, None)
+
+class Chosen(NamedTuple):
+    """A selection, the classes of turns there are, and the filters as an answer repeats them."""
+
+    selection: Selection
+    kinds: Kinds
+    said: dict[str, Any]
+
+    def in_view(self, view: View) -> Chosen:
+        """The same selection in a later view of the index, which may have new classes of turns."""
+        return self._replace(kinds=kinds_of(view))
+
+
+def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Chosen:
+    """What the filters select. With `tag_keys` turns are also divided by the values of those tags."""
+    zone = zone_of(filters.tz)
+    begin = moment(filters.since, view.now, zone) if filters.since is not None else None
+    end = moment(filters.until, view.now, zone, is_end=True) if filters.until is not None else None
+    if begin is not None and end is not None and begin >= end:
+        raise Mistaken("the time ends before it begins", f"since is {to_iso(begin)}, and it is up to {to_iso(end)}")
+    kinds = kinds_of(view)
+    selection = Selection(
+        begin=begin,
+        end=end,
+        zone=zone,
+        kinds=_kinds(view, filters, kinds),
+        places=projects.places(view, filters.project) if filters.project is not None else None,
+        activities=_activity(view, filters.activity) if filters.activity is not None else None,
+        versions=naming.version(view, filters.version) if filters.version is not None else None,
+        branches=naming.branch(view, filters.branch) if filters.branch is not None else None,
+        sessions=_family(view, filters.session) if filters.session is not None else None,
+    )
+    return Chosen(_by_tags(view, filters, selection, tag_keys), kinds, _shown(filters, begin, end))
+
+
+def _family(view: View, given: str) -> frozenset[int]:
+    """The session with this id, or the only one whose id begins so, with all its child sessions."""
+    return frozenset(families.below(view, [row_of(view, given)]))
+
+
+def _kinds(view: View, filters: Filters, kinds: Kinds) -> frozenset[int] | None:
+    wanted = []
+    if filters.source is not None:
+        wanted.append(naming.by_source(kinds, filters.source))
+    if filters.model is not None:
+        wanted.append(naming.by_model(view, kinds, filters.model))
+    if filters.provider is not None:
+        wanted.append(naming.by_provider(kinds, filters.provider))
+    return frozenset.intersection(*wanted) if wanted else None
+
+
+def _activity(view: View, label: str) -> frozenset[int]:
+    if label == UNLABELLED:
+        return frozenset((NO_ACTIVITY,))
+    return frozenset(row[0] for row in view.rows("SELECT id FROM names WHERE name = ?", (label,)))
+
+
+def _by_tags(view: View, filters: Filters, selection: Selection, tag_keys: tuple[str, ...]) -> Selection:
+    """Divides turns by their stamps, if any filter or group-by needs it; a label is the values of `tag_keys`."""
+    tag_keys = tuple(map(bounded, tag_keys))
+    wanted = bounded_tags(filters.tags)
+    keys = [*wanted, *tag_keys, *(WORKFLOWS if filters.workflow is not None else ())]
+    agent = None if filters.agent is None else bounded(filters.agent)
+    if filters.agent is not None and agent is not None:
+        theirs, of_type = naming.subagents(view, filters.agent)
+        selection = selection._replace(agent_groups=frozenset(), subagents=theirs, agent_type=of_type)
+        keys += (AGENT,) if keys or is_said(view, AGENT, agent) else ()
+    if not keys:
+        return selection
+    workflow = None if filters.workflow is None else bounded(filters.workflow)
+
+    def label(tags: Mapping[str, str | None]) -> Hashable | None:
+        if any(tags.get(key) != value for key, value in wanted.items()):
+            return None
+        if workflow is not None and workflow not in (tags.get(key) for key in WORKFLOWS):
+            return None
+        return tuple(tags.get(key) for key in tag_keys), agent is not None and tags.get(AGENT) == agent
+
+    groups = Groups(stamped(view, keys), label)
+    in_groups = frozenset(number for number, (_, is_theirs) in enumerate(groups.labels) if is_theirs)
+    groups.labels = tuple(values for values, _ in groups.labels)
+    return selection._replace(groups=groups, agent_groups=None if agent is None else in_groups)
+
+
+def _shown(filters: Filters, begin: int | None, end: int | None) -> dict[str, Any]:
+    """The filters that were given, times as times."""
+    shown = {name: getattr(filters, name) for name in Filters.params}
+    shown |= {name: to_iso(at) if at is not None else None for name, at in (("since", begin), ("until", end))}
+    return {name: value for name, value in shown.items() if value not in (None, {})}

@@ -10,11 +10,10 @@ from burnd.queries import projects
 from burnd.queries.kinds import kinds_of
 from burnd.queries.naming import check_source
 from burnd.queries.periods import moment, zone_of
-from burnd.queries.reading import Reader
-from burnd.queries.scanning import By
 from burnd.queries.selection import Selection
 from burnd.queries.session_ids import IS_A_SESSION, row_of, short_ids
 from burnd.queries.spent import Spending
+from burnd.queries.sums import By, Reader
 from burnd.queries.tally import Tally, tallied
 from burnd.queries.view import Refusal, View
 from burnd.records.content import MAIN, NO_RAIL

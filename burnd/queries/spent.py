@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from burnd.queries import families
-from burnd.queries.filters import Chosen
 from burnd.queries.kinds import Kinds, kinds_of
-from burnd.queries.reading import Reader
-from burnd.queries.scanning import By
-from burnd.queries.selection import Selection
+from burnd.queries.selection import Chosen, Selection
+from burnd.queries.sums import By, Parts, Reader
 from burnd.queries.tally import Tally, tallied, usage
 from burnd.queries.view import View
 
@@ -49,9 +47,14 @@ def _all_of(reader: Reader, kinds: Kinds) -> Tally:
 
 def unlogged_in(view: View, chosen: Chosen) -> dict[str, Any] | None:
     """Unlogged usage within the filters."""
+    return unlogged_of(Reader(view, chosen.selection, chosen.kinds).read(By()), chosen.kinds)
+
+
+def unlogged_of(rows: Iterable[Parts], kinds: Kinds) -> dict[str, Any] | None:
+    """Unlogged usage among these rows."""
     beyond, models = Tally(), set()
-    for _, number, tier, counts in Reader(view, chosen.selection, chosen.kinds).read(By()):
-        kind = chosen.kinds[number]
+    for _, number, tier, counts in rows:
+        kind = kinds[number]
         if kind.is_unlogged:
             beyond.add(kind, tier, counts)
             models.add(kind.model)

@@ -11,11 +11,10 @@ from burnd.contract.reports import SummaryParams
 from burnd.index.sums import TURN_MEASURES
 from burnd.queries import agents, dimensions
 from burnd.queries.dimensions import Dimension
-from burnd.queries.filters import Chosen, choose
-from burnd.queries.quality import Quality, qualities
-from burnd.queries.reading import Reader
-from burnd.queries.scanning import Parts
+from burnd.queries.quality import Outcomes, in_all, outcomes, quality
+from burnd.queries.selection import Chosen, choose
 from burnd.queries.spent import unlogged_answer
+from burnd.queries.sums import Parts, Reader
 from burnd.queries.tally import Tally
 from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
@@ -38,18 +37,18 @@ class Added(NamedTuple):
 
 def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     """The answer of the method `summary`."""
-    dimensions.check(params.by)
+    by = dimensions.split(params.by)
     if params.tree and params.by != "agent":
         raise Mistaken("only agents form a tree", "use by agent with tree")
-    chosen = choose(view, params, dimensions.tag_keys(params.by))
-    dimension = dimensions.dimension(view, params.by, chosen.selection)
+    chosen = choose(view, params, dimensions.tag_keys(by))
+    dimension = dimensions.dimension(view, by, chosen.selection)
     reader = Reader(view, chosen.selection, chosen.kinds)
     added = add_up(reader.read(dimension.by), chosen, dimension)
     branches = agents.tree(added.by_key, agents.parents(chosen.selection, reader)) if params.tree else []
     if params.tree:
         added = added._replace(by_key={branch.key: branch.own for branch in branches}, keys=len(branches))
     order = [branch.key for branch in branches[: params.limit]] or _ordered(added, dimension, params.limit)
-    quality = qualities(view, reader, chosen, dimension, order, added.keys) if params.quality else None
+    ended = outcomes(view, reader, chosen, dimension) if params.quality else None
     answer: dict[str, Any] = {
         "filters": chosen.said,
         "totals": added.total.answer(),
@@ -57,12 +56,12 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
         "harnessModels": added.by_harness,
         "unlogged": unlogged(added),
         "by": params.by,
-        "rows": _rows(added, dimension, quality, order),
+        "rows": _rows(added, dimension, ended, order),
         "moreRows": added.keys - len(order),
         "newest": _newest(view),
     }
-    if quality is not None:
-        answer["quality"] = quality.total.answer(added.total)
+    if ended is not None:
+        answer["quality"] = quality(added.total, in_all(ended.values()))
     if params.tree:
         answer["rows"] = [row | branch.answer() for row, branch in zip(answer["rows"], branches, strict=False)]
     if params.series:
@@ -94,16 +93,16 @@ def add_up(rows: Iterable[Parts], chosen: Chosen, dimension: Dimension) -> Added
 
 
 def _ordered(added: Added, dimension: Dimension, limit: int) -> list[Any]:
-    """Which rows are shown: by time the newest, else the dearest."""
+    """Which rows are shown: the newest in the order of time, else those that cost most."""
+    ranks: dict[Any, Any] = {key: _by_cost(tally) for key, tally in added.by_key.items()}
     if dimension.is_time:
-        return sorted(added.by_key, key=_by_time)[-limit:]
-    costs = {key: _by_cost(tally) for key, tally in added.by_key.items()}
+        ranks = {key: (dimension.time_of(key), rank) for key, rank in ranks.items()}
     shown: list[Any] = []
-    for _, equals in groupby(sorted(costs, key=costs.__getitem__), key=costs.__getitem__):
-        if len(shown) >= limit:
+    for _, equals in groupby(sorted(ranks, key=ranks.__getitem__), key=ranks.__getitem__):
+        if len(shown) >= limit and not dimension.is_time:
             break
         shown += _by_name(list(equals), dimension)
-    return shown[:limit]
+    return shown[-limit:] if dimension.is_time else shown[:limit]
 
 
 def _by_name(keys: list[Any], dimension: Dimension) -> list[Any]:
@@ -114,22 +113,19 @@ def _by_name(keys: list[Any], dimension: Dimension) -> list[Any]:
     return sorted(keys, key=names.__getitem__)
 
 
-def _rows(added: Added, dimension: Dimension, quality: Quality | None, keys: list[Any]) -> list[dict[str, Any]]:
+def _rows(
+    added: Added, dimension: Dimension, ended: dict[Hashable, Outcomes] | None, keys: list[Any]
+) -> list[dict[str, Any]]:
     whole = added.total.units
     rows = []
     for key, named in zip(keys, dimension.named(keys), strict=True):
         tally = added.by_key[key]
         share = tally.units / whole if whole and tally.has_price else None
         row = {**named, **tally.answer(), "share": share}
-        if quality is not None:
-            row["quality"] = quality.of(key).answer(tally)
+        if ended is not None:
+            row["quality"] = quality(tally, ended.get(key))
         rows.append(row)
     return rows
-
-
-def _by_time(key: Any) -> Any:
-    """An hour that comes twice comes first with the larger distance from UTC."""
-    return (key[0], -key[1]) if isinstance(key, tuple) else key
 
 
 def _by_cost(tally: Tally) -> tuple[int, int, int]:
@@ -143,7 +139,7 @@ def unlogged(added: Added) -> dict[str, Any] | None:
 
 def _series(view: View, reader: Reader, chosen: Chosen) -> list[dict[str, Any]]:
     """Turns and cost by day, for small charts."""
-    days = dimensions.dimension(view, "day", chosen.selection)
+    days = dimensions.dimension(view, ["day"], chosen.selection)
     by_day: dict[Any, Tally] = add_up(reader.read(days.by), chosen, days).by_key
     order = sorted(by_day)
     return [

@@ -10,16 +10,18 @@ from typing import Any
 from burnd import protocol
 from burnd.pricing import UNITS_PER_USD
 from burnd.queries.kinds import Kind, Kinds
-from burnd.queries.scanning import Parts, Row
+from burnd.queries.sums import Parts, Row
 
 _COUNTS = (
     "edits",
     "empty",
     "harness_turns",
     "harness_units",
+    "one_shot_prompts",
     "one_shots",
     "open",
     "partial",
+    "prompts",
     "turns",
     "units",
     "unpriced",
@@ -38,10 +40,11 @@ class Tally:
         self.turns = self.open = self.partial = self.empty = self.unpriced = 0
         self.tokens = [0] * 6
         self.units = self.edits = self.one_shots = self.harness_turns = self.harness_units = 0
+        self.prompts = self.one_shot_prompts = 0
 
     def add(self, kind: Kind, tier: int | None, counts: Sequence[int]) -> None:
         """Takes in turns of one kind, as `reading` counts them."""
-        n, i, o, r, read, five, hour, searches, partials, empties, edits, one_shots, *_ = counts
+        n, i, o, r, read, five, hour, searches, partials, empties, edits, one_shots, prompts, firsts, *_ = counts
         tokens = self.tokens
         tokens[0] += i
         tokens[1] += o
@@ -65,6 +68,8 @@ class Tally:
         self.empty += empties
         self.edits += edits
         self.one_shots += one_shots
+        self.prompts += prompts
+        self.one_shot_prompts += firsts
         if kind.is_open:
             self.open += turns
         if rates is None:
@@ -92,6 +97,8 @@ class Tally:
         self.harness_units += other.harness_units
         self.edits += other.edits
         self.one_shots += other.one_shots
+        self.prompts += other.prompts
+        self.one_shot_prompts += other.one_shot_prompts
         self.tokens = [*map(add, self.tokens, other.tokens)]
 
     @property

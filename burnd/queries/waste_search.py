@@ -22,9 +22,8 @@ from burnd.attribution.findings import in_session
 from burnd.attribution.loading import RailEntries, load
 from burnd.attribution.saved_findings import Family, Kept, sizes_of
 from burnd.queries import families
-from burnd.queries.filters import Chosen
-from burnd.queries.reading import Reader
-from burnd.queries.scanning import TURNS, By
+from burnd.queries.selection import Chosen
+from burnd.queries.sums import By, Reader
 from burnd.queries.view import View
 from burnd.records import Turn
 from burnd.records.content import MAIN
@@ -190,8 +189,8 @@ def _in_family(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Found:
 def _selected(view: View, chosen: Chosen, family: Family) -> Selected:
     wanted, members = chosen.selection.sessions, frozenset(family.members)
     selection = chosen.selection._replace(sessions=members if wanted is None else members & wanted)
-    rows = Reader(view, selection, chosen.kinds).read_facts(TURNS, By(("turn",)))
-    keys = set(view.keyed(_NAMED, {turn for turn, *_ in rows}))
+    turns = Reader(view, selection, chosen.kinds).turns()
+    keys = set(view.keyed(_NAMED, [(turn,) for turn in turns]))
     return lambda turn: (turn.source, turn.message_id) in keys
 
 

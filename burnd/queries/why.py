@@ -15,14 +15,13 @@ from burnd.pricing import usd
 from burnd.queries import dimensions, families, sessions
 from burnd.queries.bills import Bill, Explaining, Item
 from burnd.queries.costing import Cost, total, without
-from burnd.queries.filters import Chosen, choose
 from burnd.queries.groups import SUBAGENTS, group_of, part_of
 from burnd.queries.openings import name_all
 from burnd.queries.quotes import Quotes
-from burnd.queries.reading import Reader
-from burnd.queries.scanning import Parts
+from burnd.queries.selection import Chosen, choose
 from burnd.queries.sessions import Known
 from burnd.queries.summary import Added, add_up, unlogged
+from burnd.queries.sums import Parts, Reader
 from burnd.queries.view import Refusal, View
 from burnd.queries.why_turn import TurnOf, why_turn
 from burnd.queries.wording import label
@@ -108,7 +107,7 @@ class Told(NamedTuple):
 
 
 def _totals(view: View, chosen: Chosen) -> Told:
-    dimension = dimensions.dimension(view, "model", chosen.selection)
+    dimension = dimensions.dimension(view, ["model"], chosen.selection)
     rows = [*Reader(view, chosen.selection, chosen.kinds).read(dimension.by)]
     return Told(add_up(rows, chosen, dimension), _parts(rows, chosen))
 

@@ -18,8 +18,8 @@ from burnd.memory import relax_gc
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.queries import waste_search
-from burnd.queries.filters import choose
 from burnd.queries.quotes import Quotes
+from burnd.queries.selection import choose
 from burnd.queries.view import View
 from burnd.queries.waste import answer
 from burnd.recording.candidate import Batch

@@ -48,4 +48,6 @@ def by_key(answer: dict[str, Any]) -> dict[Any, dict[str, Any]]:
 
 
 def by_cell(answer: dict[str, Any]) -> dict[Any, dict[str, Any]]:
-    return {(cell["model"], cell["category"]): cell for cell in answer["cells"]}
+    """The cells by what is compared, a pair if that has two dimensions, and by activity."""
+    cells = answer["cells"]
+    return {(tuple(c["keys"].values()) if "keys" in c else c["model"], c["category"]): c for c in cells}

@@ -145,6 +145,8 @@ class Naive:
 
     def label(self, by: str, key: Any, tz: Any) -> Any:
         turn, tags = self.turns[key], self.tags[key]
+        if "," in by:
+            return tuple(self.label(one, key, tz) for one in by.split(","))
         if by.startswith("tag:"):
             return tags.get(by.removeprefix("tag:"))
         if by == "agent":
@@ -158,6 +160,7 @@ class Naive:
             "session": lambda: turn.session_id,
             "activity": lambda: turn.activity,
             "source": lambda: turn.source,
+            "version": lambda: turn.harness_version,
             "day": lambda: _local(turn, tz).strftime("%Y-%m-%d"),
             "week": lambda: _local(turn, tz).strftime("%G-W%V"),
             "month": lambda: _local(turn, tz).strftime("%Y-%m"),
@@ -182,6 +185,7 @@ class Naive:
             "provider": lambda who: shown_provider(self.prices, turn.model, turn.provider) == who,
             "branch": lambda branch: turn.git_branch == branch,
             "activity": lambda label: turn.activity == label,
+            "version": lambda version: f"{turn.harness_version}.".startswith(f"{version}."),
         }
         return all(checks[name](value) for name, value in wanted.items())
 

@@ -10,7 +10,7 @@ import pytest
 from burnd.attribution import saved_findings
 from burnd.contract.reports import OverheadParams
 from burnd.queries import overhead, waste_search
-from burnd.queries.filters import choose
+from burnd.queries.selection import choose
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline

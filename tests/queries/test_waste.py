@@ -17,8 +17,8 @@ from burnd.contract.reports import WasteParams
 from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.paths import Home
 from burnd.queries import waste_search
-from burnd.queries.filters import choose
 from burnd.queries.quotes import Quotes
+from burnd.queries.selection import choose
 from burnd.queries.view import View
 from burnd.queries.waste import answer
 from burnd.recording.candidate import Batch

@@ -45,6 +45,7 @@ MODELS = (
 )
 PLACES = (("/code/a", "host.example/me/a"), ("/work/a", "host.example/me/a"), ("/code/b", None), (None, None))
 ACTIVITIES = ("coding", "debugging", "testing", None)
+VERSIONS = (None, "2.0.14", "2.1.4")
 BRANCHES = ("main", "fix", None)
 KEYS = ("workflowId", "workflow", "agentId", "parentAgentId", "persona")
 VALUES = ("x", "y")
@@ -90,6 +91,7 @@ def turns(draw: st.DrawFn) -> Turn:
         usage=Usage() if quality == "empty" else draw(usages),
         speed=draw(st.sampled_from((None, None, "fast"))),
         stated_usd=draw(st.sampled_from((None, 0.5))) if source == "opencode" else None,
+        harness_version=draw(st.sampled_from(VERSIONS)),
         server_tools=draw(st.sampled_from((None, None, ServerTools(search=2, fetch=1)))),
         subagent=subagent,
         stop_reason=draw(st.sampled_from((None, "end_turn", "tool_use"))),

@@ -22,10 +22,10 @@ from burnd.contract.reports import (
 )
 from burnd.errors import StorageError
 from burnd.queries import overhead, waste, waste_search
-from burnd.queries.filters import choose
 from burnd.queries.flow import flow
 from burnd.queries.hotspots import hotspots
 from burnd.queries.quotes import Quotes
+from burnd.queries.selection import choose
 from burnd.queries.view import View
 from burnd.queries.why import why
 from burnd.server.method import AnyMethod, Caller, LongMethod, Method, Result, at_its_prices

@@ -1,0 +1,392 @@
+"""Turns a selection, a group-by, a period and a time zone into SQL over the sums, and its rows into counts.
+
+`Reader.read` takes the fewest rows that give the answer exactly. What needs no session comes from `time_sums`, what
+needs no time from `session_sums`; whatever of these is stale, and all that needs both, from `sums`. Only the quarters
+of an hour that the period cuts, and sessions whose tags change while they run, are read from the turns themselves.
+docs/architecture.md describes the tables.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from burnd.index.grains import BUCKET_MS, SHIFT_MS, begin_of, bucket_of
+from burnd.index.sums import COUNT_TURNS, DAY, FIRST_EDITS, TURN_MEASURES
+from burnd.queries.kinds import Kinds
+from burnd.queries.periods import Stretch, stretches
+from burnd.queries.selection import OUT, Selection
+from burnd.queries.view import View
+from burnd.records.times import DAY_MS, HOUR_MS
+
+Key = Literal[
+    "place", "activity", "branch", "version", "session", "subagent", "agent_type", "group", "time", "turn", "ts"
+]
+Row = tuple[Any, ...]
+Parts = tuple[Row, int, Any, Sequence[int]]  # keys, class, an extra column, counts
+_NOTHING = "NULL"
+_FEW_DAYS = 8  # that are stale: only the sessions that were active on them are read
+
+
+class By(NamedTuple):
+    """The keys to group by, besides the class. `time` is the number of the local day or hour, as `unit` says."""
+
+    keys: tuple[Key, ...] = ()
+    unit: Literal["day", "hour"] | None = None
+
+    def plus(self, other: By) -> By:
+        """The keys of both."""
+        unit = "hour" if "hour" in (self.unit, other.unit) else self.unit or other.unit
+        return By(tuple(dict.fromkeys((*self.keys, *other.keys))), unit)
+
+
+class Clause(NamedTuple):
+    """A condition, and the values bound in it."""
+
+    sql: str
+    bound: tuple[Any, ...] = ()
+
+
+class Table(NamedTuple):
+    """A source of rows, named x: its columns by key, what is counted, and the column and unit of its time."""
+
+    source: str
+    only: str
+    columns: dict[str, str]
+    counted: tuple[str, ...]
+    time: str = "x.ts"
+    unit_ms: int = 1
+    first_ms: int = SHIFT_MS  # from the year 1 on, so that no number is negative
+    each: tuple[str, ...] = ()  # the same for single rows, if adding rows up by session would hardly reduce them
+
+    def clock(self, unit: str, offset: int) -> str:
+        """The number of the local day or hour."""
+        length = HOUR_MS if unit == "hour" else DAY_MS
+        if self.unit_ms == length and not offset:
+            return self.time  # so that SQLite can use the order of the rows
+        return f"({self.time} * {self.unit_ms} + {self.first_ms + offset}) / {length}"
+
+
+_COLUMNS = {
+    name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "version", "subagent", "ts")
+}
+# Most turns are no subagent's: nothing needs to be looked up for these.
+_COLUMNS["agent_type"] = "CASE x.subagent WHEN 0 THEN NULL ELSE (SELECT type FROM subagents WHERE id = x.subagent) END"
+_SUMMED = tuple(f"sum(x.{name})" for name in TURN_MEASURES)
+SUMS = Table("sums x", "x.segment = 0", _COLUMNS, _SUMMED, "x.bucket", BUCKET_MS, 0)
+_QUARTERS = SUMS._replace(source="time_sums x", only="x.level = 0 AND x.cause = 0")
+_DAYS = _QUARTERS._replace(only="x.level = 1 AND x.cause = 0", unit_ms=DAY_MS)
+_DETAILED_DAYS = _DAYS._replace(only="x.level = 2 AND x.cause = 0")
+_SESSIONS = SUMS._replace(
+    source="session_sums x",
+    only="x.level = 0 AND x.cause = 0",
+    each=tuple(f"x.{name}" for name in TURN_MEASURES),
+)
+_SESSION_ACTIVITIES = _SESSIONS._replace(only="x.level = 1 AND x.cause = 0")
+_TURN_COLUMNS = _COLUMNS | {
+    "turn": "x.id",
+    "branch": "coalesce(x.branch, 0)",
+    "activity": "coalesce(x.activity, -1)",
+    "version": "coalesce(x.version, 0)",
+}
+TURNS = Table(f"turns x LEFT JOIN {FIRST_EDITS}", "1", _TURN_COLUMNS, COUNT_TURNS)
+_UNLOGGED = Table(
+    "unlogged x",
+    "1",
+    _COLUMNS | {"turn": "0", "branch": "0", "activity": "-1", "version": "0", "subagent": "0", "agent_type": "NULL"},
+    ("count(*)", *(f"sum(x.{name})" for name in TURN_MEASURES[1:8]), "sum(x.requests)", *["0"] * 7),
+)
+_RETRIED = Table("prompts p CROSS JOIN turns x ON x.id = p.turn", "p.retries > 0", _TURN_COLUMNS, ("count(*)",))
+# A child session is a part of its parent's work.
+_ENDINGS = Table(
+    "endings e JOIN sessions s ON s.id = e.session CROSS JOIN turns x ON x.id = e.turn",
+    "s.parent_session_id IS NULL",
+    _TURN_COLUMNS,
+    ("count(*)",),
+)
+
+
+class Reader:
+    """Reads one selection. `sizes` are contexts that must be told apart beyond what each model's price needs."""
+
+    def __init__(self, view: View, selection: Selection, kinds: Kinds, sizes: tuple[int, ...] = ()) -> None:
+        self._view = view
+        self._chosen = selection
+        wanted = [kind for kind in kinds if selection.kinds is None or kind.id in selection.kinds]
+        needed = {kind.id: {*sizes, *(kind.price.thresholds if kind.price else ())} for kind in wanted}
+        # Contexts of these classes were not told apart where prices now change: their turns are read one by one.
+        coarse = [kind for kind in wanted if not kind.is_unlogged and not needed[kind.id] <= set(kind.sizes)]
+        self._coarse = frozenset(kind.id for kind in coarse)
+        self._cuts = sorted({size for kind in coarse for size in needed[kind.id]})
+        self._fine = frozenset(kind.id for kind in wanted) - self._coarse if self._coarse else selection.kinds
+        self.begin, self.end = self._clipped()
+        self._touching: tuple[frozenset[int] | None, frozenset[int]] | None = None
+
+    def _clipped(self) -> tuple[int, int]:
+        """The selected period, as far as anything is recorded."""
+        ((first, last),) = self._view.rows("SELECT min(first_bucket), max(last_bucket) FROM endings")
+        if first is None:
+            return 0, 0
+        begin, end, chosen = begin_of(first), begin_of(last + 1), self._chosen
+        return (
+            begin if chosen.begin is None else max(begin, chosen.begin),
+            end if chosen.end is None else min(end, chosen.end),
+        )
+
+    def read(self, by: By) -> Iterator[Parts]:
+        """Counts by these keys and by class; several for the same keys if they were read from several tables.
+
+        The extra column is the context size that decides the price where the class does not have it.
+        """
+        if self.begin >= self.end:
+            return
+        if self._coarse:
+            yield from self._facts(TURNS, by, self._coarse, self._tier())
+        if self._fine is None or self._fine:
+            yield from self._sums(by)
+            yield from self._facts(_UNLOGGED, by, self._fine)
+
+    def retried(self, by: By) -> Iterator[Parts]:
+        """Counts prompts that were retried, at their first edits; the extra column is the number of retries."""
+        return self._facts(_RETRIED, by, self._chosen.kinds, "p.retries")
+
+    def endings(self, by: By, extra: str) -> Iterator[Parts]:
+        """Counts sessions at their last turns (x), with an extra column that may use the ending (e)."""
+        return self._facts(_ENDINGS, by, self._chosen.kinds, extra)
+
+    def turns(self) -> set[int]:
+        """The numbers of the selected turns."""
+        return {keys[0] for keys, *_ in self._facts(TURNS, By(("turn",)), self._chosen.kinds)}
+
+    def sessions(self) -> tuple[frozenset[int] | None, frozenset[int]]:
+        """The sessions within the selected period, None being all, and those across its edges."""
+        if self._touching is None:
+            if self._chosen.begin is None and self._chosen.end is None:
+                self._touching = None, frozenset()
+            else:
+                (begin, end), _ = _whole_buckets(Stretch(self.begin, self.end))
+                found = self._view.rows(_TOUCHING, (begin, end, bucket_of(self.begin), bucket_of(self.end - 1)))
+                inside = frozenset(session for session, is_inside in found if is_inside)
+                self._touching = inside, frozenset(session for session, is_inside in found if not is_inside)
+        return self._touching
+
+    # Which tables
+
+    def _sums(self, by: By) -> Iterator[Parts]:
+        if self._chosen.is_of_all_sessions and _OVER_SESSIONS.issuperset(by.keys):
+            yield from self._over_sessions(by)
+        elif by.unit is None:
+            yield from self._over_time(by)
+        else:
+            for stretch in self._stretches(by):
+                (begin, end), edges = _whole_buckets(stretch)
+                if begin < end:
+                    yield from self._select(SUMS, by, [_between(begin, end)], stretch.offset)
+                yield from self._at_edges(by, edges)
+        yield from self._mixed(TURNS, by, self._fine)
+
+    def _over_sessions(self, by: By) -> Iterator[Parts]:
+        """Whole days from `time_sums`; the hours before and after them from quarters of an hour, or from `sums`."""
+        chosen = self._chosen
+        is_plain = not {*by.keys} - {"time"} and (chosen.places, chosen.activities, chosen.versions) == (None,) * 3
+        for stretch in self._stretches(by):
+            (begin, end), edges = _whole_buckets(stretch)
+            by_day = by.unit is None or (by.unit == "day" and not stretch.offset % DAY_MS)
+            days = (_DAYS if is_plain else _DETAILED_DAYS) if by_day else _QUARTERS if is_plain else None
+            first, last = -(-begin // DAY), end // DAY
+            if days is None or first >= last:
+                first = last = -(-end // DAY)
+            else:
+                yield from self._days(days, by, stretch.offset, first, last)
+            for some in ((begin, min(end, first * DAY)), (max(begin, last * DAY), end)):
+                if some[0] < some[1]:
+                    quarters = is_plain and not self._stale(some[0] // DAY, -(-some[1] // DAY))
+                    table = _QUARTERS if quarters else SUMS
+                    active = [] if quarters else [_active(*some)]
+                    yield from self._select(table, by, [*active, _between(*some)], stretch.offset)
+            yield from self._at_edges(by, edges)
+
+    def _days(self, table: Table, by: By, offset: int, first: int, last: int) -> Iterator[Parts]:
+        """Whole days: from a condensed table, or from `sums` if they are stale."""
+        stale = self._stale(first, last)
+        per_day = 1 if table.unit_ms == DAY_MS else DAY
+        fresh = [_between(first * per_day, last * per_day)]
+        if stale:
+            fresh.append(Clause(f"x.bucket / {per_day} NOT IN (SELECT day FROM stale_days)"))
+        yield from self._select(table, by, fresh, offset)
+        if len(stale) <= _FEW_DAYS:
+            for day in stale:
+                begin, end = day * DAY, (day + 1) * DAY
+                yield from self._select(SUMS, by, [_active(begin, end), _between(begin, end)], offset)
+        else:
+            in_stale = Clause(f"x.bucket / {DAY} IN (SELECT day FROM stale_days)")
+            yield from self._select(SUMS, by, [_between(first * DAY, last * DAY), in_stale], offset)
+
+    def _stale(self, first: int, last: int) -> list[int]:
+        return [row[0] for row in self._view.rows(_STALE, (first, last))]
+
+    def _over_time(self, by: By) -> Iterator[Parts]:
+        """Whole sessions from `session_sums`, or from `sums` if they are stale; those across an edge by turns."""
+        inside, across = self.sessions()
+        by_activity = self._chosen.activities is not None or "activity" in by.keys
+        table = _SESSION_ACTIVITIES if by_activity else _SESSIONS
+        among = within("x.session", inside)
+        yield from self._select(table, by, [*among, Clause(f"x.session NOT IN ({_STALE_SESSIONS})")])
+        if self._view.rows(f"{_STALE_SESSIONS} LIMIT 1"):
+            yield from self._select(SUMS, by, [*among, Clause(f"x.session IN ({_STALE_SESSIONS})")])
+        if across:
+            yield from self._at_edges(by, [Stretch(self.begin, self.end)], across)
+
+    def _at_edges(self, by: By, edges: list[Stretch], sessions: frozenset[int] | None = None) -> Iterator[Parts]:
+        for edge in edges:
+            yield from self._select(TURNS, by, [during(edge), *within("x.session", sessions)], edge.offset)
+
+    def _facts(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> Iterator[Parts]:
+        """All selected rows of a table that has times to the millisecond."""
+        if self.begin < self.end:
+            for stretch in self._stretches(by):
+                yield from self._select(table, by, [during(stretch)], stretch.offset, extra, kinds=kinds)
+            yield from self._mixed(table, by, kinds, extra)
+
+    def _mixed(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> Iterator[Parts]:
+        """The rows of sessions whose tags change while they run."""
+        groups = self._chosen.groups
+        inside, across = self.sessions()
+        if groups is None or not groups.mixed:
+            return
+        sessions = frozenset(groups.mixed if inside is None else groups.mixed & (inside | across))
+        for stretch in self._stretches(by) if sessions else ():
+            when = [during(stretch), *within("x.session", sessions)]
+            yield from self._select(table, by, when, stretch.offset, extra, kinds=kinds, is_mixed=True)
+
+    def _stretches(self, by: By) -> list[Stretch]:
+        if by.unit is None:
+            return [Stretch(self.begin, self.end)]
+        return stretches(self.begin, self.end, self._chosen.zone)
+
+    def _tier(self) -> str:
+        cases = " ".join(f"WHEN {_CONTEXT} > {size} THEN {size}" for size in reversed(self._cuts))
+        return f"CASE {cases} ELSE 0 END"
+
+    # One statement
+
+    def _select(
+        self,
+        table: Table,
+        by: By,
+        terms: Iterable[Clause],
+        offset: int = 0,
+        extra: str = _NOTHING,
+        *,
+        kinds: frozenset[int] | Literal["fine"] | None = "fine",
+        is_mixed: bool = False,
+    ) -> Iterator[Parts]:
+        """The rows of a table under these conditions and those of the selection, except for its period."""
+        chosen, columns = self._chosen, table.columns
+        conditions = [
+            Clause(table.only),
+            *terms,
+            *selected(chosen, table, self._fine if kinds == "fine" else kinds),
+        ]
+        groups = chosen.groups
+        if groups is None:
+            keys = by.keys
+            if chosen.agent_groups is not None:
+                # Most turns are no subagent's: to see that is quicker than to look for 0 in a list.
+                subagent = columns["subagent"]
+                conditions += [Clause(f"{subagent} <> 0"), *within(subagent, chosen.subagents)]
+        else:
+            beside: tuple[Key, ...] = ("session", "subagent", "turn", "ts") if is_mixed else ("session", "subagent")
+            keys = (*beside, *(key for key in by.keys if key not in ("group", *beside)))
+            if not is_mixed:
+                conditions += within(columns["session"], groups.sessions())
+        columns = columns | {"time": table.clock(by.unit or "day", offset)}
+        counted = (table.each if groups is not None else ()) or table.counted
+        read = [*(columns[key] for key in keys), columns["class"], extra, *counted]
+        sql = f"SELECT {','.join(read)} FROM {table.source} WHERE {' AND '.join(term.sql for term in conditions)}"
+        if counted is table.counted:
+            sql += f" GROUP BY {','.join(str(n + 1) for n in range(len(keys) + 1 + (extra != _NOTHING)))}"
+        rows = self._view.rows(sql, [value for term in conditions for value in term.bound])
+        if by.unit == "hour":  # with its distance from UTC: when clocks are set back, an hour comes twice
+            at = keys.index("time")
+            rows = [(*row[:at], (row[at], offset), *row[at + 1 :]) for row in rows]
+        if groups is None:
+            width = len(keys)
+            return ((row[:width], row[width], row[width + 1], row[width + 2 :]) for row in rows)
+        return self._in_groups(rows, by, keys, is_mixed=is_mixed)
+
+    def _in_groups(self, rows: Iterable[Row], by: By, keys: tuple[Key, ...], *, is_mixed: bool) -> Iterator[Parts]:
+        """Adds up rows by session, or of mixed sessions by turn, by the groups that tags put them in."""
+        chosen = self._chosen
+        groups = chosen.groups
+        assert groups is not None  # noqa: S101 - for the type checker: it is called with groups only
+        width = len(keys)
+        places = [keys.index(key) if key != "group" else -1 for key in by.keys]
+        added: defaultdict[Row, list[Row]] = defaultdict(list)
+        for row in rows:
+            session, subagent = row[0], row[1]
+            if is_mixed:
+                group = groups.at(session, row[3], row[2])
+            elif session in groups.mixed:
+                continue
+            else:
+                group = groups.of(session)
+            if group != OUT and chosen.takes(group, subagent):
+                key = tuple([group if at < 0 else row[at] for at in places])
+                added[(*key, row[width], row[width + 1])].append(row[width + 2 :])
+        for key, counts in added.items():
+            yield key[:-2], key[-2], key[-1], counts[0] if len(counts) == 1 else [*map(sum, zip(*counts, strict=True))]
+
+
+def selected(chosen: Selection, table: Table, kinds: frozenset[int] | None) -> list[Clause]:
+    """The conditions of a selection on the columns of a table; not those on time, tags and subagents."""
+    columns = table.columns
+    return [
+        *within(columns["class"], kinds),
+        *within(columns["place"], chosen.places),
+        *within(columns["activity"], chosen.activities),
+        *within(columns["version"], chosen.versions),
+        *within(columns["branch"], chosen.branches),
+        *within(columns["session"], chosen.sessions),
+    ]
+
+
+def within(column: str, chosen: frozenset[int] | None) -> list[Clause]:
+    """The condition that a column has one of these values; none for None."""
+    if chosen is None:
+        return []
+    return [Clause(f"{column} IN (SELECT value FROM json_each(?))", (msgspec.json.encode(sorted(chosen)).decode(),))]
+
+
+def during(stretch: Stretch) -> Clause:
+    return Clause("x.ts >= ? AND x.ts < ?", (stretch.begin, stretch.end))
+
+
+def _between(begin: int, end: int) -> Clause:
+    return Clause(f"x.bucket >= {begin} AND x.bucket < {end}")
+
+
+def _active(begin: int, end: int) -> Clause:
+    """Only sessions that have turns between these buckets can have rows there."""
+    return Clause(f"x.session IN (SELECT session FROM endings WHERE last_bucket >= {begin} AND first_bucket < {end})")
+
+
+def _whole_buckets(stretch: Stretch) -> tuple[tuple[int, int], list[Stretch]]:
+    """The buckets that lie within a stretch, and what is left of it at its edges."""
+    begin, end = -(-(stretch.begin + SHIFT_MS) // BUCKET_MS), bucket_of(stretch.end)
+    if begin >= end or stretch.offset % BUCKET_MS:
+        return (0, 0), [stretch]
+    edges = (stretch._replace(end=begin_of(begin)), stretch._replace(begin=begin_of(end)))
+    return (begin, end), [edge for edge in edges if edge.begin < edge.end]
+
+
+_OVER_SESSIONS = frozenset(("place", "activity", "version", "time"))
+_CONTEXT = "x.input + x.cache_read + x.cache_create_5m + x.cache_create_1h"
+_STALE = "SELECT day FROM stale_days WHERE day >= ? AND day < ?"
+_STALE_SESSIONS = "SELECT session FROM stale_sessions"
+_TOUCHING = (
+    "SELECT session, first_bucket >= ? AND last_bucket < ? FROM endings WHERE last_bucket >= ? AND first_bucket <= ?"
+)
