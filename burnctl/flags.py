@@ -103,12 +103,13 @@ def filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--provider", metavar="NAME", help="only what this provider served")
     parser.add_argument("--branch", metavar="BRANCH", help="only this git branch")
     parser.add_argument("--activity", metavar="LABEL", help="only this kind of work: coding, testing, ...")
+    parser.add_argument("--version", metavar="VERSION", help="only this release of a harness, like 2.1.4 or 2.1")
 
 
 def filters_of(options: argparse.Namespace, *, days: bool = False) -> dict[str, Any]:
     """The filters that were given, with the caller's time zone where they name times or `days` are shown."""
     names = ("since", "until", "project", "session", "workflow", "agent", "source", "model", "provider", "branch")
-    given = {name: getattr(options, name) for name in (*names, "activity")}
+    given = {name: getattr(options, name) for name in (*names, "activity", "version")}
     given = {name: value for name, value in given.items() if value is not None}
     if options.tag:
         given["tags"] = _tags(options.tag)

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.filters(parser)
     parser.add_argument("--models", metavar="A,B", help="only these models, by name or family")
     parser.add_argument(
-        "--by", metavar="WHAT", default="model", help="what is compared: model, source or tag:KEY (model)"
+        "--by", metavar="WHAT", default="model", help="what is compared: model, source, version or tag:KEY (model)"
     )
     parser.add_argument(
         "--min-sample", metavar="N", type=flags.count, help="fold rows with fewer requests into one line (5)"

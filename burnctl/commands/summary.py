@@ -45,11 +45,15 @@ EXAMPLES = (
     "burnctl summary --since 7d --by project",
     "burnctl summary --since today --by hour",
     "burnctl summary --by month",
+    "burnctl summary --since 7d --by day,model",
     "burnctl summary --by tag:persona --workflow wf-1",
     "burnctl summary --by agent --tree",
     "burnctl summary --since 4w --chart",
 )
-BY = "model, provider, project, branch, session, day, hour, week, month, activity, agent, source, or tag:KEY"
+BY = (
+    "model, provider, project, branch, session, day, hour, week, month, activity, agent, source, version, or tag:KEY; "
+    "or two of them, like day,model"
+)
 # The verbs that are a summary by one thing.
 VERBS = {"projects": "project", "models": "model", "harnesses": "source", "agents": "agent"}
 _READABLE = 30
@@ -186,11 +190,11 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     with_quality, with_tree = "quality" in answer, any("subtree" in row for row in answer["rows"])
     by = answer["by"]
     has_titles = by == "session" and any(row.get("title") for row in answer["rows"])
-    labels = _labels(answer["rows"], by)
-    # Names are cut only when no more columns can be hidden: rows that look alike are useless.
-    longest = max((width_of(label) for label in labels), default=0)
+    # One dimension, or two, each with the names of the rows.
+    names = next(([*row["keys"]] for row in answer["rows"] if "keys" in row), [by])
+    labels = {name: _labels([_of_dimension(row, name) for row in answer["rows"]], name) for name in names}
     columns = [
-        Column(_TITLES.get(by, by.removeprefix("tag:")), least=min(longest, _LONGEST_NAME), where="middle"),
+        *(_name_column(name, labels[name]) for name in names),
         *([Column("title", least=16, drop=2)] if has_titles else []),
         *([Column("project", least=8, drop=3)] if by == "session" else []),
         Column("requests", "right"),
@@ -208,19 +212,33 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     most = max((row["share"] or 0 for row in answer["rows"]), default=0)
     most_cost = max((row["costUsd"] or 0 for row in answer["rows"]), default=0)
     rows: list[list[object]] = []
-    for row, label in zip(answer["rows"], labels, strict=True):
+    for row, *of_row in zip(answer["rows"], *labels.values(), strict=True):
         drawn_bar = bar(row["share"] or 0, most, 12).rstrip()
         cells = cells_of(row, most_cost, with_quality=with_quality, with_tree=with_tree)
-        style = styles.model(row["key"]) if by == "model" else ""
-        rows.append([(label, style), *_about(row, by, has_titles=has_titles), *cells, drawn_bar])
+        named = [
+            (text, styles.model(text) if name == "model" else "") for name, text in zip(names, of_row, strict=True)
+        ]
+        rows.append([*named, *_about(row, by, has_titles=has_titles), *cells, drawn_bar])
     totals = answer["totals"] | {"share": None, "quality": answer.get("quality")}
     footer = [
         "total",
+        *[""] * (len(names) - 1),
         *_about({}, by, has_titles=has_titles),
         *cells_of(totals, None, with_quality=with_quality, with_tree=with_tree),
         "",
     ]
     return table(columns, rows, screen, footer=footer)
+
+
+def _of_dimension(row: dict[str, Any], name: str) -> dict[str, Any]:
+    """A row of two dimensions as one of this one alone."""
+    return row | {"key": row["keys"][name]} if "keys" in row else row
+
+
+def _name_column(name: str, labels: list[str]) -> Column:
+    """Names are cut only when no more columns can be hidden: rows that look alike are useless."""
+    longest = max(map(width_of, labels), default=0)
+    return Column(_TITLES.get(name, name.removeprefix("tag:")), least=min(longest, _LONGEST_NAME), where="middle")
 
 
 def _labels(rows: list[dict[str, Any]], by: str) -> list[str]:
@@ -384,6 +402,7 @@ def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "key": row["key"],
+            **row.get("keys", {}),
             **{name: row[name] for name in ("turns", "openTurns", "partialTurns", "unpricedTurns", "emptyTurns")},
             **row["usage"],
             "costUsd": row["costUsd"],

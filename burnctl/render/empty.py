@@ -9,7 +9,19 @@ if TYPE_CHECKING:
     from burnctl.client import Client
 
 _UNITS = {"m": ("minute", "min"), "h": ("hour", "h"), "d": ("day", "days"), "w": ("week", "weeks")}
-_FILTERS = ("project", "session", "workflow", "agent", "tag", "source", "model", "provider", "branch", "activity")
+_FILTERS = (
+    "project",
+    "session",
+    "workflow",
+    "agent",
+    "tag",
+    "source",
+    "model",
+    "provider",
+    "branch",
+    "activity",
+    "version",
+)
 
 
 def no_matches(client: Client, options: argparse.Namespace, lead: str = "") -> str:
