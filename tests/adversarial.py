@@ -24,7 +24,8 @@ FILLERS: Final = (
     *("\u201ea", "\x1b]", "[Image #1", "<system-reminder>", "<ide_x>a</ide_x>", 'cmd: "', "a a a a a ", "/* ", "@a "),
 )
 SHORT: Final = 4_096
-_QUICK_S: Final = 0.008
+_STEP_S: Final = 0.5e-9  # quadratic work takes longer than that for every pair of characters
+_QUICK_S: Final = 0.008  # what takes less is not measured well
 _ATTEMPTS: Final = 3
 
 
@@ -36,7 +37,7 @@ def is_linear(work: Callable[[str], object], text: Callable[[int], str], *sizes:
     given sizes it is compared once more with four times as much.
     """
     for size in sizes or (SHORT // 2, 4 * SHORT):
-        if _seconds(work, text(size)) >= _QUICK_S:
+        if _seconds(work, text(size)) >= max(_QUICK_S, _STEP_S * size**2):
             compared = (size,) if sizes else (size, 4 * size)
             return any(_grows_slowly(work, text(one), text(4 * one)) for one in compared)
     return True

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import signal
+import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,31 @@ from tests.make import START_MS
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
+
+_SHARED_MEMORY = "/dev/shm"
+_ENOUGH_BYTES = 4 << 30
+
+
+def _keep_files_in_memory() -> None:
+    """The default run writes tens of thousands of small files, and a disk takes a moment to remove each."""
+    if sys.platform != "linux" or "TMPDIR" in os.environ or os.environ.get("BURND_THOROUGH"):
+        return
+    if not os.path.ismount(_SHARED_MEMORY) or not os.access(_SHARED_MEMORY, os.W_OK):
+        return
+    found = os.statvfs(_SHARED_MEMORY)
+    if found.f_bavail * found.f_frsize >= _ENOUGH_BYTES and not found.f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = tempfile.tempdir = _SHARED_MEMORY
+
+
+_keep_files_in_memory()
+gc.disable()  # until all tests are collected
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: there is no need to go through it with every collection of garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 # No deadline: the time of one example depends on the load of the machine. The default run tries the same examples
