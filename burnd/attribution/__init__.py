@@ -1,12 +1,10 @@
 """Why every token was spent: the turns of a rail in, causes as token counts out. Pure; nothing here knows a price."""
 
-from burnd.attribution.cause import Cause
-from burnd.attribution.causes import Anatomy, Explained, Part, anatomy, explain
+from burnd.attribution.causes import Anatomy, Branch, Cause, Explained, Part, anatomy, explain, nest
 from burnd.attribution.rail import Rail, in_order
+from burnd.attribution.rail_state import restore, save
 from burnd.attribution.rates import Rate, Spent, add_up, rate_of
-from burnd.attribution.saving import restore, save
 from burnd.attribution.tally import Sums, Tally, tally
-from burnd.attribution.tree import Branch, nest
 
 __all__ = [
     "explain",

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from burnd.attribution.blocks import Group
-from burnd.attribution.misses import Reason
+from burnd.attribution.rail import Reason
 from burnd.classify.tools import Kind as ToolKind
 from burnd.classify.tools import kind as tool_kind
 from burnd.index.store import keyed

@@ -1,19 +1,272 @@
-"""The bill of a rail as a list of causes: every token that was billed has exactly one."""
+"""The bill of a rail as a list of causes: every token that was billed has exactly one.
+
+`follow` feeds a rail, `Account` adds up what each cause paid over its turns without visiting a block in every turn that
+it was in, `nest` puts the rails of subagents below the calls that started them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import Final, NamedTuple, overload
 
 import msgspec
 
-from burnd.attribution.account import Account
-from burnd.attribution.cause import NONE, Cause, Causes
-from burnd.attribution.following import Trace, follow
-from burnd.attribution.misses import Miss
-from burnd.attribution.rail import Entry, Rail
-from burnd.attribution.rates import CLASSES, Rate, Rates, Spent, add_up
-from burnd.attribution.steps import Origin, Step, TurnStep
+from burnd.attribution.blocks import Kind
+from burnd.attribution.rail import Entry, Miss, Origin, Rail, Step, TurnStep, turn_step
+from burnd.attribution.rates import CACHE_READ, CLASSES, NOTHING, Rate, Rates, Spent, add_up
 from burnd.records import Subagent, Turn
+
+
+class Cause(msgspec.Struct, frozen=True, gc=False):
+    """One thing that tokens were spent on.
+
+    `spent` is all it was billed for, what it took to say it included. `entered` is how many tokens it brought into the
+    context, `size` these and those from before, in turns that were not selected, `rides` in how many later turns it was
+    still there, `reentries` in how many of these it was not read from the cache but paid in full again. `largest` is
+    the most of it that came in at once, in whichever turn, and `end` the place on the row up to which it then stood.
+    """
+
+    kind: Kind
+    spent: Mapping[Rate, Spent]
+    turn_index: int = 0
+    message_id: str = ""
+    call_id: str | None = None
+    tool: str | None = None
+    target: str | None = None
+    is_error: bool | None = None
+    entered: int = 0
+    size: int = 0
+    rides: int = 0
+    reentries: int = 0
+    largest: int = 0
+    end: int = 0
+
+
+class Sizes(NamedTuple):
+    """By owner, as `Cause` has them."""
+
+    entered: list[int]
+    size: list[int]
+    rides: list[int]
+    reentries: list[int]
+    largest: list[int]
+    end: list[int]
+
+
+Paid = tuple[int, ...]  # as `Spent`, of which there may be too many to make one of each
+
+
+class Causes(Sequence[Cause]):
+    """The causes of a rail in the order in which they began: many thousands perhaps, each made when it is asked for.
+
+    `paid` is by rate what each of them paid at it.
+    """
+
+    def __init__(
+        self, origins: Sequence[Origin], owners: Sequence[int], sizes: Sizes, paid: Mapping[Rate, Sequence[Paid]]
+    ) -> None:
+        self._origins = origins
+        self._owners = owners
+        self._sizes = sizes
+        self.paid = paid
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    @overload
+    def __getitem__(self, at: int) -> Cause: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Cause]: ...
+    def __getitem__(self, at: int | slice) -> Cause | Sequence[Cause]:
+        return self._all[at] if isinstance(at, slice) else self._made(at)
+
+    def __iter__(self) -> Iterator[Cause]:
+        return iter(self._all)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._all == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._all)
+
+    @cached_property
+    def _all(self) -> tuple[Cause, ...]:
+        return tuple(map(self._made, range(len(self))))
+
+    def origins(self) -> Iterator[Origin]:
+        """What each of them is, without what it cost."""
+        return (self._origins[owner] for owner in self._owners)
+
+    def calls(self) -> Iterator[tuple[str, int]]:
+        """The ids of the calls among them, and where each stands."""
+        origins = self._origins
+        for n, owner in enumerate(self._owners):
+            call_id = origins[owner].call_id
+            if call_id is not None:
+                yield call_id, n
+
+    def _made(self, at: int) -> Cause:
+        owner = self._owners[at]
+        origin = self._origins[owner]
+        entered, size, rides, reentries, largest, end = self._sizes
+        return Cause(
+            origin.kind,
+            {rate: Spent._make(column[at]) for rate, column in self.paid.items() if any(column[at])},
+            origin.turn_index,
+            origin.message_id,
+            origin.call_id,
+            origin.tool,
+            origin.target,
+            origin.is_error,
+            entered[owner],
+            size[owner],
+            rides[owner],
+            reentries[owner],
+            largest[owner],
+            end[owner],
+        )
+
+
+NONE: Final = Causes((), (), Sizes([], [], [], [], [], []), {})
+
+
+class Trace(msgspec.Struct):
+    """A rail fed with all of its entries, and a step for each of its turns. Names are those of its last turn."""
+
+    rail: Rail
+    steps: list[TurnStep]
+    session_id: str = ""
+    rail_id: str = ""
+    agent: Subagent | None = None
+
+
+def follow(entries: Iterable[Entry]) -> Trace:
+    """Feed a new rail with its entries, in order."""
+    rail = Rail()
+    steps: list[TurnStep] = []
+    last: Turn | None = None
+    for entry in entries:
+        step = rail.feed(entry)
+        if step is not None and isinstance(entry, Turn):
+            last = entry
+            steps.append(turn_step(entry, step))
+    if last is None:
+        return Trace(rail, steps)
+    return Trace(rail, steps, last.session_id, last.rail_id, last.subagent)
+
+
+Marks = defaultdict[int, int]
+
+
+class Account:
+    """Takes the steps of those turns of a rail that are to count."""
+
+    def __init__(self, rail: Rail) -> None:
+        self._row = rail.row
+        self._origins = rail.origins
+        self._runs: dict[tuple[Rate, int], Marks] = {}
+        self._tips: Marks = defaultdict(int)  # the last slots of rows, each with the turns that had that row
+        self._paid: dict[Rate, dict[int, list[int]]] = {}  # by owner
+        self._read: Marks = defaultdict(int)  # by block: turns that read it from the cache
+        self._entered: list[list[int]] = []
+        self._entered_before: list[list[int]] = []  # in turns that do not count
+
+    def add(self, rate: Rate, step: Step) -> None:
+        row, paid = self._row, self._paid.setdefault(rate, {})
+        for rate_class, last, below in step.runs:
+            marks = self._runs.get((rate, rate_class))
+            if marks is None:
+                marks = self._runs[rate, rate_class] = defaultdict(int)
+            marks[last] += 1
+            marks[below] -= 1
+        for rate_class, slot, tokens in step.pieces:
+            _pay(paid, row.owners[slot], rate_class, tokens)
+            if rate_class == CACHE_READ and 2 * tokens >= row.size(slot):
+                self._read[row.block(slot)] += 1
+        for rate_class, owner, tokens in step.outputs:
+            _pay(paid, owner, rate_class, tokens)
+        if step.bounds.end:
+            self._tips[step.tip] += 1
+            self._entered.append(step.entered)
+            for slot in step.entered:
+                if row.ends[slot] > step.bounds.read:
+                    break
+                self._read[slot] -= 1
+
+    def skip(self, step: Step) -> None:
+        """Takes a turn that does not count: what entered there may be in the context of turns that do."""
+        if step.bounds.end:
+            self._entered_before.append(step.entered)
+
+    def causes(self) -> Causes:
+        """Every cause that had a share in the turns that count."""
+        row, read = self._row, [0] * len(self._row.ends)
+        for block, times in self._read.items():
+            read[block] = times
+        for (rate, rate_class), marks in self._runs.items():
+            paid = self._paid[rate]
+            for slot, times in row.times(marks):
+                _pay(paid, row.owners[slot], rate_class, times * row.size(slot))
+                if rate_class == CACHE_READ:
+                    read[row.block(slot)] += times
+        present = [0] * len(row.ends)  # by block: turns that had it in their context
+        for slot, times in row.times(self._tips):
+            present[row.block(slot)] += times
+        sizes = self._sizes(present, read)
+        owners = sorted({owner for paid in self._paid.values() for owner, some in paid.items() if any(some)})
+        columns: dict[Rate, list[Paid]] = {
+            rate: [tuple(paid.get(owner, NOTHING)) for owner in owners] for rate, paid in self._paid.items()
+        }
+        return Causes(self._origins, owners, sizes, columns)
+
+    def _sizes(self, present: list[int], read: list[int]) -> Sizes:
+        owners, count = self._row.owners, len(self._origins)
+        largest, end = [0] * count, [0] * count
+        self._add_entered(self._entered_before, largest, end)
+        entered = self._add_entered(self._entered, largest, end)
+        size = entered.copy()
+        for slot in chain.from_iterable(self._entered_before):
+            size[owners[slot]] += self._row.size(slot) if present[slot] else 0
+        rides, reentries = self._count_rides(present, read)
+        return Sizes(entered, size, rides, reentries, largest, end)
+
+    def _add_entered(self, steps: list[list[int]], largest: list[int], end: list[int]) -> list[int]:
+        """The tokens that entered, by owner; brings `largest` and `end` up to date."""
+        parents, ends, owners = self._row.parents, self._row.ends, self._row.owners
+        entered = [0] * len(largest)
+        for slots in steps:
+            in_step: dict[int, int] = {}
+            for slot in slots:
+                owner = owners[slot]
+                end[owner] = upto = ends[slot]
+                in_step[owner] = in_step.get(owner, 0) + upto - ends[parents[slot]]
+            for owner, tokens in in_step.items():
+                entered[owner] += tokens
+                if tokens > largest[owner]:
+                    largest[owner] = tokens
+        return entered
+
+    def _count_rides(self, present: list[int], read: list[int]) -> tuple[list[int], list[int]]:
+        """By owner the turns after its entry that had it in their context, and those of them that did not read it."""
+        owners, count = self._row.owners, len(self._origins)
+        rides, reentries = [0] * count, [0] * count
+        for slot in chain.from_iterable(self._entered):
+            present[slot] -= 1
+        for block, times in enumerate(present):
+            if times and times > rides[owner := owners[block]]:
+                rides[owner], reentries[owner] = times, max(0, times - read[block])
+        return rides, reentries
+
+
+def _pay(paid: dict[int, list[int]], owner: int, rate_class: int, tokens: int) -> None:
+    found = paid.get(owner)
+    if found is None:
+        found = paid[owner] = [0] * CLASSES
+    found[rate_class] += tokens
+
 
 Selected = Callable[[Turn | TurnStep], bool]
 
@@ -147,3 +400,60 @@ def parts(rail: Rail, step: Step) -> tuple[Part, ...]:
 
 def spent_on(causes: Iterable[Cause]) -> dict[Rate, Spent]:
     return add_up([cause.spent for cause in causes])
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """A rail with the rails that its calls started; each of these names its call (`started_by`)."""
+
+    explained: Explained
+    below: tuple[Branch, ...] = ()
+
+    @property
+    def spent(self) -> dict[Rate, Spent]:
+        """The rail's bill with all that was started from it."""
+        return add_up([self.explained.spent, *(branch.spent for branch in self.below)])
+
+    def started_by(self, call_id: str) -> tuple[Branch, ...]:
+        """The rails that one call started: what it cost beside its own tokens."""
+        return tuple(branch for branch in self.below if branch.explained.started_by == call_id)
+
+
+def nest(rails: Sequence[Explained]) -> tuple[Branch, ...]:
+    """The rails as a tree, in the order given. One whose call is not among them stands for itself."""
+    above = _above(rails)
+    below: dict[int | None, list[int]] = {}
+    for n, parent in enumerate(above):
+        below.setdefault(parent, []).append(n)
+    grown: dict[int, Branch] = {}
+    for n in _deepest_first(below):
+        grown[n] = Branch(rails[n], tuple(grown[child] for child in below.get(n, ())))
+    return tuple(grown[n] for n in below.get(None, ()))
+
+
+def _above(rails: Sequence[Explained]) -> list[int | None]:
+    """The rail each rail was started from. A log that makes a circle of them has it cut at its first rail."""
+    if len(rails) == 1:
+        return [None]
+    caller = {call_id: n for n, one in enumerate(rails) for call_id, _ in one.causes.calls()}
+    above = [caller.get(one.started_by) if one.started_by is not None else None for one in rails]
+    free: set[int] = set()
+    for n in range(len(rails)):
+        climbed: set[int] = set()
+        at: int | None = n
+        while at is not None and at not in free and at not in climbed:
+            climbed.add(at)
+            at = above[at]
+        if at is not None and at in climbed:
+            above[at] = None
+        free |= climbed
+    return above
+
+
+def _deepest_first(below: dict[int | None, list[int]]) -> Iterable[int]:
+    order: list[int] = []
+    waiting = list(below.get(None, ()))
+    while waiting:
+        n = waiting.pop()
+        order.append(n)
+        waiting += below.get(n, ())
+    return reversed(order)

@@ -1,28 +1,206 @@
-"""Follows one rail turn by turn: which row each turn stands on, what entered it, and how its bill lies along it."""
+"""Follows one rail turn by turn: the row that each turn continues, what entered it, and how its bill lies along it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from burnd.attribution.blocks import (
     LOOSE,
     Claim,
+    Group,
     Kind,
+    Output,
     entered_claims,
     inherited_tokens,
     made_claims,
     search_outputs,
 )
-from burnd.attribution.context import ROOT, Bounds, Row, bounds_of
-from burnd.attribution.misses import LEAST_TOKENS, Circumstances, Miss, miss_of
-from burnd.attribution.shrinking import OTHER, PREFIX, RESULT, THINKING, UNEXPLAINED
-from burnd.attribution.sizing import Bill, Front, Seated, begin, extend
-from burnd.attribution.steps import Ground, Made, Node, Origin, Step
+from burnd.attribution.rates import CLASSES, Spent
+from burnd.attribution.row import (
+    OTHER,
+    PREFIX,
+    RESULT,
+    ROOT,
+    THINKING,
+    UNEXPLAINED,
+    Bill,
+    Bounds,
+    Front,
+    Piece,
+    Row,
+    Run,
+    Seated,
+    begin,
+    bounds_of,
+    extend,
+)
 from burnd.records import Block, Compaction, Copy, ToolCall, Turn
+from burnd.records.times import HOUR_MS, index_ms
+
+Reason = Literal["compaction", "model-switch", "pause", "slow-call", "rewind", "edited", "prefix", "unknown"]
+
+# Less than providers cache at all. The last few tokens of a turn are seldom cached and always paid for again.
+LEAST_TOKENS: Final = 1024
+_FIVE_MINUTES_MS: Final = 300_000
+
+
+class Miss(NamedTuple):
+    """Tokens that were paid in full again, by what they were paid as, and the likely reason."""
+
+    reason: Reason
+    spent: Spent
+
+
+class Circumstances(NamedTuple):
+    """What is known of a turn and of the one before it that may explain a miss. `earlier` may be unknown, and empty.
+
+    `waited` says that it was a call that came back in between, and that nobody said anything.
+    """
+
+    compacted: bool
+    switched: bool
+    rewound: bool
+    rewritten: bool
+    for_an_hour: bool
+    earlier: str
+    later: str
+    prefix: int
+    waited: bool
+
+
+def miss_of(before: int, bounds: Bounds, found: Circumstances) -> Miss:
+    """The miss of a turn whose row had `before` tokens that were in the turn before, too."""
+    again = [0] * CLASSES
+    for rate_class, tokens in bounds.of(bounds.read, before):
+        again[rate_class] = tokens
+    return Miss(_reason(bounds.read, found), Spent(*again))
+
+
+def _reason(read: int, found: Circumstances) -> Reason:
+    if found.compacted:
+        return "compaction"
+    if found.switched:
+        return "model-switch"
+    lives = HOUR_MS if found.for_an_hour else _FIVE_MINUTES_MS
+    if found.earlier and index_ms(found.later) - index_ms(found.earlier) > lives:
+        return "slow-call" if found.waited else "pause"
+    if found.rewound:
+        return "rewind"
+    if read < found.prefix:
+        return "prefix"
+    return "edited" if found.rewritten else "unknown"
+
+
+FIRST_CREDIT: Final = 4096
+
+
+class Origin(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a cause is and where on the rail it began."""
+
+    kind: Kind
+    tool: str | None = None
+    target: str | None = None
+    call_id: str | None = None
+    turn_index: int = 0
+    message_id: str = ""
+    is_error: bool | None = None  # of a call, where that is known
+
+    @property
+    def group(self) -> Group:
+        return Group(self.kind, self.tool, self.target)
+
+
+class Node(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Where the rail stood after a message: enough to go on from it, whatever was fed since.
+
+    `tip` ends the row that was billed last, `model`, `ts` and `for_an_hour` are that turn's, and `pending` are the
+    blocks that stand behind it with no size yet. `prefix` is how large the rail's prefix was found to be, `linked`
+    whether its turns tell their parents, `compacted` for how many more turns a compaction that was told of may show,
+    `credit` how many slots may be written anew.
+    """
+
+    n: int = 0
+    tip: int = ROOT
+    pending: tuple[Claim, ...] = ()
+    turn_index: int = -1
+    ts: str = ""
+    model: str = ""
+    for_an_hour: bool = False
+    cached: bool = False
+    prefix: int = 0
+    linked: bool = False
+    compacted: int = 0
+    credit: int = FIRST_CREDIT
+
+
+class Made(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Who owns a call, and which message of the rail made it. An id that is used again is another call."""
+
+    owner: int
+    n: int
+
+
+class Ground(msgspec.Struct, frozen=True, gc=False):
+    """What a message stands on: the message above it, the row it goes on from (`ROOT`: none), what has no size yet."""
+
+    node: Node
+    tip: int
+    pending: tuple[Claim, ...]
+    compacted: bool = False
+
+
+class Step(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What one turn was billed for.
+
+    `runs` and `pieces` are its context along the row, in whole slots and in parts (see `Row.lay`), and `tip` is the
+    row's last slot; `outputs` is what it said. `entered` are the slots whose block is new, `calls` the owners of its
+    calls, and whether each failed. `is_shrunk` says that of what stood on the row something went, and only what was
+    read is sure to be there still.
+    """
+
+    bounds: Bounds
+    tip: int
+    runs: list[Run]
+    pieces: list[Piece]
+    outputs: list[Output]
+    entered: list[int]
+    calls: list[tuple[int, bool]]
+    miss: Miss | None
+    began: bool
+    is_shrunk: bool = False
+
+
+class TurnStep(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Which turn a step is of, when it was, and what decides its price; `counts` is whether it had any usage."""
+
+    step: Step
+    source: str
+    message_id: str
+    turn_index: int
+    ts: str
+    model: str
+    provider: str | None
+    speed: str | None
+    counts: bool
+
+
+def turn_step(turn: Turn, step: Step) -> TurnStep:
+    return TurnStep(
+        step,
+        turn.source,
+        turn.message_id,
+        turn.turn_index,
+        turn.ts,
+        turn.model,
+        turn.provider,
+        turn.speed,
+        turn.quality != "empty",
+    )
+
 
 Entry = Turn | Copy | Compaction
 

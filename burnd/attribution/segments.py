@@ -32,10 +32,9 @@ from burnd.attribution.cause_keys import (
     number_causes,
 )
 from burnd.attribution.loading import Span, load_span
-from burnd.attribution.misses import Reason
-from burnd.attribution.rail import Entry, Rail
+from burnd.attribution.rail import Entry, Rail, Reason
+from burnd.attribution.rail_state import restore, save
 from burnd.attribution.rates import spent_by
-from burnd.attribution.saving import restore, save
 from burnd.attribution.tally import Sums, Tally
 from burnd.index.keys import decompressed
 from burnd.protocol import UNKNOWN_AGENT

@@ -11,10 +11,8 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from burnd.attribution.blocks import Group
-from burnd.attribution.misses import Reason
-from burnd.attribution.rail import Entry, Rail
+from burnd.attribution.rail import Entry, Rail, Reason, Step
 from burnd.attribution.rates import CLASSES, Spent
-from burnd.attribution.steps import Step
 from burnd.records import Turn
 
 ENTERED, CALLS, ERRORS = range(CLASSES, CLASSES + 3)

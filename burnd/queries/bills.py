@@ -14,7 +14,7 @@ import msgspec
 from burnd.attribution import Branch, Cause, Explained, nest
 from burnd.attribution.causes import Selected, explain
 from burnd.attribution.loading import RailEntries, RailName, load
-from burnd.attribution.steps import Origin
+from burnd.attribution.rail import Origin
 from burnd.queries.costing import Cost, Costing, total
 from burnd.queries.view import View
 from burnd.records import Turn

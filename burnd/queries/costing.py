@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from burnd.attribution.cause import Causes
+from burnd.attribution.causes import Causes
 from burnd.attribution.rates import CLASSES, Rate, Spent
 from burnd.pricing import UNITS_PER_USD, PriceTable, rates_over, search_units
 from burnd.queries.kinds import shown_model

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from burnd.attribution.cause_keys import COMMAND, FILE, MISS, NAMED, NAMED_CAUSES, TOOL, CauseKey
 from burnd.attribution.loading import RailName
-from burnd.attribution.steps import Origin
+from burnd.attribution.rail import Origin
 from burnd.classify.tools import kind as tool_kind
 from burnd.classify.tools import mcp_server
 from burnd.contract.reports import HotspotsParams

@@ -14,7 +14,7 @@ import msgspec
 
 from burnd.attribution import Cause
 from burnd.attribution.loading import RailName
-from burnd.attribution.steps import Origin
+from burnd.attribution.rail import Origin
 from burnd.content.recall import Reading, Recall, is_reference
 from burnd.harness.registry import PRODUCTS
 from burnd.index.schema import MESSAGES_BY_ID, is_message

@@ -9,10 +9,9 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from burnd.attribution import Spent, add_up
+from burnd.attribution.context_waste import Begun, in_project
 from burnd.attribution.finding import MOST_EVIDENCE, Finding, FindingKind, advice_for, weight
-from burnd.attribution.findings import in_project
 from burnd.attribution.loading import RailName
-from burnd.attribution.wasted_context import Begun
 from burnd.classify.generated import generated_folder
 from burnd.contract.reports import WasteParams
 from burnd.queries import waste_search

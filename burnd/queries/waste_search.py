@@ -17,8 +17,8 @@ import msgspec
 from burnd.attribution import Explained, Rate, Spent, explain
 from burnd.attribution.blocks import INSTRUCTIONS
 from burnd.attribution.causes import Selected
+from burnd.attribution.context_waste import in_session
 from burnd.attribution.finding import Evidence, Finding, FindingKind
-from burnd.attribution.findings import in_session
 from burnd.attribution.loading import RailEntries, load
 from burnd.attribution.saved_findings import Family, Kept, sizes_of
 from burnd.queries import families

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from burnd import protocol
 from burnd.attribution.causes import Selected
-from burnd.attribution.steps import Origin, TurnStep
+from burnd.attribution.rail import Origin, TurnStep
 from burnd.content.recall import Recall
 from burnd.contract.reports import MOST_CAUSES, Filters, WhyParams
 from burnd.pricing import usd

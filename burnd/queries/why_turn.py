@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from burnd.attribution import Part, anatomy, rate_of
 from burnd.attribution.loading import RailEntries
-from burnd.attribution.misses import Miss
+from burnd.attribution.rail import Miss
 from burnd.attribution.rates import Rate
 from burnd.queries.bills import Explaining
 from burnd.queries.costing import Cost, Costing, total

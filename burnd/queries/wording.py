@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from burnd.attribution import Cause
-from burnd.attribution.steps import Origin
+from burnd.attribution.rail import Origin
 from burnd.classify.shell_runners import UNKNOWN_GOAL
 from burnd.classify.tools import kind
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from burnd.attribution.causes import explain
 from burnd.attribution.rail import Entry, Rail
-from burnd.attribution.saving import restore, save
+from burnd.attribution.rail_state import restore, save
 from burnd.attribution.segments import LENGTH
 from burnd.attribution.tally import tally
 from burnd.records import Block, ToolCall, Turn, Usage

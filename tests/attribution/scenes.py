@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from burnd.attribution.cause import Cause
-from burnd.attribution.causes import Explained, Part, anatomy, explain
+from burnd.attribution.causes import Cause, Explained, Part, anatomy, explain
 from burnd.attribution.rail import Entry
 from burnd.attribution.rates import Spent
 from burnd.records import Block, Compaction, Copy, ToolCall, Turn, Usage

@@ -9,7 +9,7 @@ import pytest
 
 from burnd.attribution.blocks import Kind
 from burnd.attribution.finding import FindingKind
-from burnd.attribution.misses import Reason
+from burnd.attribution.rail import Reason
 
 PAGE = (Path(__file__).parents[2] / "docs" / "attribution.md").read_text()
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from burnd.attribution import findings
+from burnd.attribution import context_waste as findings
 from burnd.attribution.causes import explain
+from burnd.attribution.context_waste import Begun
 from burnd.attribution.finding import MOST_EVIDENCE, MOST_OF_A_KIND, Finding
 from burnd.attribution.rail import Entry
 from burnd.attribution.rates import add_up
-from burnd.attribution.wasted_context import Begun
 from burnd.records import Block, Subagent, ToolCall, Turn, Usage
 from tests.attribution.scenes import MODEL, Scene, call, only, prompt, result, said
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails

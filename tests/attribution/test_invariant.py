@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from hypothesis import given
 
 from burnd.attribution.causes import explain, parts
-from burnd.attribution.rail import Entry, Rail
+from burnd.attribution.rail import Entry, Rail, Step
 from burnd.attribution.rates import NOTHING, Rate, Spent, rate_of, spent_by
-from burnd.attribution.steps import Step
 from burnd.attribution.tally import tally
 from burnd.records import Turn
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails

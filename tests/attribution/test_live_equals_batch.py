@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from burnd.attribution import rail as rail_module
 from burnd.attribution.rail import Entry, Rail
+from burnd.attribution.rail_state import restore, save
 from burnd.attribution.rates import rate_of
-from burnd.attribution.saving import restore, save
 from burnd.attribution.tally import Sums, Tally, tally
 from burnd.records import Block, Turn, Usage
 from tests import make

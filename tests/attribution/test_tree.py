@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from burnd.attribution.causes import Explained
-from burnd.attribution.tree import Branch, nest
+from burnd.attribution.causes import Branch, Explained, nest
 from burnd.records import Subagent
 from tests.attribution.scenes import Scene, call, said
 

@@ -1,4 +1,4 @@
-"""A rail's state as bytes, to go on from after a restart: what later turns may stand on, and nothing else.
+"""Saves a rail's state as bytes, to follow it further from there: what later turns may continue, and nothing else.
 
 Of a cause only its group is saved.
 """
@@ -11,9 +11,8 @@ from typing import Final
 import msgspec
 
 from burnd.attribution.blocks import Claim, Group
-from burnd.attribution.context import ROOT, Row
-from burnd.attribution.rail import Rail
-from burnd.attribution.steps import Made, Node, Origin
+from burnd.attribution.rail import Made, Node, Origin, Rail
+from burnd.attribution.row import ROOT, Row
 
 VERSION: Final = 4
 

@@ -7,10 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from burnd.attribution.cause import Cause
-from burnd.attribution.causes import Explained
-from burnd.attribution.finding import Evidence, Finding, FindingKind, finding
-from burnd.attribution.lineage import Lineage
+from burnd.attribution.causes import Cause, Explained
+from burnd.attribution.finding import Evidence, Finding, FindingKind, Lineage, finding
 from burnd.classify.tools import Kind as ToolKind
 from burnd.classify.tools import kind as tool_kind
 from burnd.classify.tools import writes_whole
