@@ -40,7 +40,7 @@ Work = Callable[[Any, Guard], bytes | bytearray]
 
 
 class Gone(Exception):
-    """Raised when the child has ended; `crashed` if it crashed or ran out of memory, and was not killed."""
+    """Raised when the child has ended; `crashed` if it crashed, hung or ran out of memory, and was not killed."""
 
     def __init__(self, *, crashed: bool = False, item: Item | None = None) -> None:
         super().__init__("the child process has ended")
@@ -72,17 +72,18 @@ class ChildProcess:
     def receive(self) -> memoryview:
         """The answer to the oldest request. Raises Gone, Failed, or the OSError that the work raised."""
         item: Item | None = None
+        hung = threading.Event()
         try:
             while True:
                 if self._process is None:
                     raise EOFError
-                with _killed_if_it_hangs(self._process):
+                with _killed_if_it_hangs(self._process, hung):
                     message = _receive(self._process.stdout)
                 if message[:1] != _ACKNOWLEDGED:
                     break
                 item = msgspec.msgpack.decode(message[1:], type=int | str | None)
         except (OSError, EOFError) as error:
-            raise Gone(crashed=self.close() in CRASHES, item=item) from error
+            raise Gone(crashed=self.close() in CRASHES or hung.is_set(), item=item) from error
         kind, payload = message[:1], memoryview(message)[1:]
         if kind == _OUT_OF_MEMORY:
             self.close()
@@ -126,8 +127,9 @@ def try_suspect(
 ) -> memoryview:
     """Sends a request about a suspect input to a trial child, again without the items that crash it.
 
-    `on_crash` is called with the item and the number of its crashes. Raises OSError if the child was killed, crashed
-    outside of the items or failed: the input stays a suspect and is to be tried again later.
+    An item that takes longer than a minute counts as a crash. `on_crash` is called with the item and the number of its
+    crashes. Raises OSError if the child was killed, crashed outside of the items or failed: the input stays a suspect
+    and is to be tried again later.
     """
     while True:
         try:
@@ -144,8 +146,12 @@ def try_suspect(
 
 
 @contextlib.contextmanager
-def _killed_if_it_hangs(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    timer = threading.Timer(HANGS_S, process.kill)
+def _killed_if_it_hangs(process: subprocess.Popen[bytes], hung: threading.Event) -> Iterator[None]:
+    def kill() -> None:
+        hung.set()
+        process.kill()
+
+    timer = threading.Timer(HANGS_S, kill)
     timer.daemon = True
     timer.start()
     try:

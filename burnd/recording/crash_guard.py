@@ -3,8 +3,8 @@
 An input is a log, a session of a database or whatever else is read item by item; it has a name. A note on disk names
 the input in progress, so that the next process knows what the previous one was reading when it died, by a crash, kill
 -9 or a power cut. That alone proves nothing: the suspect input is read in a child process that acknowledges each item
-(`recording/child_process.py`). Only a crash of that child counts, and after three at one item that item is skipped. It
-is tried again after a day and by another version of burnd.
+(`recording/child_process.py`). Only a crash of that child counts, or an item that takes it longer than a minute; after
+three of these at one item that item is skipped. It is tried again after a day and by another version of burnd.
 
 Search and causes cannot be moved to a child. There the crashes of the process itself count (`InProcessGuard`), if it
 recorded a fatal signal: not kill -9, not lack of memory, not a power cut.
@@ -68,7 +68,6 @@ class Crashes(msgspec.Struct, array_like=True, frozen=True):
 class _Note(msgspec.Struct, array_like=True, frozen=True):
     suspects: Sequence[str] = ()
     item: Item | None = None  # in progress, of an InProcessGuard
-    deaths: int = 0  # unused; it keeps the format
     crashes: Sequence[Crashes] = ()
 
 
@@ -96,9 +95,10 @@ class CrashGuard:
         """Yields the items to read while the note names the input; those that crashed their reader go to `skip`."""
         if not items:
             return
+        skipped = self.skipped(name) if self._crashes else frozenset()
         self._set_in_progress([name])
         try:
-            yield from _allowed(items, self.skipped(name), item_of, skip)
+            yield from _allowed(items, skipped, item_of, skip) if skipped else items
         finally:
             self._set_in_progress([])  # also after an exception, which is not a crash
 
@@ -171,7 +171,7 @@ class CrashGuard:
         if self._fd is None:
             return
         names = list(dict.fromkeys([*self._suspects, *self._in_progress]))
-        note = _Note(names, self._item, crashes=list(self._crashes.values()))
+        note = _Note(names, self._item, list(self._crashes.values()))
         data = msgspec.msgpack.encode(note)
         with contextlib.suppress(OSError):  # a full disk: reading goes on without a note
             os.pwrite(self._fd, len(data).to_bytes(_LENGTH, "big") + data, 0)

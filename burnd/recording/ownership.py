@@ -3,21 +3,21 @@
 Forks, resumed sessions and agents repeat messages of other sessions. Each holder, a rail of a session, has a candidate
 for the message. The holder with the best claim owns the turn; the others become copies, which cost nothing. Copies in
 logs have the message's id: `decide` merges them, with usage, model and price class from the best line in any of the
-logs and the time from the earliest. Copied rows of a database have ids of their own: `copied_rows` finds them.
-`row_number` gives a row its number on its rail; a line has the number that its reader counted.
+logs and the time from the earliest. Copied rows of a database have ids of their own: `copied_rows` finds them. The
+owner is decided by `owner_of`, and a message's number on its rail by `number_on_rail`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from burnd.recording.candidate import Candidate, Claim, relabelled, turn_of, with_label_of
 from burnd.records import Basis, Copy, Subagent, ToolCall, Turn, Usage
+from burnd.records.content import MAIN
 from burnd.records.turn import FORKED, Quality
 
 _QUALITIES: Final[dict[Quality, int]] = {"empty": 0, "partial": 1, "final": 2}
@@ -64,10 +64,11 @@ def decide(before: Decision | None, candidate: Candidate, *, by_name: bool = Tru
     return Decision(_compose(owner, claim, current, new, line), tuple(others[key] for key in sorted(others)))
 
 
-def tied(decision: Decision) -> list[Holder]:
-    """Lists the owner of a message and all holders whose claim is as good."""
+def tied(decision: Decision) -> dict[Holder, Claim]:
+    """The owner of a message and all holders whose claim is as good, with their claims."""
     best = claim_of(decision.turn)
-    return [holder(decision.turn), *(holder(copy) for copy in decision.copies if claim_of(copy) == best)]
+    equal = {holder(copy): best for copy in decision.copies if claim_of(copy) == best}
+    return {holder(decision.turn): best} | equal
 
 
 def hand_over(before: Decision, to: Holder, candidate: Candidate | None = None) -> Decision:
@@ -154,18 +155,27 @@ def update_row(new: Turn, recorded: Turn) -> Turn:
     )
 
 
-def row_number(row: Candidate, numbers: Mapping[str, int], session_messages: AbstractSet[str] | None) -> int:
-    """The number of a row on its rail; `numbers` are those of the messages that are recorded there.
+def number_on_rail(place: int, recorded: int | None, free: int) -> int:
+    """The number of a message on its rail, in every harness.
 
-    The source numbers a row by its place among the rows that are there. If some were deleted, a row that was recorded
-    keeps its number, and a new one comes after all of them. `session_messages` are the rows that are there, if known.
+    `place` is its place among the messages that its log or database has now, `recorded` its number so far, None if it
+    was not recorded. `free` is the first number after all messages that were recorded and are gone, 0 if none is. So a
+    recorded number never decreases, and a new message comes after those that are gone.
     """
-    place = row.turn_index
-    if row.message_id in numbers:
-        return max(place, numbers[row.message_id])
-    if session_messages is None or numbers.keys() <= session_messages:
-        return place
-    return max(place, 1 + max(numbers.values()))
+    return max(place, free if recorded is None else recorded)
+
+
+def owner_of(claims: Mapping[Holder, Claim], partings: Partings | None = None) -> Holder:
+    """The holder that owns a message: that with the best claim.
+
+    Of several main conversations with equal claims, the session that was there first by `partings`; of others, or if
+    these are unknown, the one with the smallest name.
+    """
+    best = min(claims.values())
+    equal = [one for one, claim in claims.items() if claim == best]
+    if partings is not None and len(equal) > 1 and all(rail == MAIN for _, rail in equal):
+        return partings.owner(frozenset(session for session, _ in equal)), MAIN
+    return min(equal)
 
 
 def copied_rows(rows: Iterable[Turn]) -> list[tuple[Turn, Turn]]:
@@ -267,11 +277,12 @@ def _contest(
             made=_fuller(new.made, copy.made),
         )
     best = claim_of(current)
-    if claim < best or (by_name and claim == best and holder(new) < holder(current)):
+    is_tied = claim == best and not by_name
+    if not is_tied and owner_of({holder(current): best, holder(new): claim}) == holder(new):
         others[holder(current)] = copy_of(current, best)
         return new, claim
     others[holder(new)] = copy_of(new, claim)
-    return _with_results(current, new) if claim == best and not by_name else current, best
+    return _with_results(current, new) if is_tied else current, best
 
 
 def _better_claim(one: Claim, other: Claim) -> Claim:

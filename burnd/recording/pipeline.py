@@ -234,7 +234,9 @@ class Pipeline:
         if new_sessions:
             new_sessions = await self._projects.with_keys(new_sessions)
         turns = await TurnBuilder(index, stores.journal, self._projects).build(batch, new_sessions)
-        entries: list[Entry] = [*new_sessions, *batch.entries]
+        has_sessions = any(isinstance(entry, Session) for entry in batch.entries)
+        entries = await self._projects.with_keys(batch.entries) if has_sessions else batch.entries
+        entries = [*new_sessions, *entries]
         shelved = batch.shelved
         if batch.content:
             shelved = [*shelved, *await stores.in_thread(shelve, batch.content, stores.content.inline_bytes)]

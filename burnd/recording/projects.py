@@ -23,9 +23,11 @@ import anyio
 from msgspec.structs import replace
 
 from burnd.records import Session
+from burnd.records.codec import Entry
 from burnd.records.names import canonical_remote, is_bounded
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Entry)
 _CACHE_SIZE: Final = 10_000
 _TIMEOUT_S, _SHORT_TIMEOUT_S = 2.0, 0.5
 _FEW_STUCK, _MOST_STUCK = 3, 20
@@ -105,10 +107,12 @@ class ProjectKeys:
             if not call.is_done:
                 self._stuck.append(call)
 
-    async def with_keys(self, sessions: Sequence[Session]) -> list[Session]:
-        """Adds the project keys to session records."""
-        await self.learn(session.project for session in sessions if session.project is not None)
-        return [replace(session, project_key=self.key(session.project or "")) for session in sessions]
+    async def with_keys(self, entries: Sequence[E]) -> list[E]:
+        """Adds the project key to session records that have a folder and no key."""
+        sessions = [one for one in entries if isinstance(one, Session) and one.project and one.project_key is None]
+        await self.learn(session.project or "" for session in sessions)
+        keyed = {id(session): replace(session, project_key=self.key(session.project or "")) for session in sessions}
+        return [keyed.get(id(one), one) for one in entries]
 
     def key(self, folder: str) -> str | None:
         """`host/path` of the repository's origin, or a folder; None if there is neither or it was not looked up."""

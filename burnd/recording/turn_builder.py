@@ -15,7 +15,7 @@ from burnd.index.change import AgentRow, OpenTurn
 from burnd.index.keys import copy_holder, copy_spans, selecting_copies
 from burnd.index.store import IndexStore
 from burnd.ledger.journal import Journal
-from burnd.recording.candidate import Batch, Candidate, SessionOrigin, Submission
+from burnd.recording.candidate import Batch, Candidate, Claim, SessionOrigin, Submission
 from burnd.recording.ownership import (
     Decision,
     Partings,
@@ -25,7 +25,8 @@ from burnd.recording.ownership import (
     decide,
     hand_over,
     holder,
-    row_number,
+    number_on_rail,
+    owner_of,
     tied,
     withdrawal,
 )
@@ -68,10 +69,10 @@ class Message(msgspec.Struct):
         return SharedMessage(index_ms(turn.ts), frozenset(session for session, rail in rails if rail == MAIN))
 
     @property
-    def ties(self) -> list[Rail]:
+    def ties(self) -> Mapping[Rail, Claim]:
         """The holders with the same claim, if there are several and all of them are main conversations."""
-        equal = tied(self.decision) if self.decision is not None and self.decision.copies else []
-        return equal if len(equal) > 1 and all(rail == MAIN for _, rail in equal) else []
+        equal = tied(self.decision) if self.decision is not None and self.decision.copies else {}
+        return equal if len(equal) > 1 and all(rail == MAIN for _, rail in equal) else {}
 
     def add(self, candidate: Candidate, path: str) -> None:
         """Adds a candidate. One that may still grow counts only where it owns the message."""
@@ -110,7 +111,7 @@ class Message(msgspec.Struct):
         equal = self.ties
         if self.decision is None or self.open_in is not None or not equal:
             return
-        owner = (partings.owner(frozenset(session for session, _ in equal)), MAIN)
+        owner = owner_of(equal, partings)
         if owner != holder(self.decision.turn):
             candidate = candidates.get((self.decision.turn.message_id, owner))
             self.decision, self.is_touched = hand_over(self.decision, owner, candidate), True
@@ -392,7 +393,10 @@ async def possible_copies(index: IndexStore, turns: Iterable[Turn]) -> set[Key]:
 
 
 async def numbered(index: IndexStore, rows: Sequence[Submission]) -> list[Submission]:
-    """Gives rows their numbers on their rails. Only after rows were deleted are whole rails looked up."""
+    """Gives rows their numbers on their rails. Only after rows were deleted are whole rails looked up.
+
+    A source numbers a row by its place among the rows that it has now.
+    """
     highest = {(row[0], row[1]): row[2] for row in await index.keyed(_HIGHEST, sorted({_rail(row) for row in rows}))}
     doubtful = [row for row in rows if (highest.get(_rail(row)) or 0) >= row.candidate.turn_index]
     numbers: dict[Rail, dict[str, int]] = {_rail(row): {} for row in doubtful}
@@ -409,7 +413,9 @@ async def numbered(index: IndexStore, rows: Sequence[Submission]) -> list[Submis
 
 def _numbered(row: Submission, numbers: dict[str, int]) -> Submission:
     candidate = row.candidate
-    number = row_number(candidate, numbers, row.session_messages)
+    is_any_gone = row.session_messages is not None and not numbers.keys() <= row.session_messages
+    free = 1 + max(numbers.values()) if is_any_gone else 0
+    number = number_on_rail(candidate.turn_index, numbers.get(candidate.message_id), free)
     numbers.setdefault(candidate.message_id, number)
     if number == candidate.turn_index:
         return row

@@ -702,3 +702,14 @@ async def test_a_skipped_message_is_tried_again_after_a_day(rig: OpenCodeRig, wr
     assert inputs(rig) == {f"{S}-a{n}": 100 + n for n in range(5)}
     assert rig.source.status().unused.count == 0
     assert "passes over" not in rig.source.status().detail
+
+
+async def test_a_session_row_of_unexpected_types_is_named_in_status(rig: OpenCodeRig, writer: Writer) -> None:
+    """P7: its messages are recorded all the same."""
+    conversation(writer, turns=1)
+    writer.db.execute("UPDATE session SET time_created = x'ff', title = 7 WHERE id = ?", (S,))
+    await rig.settle()
+    assert inputs(rig) == {f"{S}-a0": 100}
+    assert [(one.row, one.reason) for one in rig.source.status().unused.lines] == [
+        (f"session {S}", "unexpected types in time_created")  # SQLite makes text of a number in a column of text
+    ]

@@ -93,9 +93,9 @@ def test_a_skipped_line_is_tried_again_after_an_upgrade(home: Home) -> None:
     with _a_life(home, "line") as watched:
         assert watched.recorded("s1") == sum_of(0, 2)
     note = home.index / "reading.claude-code"
-    suspects, item, deaths, crashes = _note(note)
+    suspects, item, crashes = _note(note)
     assert [one[2:] for one in crashes] == [[3, crashes[0][3], __version__]]
-    _write_note(note, [suspects, item, deaths, [[*crashes[0][:4], "0.0.1"]]])
+    _write_note(note, [suspects, item, [[*crashes[0][:4], "0.0.1"]]])
     with _a_life(home, "nothing") as watched:
         until(lambda: watched.recorded("s1") == sum_of(0, 1, 2), why=watched.daemon.why)
         assert not _source(watched, "claude-code")["unused"]["lines"]
@@ -188,8 +188,8 @@ def test_an_end_that_is_wanted_is_no_death(home: Home) -> None:
         until(lambda: b"s-m5" in home.ledger.read_bytes())
         assert daemon.terminate() == 0
     for name in ("reading.claude-code", "reading.opencode", "searching", "counting"):
-        places, item, deaths, condemned = _note(home.index / name)
-        assert (places, item, deaths, condemned) == ([], None, 0, []), name
+        places, item, condemned = _note(home.index / name)
+        assert (places, item, condemned) == ([], None, []), name
 
 
 def _write_note(path: Path, note: list[Any]) -> None:

@@ -18,16 +18,27 @@ from burnd.recording.candidate import (
     NO_USAGE,
     SIDECHAIN,
     Candidate,
+    Claim,
     LineKey,
     turn_of,
 )
-from burnd.recording.ownership import Decision, decide, hand_over, tied
+from burnd.recording.ownership import (
+    Decision,
+    Partings,
+    SharedMessage,
+    decide,
+    hand_over,
+    number_on_rail,
+    owner_of,
+    tied,
+)
 from burnd.records import Block, Copy, ToolCall, Turn, Usage
 from burnd.records.codec import decode, encode
+from burnd.records.content import MAIN
 from burnd.records.turn import FORKED
 from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.harness.collect import Collected, fold, read
-from tests.make import examples
+from tests.make import at, examples
 
 
 def _time(second: int) -> str:
@@ -237,8 +248,8 @@ def test_of_equal_claims_the_owner_stays_where_names_do_not_count() -> None:
     """Who it belongs to is then found out by whoever knows more: until then either may have it."""
     one, other = _candidate("b"), _candidate("a")
     both = decide(decide(None, one), other, by_name=False)
-    assert tied(both) == [one.holder, other.holder]
-    assert tied(decide(both, _candidate("c", late=True), by_name=False)) == [one.holder, other.holder]
+    assert list(tied(both)) == [one.holder, other.holder]
+    assert list(tied(decide(both, _candidate("c", late=True), by_name=False))) == [one.holder, other.holder]
 
 
 def test_a_message_handed_over_and_back_is_what_it_was() -> None:
@@ -329,3 +340,21 @@ def test_the_file_with_the_request_owns_the_message_whatever_else_speaks_against
     copied = _read_as(t.lines, "copy")
     t.bare(type="api-request", id="r1")
     _check(_read_as(t.lines, "zz-original"), copied, set())
+
+
+def test_a_number_on_a_rail_never_decreases_and_new_ones_follow_those_that_are_gone() -> None:
+    """I2: the one rule for logs, rows and programs."""
+    assert number_on_rail(place=4, recorded=None, free=0) == 4
+    assert number_on_rail(place=4, recorded=7, free=9) == 7
+    assert number_on_rail(place=4, recorded=2, free=9) == 4
+    assert number_on_rail(place=0, recorded=None, free=9) == 9
+
+
+def test_the_best_claim_owns_then_the_session_that_was_there_first_then_the_smallest_name() -> None:
+    first, second, agent = ("a", MAIN), ("b", MAIN), ("0", "agent")
+    equal = Claim(0, at(1))
+    assert owner_of({first: Claim(1, at(1)), second: equal}) == second
+    assert owner_of({second: equal, first: equal}) == first
+    partings = Partings([SharedMessage(1, frozenset("ab")), SharedMessage(2, frozenset("a"))])
+    assert owner_of({first: equal, second: equal}, partings) == second
+    assert owner_of({first: equal, second: equal, agent: equal}, partings) == agent

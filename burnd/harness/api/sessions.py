@@ -36,6 +36,7 @@ from burnd.logfiles.log_reader import NEVER
 from burnd.queries.sessions import Known, exactly
 from burnd.queries.view import Folder, NoSession, Refusal, View
 from burnd.recording.candidate import Batch
+from burnd.recording.ownership import number_on_rail
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Block, Content, Event, Session, Turn
 from burnd.records.codec import Entry
@@ -250,8 +251,8 @@ def _turns(
 
 
 def _new_context(existing: ExistingSession, rail: str, source: str) -> TurnContext:
-    index = existing.next_index[rail]
-    existing.next_index[rail] += 1
+    index = number_on_rail(place=0, recorded=None, free=existing.next_index[rail])
+    existing.next_index[rail] = index + 1
     facts = existing.session.facts
     session_id, rail_input = existing.session.session_id, existing.inputs[rail]
     return TurnContext(session_id, source, index, facts["project"], facts["projectKey"], *rail_input)

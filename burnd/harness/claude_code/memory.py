@@ -31,6 +31,7 @@ from burnd.harness.claude_code.state import (
 )
 from burnd.logfiles.log_reader import NEVER, AgentLink, iso
 from burnd.recording.candidate import Candidate, with_iterations
+from burnd.recording.ownership import number_on_rail
 from burnd.records import Block
 from burnd.records.content import MAIN
 from burnd.records.times import to_ms
@@ -232,8 +233,7 @@ class Memory:
     def begin_generation(self, rail: Rail, message_id: str) -> int:
         """Count a new message on the rail and drop entries that no later one can reach; gives its number.
 
-        The number is its place in the file, unless messages were read before that are no longer in the file: those that
-        were read keep their number, and new ones follow all that ever were in it.
+        The number is its place in the file, unless messages were read before that are no longer in the file.
         """
         place = rail.next_index
         rail.next_index += 1
@@ -243,9 +243,9 @@ class Memory:
         if not rail.has_turns or self._store is None:
             return place
         recorded = self._store.turn_index(self.session_id, rail.id, message_id)
-        counted = self.state.counted.get(rail.id, 0) if recorded is None else recorded
-        rail.ahead = max(rail.ahead, counted - place)
-        return place + rail.ahead if recorded is None else recorded
+        number = number_on_rail(place, recorded, max(place + rail.ahead, self.state.counted.get(rail.id, 0)))
+        rail.ahead = max(rail.ahead, number - place)
+        return number
 
     # Messages, prompts, rails and agents.
 

@@ -201,7 +201,7 @@ _REQUIRED = {
     "message": ("id", "session_id", "time_created", "data"),
     "part": ("id", "message_id", "data"),
 }
-_SESSION_ROW = ("id", "time_created", "parent_id", "directory", "title", "version", "agent", "time_archived")
+SESSION_COLUMNS = ("id", "time_created", "parent_id", "directory", "title", "version", "agent", "time_archived")
 _CHANGE_COLUMNS = (  # any of them may be the one that changes with the session
     "time_updated",
     "cost",
@@ -218,7 +218,7 @@ _V2_TABLES = ("session_v2", "session_message")
 
 
 class Schema(NamedTuple):
-    """SQL for the columns that a database has; `session` selects `_SESSION_ROW`, then columns for a digest."""
+    """SQL for the columns that a database has; `session` selects `SESSION_COLUMNS`, then columns for a digest."""
 
     session: str
     message_updated: str
@@ -241,7 +241,7 @@ def probe(db: sqlite3.Connection) -> Schema:
     return Schema(
         session=", ".join(
             [
-                *(name if name in session else "NULL" for name in _SESSION_ROW),
+                *(name if name in session else "NULL" for name in SESSION_COLUMNS),
                 "revert IS NOT NULL" if "revert" in session else "NULL",
                 *(name for name in _CHANGE_COLUMNS if name in session),
             ]

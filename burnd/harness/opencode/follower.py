@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -29,7 +29,7 @@ from burnd.harness.opencode.database import (
 )
 from burnd.harness.opencode.reader import ReadOptions, SessionReader, SessionRows
 from burnd.harness.opencode.rows import digest_of
-from burnd.harness.opencode.session import SOURCE, SessionChanges, SessionInfo, SessionState
+from burnd.harness.opencode.session import SOURCE, SessionChanges, SessionState
 from burnd.index.change import CursorChange
 from burnd.index.keys import path_key
 from burnd.ledger.content import INLINE_BYTES
@@ -45,7 +45,6 @@ _READ_S = 0.15
 _MESSAGES_IN_MEMORY = 5000
 
 MessageIds = frozenset[str]
-Projects = Mapping[str, str | None]  # keys of projects by folder
 log = structlog.get_logger()
 
 
@@ -131,7 +130,6 @@ class DatabaseFollower:
         self.db = Database(path)
         self.key = path_key(path)
         self.open_turns = open_turns  # as the index has them
-        self.unknown_folders: set[str] = set()  # whose projects must be known before more can be read
         self.v2_tables: tuple[str, ...] = ()
         self.damage = ""
         self.caught_up = False
@@ -187,14 +185,13 @@ class DatabaseFollower:
         self.damage = damage or self.damage  # not if the read was stale: a page being written may look damaged
         return LookResult(changed, rewound)
 
-    def read(self, now: float, wall_ms: int, projects: Projects, max_bytes: int = BATCH_BYTES) -> DatabaseChanges:
+    def read(self, now: float, wall_ms: int, max_bytes: int = BATCH_BYTES) -> DatabaseChanges:
         """Reads some of the waiting sessions, for a fraction of a second."""
-        self.unknown_folders = set()
         changes = DatabaseChanges()
-        for rows in self._fetch(projects, max_bytes):
+        for rows in self._fetch(max_bytes):
             if not rows.is_partial:
                 self.finder.done(rows.session_id)
-            self._take_safely(rows, now, wall_ms, projects, changes)
+            self._take_safely(rows, now, wall_ms, changes)
             changes.size += rows.fetched.size
         if not self.finder.waiting and not self.finder.postponed and self.finder.rows != self.finder.stored_rows:
             changes.row_cursor = self.finder.rows
@@ -276,7 +273,7 @@ class DatabaseFollower:
             self._schema = (self.db.identity, version, probe(db))
         return self._schema[2]
 
-    def _fetch(self, projects: Projects, max_bytes: int) -> list[SessionRows]:
+    def _fetch(self, max_bytes: int) -> list[SessionRows]:
         """Fetches rows of waiting sessions until there are enough."""
         batch: list[SessionRows] = []
         size, begun = 0, time.monotonic()
@@ -287,12 +284,9 @@ class DatabaseFollower:
                     self.finder.done(session_id)
                     continue
                 try:
-                    rows = self._fetch_session(db, schema, session_id, projects, deep=deep, max_bytes=max_bytes - size)
+                    rows = self._fetch_session(db, schema, session_id, deep=deep, max_bytes=max_bytes - size)
                 except sqlite3.Error as error:
                     rows = SessionRows(session_id, failure=damage_name(error))
-                if rows.unknown_folder is not None:
-                    self.unknown_folders.add(rows.unknown_folder)
-                    continue
                 batch.append(rows)
                 size += rows.fetched.size
                 if size >= max_bytes or time.monotonic() - begun > _READ_S:
@@ -300,7 +294,7 @@ class DatabaseFollower:
         return batch
 
     def _fetch_session(
-        self, db: sqlite3.Connection, schema: Schema, name: str, projects: Projects, *, deep: bool, max_bytes: int
+        self, db: sqlite3.Connection, schema: Schema, name: str, *, deep: bool, max_bytes: int
     ) -> SessionRows:
         """The rows that must be decoded; a session that is not in memory is first compared with its cursor."""
         state, cursor = self._sessions.get(name), self.finder.sessions.get(name)
@@ -308,8 +302,6 @@ class DatabaseFollower:
             stored = queries.one_session(db, schema, name) or queries.orphaned_session(db, name)
             if stored is None or not self._options.includes(stored):
                 return SessionRows(name)
-            if (folder := stored.row.directory) is not None and folder not in projects:
-                return SessionRows(name, unknown_folder=folder)
             sequence = queries.sequence_of(db, schema, name)
             if state is None and cursor is not None and not cursor.pending:
                 versions = queries.session_versions(db, schema, name, with_parts=True)
@@ -322,13 +314,11 @@ class DatabaseFollower:
             fetched, done = queries.fetch(db, schema, ids, max_bytes)
             return SessionRows(name, stored, sequence, versions, fetched, is_partial=done < len(ids))
 
-    def _take_safely(
-        self, rows: SessionRows, now: float, wall_ms: int, projects: Projects, changes: DatabaseChanges
-    ) -> None:
+    def _take_safely(self, rows: SessionRows, now: float, wall_ms: int, changes: DatabaseChanges) -> None:
         """Takes the rows of a session; one that fails must not stop the others."""
         name = rows.session_id
         try:
-            result = self._take(rows, now, wall_ms, projects)
+            result = self._take(rows, now, wall_ms)
         except StaleRead:
             self.finder.postpone(name)
         except Exception as error:  # noqa: BLE001 - status shows it, and it is tried again
@@ -342,9 +332,7 @@ class DatabaseFollower:
             if self._guard.is_suspect(name) and not rows.failure and not rows.is_partial:
                 self._guard.clear(name)
 
-    def _take(
-        self, rows: SessionRows, now: float, wall_ms: int, projects: Projects
-    ) -> tuple[SessionChanges, SessionCursor | None] | None:
+    def _take(self, rows: SessionRows, now: float, wall_ms: int) -> tuple[SessionChanges, SessionCursor | None] | None:
         """What is new in a session, and its cursor; None if its rows could not be read."""
         name, stored, state = rows.session_id, rows.stored, self._sessions.get(rows.session_id)
         if rows.failure:
@@ -357,10 +345,10 @@ class DatabaseFollower:
         before = state.elsewhere if state is not None else None
         elsewhere = self.precedence.messages_elsewhere(name, before, now)
         self._note_unreadable(rows)
-        info = SessionInfo(stored.row, projects.get(stored.row.directory or ""))
         if state is None:
-            state = SessionState(info, self.key, is_old=not self.caught_up or name in self.finder.sessions)
-        state.update_info(info)
+            state = SessionState(stored.row, self.key, is_old=not self.caught_up or name in self.finder.sessions)
+        state.update_row(stored.row)
+        state.wrong_columns = stored.wrong_columns
         state.elsewhere = elsewhere
         state.row_digest, state.sequence, state.partly_read = stored.digest, rows.sequence, rows.is_partial
         readings = self._reader.decode(rows, state, now, wall_ms)
@@ -372,7 +360,7 @@ class DatabaseFollower:
 
     def _collect(self, state: SessionState, now: float, *, flush: bool = False) -> tuple[SessionChanges, SessionCursor]:
         """What is new in a session, and its cursor."""
-        name = state.info.row.id
+        name = state.row.id
         changes, due = state.changes(now, flush=flush)
         changes.orphans += state.orphans(self.open_turns)
         if due is None:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from burnd.harness.opencode.database import Schema, damage_name
+from burnd.harness.opencode.database import SESSION_COLUMNS, Schema, damage_name
 from burnd.harness.opencode.rows import MessageRow, MessageVersion, PartRow, SessionRow, digest_of
 from burnd.records.foreign_json import WHOLE_BYTES, small_values
 from burnd.records.names import bounded_path
@@ -19,14 +19,16 @@ MOST_PARTS = 5_000  # of a message; a real one has some dozens
 _MESSAGES_AT_ONCE = 20
 _BLOB_BYTES = 1 << 20
 _LARGEST_NUMBER = 1 << 53
+_SESSION_TYPES = [(name, (int, float) if name.startswith("time_") else bytes) for name in SESSION_COLUMNS]
 
 
 class StoredSession(NamedTuple):
-    """A session's row, when it was archived, and a digest that changes with the row."""
+    """A session's row, when it was archived, a digest that changes with the row, and columns of unexpected types."""
 
     row: SessionRow
     archived: int | None
     digest: int
+    wrong_columns: tuple[str, ...] = ()
 
 
 class Fetched(NamedTuple):
@@ -135,7 +137,9 @@ def _session(row: Sequence[Any]) -> StoredSession:
     parent, folder, *texts = [text(value) or None if value is not None else None for value in row[2:7]]
     archived = number(row[7]) if row[7] is not None else None
     session = SessionRow(text(row[0]), number(row[1]), parent, bounded_path(folder), *texts)
-    return StoredSession(session, archived, digest_of(row))
+    types = zip(_SESSION_TYPES, row, strict=False)  # further columns are only hashed
+    wrong = tuple(name for (name, kind), value in types if value is not None and not isinstance(value, kind))
+    return StoredSession(session, archived, digest_of(row), wrong)
 
 
 # Versions of messages

@@ -77,10 +77,7 @@ def _covers(pattern: str, folder: str) -> bool:
 
 
 class SessionRows(NamedTuple):
-    """The rows of a session to decode. Without `stored` the session is gone, or is not to be read any more.
-
-    With `unknown_folder` nothing was read: the project of that folder must be known first.
-    """
+    """The rows of a session to decode. Without `stored` the session is gone, or is not to be read any more."""
 
     session_id: str
     stored: StoredSession | None = None
@@ -89,7 +86,6 @@ class SessionRows(NamedTuple):
     fetched: Fetched = Fetched([])
     is_partial: bool = False
     is_unchanged: bool = False
-    unknown_folder: str | None = None
     failure: str = ""
 
 

@@ -36,13 +36,6 @@ _EVENT_NAMES: Final = {
 }
 
 
-class SessionInfo(NamedTuple):
-    """A session's row and the project of its folder."""
-
-    row: SessionRow
-    project_key: str | None = None
-
-
 class Prompt(msgspec.Struct, frozen=True, gc=False):
     """A person's prompt by its word classes, and the retry walk over its steps so far."""
 
@@ -83,25 +76,25 @@ class Step(NamedTuple):
 # The walk
 
 
-def walk(info: SessionInfo, state: WalkState, message: Message) -> tuple[WalkState, Step | None]:
+def walk(session: SessionRow, state: WalkState, message: Message) -> tuple[WalkState, Step | None]:
     """Advances by one message; an assistant row becomes a step."""
     if message.user is not None:
-        return _walk_user(info, state, message, message.user), None
+        return _walk_user(session, state, message, message.user), None
     if message.response is not None:
-        return _walk_response(info, state, message, message.response)
+        return _walk_response(session, state, message, message.response)
     return state, None
 
 
-def is_copied(info: SessionInfo, message: Message) -> bool:
+def is_copied(session: SessionRow, message: Message) -> bool:
     """Whether a message is older than its session: a fork copies its past under new ids."""
-    return message.created < info.row.created
+    return message.created < session.created
 
 
-def _walk_user(info: SessionInfo, state: WalkState, message: Message, user: UserMessage) -> WalkState:
+def _walk_user(session: SessionRow, state: WalkState, message: Message, user: UserMessage) -> WalkState:
     prompts = state.prompts
     current = prompts[-1].id if prompts else None
     # In a child session the parent's agent writes the prompt.
-    if user.is_human or (info.row.parent is not None and user.text_hash is not None):
+    if user.is_human or (session.parent is not None and user.text_hash is not None):
         repeated = None
         if state.after_summary and user.text_hash is not None:  # opencode repeats the prompt that overflowed
             repeated = next((one for one in reversed(prompts) if one.text_hash == user.text_hash), None)
@@ -118,11 +111,13 @@ def _walk_user(info: SessionInfo, state: WalkState, message: Message, user: User
     )
 
 
-def _walk_response(info: SessionInfo, state: WalkState, message: Message, response: Response) -> tuple[WalkState, Step]:
-    session, prompt = info.row, _prompt_of(state, response)
+def _walk_response(
+    session: SessionRow, state: WalkState, message: Message, response: Response
+) -> tuple[WalkState, Step]:
+    prompt = _prompt_of(state, response)
     if prompt is not None and response.calls:
         prompt = replace(prompt, walk=step(prompt.walk, as_calls(response.calls)))
-    quality, copied = _quality(response), is_copied(info, message)
+    quality, copied = _quality(response), is_copied(session, message)
     candidate = Candidate(
         source=SOURCE,
         is_row=True,
@@ -137,7 +132,6 @@ def _walk_response(info: SessionInfo, state: WalkState, message: Message, respon
         model=response.model,
         provider=response.provider,
         project=session.directory,
-        project_key=info.project_key,
         usage=response.usage,
         stated_usd=response.cost_usd,
         best=LineKey(NO_USAGE if quality == "partial" else 0),
@@ -227,17 +221,15 @@ def _events(session_id: str, message: Message, response: Response) -> list[Event
     ]
 
 
-def session_record(info: SessionInfo, agent: str | None) -> Session:
+def session_record(session: SessionRow, agent: str | None) -> Session:
     """The session as the ledger records it; its title is content."""
-    row = info.row
     return Session(
-        session_id=row.id,
+        session_id=session.id,
         source=SOURCE,
-        parent_session_id=row.parent,
-        project=row.directory,
-        project_key=info.project_key,
-        agent=row.agent or agent,
-        created_at=iso(row.created),
+        parent_session_id=session.parent,
+        project=session.directory,
+        agent=session.agent or agent,
+        created_at=iso(session.created),
     )
 
 
@@ -313,8 +305,9 @@ class SessionState:
     `row_digest` and `sequence` are those of the last reading.
     """
 
-    def __init__(self, info: SessionInfo, path: str, *, is_old: bool = False) -> None:
-        self.info = info
+    def __init__(self, session: SessionRow, path: str, *, is_old: bool = False) -> None:
+        self.row = session
+        self.wrong_columns: tuple[str, ...] = ()  # of the session's row
         self.path = path
         self.is_old = is_old
         self.elsewhere: frozenset[str] | None = None
@@ -351,7 +344,12 @@ class SessionState:
 
     @property
     def unusable(self) -> list[UnusableRow]:
-        return [row for entry in self._entries for row in entry.reading.unusable]
+        """The rows that were not used as they are: that of the session itself, and those of messages and parts."""
+        rows = [row for entry in self._entries for row in entry.reading.unusable]
+        if self.wrong_columns:
+            reason = f"unexpected types in {', '.join(self.wrong_columns)}"
+            rows.insert(0, UnusableRow(f"session {self.row.id}", 0, reason))
+        return rows
 
     @property
     def versions_digest(self) -> int:
@@ -365,9 +363,9 @@ class SessionState:
         before = entry.reading.version
         return version.updated != before.updated or version.digest not in (0, before.digest)
 
-    def update_info(self, info: SessionInfo) -> None:
-        if info != self.info:
-            self.info = info
+    def update_row(self, session: SessionRow) -> None:
+        if session != self.row:
+            self.row = session
             self._walk_from = self._record_from = 0
 
     def update(self, order: Sequence[str], readings: Mapping[str, MessageReading], now: float) -> None:
@@ -421,13 +419,13 @@ class SessionState:
 
     def orphans(self, open_turns: Mapping[str, Turn]) -> list[Turn]:
         """Finds open turns whose rows are gone; they are settled, since the money was spent."""
-        own = self.info.row.id
+        own = self.row.id
         return [turn for name, turn in open_turns.items() if turn.session_id == own and name not in self._row_ids]
 
     def _walk(self) -> None:
         state = self._entries[self._walk_from - 1].state if self._walk_from else WalkState()
         for entry in self._entries[self._walk_from :]:
-            state, entry.step = walk(self.info, state, entry.message)
+            state, entry.step = walk(self.row, state, entry.message)
             entry.state = state
         self._walk_from = len(self._entries)
 
@@ -446,9 +444,9 @@ class SessionState:
     def _add_content(self, entry: _Entry, changes: SessionChanges) -> None:
         if self._is_ours(entry.message.id):
             changes.content += entry.content or []
-        name = (self.info.row.id, entry.message.id)
+        name = (self.row.id, entry.message.id)
         changes.message_times[name] = entry.message.created
-        if is_copied(self.info, entry.message):
+        if is_copied(self.row, entry.message):
             changes.copied.add(name)
         entry.content = None
 
@@ -461,8 +459,8 @@ class SessionState:
         if self.elsewhere is not None or not self._entries:
             return changes  # a session without a message is not recorded yet
         agent = next((entry.message.agent for entry in self._entries if entry.message.agent), None)
-        record, title = session_record(self.info, agent), title_of(self.info.row)
-        if is_copied(self.info, self._entries[0].message) and not any(entry.step for entry in self._entries):
+        record, title = session_record(self.row, agent), title_of(self.row)
+        if is_copied(self.row, self._entries[0].message) and not any(entry.step for entry in self._entries):
             title = None  # a fork's title repeats the original's: wait for its first step, which shows the origin
         changes.sessions += [record] if record != self._session else []
         if title is not None and title != self._title:

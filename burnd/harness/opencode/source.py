@@ -27,7 +27,6 @@ from burnd.logfiles.tail import LINES_SHOWN
 from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import CrashGuard
 from burnd.recording.pipeline import Pipeline
-from burnd.recording.projects import ProjectKeys
 from burnd.recording.source import Backfill, Committer, Progress, Source, State, Status, UnusedInAll
 from burnd.records import Turn
 from burnd.records.codec import decode
@@ -66,8 +65,6 @@ class OpenCode:
         self._databases: dict[str, ScheduledDatabase] = {}
         self._discover_at = float("-inf")
         self._generation = pipeline.generation
-        self._projects = ProjectKeys()
-        self._project_keys: dict[str, str | None] = {}
         self._flushes: list[tuple[str | None, anyio.Event]] = []
         self._wake = anyio.Event()
         self._thread = anyio.CapacityLimiter(1)
@@ -247,11 +244,8 @@ class OpenCode:
         follower.finder.resume_postponed()
         while whole or self._clock() - begun < _TURN_S:
             now, wall_ms = self._clock(), self._pipeline.now()
-            changes = await self._in_thread(lambda: follower.read(now, wall_ms, self._project_keys))  # noqa: B023
+            changes = await self._in_thread(lambda: follower.read(now, wall_ms))  # noqa: B023
             await self._record(follower, changes)
-            if follower.unknown_folders:
-                await self._projects.learn(follower.unknown_folders)
-                self._project_keys |= {folder: self._projects.key(folder) for folder in follower.unknown_folders}
             is_done = not follower.finder.waiting
             one.backfill.done += changes.size
             one.backfill.log_progress(self._clock(), self.name, is_done=is_done)

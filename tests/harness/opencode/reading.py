@@ -7,12 +7,12 @@ from typing import Any
 
 from burnd.harness.opencode.messages import Message, Response, UserMessage, calls_of, content_of, message_of
 from burnd.harness.opencode.rows import DecodedMessage, MessageRow, PartRow, SessionRow, decode_message
-from burnd.harness.opencode.session import SessionInfo, Step, WalkState, walk
+from burnd.harness.opencode.session import Step, WalkState, walk
 from burnd.records import Content
 from burnd.records.foreign_json import Rejected
 from tests.harness.opencode.data import BORN_MS, assistant, tokens
 
-INFO = SessionInfo(SessionRow("ses_one", BORN_MS, directory="/home/dev/app", agent="build", version="1.18.33"))
+ROW = SessionRow("ses_one", BORN_MS, directory="/home/dev/app", agent="build", version="1.18.33")
 
 
 def row(message_id: str, data: dict[str, Any], *parts: dict[str, Any], at: int = 1) -> MessageRow:
@@ -60,10 +60,10 @@ def content(*parts: dict[str, Any], role: str = "assistant", reasoning: bool = T
     return content_of("ses_one", one, found, calls_of(found), reasoning=reasoning)
 
 
-def walk_all(*messages: Message, info: SessionInfo = INFO) -> list[Step]:
+def walk_all(*messages: Message, session: SessionRow = ROW) -> list[Step]:
     """The steps of a session with these messages."""
     state, result = WalkState(), []
     for one in messages:
-        state, found = walk(info, state, one)
+        state, found = walk(session, state, one)
         result += [found] if found is not None else []
     return result

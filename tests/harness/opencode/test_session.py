@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from burnd.harness.opencode.rows import SessionRow
-from burnd.harness.opencode.session import SessionInfo, Step, session_record
+from burnd.harness.opencode.session import Step, session_record
 from burnd.records import Basis, Compaction
 from tests.harness.opencode.data import BORN_MS, reasoning, text, tokens, tool
-from tests.harness.opencode.reading import INFO, step, user, user_message, walk_all
+from tests.harness.opencode.reading import ROW, step, user, user_message, walk_all
 
 SYNTHETIC = {"type": "text", "text": "Continue", "synthetic": True}
 
@@ -155,9 +155,9 @@ def test_attempts_that_old_releases_wrote_down_are_retries() -> None:
 
 def test_what_is_older_than_its_session_was_copied_into_it() -> None:
     """It has the rank of a copy, and its events are recorded with the original only."""
-    info = INFO._replace(row=INFO.row._replace(created=BORN_MS + 50))
+    session = ROW._replace(created=BORN_MS + 50)
     failed = {"name": "APIError", "data": {}}
-    old, new = walk_all(step("a1", "u", at=10, error=failed), step("a2", "u", at=60, error=failed), info=info)
+    old, new = walk_all(step("a1", "u", at=10, error=failed), step("a2", "u", at=60, error=failed), session=session)
     assert old.turn.basis == Basis(rank=4, ts="2026-11-15T22:00:00.050Z")
     assert new.turn.basis is None
     assert (len(old.entries), len(new.entries)) == (0, 1)
@@ -166,7 +166,7 @@ def test_what_is_older_than_its_session_was_copied_into_it() -> None:
 def test_a_child_session_is_an_agent_of_its_parent() -> None:
     """In it the parent's agent asks: its text is the prompt, marked or not."""
     row = SessionRow("ses_kid", BORN_MS, parent="ses_one", agent="explore", directory="/p")
-    (found,) = walk_all(user("u", text("inspect it")), step("a", "u"), info=SessionInfo(row))
+    (found,) = walk_all(user("u", text("inspect it")), step("a", "u"), session=row)
     assert found.turn.subagent is not None
     assert (found.turn.subagent.agent_id, found.turn.subagent.type) == ("ses_kid", "explore")
     assert (found.turn.prompt_id, found.turn.prompt_words) == ("u", ("review",))
@@ -175,6 +175,6 @@ def test_a_child_session_is_an_agent_of_its_parent() -> None:
 def test_what_the_ledger_keeps_of_a_session() -> None:
     """No title: that is content. An old release's row has no agent, its messages do. No claim has it yet."""
     row = SessionRow("ses_kid", BORN_MS, parent="ses_one", directory="/p", title="secret", version="1.2.27")
-    record = session_record(SessionInfo(row, "github.com/me/it"), "build")
-    assert (record.parent_session_id, record.project, record.project_key) == ("ses_one", "/p", "github.com/me/it")
+    record = session_record(row, "build")
+    assert (record.parent_session_id, record.project, record.project_key) == ("ses_one", "/p", None)
     assert (record.agent, record.created_by, record.title) == ("build", None, None)
