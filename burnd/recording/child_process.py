@@ -83,7 +83,8 @@ class ChildProcess:
                     break
                 item = msgspec.msgpack.decode(message[1:], type=int | str | None)
         except (OSError, EOFError) as error:
-            raise Gone(crashed=self.close() in CRASHES or hung.is_set(), item=item) from error
+            has_hung = hung.is_set() and item is not None  # else it may only be slow
+            raise Gone(crashed=self.close() in CRASHES or has_hung, item=item) from error
         kind, payload = message[:1], memoryview(message)[1:]
         if kind == _OUT_OF_MEMORY:
             self.close()
