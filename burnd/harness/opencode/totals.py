@@ -19,8 +19,8 @@ from burnd.harness.opencode.messages import Message, calls_of, message_of
 from burnd.harness.opencode.product import PRODUCT
 from burnd.harness.opencode.queries import LAST_ROWID, PAGE
 from burnd.harness.opencode.reader import ReadOptions, read_options
-from burnd.harness.opencode.rows import MessageRow, PartRow, decode_message
-from burnd.harness.opencode.session import SOURCE, SessionInfo, WalkState, session_record, walk
+from burnd.harness.opencode.rows import MessageRow, PartRow, SessionRow, decode_message
+from burnd.harness.opencode.session import SOURCE, WalkState, session_record, walk
 from burnd.harness.totals import LogTask, LogTotals, Places, without_content
 from burnd.records import Usage
 from burnd.records.foreign_json import Rejected
@@ -78,7 +78,7 @@ class _DatabasePass:
     def __init__(self, path: str, options: ReadOptions, seen: _Seen) -> None:
         self._database = Database(path)
         self._options, self._seen = options, seen
-        self._sessions: dict[str, SessionInfo | None] = {}
+        self._sessions: dict[str, SessionRow | None] = {}
 
     def read(self) -> LogTotals:
         """Raises FileNotFoundError, StaleRead, Unsupported or sqlite3.Error."""
@@ -87,28 +87,28 @@ class _DatabasePass:
             with self._database.reading() as db:
                 schema = probe(db)
                 for stored in queries.all_sessions(db, schema, {}):
-                    info = SessionInfo(stored.row) if self._options.includes(stored) else None
-                    self._sessions[stored.row.id] = info
+                    session = stored.row if self._options.includes(stored) else None
+                    self._sessions[stored.row.id] = session
                 recorded = set(self._seen.sessions)
                 for session_id, message in self._messages(db, schema):
-                    info = self._info(db, session_id)
-                    if info is None or message.id in self._seen.messages:
+                    session = self._session(db, session_id)
+                    if session is None or message.id in self._seen.messages:
                         continue
                     if session_id not in recorded:
                         recorded.add(session_id)
-                        totals.sessions.append(session_record(info, message.agent))
-                    _, step = walk(info, WalkState(), message)
+                        totals.sessions.append(session_record(session, message.agent))
+                    _, step = walk(session, WalkState(), message)
                     if step is not None:
                         totals.candidates.append(without_content(step.candidate))
         finally:
             self._database.close()
         return totals
 
-    def _info(self, db: sqlite3.Connection, session_id: str) -> SessionInfo | None:
+    def _session(self, db: sqlite3.Connection, session_id: str) -> SessionRow | None:
         if session_id not in self._sessions:
             stored = queries.orphaned_session(db, session_id)
             is_included = stored is not None and self._options.includes(stored)
-            self._sessions[session_id] = SessionInfo(stored.row) if stored is not None and is_included else None
+            self._sessions[session_id] = stored.row if stored is not None and is_included else None
         return self._sessions[session_id]
 
     def _messages(self, db: sqlite3.Connection, schema: Schema) -> Iterator[tuple[str, Message]]:
@@ -147,8 +147,8 @@ class _DatabasePass:
         decoded = decode_message(row)
         if isinstance(decoded, Rejected):
             return None
-        info = self._sessions.get(session_id)
-        return message_of(row, decoded, calls_of(decoded), info.row.version if info is not None else None)
+        session = self._sessions.get(session_id)
+        return message_of(row, decoded, calls_of(decoded), session.version if session is not None else None)
 
 
 def _with_steps(db: sqlite3.Connection, page: Sequence[tuple[int, bytes, bytes, int, bytes]]) -> list[MessageRow]:
