@@ -101,7 +101,7 @@ def test_a_skipped_line_is_tried_again_after_an_upgrade(home: Home) -> None:
         assert not _source(watched, "claude-code")["unused"]["lines"]
         assert {said.split()[0] for said in watched.texts("s1")} == {"before", "poison", "after"}
         assert len(watched.texts("s1")) == 3
-    assert _note(note) == [[], None, 0, []]
+    assert _note(note) == [[], None, []]
 
 
 def test_a_line_over_which_burnd_is_killed_is_never_skipped(home: Home) -> None:

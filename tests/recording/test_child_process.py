@@ -27,7 +27,20 @@ class Reading:
 
 def test_an_item_that_hangs_three_times_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F78: it is treated like one that crashes its reader, so that what comes after it is read."""
-    monkeypatch.setattr(child_process, "HANGS_S", 3.0)
+    start, receive = child_process._start, child_process._receive
+
+    def patient_start(setting: Any) -> Any:
+        monkeypatch.setattr(child_process, "HANGS_S", 60.0)
+        return start(setting)
+
+    def impatient_receive(pipe: Any) -> bytes:
+        message = receive(pipe)
+        if b"endless" in message:  # it is acknowledged, and nothing more will come
+            monkeypatch.setattr(child_process, "HANGS_S", 0.0)
+        return message
+
+    monkeypatch.setattr(child_process, "_start", patient_start)
+    monkeypatch.setattr(child_process, "_receive", impatient_receive)
     guard, trial = CrashGuard(tmp_path / "note"), ChildProcess(Reading, is_trial=True)
     crashes: list[tuple[Any, int]] = []
     answer = try_suspect(guard, trial, "input", ["a", "endless", "b"], 0, lambda *crash: crashes.append(crash))
