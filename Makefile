@@ -6,10 +6,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 TALLY := $(VENV)/.tally
+# Installing packages needs root.
+SUDO ?= $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # More than there are cores: many tests wait for something, and others can run meanwhile.
 JOBS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )))
 
-.PHONY: run test test-slow test-faults check format bench lock clean
+.PHONY: run test test-slow test-faults test-real check format bench lock clean
 
 # What running needs, in the versions of the lock; hatchling and editables make the package.
 $(RUNS): requirements.lock pyproject.toml
@@ -30,13 +32,18 @@ test: $(READY)  ## the default tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-slow: $(READY)  ## all tests at length: kill loops, large inputs, many more examples
-	BURND_THOROUGH=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'slow or not slow'
+	BURND_THOROUGH=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not real'
 
 test-faults: $(READY)  ## everything that can go wrong, at length; ends in a table
 	@rm -f $(TALLY)
 	BURND_TALLY=$(TALLY) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'slow or not slow' tests/faults \
 		tests/ledger/test_every_fault.py; first=$$?; \
 	BURND_TALLY=$(TALLY) BURND_QUIET=1 $(BIN)/python -m pytest -n 0 -m timed tests && exit $$first
+
+test-real: $(READY)  ## the HTML report in a browser, `top` in a terminal; installs chromium and tmux if they are missing
+	@command -v chromium >/dev/null && command -v tmux >/dev/null || \
+		{ $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y chromium tmux; }
+	$(BIN)/python -m pytest -n 0 -m real tests/real
 
 check: $(READY)  ## lint and types
 	$(BIN)/ruff check .

@@ -42,6 +42,7 @@ _TABLE = (
     ("by-tool", REASONS, "the same as hotspots"),
     ("waste", REASONS, "spending that could have been avoided, with evidence"),
     ("explain", REASONS, "how a kind of avoidable spending is proved, and what to do"),
+    ("report", REASONS, "all of it as one HTML file to read or send"),
     ("overhead", REASONS, "what system prompt, tools and memory files cost"),
     ("flow", REASONS, "how a session's context grew and shrank"),
     ("sessions", SESSIONS, "list sessions with their titles"),

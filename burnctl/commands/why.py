@@ -309,13 +309,7 @@ def group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], 
     from burnctl.render.tables import Column, table
 
     is_priced = totals["costUsd"] is not None
-    amounts = [(group, (group["costUsd"] or 0) if is_priced else sum(group["usage"].values())) for group in groups]
-    amounts = [pair for pair in amounts if pair[1] > 0]
-    amounts.sort(key=lambda pair: (pair[0]["key"] == "rest", -pair[1]))
-    shown = [(_group_label(group, agents), amount) for group, amount in amounts]
-    if len(shown) > _GROUPS:
-        rest = shown[_GROUPS - 1 :]
-        shown = [*shown[: _GROUPS - 1], (_GROUP_NAMES["rest"], sum(amount for _, amount in rest))]
+    shown = group_rows(groups, totals, agents)
     most, whole = max((amount for _, amount in shown), default=0), sum(amount for _, amount in shown)
     shares = whole_percents([amount for _, amount in shown])
     rows = [
@@ -334,6 +328,21 @@ def group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], 
         Column("", drop=1, least=6),
     )
     return table(columns, rows, screen)
+
+
+def group_rows(
+    groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], agents: int = 0
+) -> list[tuple[str, float]]:
+    """At most nine groups with their names and dollars, or tokens if nothing has a price; the smallest are one."""
+    is_priced = totals["costUsd"] is not None
+    amounts = [(group, (group["costUsd"] or 0) if is_priced else sum(group["usage"].values())) for group in groups]
+    amounts = [pair for pair in amounts if pair[1] > 0]
+    amounts.sort(key=lambda pair: (pair[0]["key"] == "rest", -pair[1]))
+    rows = [(_group_label(group, agents), amount) for group, amount in amounts]
+    if len(rows) > _GROUPS:
+        rest = sum(amount for _, amount in rows[_GROUPS - 1 :])
+        rows = [*rows[: _GROUPS - 1], (_GROUP_NAMES["rest"], rest)]
+    return rows
 
 
 def whole_percents(amounts: Sequence[float]) -> list[int]:

@@ -29,9 +29,9 @@ _STYLE = (
 )
 
 
-def drawn(answer: Mapping[str, Any]) -> str:
-    """The picture as text."""
-    return "\n".join(_Picture(answer).lines())
+def drawn(answer: Mapping[str, Any], *, embedded: bool = False) -> str:
+    """The picture as text: a file of its own, or `embedded` in a page that has the styles."""
+    return "\n".join(_Picture(answer).lines(embedded=embedded))
 
 
 class _Picture:
@@ -49,14 +49,17 @@ class _Picture:
         self._column = min(wide, 48.0)
         self._x = {(n, m): _LEFT + at * self._column for at, (_, n, m) in enumerate(moments)}
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, *, embedded: bool) -> Iterator[str]:
         height = _TOP + _LANE * len(self._lanes) + 30
-        yield (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
-            f'height="{height}" role="img">'
-        )
-        yield f"<style>{_STYLE}</style>"
-        yield f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>'
+        if embedded:
+            yield f'<svg class="flow" viewBox="0 0 {_WIDTH} {height}" role="img">'
+        else:
+            yield (
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
+                f'height="{height}" role="img">'
+            )
+            yield f"<style>{_STYLE}</style>"
+            yield f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>'
         yield from self._heading()
         for n, lane in enumerate(self._lanes):
             yield from self._lane(n, lane)

@@ -44,7 +44,12 @@ def group_of(kind: str, tool: str | None, target: str | None) -> GroupKey:
     if tool is None:
         return "rest"
     group = _BY_TOOL.get(tool_kind(tool), "rest")
-    return "files" if group == "shell" and program_of(target) in _READING else group
+    return group_of_command(target) if group == "shell" else group
+
+
+def group_of_command(target: str | None) -> GroupKey:
+    """The group of a shell call: what only looks at files is like a tool that reads them."""
+    return "files" if program_of(target) in _READING else "shell"
 
 
 def part_of(kind: str, tool: str | None, target: str | None) -> str:

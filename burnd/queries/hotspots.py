@@ -21,6 +21,7 @@ from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
 from burnd.queries import dimensions
 from burnd.queries.cause_reading import CauseReader, Spent
 from burnd.queries.cause_sum import CauseSum, rates_of
+from burnd.queries.groups import group_of, group_of_command
 from burnd.queries.kinds import Kinds
 from burnd.queries.prompts import PromptKey, heaviest, places
 from burnd.queries.quotes import Quotes
@@ -82,6 +83,7 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | 
             {
                 "key": label.key,
                 "kind": label.kind,
+                "group": _group(label),
                 **(_prompt_answer(label.prompt, first_turns.get(label.prompt), quotes) if label.prompt else {}),
                 **paid.answer(),
                 "share": paid.units / whole if whole and paid.is_priced else None,
@@ -104,6 +106,15 @@ def _prompt_answer(prompt: PromptKey, first_turn: tuple[Any, ...] | None, quotes
         quote = quotes.of(rail, Origin("prompt", turn_index=turn_index, message_id=message_id))
         answer |= {"quote": quote} if quote is not None else {}
     return answer
+
+
+def _group(label: Label) -> str | None:
+    """The group that `why` counts a tool, a command or a kind of cause in; None for other rows."""
+    if label.kind == "tool":
+        return group_of("call", label.key, None)
+    if label.kind == "command":
+        return group_of_command(label.key)
+    return group_of(label.key, None, None) if label.kind == OTHER else None
 
 
 class _Rows:

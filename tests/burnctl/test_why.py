@@ -157,7 +157,7 @@ def test_requests_of_one_number() -> None:
     turn = {"turnIndex": 12, "railId": "main", "turns": 1, "ts": "2026-11-16T10:11:12.000Z"}
     causes = [cause("first", kind="call", request=0), cause("second", kind="call", request=1)]
     shown = why.draw_request(session(*causes, turn=turn, requests=requests), Screen(100))
-    words = ("request 12 · ", ":12 · $0.02", "the response · $0.0100 · 6.0k tokens of context · claude-opus-4-5",
+    words = ("request 12 · ", ":12 · $0.02", "the response · $0.0100 · 6.0k tokens of context · opus-4-5",
              "first", "billed with it · $0.0100 · 40.0k tokens", "second")  # fmt: skip
     places = [shown.index(one) for one in words]
     assert places == sorted(places)
