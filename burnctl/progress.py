@@ -1,4 +1,4 @@
-"""The bar a person watches while burnd takes in the logs that were there before it. The only user of rich."""
+"""The progress bar while burnd reads the logs that were there before it. The only user of rich."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from burnctl.render import duration, number, size
+from burnctl.render import clean, counted, duration, size
 from burnctl.starting import unread
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ _EVERY_S = 0.15
 
 
 class _Rate(ProgressColumn):
-    """How fast it goes and how long it will still take, by burnd's own measure."""
+    """Bytes per second and the time left, as burnd measures them."""
 
     def render(self, task: Task) -> Text:
         rate = task.fields["rate"]
@@ -51,13 +51,14 @@ def follow(client: Client, status: dict[str, Any], *, color: bool) -> None:
                 time.sleep(_EVERY_S)
                 status = client.status()
     except KeyboardInterrupt:
-        print("burnd goes on reading; see how far it is with: burnctl status", file=sys.stderr)
+        print("burnd keeps reading; see the progress with: burnctl status", file=sys.stderr)
         raise
-    if status.get("backfill"):
-        return  # blocked: the answer says why
+    if blocked := (status.get("backfill") or {}).get("blocked"):
+        print(f"old logs cannot be read: {clean(blocked)}; see: burnctl status", file=sys.stderr)
+        return
     ledger = status.get("ledger") or {}
     turns = (ledger.get("turns") or 0) + (ledger.get("openTurns") or 0)
-    print(f"old logs are taken in: {number(turns)} turns in {duration(time.monotonic() - began)}", file=sys.stderr)
+    print(f"read old logs: {counted(turns, 'request')} in {duration(time.monotonic() - began)}", file=sys.stderr)
 
 
 def _fields(status: dict[str, Any]) -> dict[str, Any]:
@@ -66,6 +67,6 @@ def _fields(status: dict[str, Any]) -> dict[str, Any]:
     left = sum(source.get("pending") or 0 for source in sources)
     backfill = status.get("backfill") or {}
     return {
-        "files": f"{number(max(files - left, 0))} of {number(files)} files" if files else "",
+        "files": f"{max(files - left, 0):,} of {files:,} files" if files else "",
         "rate": backfill.get("bytesPerSecond") or 0,
     }

@@ -26,7 +26,7 @@ _OTHER_WORDS = {
     ),
     **dict.fromkeys(("plan", "subscription"), "see: burnctl limits; set yours with: burnctl config set plan max20"),
     **dict.fromkeys(
-        ("currency", "eur"), "set it with: burnctl config set currency EUR and burnctl config set currency_rate 0.92"
+        ("currency", "eur"), "set it with: burnctl config set currency EUR, and burnctl config set rate 0.92"
     ),
     **dict.fromkeys(("start", "daemon", "run-daemon"), "did you mean: burnctl up"),
     **dict.fromkeys(("stop", "kill", "quit"), "did you mean: burnctl down"),

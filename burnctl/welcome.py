@@ -1,4 +1,4 @@
-"""What a person sees first: what was spent so far and what to ask next; the demo where there is nothing to show yet."""
+"""The first minute: the overview and the next commands, or the demo if there are no logs yet."""
 
 from __future__ import annotations
 
@@ -8,70 +8,58 @@ import sys
 
 from burnctl.client import Client
 
-_ROWS = 8
 _INDENT = 2
+_PRICES = "Costs are at API list prices. With a subscription, set it once: {} config set plan max20"
 
 
 def welcome(client: Client) -> None:
-    """Shows what burnd found, or that it found nothing and what it would show."""
-    client.flush()  # what there is to read may not have been looked through yet
+    """Shows the overview and what to ask next; without any usage, where burnd looks and the demo."""
+    client.flush()  # logs that were just found may not be recorded yet
     status = client.status()
     ledger = status.get("ledger") or {}
     if ledger.get("turns") or ledger.get("openTurns"):
-        show("summary", ["--by", "project", "--limit", str(_ROWS)])
-        _say_what_to_ask_next(client)
-    else:
-        details = [source["detail"] for source in status.get("sources") or [] if source.get("detail")]
-        print("\nThere are no agents' logs on this machine yet:")
-        for detail in details:
-            print(f"  {detail}")
-        print("burnd goes on looking. This is what it shows, on made-up sessions:", flush=True)
-        show("demo", [], heading=False)
+        show("", [])
+        _print_next(client)
+        return
+    print("\nThere are no logs of agents on this machine yet:")
+    for source in status.get("sources") or []:
+        if source.get("detail"):
+            print(f"  {source['detail']}")
+    print("burnd keeps looking. This is what it shows, on made-up sessions:", flush=True)
+    show("demo", [], heading=False)
 
 
 def show(verb: str, arguments: list[str], *, heading: bool = True) -> None:
-    """Runs a command as a person would type it."""
+    """Runs a command below a line with its name; an empty verb is `burnctl` alone."""
     from burnctl import cli
 
     if heading:
-        print(f"\n$ burnctl {' '.join([verb, *arguments])}\n", flush=True)
-    cli.run(verb, arguments)
+        print(f"\n$ {' '.join(word for word in ('burnctl', verb, *arguments) if word)}\n", flush=True)
+    cli.run(verb or "overview", arguments)
     sys.stdout.flush()
 
 
-def _say_what_to_ask_next(client: Client) -> None:
+def _print_next(client: Client) -> None:
     from burnctl.render.screen import columns
 
     program = program_name()
-    rows = client.summary(by="session", limit=1)["rows"]
-    dearest = _typed(client, rows[0]["key"]) if rows else "SESSION"
-    asks = (
-        (f"{program} why {dearest}", "what the dearest session's dollars went to"),
+    if not client.summary(limit=1).get("plans"):
+        print("\n" + _PRICES.format(program))
+    commands = (
+        (f"{program} why --costliest", "where the most expensive session's money went"),
         (f"{program} waste", "where to save, with evidence"),
-        (f"{program} search WORDS", "find a conversation again"),
+        (f"{program} search WORDS", "find a conversation"),
     )
-    width = max(len(command) for command, _ in asks)
-    are_beside = _INDENT + width + 2 + max(len(what) for _, what in asks) <= columns()
-    print("\nTo ask next:")
-    for command, what in asks:
+    width = max(len(command) for command, _ in commands)
+    are_beside = _INDENT + width + 2 + max(len(what) for _, what in commands) <= columns()
+    print("\nNext:")
+    for command, what in commands:
         print(f"{'':{_INDENT}}{command:{width}}  {what}" if are_beside else f"{'':{_INDENT}}{what}:\n    {command}")
-    print(f"\nburnd goes on recording in the background. To have it started at login:\n  {program} service install")
-
-
-def _typed(client: Client, session_id: str) -> str:
-    """As little of an id as can be typed in."""
-    from burnctl.errors import Failed
-    from burnctl.render.names import short_id
-
-    try:
-        client.sessions_meta(short_id(session_id))
-    except Failed:
-        return session_id
-    return short_id(session_id)
+    print(f"\nburnd keeps recording in the background. Start it at login with: {program} service install")
 
 
 def program_name() -> str:
-    """What to type for burnctl: its path where the shell would not find it by name."""
+    """What to type for burnctl: its path if the shell would not find it by name."""
     if shutil.which("burnctl"):
         return "burnctl"
     beside = os.path.join(os.path.dirname(sys.executable), "burnctl")

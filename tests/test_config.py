@@ -13,6 +13,7 @@ from burnd.paths import Home, find_home, socket_path
 from burnd.records.times import DAY_MS
 from burnd.server.prices import Prices
 from burnd.settings import config
+from burnd.settings.editing import set_value
 from burnd.settings.keys import KEYS
 
 DOCS = Path(__file__).parent.parent / "docs" / "configuration.md"
@@ -146,3 +147,17 @@ def test_a_link_to_nothing_is_not_taken_for_no_settings(home: Home) -> None:
     home.config.symlink_to("nowhere.toml")
     with pytest.raises(ConfigError, match=r"config\.toml: cannot be read: is a link to nothing"):
         config.load(home, {})
+
+
+def test_reports_carry_the_currency_and_the_plans(home: Home) -> None:
+    """Only what is set: a currency needs its rate, a plan is one of a product's subscriptions."""
+    assert config.load(home, {}).display == {}
+    set_value(home, "currency", "eur")
+    assert config.load(home, {}).display == {}
+    set_value(home, "rate", "0.92")
+    set_value(home, "plan", "max20, plus")
+    display = config.load(home, {}).display
+    assert display["currency"] == {"code": "EUR", "rate": 0.92}
+    assert [(plan["name"], plan["monthlyUsd"]) for plan in display["plans"]] == [("max20", 200), ("plus", 20)]
+    with pytest.raises(ConfigError, match="one or more of pro"):
+        set_value(home, "plan", "platinum")

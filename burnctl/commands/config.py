@@ -74,6 +74,8 @@ def _tell_change(said: dict[str, Any]) -> None:
     print(f"{said['key']} = {now}" + (f"  (was {before})" if before != now else "  (as it was)"))
     if said["overruledBy"]:
         print(f"but {said['overruledBy']} is set in this environment, and wins over the file")
+    if note := said.get("note"):
+        print(note)
     if before != now and _running() is not None:
         print("the running burnd takes it up when it is started again: burnctl restart")
 

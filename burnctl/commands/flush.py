@@ -1,4 +1,4 @@
-"""`burnctl flush`: returns when everything that agents have logged until now is recorded."""
+"""`burnctl flush`: returns when everything that agents have logged so far is recorded."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     import argparse
 
 HELP = (
-    "waits until everything that agents have logged until now is recorded, turns that were still open included. For "
-    "scripts that ask right after an agent has ended"
+    "waits until everything that agents have logged so far is recorded, running requests included. For scripts that "
+    "ask for a report right after an agent has ended"
 )
 EXAMPLES = ("burnctl flush && burnctl summary --since 1h --json",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--session", metavar="SESSION", help="settle the open turns of this session only")
+    parser.add_argument("--session", metavar="SESSION", help="only record the running requests of this session")
     flags.as_json(parser)
     flags.no_start(parser)
 
@@ -39,5 +39,5 @@ def run(options: argparse.Namespace) -> int:
         raise BurnctlError(
             f"some logs are not recorded yet: {reasons}", "do not delete any logs yet; see: burnctl status"
         )
-    print("everything that was readable is recorded")
+    print("everything logged so far is recorded")
     return 0

@@ -92,13 +92,13 @@ def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, A
         "projects": whole["rows"],
         "models": top("model"),
         "harnesses": top("source"),
-        "plan": _plan(client),
+        "windows": _windows(client),
         "running": _running(client, now),
         "avoidable": _avoidable(client, period),
     }
 
 
-_PASSED_ON = ("backfill", "currency", "plan", "totals", "unpricedModels", "unlogged", "pricesProblem", "stalePrices")
+_PASSED_ON = ("backfill", "currency", "plans", "totals", "unpricedModels", "unlogged", "pricesProblem", "stalePrices")
 
 
 def periods(
@@ -168,7 +168,7 @@ def _hours_of(rows: Sequence[dict[str, Any]], today: day_type) -> list[dict[str,
     return [{"key": f"{hour:02d}:00", "costUsd": costs.get(hour)} for hour in range(24)]
 
 
-def _plan(client: Client) -> list[dict[str, Any]]:
+def _windows(client: Client) -> list[dict[str, Any]]:
     """The running windows of each harness with a plan whose provider reported how much is used."""
     from burnd.harness.registry import PRODUCTS
 
@@ -309,9 +309,11 @@ def _top(
 
 
 def _lines(answer: dict[str, Any], span: str, screen: Screen) -> Iterable[str]:
-    if plan := [part for one in answer["plan"] for part in _plan_parts(one)]:
-        fullest = max(_used_percents(answer["plan"]))
-        yield from (screen.paint(line, used(fullest)) for line in _labelled("plan", plan, screen))
+    covered = [_covered(plan, answer["harnesses"], span) for plan in answer.get("plans") or ()]
+    if plan := covered + [part for one in answer["windows"] for part in _plan_parts(one)]:
+        fullest = max(_used_percents(answer["windows"]), default=None)
+        style = "" if fullest is None else used(fullest)
+        yield from (screen.paint(line, style) for line in _labelled("plan", plan, screen))
     if running := answer["running"]:
         parts = [_running_part(session) for session in running[:_RUNNING_SHOWN]]
         more = len(running) - _RUNNING_SHOWN
@@ -319,24 +321,13 @@ def _lines(answer: dict[str, Any], span: str, screen: Screen) -> Iterable[str]:
     saved, cost = answer["avoidable"], answer["totals"]["costUsd"]
     if saved and cost and saved["costUsd"] >= _SAVINGS_WORTH * cost:
         when = "today" if span == "today" else "of the last 30 days"
-        kind = f", most of it {_KINDS.get(saved['kind'], saved['kind'])}" if saved["kind"] else ""
+        from burnctl.commands.explain import KINDS
+
+        kind = KINDS.get(saved["kind"])
+        most = f", most of all {kind.title[:1].lower()}{kind.title[1:]}" if kind else ""
         yield from _labelled(
-            "save", [f"about {money(saved['costUsd'])} {when} was avoidable{kind}: burnctl waste"], screen
+            "save", [f"about {money(saved['costUsd'])} {when} was avoidable{most}: burnctl waste"], screen
         )
-
-
-_KINDS = {
-    "cache-miss": "cache misses",
-    "delegation": "small tasks for subagents",
-    "prefix-bloat": "large system prompts",
-    "rode-far": "large results that were re-sent",
-    "oversized": "very large results",
-    "reread": "files read again",
-    "compaction-churn": "repeated compaction",
-    "edit-revert": "edits that were taken back",
-    "retry-loop": "repeated failing calls",
-    "failure-run": "runs of failing calls",
-}
 
 
 def _labelled(label: str, parts: Sequence[str], screen: Screen) -> list[str]:
@@ -348,6 +339,12 @@ def _labelled(label: str, parts: Sequence[str], screen: Screen) -> list[str]:
 def _running_part(session: dict[str, Any]) -> str:
     model = f"{short_model(session['model'])}, " if session.get("model") else ""
     return clean(f"{last_name(session['project']) or 'no project'} ({model}{money(session['costUsd'])} so far)")
+
+
+def _covered(plan: dict[str, Any], harnesses: Sequence[dict[str, Any]], span: str) -> str:
+    """`Claude Max 20x, $200.00 a month, covers $310.22 of 30 days`."""
+    cost = sum(row["costUsd"] or 0 for row in harnesses if row["key"] == plan["source"])
+    return f"{plan['title']}, {money(plan['monthlyUsd'])} a month, covers {money(cost)} of {span}"
 
 
 def _used_percents(plans: Sequence[dict[str, Any]]) -> Iterable[float]:

@@ -1,20 +1,34 @@
-"""`burnctl status`: what burnd is doing, in a form for people or for programs."""
+"""`burnctl status`: whether burnd records everything, what is wrong and what to do, and what is stored."""
 
 from __future__ import annotations
 
 from burnctl import flags
 from burnctl.output import as_json
+from burnctl.render.chart import bar
+from burnctl.render.names import tilde
+from burnctl.render.numbers import count, counted, duration, money, percent, size
+from burnctl.render.paragraphs import flow, wrapped
+from burnctl.render.tables import Column, table
+from burnctl.render.text import clean
 from burnctl.starting import reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from burnctl.render.screen import Screen
+
+    Answer = Mapping[str, Any]
 
 HELP = (
-    "shows what burnd is doing: each source and how far behind it is, how much is recorded, and whatever is not as it "
-    "should be, with what to do about it"
+    "shows whether burnd records everything, and what is wrong with what to do about it; each source and its lag, and "
+    "what is stored"
 )
 EXAMPLES = ("burnctl status", "burnctl status --json | jq .degraded")
+_STATE_STYLES = {"watching": "green", "polling": "green", "waiting": "yellow", "degraded": "bold red", "absent": "dim"}
+_DAMAGED_SHOWN = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +39,200 @@ def run(options: argparse.Namespace) -> int:
     answer = reach(options).status()
     if options.json:
         return as_json(answer)
-    from burnctl.render import Screen
-    from burnctl.render.status import status_text
+    from burnctl.render.screen import Screen
 
-    screen = Screen.of(options)
-    screen.show(status_text(answer, screen))
+    screen = Screen.of(options, answer)
+    screen.show(screen.page({}, drawn(answer, screen)))
     return 0
+
+
+def drawn(answer: Answer, screen: Screen) -> str:
+    """The state in a line, what is wrong, the sources, the progress with old logs, what is stored."""
+    parts = [_headline(answer, screen)]
+    if trouble := [*_trouble(answer, screen)]:
+        parts.append("\n".join(trouble))
+    if sources := answer.get("sources"):
+        parts.append(_sources(sources, screen))
+    if backfill := answer.get("backfill"):
+        parts.append(_backfill(backfill, screen))
+    parts.append(_stored(answer, screen))
+    if details := [
+        _marked(" ", line, screen, "dim") for line in (*_damaged(answer), *_unused(answer), *_skipped(answer))
+    ]:
+        parts.append("\n".join(details))
+    return "\n\n".join(parts)
+
+
+def _headline(answer: Answer, screen: Screen) -> str:
+    daemon, backfill = answer.get("daemon") or {}, answer.get("backfill") or {}
+    state, style = _state(str(daemon.get("state") or "ready"), answer, backfill)
+    uptime = daemon.get("uptimeMs")
+    name = f"burnd {clean(daemon.get('version') or '?')}"
+    facts = [
+        f"{name}  {state}",
+        f"pid {daemon.get('pid', '?')}",
+        f"up {duration(uptime / 1000)}" if uptime is not None else "",
+        tilde(clean(daemon.get("home") or "")),
+    ]
+    lines = flow([fact for fact in facts if fact], screen)
+    lines[0] = lines[0].replace(name, screen.paint(name, "bold"), 1).replace(state, screen.paint(state, style), 1)
+    return "\n".join(lines)
+
+
+def _state(state: str, answer: Answer, backfill: Answer) -> tuple[str, str]:
+    """The state of the daemon as a word or two, and its style."""
+    if backfill.get("blocked"):
+        return "blocked", "bold red"
+    if state != "ready":
+        return clean(state), "yellow"
+    if problems := answer.get("degraded"):
+        return counted(len(problems), "problem"), "bold yellow"
+    return ("reading old logs", "yellow") if backfill else ("recording", "green")
+
+
+def _sources(sources: list[Answer], screen: Screen) -> str:
+    columns = [
+        Column("source", style="bold"),
+        Column("state"),
+        Column("detail", least=16),
+        Column("files", "right", drop=1),
+        Column("unread", "right", drop=2),
+        Column("lag", "right"),
+    ]
+    rows = [
+        (
+            source.get("name"),
+            (source.get("state"), _STATE_STYLES.get(str(source.get("state")), "")),
+            _detail(source),
+            count(source.get("files")),
+            count(source.get("pending")),
+            duration((source.get("lagMs") or 0) / 1000),
+        )
+        for source in sources
+    ]
+    return table(columns, rows, screen)
+
+
+def _detail(source: Answer) -> str:
+    """What the source does, how often it failed, and what it could not use."""
+    parts = [str(source.get("detail") or "")]
+    if restarts := source.get("restarts"):
+        parts.append(f"restarted {counted(restarts, 'time')} after {source.get('lastFailure') or 'a failure'}")
+    counts = source.get("counts") or {}
+    parts += [f"{count(number)} {name}" for name, number in counts.items() if name != "lines" and number]
+    return "; ".join(filter(None, parts))
+
+
+def _backfill(backfill: Answer, screen: Screen) -> str:
+    done, total, rate = backfill.get("done") or 0, backfill.get("total") or 0, backfill.get("bytesPerSecond") or 0
+    if blocked := backfill.get("blocked"):
+        return _marked(screen.paint("!", "bold red"), f"old logs cannot be read: {blocked}", screen)
+    if not total:
+        return "old logs  looking for logs"
+    facts = f"{percent(done / total if total else 0)}, {size(done)} of {size(total)}"
+    if rate:
+        facts += f", {size(rate)}/s, {duration(max((total - done) / rate, 1))} left"
+    wide = max(screen.width - len(facts) - len("old logs  ") - 2, 8)
+    return f"old logs  {screen.paint(bar(done, total, min(wide, 40)), 'cyan')}  {facts}"
+
+
+def _stored(answer: Answer, screen: Screen) -> str:
+    """The files of the home, a line each."""
+    ledger, content, index = (answer.get(name) or {} for name in ("ledger", "content", "index"))
+    sessions = f", {counted(content['sidecars'], 'session')}" if content.get("sidecars") else ""
+    waiting = (answer.get("causes") or {}).get("pending")
+    pending = f", attribution pending for {counted(waiting, 'conversation')}" if waiting else ""
+    rows = [
+        ("ledger", _ledger(ledger), size(ledger.get("bytes"))),
+        ("content", f"{content.get('mode', '?')}{sessions}", size(content.get("bytes"))),
+        ("index", f"{index.get('state', '?')}{pending}", size(index.get("bytes"))),
+    ]
+    if search := answer.get("search"):
+        pending = f", {counted(search['pending'], 'session')} to index" if search.get("pending") else ""
+        rows.append(("search", f"{search.get('state', '?')}{pending}", size(search.get("bytes"))))
+    disk, prices = answer.get("disk") or {}, answer.get("prices") or {}
+    if disk.get("free") is not None:
+        rows.append(("disk", "free", size(disk["free"])))
+    if prices.get("asOf"):
+        own = f", {prices['own']:,} of your own" if prices.get("own") else ""
+        rows.append(("prices", f"as of {prices.get('fetched') or prices['asOf']}{own}", ""))
+    columns = [Column("", style="bold"), Column("", least=20), Column("", "right")]
+    return table(columns, rows, screen, header=False)
+
+
+def _ledger(ledger: Answer) -> str:
+    def some(name: str, noun: str) -> str:
+        return f"? {noun}s" if ledger.get(name) is None else counted(ledger[name], noun)
+
+    parts = [some("turns", "request")]
+    if ledger.get("openTurns"):
+        parts[0] += f" and {count(ledger['openTurns'])} running"
+    parts.append(some("sessions", "session"))
+    if ledger.get("stamps"):
+        parts.append(some("stamps", "tag"))
+    return ", ".join(parts)
+
+
+def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
+    """What is wrong, each with its remedy, and budgets that are exceeded."""
+    for item in answer.get("degraded") or ():
+        yield _marked(screen.paint("!", "bold yellow"), str(item.get("what") or ""), screen)
+        if item.get("remedy"):
+            yield _marked(" ", "→ " + str(item["remedy"]), screen, "cyan")
+    for budget in answer.get("budget") or ():
+        if budget.get("crossed"):
+            yield exceeded(budget, screen)
+
+
+def exceeded(budget: Answer, screen: Screen) -> str:
+    """A budget that is exceeded, with its mark."""
+    spent, limit = money(budget.get("spentUsd")), money(budget.get("limitUsd"))
+    return _marked(
+        screen.paint("!", "bold yellow"), f"the {budget.get('period')} budget is exceeded: {spent} of {limit}", screen
+    )
+
+
+def _damaged(answer: Answer) -> Iterator[str]:
+    skipped = (answer.get("ledger") or {}).get("skipped") or {}
+    lines = skipped.get("lines") or []
+    for line in lines[:_DAMAGED_SHOWN]:
+        where = _bytes(line.get("position", 0), line.get("length", 0))
+        yield f"ledger.jsonl, {where}: {line.get('reason')} {line.get('kind') or ''}".rstrip()
+    yield from _more(skipped.get("count", 0), len(lines))
+
+
+def _unused(answer: Answer) -> Iterator[str]:
+    """Lines of logs and rows of databases that could not be used, if there are more than the one shown above."""
+    for source in answer.get("sources") or ():
+        unused = source.get("unused") or {}
+        lines = unused.get("lines") or []
+        if [line.get("reason") != "unfinished" for line in lines] == [True]:
+            continue
+        for line in lines[:_DAMAGED_SHOWN]:
+            where = line.get("row") or _bytes(line.get("offset", 0), line.get("size", 0))
+            yield f"{tilde(clean(line.get('path') or ''))}, {where}: {line.get('reason')}"
+        yield from _more(unused.get("count", 0), len(lines))
+
+
+def _skipped(answer: Answer) -> Iterator[str]:
+    """Files that are skipped on purpose; the others are problems."""
+    for source in answer.get("sources") or ():
+        for item in source.get("leftAlone") or ():
+            if item.get("isNormal") and item.get("paths"):
+                more = f" (and {item['count'] - 1:,} more)" if item.get("count", 1) > 1 else ""
+                yield f"{tilde(clean(item['paths'][0]))} is skipped: {item.get('why')}{more}"
+
+
+def _bytes(begin: int, length: int) -> str:
+    return f"bytes {begin:,} to {begin + length:,}"
+
+
+def _more(total: int, listed: int) -> Iterator[str]:
+    if (more := total - min(listed, _DAMAGED_SHOWN)) > 0:
+        yield f"... and {more:,} more; burnctl status --json lists the first {listed}"
+
+
+def _marked(mark: str, text: str, screen: Screen, style: str = "") -> str:
+    """A mark and a text beside it, in as many lines as the screen needs."""
+    lines = wrapped(clean(text), max(screen.width - 2, 20))
+    return "\n".join(f"{mark if n == 0 else ' '} {screen.paint(line, style)}" for n, line in enumerate(lines))

@@ -173,6 +173,8 @@ def _headline(answer: dict[str, Any], screen: Screen) -> str:
     days = _every_day(answer.get("series") or [])
     if days:
         facts.append(_span(days[0][0], days[-1][0]))
+    if plans := answer.get("plans"):
+        facts.append("plan: " + ", ".join(plan["title"] for plan in plans))
     lines = flow(facts, screen)
     lines[0] = lines[0].replace(cost, screen.paint(cost, "bold"), 1)
     if len(days) > 1 and answer["by"] not in ("day", "hour"):

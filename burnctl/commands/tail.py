@@ -105,9 +105,9 @@ def _show(turns: Turns, screen: Screen) -> None:
         if landed.get("missed"):
             print(f"{wipe}... {counted(landed['missed'], 'turn')} went by unseen", flush=True)
         if "budget" in landed:
-            from burnctl.render.status import crossed
+            from burnctl.commands.status import exceeded
 
-            print(wipe + crossed(landed["budget"], screen), flush=True)
+            print(wipe + exceeded(landed["budget"], screen), flush=True)
         if "turn" not in landed:
             continue
         turn = landed["turn"] | {"costUsd": landed.get("costUsd")}

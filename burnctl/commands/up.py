@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 HELP = (
-    "starts burnd and waits until it answers: through systemd or launchd where `burnctl service install` was run, else "
-    "in the background. At a terminal it then shows how far burnd has come with the logs that are there already, what "
-    "was spent so far and what to ask next; where there are no logs, what it would show"
+    "starts burnd and waits until it answers: with systemd or launchd if `burnctl service install` was run, else in "
+    "the background. At a terminal it then shows the progress with the logs that are there already, the overview and "
+    "the next commands; without any logs, the demo"
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--look", action="store_true", help="show what was spent so far also when burnd runs already, or in a script"
+        "--look", action="store_true", help="show the overview also if burnd runs already, or in a script"
     )
 
 
@@ -46,11 +46,11 @@ def run(options: argparse.Namespace) -> int:
 def _say_that_it_runs(status: dict[str, Any]) -> None:
     print(f"{named(status)} is already running")
     if (status.get("daemon") or {}).get("version") != __version__:
-        print(f"this burnctl is {__version__}; to have both the same: burnctl restart")
+        print(f"this burnctl is {__version__}; update the daemon with: burnctl restart")
 
 
 def bring_up(client: Client) -> None:
-    """Starts burnd, and shows a person how it takes in old logs."""
+    """Starts burnd, and shows the progress with old logs at a terminal."""
     from burnctl import starting
 
     starting.start(client)
@@ -59,7 +59,7 @@ def bring_up(client: Client) -> None:
     if sys.stdout.isatty():
         starting.wait_for_old_logs(client)
     elif (status.get("backfill") or {}).get("total"):
-        print("it is taking in the logs that are there already; see how far it is with: burnctl status")
+        print("it is reading old logs; see the progress with: burnctl status")
 
 
 def named(status: dict[str, Any]) -> str:

@@ -127,6 +127,7 @@ class Product:
     session_variables: tuple[str, ...] = ()  # variables that give the programs it starts the id of its session
     logs_compactions: bool = True  # whether its logs have the response that made a compaction's summary
     has_plan: bool = False  # whether there are readings of a plan's rate limits
+    plans: Mapping[str, tuple[str, float]] = {}  # names of its subscriptions: title and dollars a month
 
     variables: tuple[Variable, ...] = ()  # the first one names the folder it keeps its data in
     settings: tuple[Setting, ...] = ()  # the first one lists further folders or databases

@@ -67,7 +67,8 @@ def query(params: type[Params], function: Callable[[View, Any], Result]) -> Meth
 
 
 async def answered(method: AnyMethod, service: Service, given: Any, caller: Caller) -> Result:
-    """The answer of a method; a partial one with `backfill`, which is whether all logs were read when it was called.
+    """The answer of a method; a partial one with `backfill`, which is whether all logs were read when it was called,
+    and with the currency and plans of the settings.
 
     Once all logs are read, a method's own `backfill` counts. Until then, a failed lookup has a hint to try again.
     """
@@ -80,7 +81,8 @@ async def answered(method: AnyMethod, service: Service, given: Any, caller: Call
         if backfill.done:
             raise
         raise Missing(str(error), _READING) from error
-    return {"backfill": backfill, **answer} if backfill.done else {**answer, "backfill": backfill}
+    shown = service.settings.display
+    return {"backfill": backfill, **shown, **answer} if backfill.done else {**answer, **shown, "backfill": backfill}
 
 
 @asynccontextmanager

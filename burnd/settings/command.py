@@ -41,11 +41,23 @@ def _set(home: Home, name: str, text: str) -> dict[str, Any]:
     overruled = change.key.env if os.environ.get(change.key.env) else None
     return {
         "path": str(home.config),
-        "key": name,
+        "key": change.key.name,
         "before": change.before,
         "value": change.value,
         "overruledBy": overruled,
+        "note": _note(home, change.key.name),
     }
+
+
+def _note(home: Home, name: str) -> str:
+    """What else has to be set, for a currency without its rate or a rate without its currency."""
+    values = config.load(home).values
+    code, rate = values["display.currency"], values["display.rate"]
+    if name == "display.currency" and code != "USD" and not rate:
+        return f"give its rate too, so many {code} for a dollar: burnctl config set rate 0.92"
+    if name == "display.rate" and rate and code == "USD":
+        return "give the currency too: burnctl config set currency EUR"
+    return ""
 
 
 def _show(home: Home) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from burnd.ledger import files
 from burnd.paths import Home
 from burnd.records.session import ContentMode
 from burnd.records.times import DAY_MS
-from burnd.settings.keys import BY_NAME, FOREVER, KEYS, Key
+from burnd.settings.keys import BY_NAME, FOREVER, KEYS, PLANS, Key
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,18 @@ class Settings:
         """The budgets that are set, in dollars, by period: daily, weekly, monthly."""
         said = {period: self.values[f"budget.{period}"] for period in ("daily", "weekly", "monthly")}
         return {period: Decimal(str(amount)) for period, amount in said.items() if amount}
+
+    @property
+    def display(self) -> dict[str, Any]:
+        """What every report carries for those who show it: the currency and the plans, if they are set."""
+        shown: dict[str, Any] = {}
+        code, rate = self.values["display.currency"], self.values["display.rate"]
+        if code != "USD" and rate:
+            shown["currency"] = {"code": code, "rate": rate}
+        if names := [name.strip() for name in self.values["display.plan"].split(",") if name.strip()]:
+            fields = ("name", "source", "title", "monthlyUsd")
+            shown["plans"] = [dict(zip(fields, (name, *PLANS[name]), strict=True)) for name in names]
+        return shown
 
     @property
     def budget_command(self) -> str | list[str]:
@@ -186,6 +198,12 @@ def find_key(name: str, path: Path) -> Key:
     if name not in BY_NAME:
         raise ConfigError(str(path), name, "is not a setting" + _suggestion(name))
     return BY_NAME[name]
+
+
+def full_name(name: str) -> str:
+    """The name of a setting with its table: `plan` is `display.plan`, if no other table has such a key."""
+    named = [key.name for key in KEYS if key.name.partition(".")[2] == name]
+    return named[0] if len(named) == 1 else name
 
 
 def _suggestion(name: str) -> str:

@@ -40,7 +40,7 @@ def set_value(home: Home, name: str, text: str) -> Change:
 
     Where there is no config.toml yet, one that shows every default is made first.
     """
-    path = home.config
+    path, name = home.config, config.full_name(name)
     key = config.find_key(name, path)
     value = _checked(key, text, path)
     if not path.exists():

@@ -99,6 +99,29 @@ def _reserve(value: Any) -> Any:
     return value if value == "auto" else _whole(0, 1 << 50)(value)
 
 
+PLANS = {name: (product.source, *plan) for product in PRODUCTS for name, plan in product.plans.items()}
+
+
+def _plans(value: Any) -> Any:
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else [None]
+    if value != "" and not all(name in PLANS for name in names):
+        raise ValueError(f"must be one or more of {', '.join(PLANS)}, with commas between them, not {value!r}")
+    return value
+
+
+def _currency(value: Any) -> Any:
+    code = value.upper() if isinstance(value, str) else ""
+    if len(code) != 3 or not (code.isascii() and code.isalpha()):
+        raise ValueError(f"must be a currency code such as EUR, not {value!r}")
+    return code
+
+
+def _rate(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        raise ValueError(f"must be how much of the currency a dollar is, such as 0.92, not {value!r}")
+    return value
+
+
 KEYS = (
     Key(
         "content.store",
@@ -157,6 +180,16 @@ KEYS = (
         _yes_or_no,
         "Whether root may ask this daemon as well as you; nobody else ever can.",
     ),
+    Key(
+        "display.plan",
+        "",
+        _plans,
+        f"Your subscriptions, so that reports show what they cover: {', '.join(PLANS)}; several with commas.",
+    ),
+    Key(
+        "display.currency", "USD", _currency, "The currency in which burnctl shows money; display.rate must be set too."
+    ),
+    Key("display.rate", 0, _rate, "How much of display.currency a dollar is, such as 0.92; 0 shows dollars."),
     Key(
         "budget.daily",
         0,

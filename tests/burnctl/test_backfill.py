@@ -141,7 +141,7 @@ def test_at_a_terminal_a_report_waits_with_a_bar(half: Gates) -> None:
         person.wait_for("reading old logs")
         half.open("late")
         shown = person.end()
-    assert "old logs are taken in: 7 turns in " in shown.text
+    assert "read old logs: 7 requests in " in shown.text
     assert PARTIAL not in shown.text
 
 
@@ -208,7 +208,7 @@ def test_a_flush_right_after_the_start_waits_until_it_can_be_done(home: Home) ->
         command = [sys.executable, "-m", "burnctl", "flush", "--session", "late"]
         with subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, text=True) as script:
             (gates.folder / "shut").unlink()
-            assert script.communicate(timeout=LIMIT_S)[0] == "everything that was readable is recorded\n"
+            assert script.communicate(timeout=LIMIT_S)[0] == "everything logged so far is recorded\n"
             assert script.returncode == 0
         answer = wire.line()
         assert answer is not None

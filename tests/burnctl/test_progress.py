@@ -59,7 +59,7 @@ def test_the_bar(home: Home, colour: str) -> None:
     assert "of 100 files" in shown.text
     assert "64.0 MB/s" in shown.text
     assert " left" in shown.text
-    assert "old logs are taken in: 12.3k turns in " in shown.text
+    assert "read old logs: 12,345 requests in " in shown.text
     assert shown.text.rstrip().endswith("the answer")
     assert bool(re.search(r"\x1b\[[39]\d", shown.text)) is (colour == "colour")
 
@@ -73,8 +73,27 @@ def test_ctrl_c_ends_the_showing_only(home: Home) -> None:
         person.type("\x03")
         shown = person.end()
     assert shown.code == 130
-    assert "burnd goes on reading; see how far it is with: burnctl status" in shown.text
+    assert "burnd keeps reading; see the progress with: burnctl status" in shown.text
     assert "\x1b[?25h" in shown.text  # the cursor is back
+
+
+def test_a_full_disk_is_named_below_the_bar(home: Home) -> None:
+    """The bar ends, and the reason is printed before the answer."""
+    reading = Reading(20)
+
+    def status(params: dict[str, Any], talk: object) -> dict[str, Any]:
+        answer = reading(params, talk)
+        if reading.done >= 60:
+            answer["backfill"] = answer["backfill"] | {"blocked": "the disk is full"}
+        return answer
+
+    with (
+        fake(home.root / "burnd.sock", status=status),
+        Person(home, command=[sys.executable, "-c", FOLLOW, "colour"], columns=100) as person,
+    ):
+        shown = person.end()
+    assert "old logs cannot be read: the disk is full; see: burnctl status" in shown.text
+    assert shown.text.rstrip().endswith("the answer")
 
 
 def test_nothing_to_wait_for(home: Home) -> None:

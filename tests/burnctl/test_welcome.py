@@ -24,19 +24,27 @@ def folder() -> Iterator[Path]:
 
 
 def test_the_first_look_shows_what_was_spent_and_what_to_ask_next(folder: Path) -> None:
-    """`make run` ends with a summary of the person's own logs and three commands that work on them."""
+    """`make run` ends with the overview of the user's own logs and the next commands."""
     machine = Machine(str(folder / "machine"))
     machine.write_logs(time.time())
     home = Home(folder / "home")
     logs = {name: machine.environment[name] for name in ("CLAUDE_CONFIG_DIR", "XDG_DATA_HOME")}
     done = run(home, "up", "--look", **logs, COLUMNS="100")
     assert done.returncode == 0, done.stderr
-    for shown in ("$ burnctl summary --by project", "shop-api", "total", "why aafb14aa", "waste", "search WORDS"):
+    for shown in (
+        "$ burnctl\n",
+        "shop-api",
+        "30 days",
+        "at API list prices",
+        "why --costliest",
+        "waste",
+        "search WORDS",
+    ):
         assert shown in done.stdout
     assert "made-up" not in done.stdout
     again = run(home, "up")
     assert "already running" in again.stdout
-    assert "summary" not in again.stdout
+    assert "30 days" not in again.stdout
 
 
 def test_without_logs_it_says_so_and_shows_the_demo(folder: Path) -> None:
@@ -48,9 +56,9 @@ def test_without_logs_it_says_so_and_shows_the_demo(folder: Path) -> None:
     finally:
         shutil.rmtree(folder / "tmp", ignore_errors=True)
     assert done.returncode == 0, done.stderr
-    assert "no agents' logs on this machine yet" in done.stdout
+    assert "no logs of agents on this machine yet" in done.stdout
     assert str(folder / ".claude" / "projects") in done.stdout
-    assert "$ burnctl tail" in done.stdout
+    assert "$ burnctl waste" in done.stdout
 
 
 def test_a_script_is_not_shown_around(folder: Path) -> None:

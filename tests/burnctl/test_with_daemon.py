@@ -22,7 +22,7 @@ from tests.burnctl.person import Person, environment, run, seen
 from tests.harness.claude_code.transcript import Transcript
 from tests.server.logs import contents, conversation, write
 
-DONE = "everything that was readable is recorded\n"
+DONE = "everything logged so far is recorded\n"
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_sessions_without_an_answer_are_there(machine: Home) -> None:
     assert run(machine, "search", "mongoose").stdout == "Nothing was found.\n"
     assert run(machine, "search", "mongoose", "--since", "7d").stdout == "Nothing was found in the last 7 days.\n"
     assert run(machine, "sessions", "--source", "claude-code").stdout.splitlines()[1].startswith("unanswer")
-    assert run(machine, "summary").stdout.startswith("No turns are recorded yet.")
+    assert run(machine, "summary").stdout.startswith("Nothing is recorded yet.")
     assert "find the walrus" in run(machine, "show", "unanswered").stdout
     (machine.content / "unanswered.jsonl").unlink()
     shown = run(machine, "show", "unanswered").stdout

@@ -55,7 +55,7 @@ def test_a_status_line_is_recorded_and_shown(home: Home) -> None:
     with running(home) as daemon:
         with daemon.wire() as wire:
             wire.call("flush")
-        shown = "$0.0150 session · $0.0150 today · 5h 38 % until "
+        shown = "$0.01 session · $0.01 today · 5h 38% until "
         # An answer that does not come within moments is not waited for, so a busy machine may have to be asked again.
         until(lambda: run(home, "statusline", stdin=json.dumps(told)).stdout.startswith(shown))
         until(lambda: quota_of(daemon) is not None)
@@ -68,7 +68,7 @@ def test_a_status_line_is_recorded_and_shown(home: Home) -> None:
             window = wire.call("limits")["windows"]["5h"]["current"]
         assert (window["basis"], window["turns"], window["costUsd"]) == ("reported", 1, 0.015)
         assert window["quota"]["usedPercent"] == 37.5
-        assert "38 % used" in run(home, "limits").stdout
+        assert "38% used" in run(home, "limits").stdout
 
 
 def test_readings_left_while_it_was_down_are_taken_in(home: Home) -> None:
@@ -113,7 +113,7 @@ def test_a_crossed_budget_is_told_everywhere_and_once(home: Home) -> None:
         assert told["params"]["budget"]["spentUsd"] == 0.03
         until(lambda: budget(daemon)["crossed"] is True)
         checked = run(home, "limits", "--check")
-        assert (checked.returncode, checked.stdout) == (1, "the daily budget is crossed: $0.0300 of $0.0200\n")
+        assert (checked.returncode, checked.stdout) == (1, "the daily budget is exceeded: $0.03 of $0.02\n")
         until(lambda: note.exists() and note.read_text() == "daily\n")
         with daemon.wire() as later:
             later.call("tail", session="nobody")

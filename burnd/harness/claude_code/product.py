@@ -32,6 +32,11 @@ class ClaudeCode(Product):
     session_variables = ("CLAUDE_CODE_SESSION_ID", "CLAUDE_SESSION_ID")
     logs_compactions = False
     has_plan = True
+    plans = {  # noqa: RUF012
+        "pro": ("Claude Pro", 20),
+        "max5": ("Claude Max 5x", 100),
+        "max20": ("Claude Max 20x", 200),
+    }
 
     variables = (
         Variable(

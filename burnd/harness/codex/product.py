@@ -21,6 +21,10 @@ class Codex(Product):
     # Lines of old releases have no ids; newer ones are named by the id of their task, which copies keep.
     copies = Copies(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", begun_ms=uuid7_ms)
     has_plan = True
+    plans = {  # noqa: RUF012
+        "plus": ("ChatGPT Plus", 20),
+        "chatgpt-pro": ("ChatGPT Pro", 200),
+    }
 
     variables = (
         Variable(
