@@ -32,7 +32,8 @@ from burnd.queries import openings, quotes
 from burnd.recording.projects import git_settings
 from burnd.records import foreign_json
 from burnd.records.names import canonical_remote
-from burnd.search import folding, passages, typed, words
+from burnd.search import folding, passages, typed
+from burnd.tokens import words
 from tests.adversarial import FILLERS, SHORT, is_linear, repeated, texts_for
 from tests.harness.claude_code.transcript import Transcript
 from tests.harness.codex.rollout import Rollout, call, patch
@@ -49,7 +50,7 @@ _LIKE_FINDITER = ("sub", "subn", "findall", "split")
 _MADE = {
     ("burnd.search.passages", "_phrase"),
     ("burnd.search.folding", "_odd_pieces"),
-    ("burnd.search.words", "_mark_rows"),
+    ("burnd.tokens.words", "_mark_rows"),
 }
 
 

@@ -7,7 +7,7 @@ from math import log
 from typing import Final, NamedTuple
 
 from burnd.search.typed import typed
-from burnd.search.words import spelled_out
+from burnd.tokens.words import spelled_out
 
 _MOST_WORDS: Final = 64  # of a query
 _PART_WEIGHT: Final = 0.3  # of a part of a camelCase word, as in search over sessions

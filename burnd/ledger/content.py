@@ -20,7 +20,7 @@ from burnd.ledger.sqlite_files import log_bytes
 from burnd.records.codec import Skipped, clean, decode_content, encode_content
 from burnd.records.content import BlobRef, Content, File, Label, label_of
 from burnd.records.times import to_ms
-from burnd.search.hearing import Heard, heard
+from burnd.tokens.record_words import SearchWords, search_words
 
 INLINE_BYTES = 512  # below this a blob of its own would take more room than the text
 _INLINE_TITLE_BYTES = 1024
@@ -32,7 +32,7 @@ class Shelved(msgspec.Struct, frozen=True, gc=False, array_like=True):
     label: Label
     line: bytes
     blobs: dict[str, bytes]
-    heard: Heard  # its words for search, since its text is at hand
+    search: SearchWords  # its words for search, since its text is at hand
 
 
 def shelve(records: Iterable[Content], inline_bytes: int) -> list[Shelved]:
@@ -47,7 +47,7 @@ def shelve(records: Iterable[Content], inline_bytes: int) -> list[Shelved]:
         if isinstance(stored, Skipped):
             continue
         with contextlib.suppress(ValueError):  # a time that cannot be parsed
-            shelved.append(Shelved(label_of(stored), line, blobs, heard(record)))
+            shelved.append(Shelved(label_of(stored), line, blobs, search_words(record)))
     return shelved
 
 
@@ -101,15 +101,15 @@ _ref_decoder = msgspec.json.Decoder(BlobRef)
 
 
 class Placed(NamedTuple):
-    """A content record that was stored: its label, where its line stands in its session's sidecar.
+    """A content record that was stored: its label, and the position of its line in its session's sidecar.
 
-    `heard` are its words for search, while they are at hand; `anew` is whether another line of its block stands before.
+    `search` has its words for search, if they were just made; `anew` if the sidecar has an earlier line of its block.
     """
 
     label: Label
     position: int
     length: int
-    heard: Heard | None = None
+    search: SearchWords | None = None
     anew: bool = False
 
 
@@ -152,7 +152,7 @@ class ContentStore:
         for session_id, items in by_session.items():
             position = starts[session_id]
             for item in items:
-                placed.append(Placed(item.label, position, len(item.line), item.heard))
+                placed.append(Placed(item.label, position, len(item.line), item.search))
                 position += len(item.line)
         return placed
 

@@ -13,9 +13,10 @@ from burnd.content.recall import Recall, Spot
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.queries.view import View
 from burnd.records import Content
-from burnd.search.documents import Place, narrowed, strings
+from burnd.search.documents import Place, narrowed
 from burnd.search.passages import Spotter
 from burnd.search.wanted import Only, Wanted
+from burnd.tokens.record_words import strings
 
 # Where nothing was found yet, it is worth more time.
 _MOST_READ_CHARS, _SOON_S, _LATE_S = 64 << 20, 0.008, 0.04

@@ -16,10 +16,11 @@ from burnd.queries.view import Row, View
 from burnd.records import Content
 from burnd.records.codec import clean
 from burnd.records.content import MAIN, NO_RAIL
-from burnd.search.documents import Names, in_json, narrowed, strings
+from burnd.search.documents import Names, narrowed
 from burnd.search.folding import folded
 from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, opening, passage
 from burnd.search.wanted import Only
+from burnd.tokens.record_words import in_json, strings
 
 # The records of a message that say most about it come first.
 _TELLING: Final = {"text": 0, "summary": 1, "tool_use": 2, "tool_result": 3, "thinking": 4, "file": 5}

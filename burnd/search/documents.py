@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -13,12 +13,9 @@ from burnd.records.codec import hash_of
 from burnd.records.content import MAIN, NO_RAIL
 from burnd.records.names import short_id, whole_id
 from burnd.search.wanted import Only
-from burnd.search.words import signed, spelled_out
+from burnd.tokens.record_words import COMPACTION, LONGEST, REST, SIGNS, SUMMARY, TITLE, TOOL, USER, SearchWords
+from burnd.tokens.words import signed, spelled_out
 
-if TYPE_CHECKING:
-    from burnd.search.hearing import Heard
-
-USER, TOOL, REST, TITLE, SUMMARY, COMPACTION = "user", "tool", "rest", "title", "summary", "compaction"
 # A prompt is what people remember best; answers, thoughts and results all count alike, and BM25 sees to it that
 # a word in a short answer is worth more than one in a long dump.
 WEIGHTS: Final = {SUMMARY: 3.0, COMPACTION: 3.0, TITLE: 2.0, USER: 1.5, TOOL: 1.3, REST: 1.0}
@@ -27,17 +24,6 @@ TITLE_FIELDS: Final = (TITLE, SUMMARY)
 # A compaction's summary is indexed as a message and, in a second document, as the summary of its session. It is not
 # part of the title's document: in a longer document, the words of the title would count less.
 COMPACTION_FIELDS: Final = (COMPACTION,)
-# All words stand in one field of the index, where a sign that is in no word says which of these they are of. With
-# fields of their own, BM25 would weigh a prompt's length against an average that is nearly nothing, since most
-# messages have no prompt: and a word in a prompt would count for less than one in an answer.
-SIGNS: Final = {USER: "!", TOOL: "#", REST: "", TITLE: "$", SUMMARY: "%", COMPACTION: "&"}
-
-_TEXTS: Final = frozenset([str])
-LONGEST: Final = 4 << 20  # characters in one document; a longer message becomes several
-
-# A system prompt says who the model is, or lists its tools; the other texts of a harness are part of what went on.
-_WHO: Final = "You are "
-_SYSTEM_PROMPT, _ITS_HEAD = 4000, 600  # characters: of a long text its head is looked at
 
 
 class Place(NamedTuple):
@@ -95,7 +81,7 @@ class Names:
             return record.tool_use.name
         return self._of.get(record.tool_result.tool_use_id) if record.tool_result is not None else None
 
-    def among(self, records: Iterable[Heard]) -> Iterator[str]:
+    def among(self, records: Iterable[SearchWords]) -> Iterator[str]:
         """The tools that these records call or answer for, those they call learned first."""
         calls = [(record.call, record.tool) for record in records if record.call is not None]
         for call, tool in calls:
@@ -107,7 +93,7 @@ class Names:
                 yield name
 
 
-def message_documents(place: Place, records: Sequence[Heard], names: Names) -> list[Document]:
+def message_documents(place: Place, records: Sequence[SearchWords], names: Names) -> list[Document]:
     """The documents of a message: one, or several where it is very long, or none where nothing can be found."""
     tools = frozenset([name.lower() for name in names.among(records)])
     words = [text for record in records for text in record.words]
@@ -139,42 +125,6 @@ def compaction_place(place: Place) -> Place:
     return place._replace(rail=NO_RAIL)
 
 
-def field_of(record: Content) -> str | None:
-    """Which field a record's words go into; None for what is not searched."""
-    if record.kind == "summary":
-        return REST
-    if record.role == "system" and _is_system_prompt(record):
-        return None
-    if record.tool_use is not None:
-        return TOOL
-    return USER if record.role == "user" and record.kind == "text" else REST
-
-
-def _is_system_prompt(record: Content) -> bool:
-    """A program says which message is one; what a harness writes down is told by how it begins."""
-    text = record.text if isinstance(record.text, str) else ""
-    if (
-        record.kind == "system_prompt"
-        or text.startswith(_WHO)
-        or (len(text) > _SYSTEM_PROMPT and _WHO in text[:_ITS_HEAD])
-    ):
-        return True
-    return text.startswith("[{") and '"input_schema"' in text
-
-
-def strings(record: Content) -> Iterator[str]:
-    """Every text in a record that a person could look for."""
-    if isinstance(record.text, str):
-        yield record.text
-    if record.tool_use is not None:
-        yield record.tool_use.name
-        yield from in_json(record.tool_use.input)
-    if record.tool_result is not None:
-        yield from in_json(record.tool_result.content)
-    if record.file is not None and record.file.name:
-        yield record.file.name
-
-
 def narrowed(records: Sequence[Content], only: Only) -> Sequence[Content]:
     """Those of a message's records that are by who is asked for, and of the tool. A call may stand elsewhere."""
     if not only.is_by_somebody:
@@ -191,33 +141,3 @@ def narrowed(records: Sequence[Content], only: Only) -> Sequence[Content]:
 def _is_of(record: Content, tool: str, names: Names) -> bool:
     name = names.of(record)
     return name.lower() == tool if name is not None else record.tool_result is not None
-
-
-def in_json(raw: msgspec.Raw) -> Iterable[str]:
-    """The texts and numbers in a JSON value. Its keys are the tool's words, the same in every call."""
-    data = bytes(raw)
-    if data.startswith(b'{"blob"') and b'"lost"' in data:
-        return ()
-    try:
-        value = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return (data.decode("utf-8", "replace"),)
-    if isinstance(value, str):
-        return (value,)
-    if isinstance(value, dict) and _TEXTS.issuperset(map(type, value.values())):
-        return value.values()  # as most calls are
-    return _leaves(value)
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            waiting.extend(reversed(item.values()))
-        elif isinstance(item, list):
-            waiting.extend(reversed(item))
-        elif item is not None and not isinstance(item, bool):
-            yield str(item)

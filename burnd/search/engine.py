@@ -13,8 +13,9 @@ import tantivy
 
 from burnd.ledger import files
 from burnd.records.codec import hash_of
-from burnd.search.documents import SIGNS, Document, Place, session_key
-from burnd.search.words import LONGEST_WORD
+from burnd.search.documents import Document, Place, session_key
+from burnd.tokens.record_words import SIGNS
+from burnd.tokens.words import LONGEST_WORD, analyzer
 
 LAYOUT: Final = 9  # raise it when fields or words change: an index of another layout is rebuilt
 # What a writer may take before it begins a new segment. Small ones cost most of the time in merging; it is only
@@ -28,19 +29,10 @@ class Unusable(Exception):
     """Raised when the files of an index cannot be read or written; `str` says why."""
 
 
-def analyzer() -> tantivy.TextAnalyzer:
-    """Runs of letters and digits, accents and case folded: what every query goes through, and texts beyond ASCII."""
-    folded = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple()).filter(_short())
-    return folded.filter(tantivy.Filter.ascii_fold()).filter(tantivy.Filter.lowercase()).build()
-
-
 def _between_spaces() -> tantivy.TextAnalyzer:
     """For texts that are words already."""
-    return tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).filter(_short(_SIGN)).build()
-
-
-def _short(more: int = 0) -> tantivy.Filter:
-    return tantivy.Filter.remove_long(LONGEST_WORD + more + 1)
+    short = tantivy.Filter.remove_long(LONGEST_WORD + _SIGN + 1)
+    return tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).filter(short).build()
 
 
 def _schema() -> tantivy.Schema:

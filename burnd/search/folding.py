@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from burnd.search.words import ACCENTS, MARKS, normalized, unaccented
+from burnd.tokens.words import ACCENTS, MARKS, normalized, unaccented
 
 _MARKED: Final = re.compile(f".?[{MARKS}{ACCENTS}]+", re.DOTALL)
 
@@ -86,7 +86,7 @@ class _Folding(dict[int, str]):
     """Each character as the index has it: asked of its own analyzer once, so that the two cannot differ."""
 
     def __missing__(self, code: int) -> str:
-        from burnd.search.engine import analyzer  # noqa: PLC0415 - what is folded was searched, so there is tantivy
+        from burnd.tokens.words import analyzer  # noqa: PLC0415 - what is folded was searched, so there is tantivy
 
         char = unaccented(chr(code))
         words = analyzer().analyze(char) if not "\ud800" <= char <= "\udfff" else []

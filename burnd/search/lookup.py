@@ -15,10 +15,7 @@ from tantivy import Occur, Query
 from burnd.search.documents import (
     COMPACTION_FIELDS,
     MESSAGE_FIELDS,
-    REST,
-    SIGNS,
     TITLE_FIELDS,
-    USER,
     WEIGHTS,
     Place,
     read_place,
@@ -26,7 +23,8 @@ from burnd.search.documents import (
 from burnd.search.engine import WORDS, Engine, in_our_words
 from burnd.search.typed import Typed
 from burnd.search.wanted import NO_SPREAD, Match, Only, Spread, Term, Wanted
-from burnd.search.words import camel_parts, spaced
+from burnd.tokens.record_words import REST, SIGNS, USER
+from burnd.tokens.words import camel_parts, spaced
 
 MOST_WORDS: Final = 24
 _LOOKED_UP: Final = 400  # of a long query, the rarest of its first words are taken

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from burnd.search.folding import folded, plain
-from burnd.search.words import EMOJI, LONGEST_WORD, UNSPACED, camel_parts
+from burnd.tokens.words import EMOJI, LONGEST_WORD, UNSPACED, camel_parts
 
 SNIPPET_BYTES: Final = 1024
 _MOST_SPOTS: Final = 100  # of one word: a common one must not hide a rare one further on

@@ -12,9 +12,9 @@ from burnd.content.recall import Recall, Spot
 from burnd.recording.crash_guard import WHOLE, InProcessGuard
 from burnd.search.documents import Names, compaction_place, message_documents, title_document, title_place
 from burnd.search.engine import Engine
-from burnd.search.hearing import Heard, heard
 from burnd.search.progress import NOTHING, Current, Message, Plan, Progress
 from burnd.search.warm import Warm
+from burnd.tokens.record_words import SearchWords, search_words
 
 _SESSIONS_REMEMBERED: Final = 64
 _TITLE: Final = "title"
@@ -155,7 +155,7 @@ class Shelf:
 
     def _read(
         self, session_id: str, messages: Sequence[Message], recall: Recall, warm: Warm | None
-    ) -> Iterator[tuple[Message, list[Heard]]]:
+    ) -> Iterator[tuple[Message, list[SearchWords]]]:
         """The messages with their words, without those that are skipped."""
         at_hand = warm.words(session_id) if warm is not None else {}
         skipped = self._guard.skipped(session_id)
@@ -191,7 +191,7 @@ class Shelf:
         if document is not None:
             self.engine.add(document)
 
-    def _add(self, message: Message, records: Sequence[Heard], names: Names) -> None:
+    def _add(self, message: Message, records: Sequence[SearchWords], names: Names) -> None:
         for document in message_documents(message.place, records, names):
             self.engine.add(document)
 
@@ -216,8 +216,8 @@ def _prunes(plan: Plan) -> bool:
 
 
 def _read(
-    session_id: str, messages: Sequence[Message], recall: Recall, at_hand: Mapping[int, Heard]
-) -> Iterator[tuple[Message, list[Heard]]]:
+    session_id: str, messages: Sequence[Message], recall: Recall, at_hand: Mapping[int, SearchWords]
+) -> Iterator[tuple[Message, list[SearchWords]]]:
     """Each message with the words of its records: those at hand, and the others from content."""
     missing = [
         Spot(row.position, row.length) for message in messages for row in message.rows if row.position not in at_hand
@@ -229,7 +229,7 @@ def _read(
         for row in message.rows:
             known = at_hand.get(row.position)
             if known is None and (record := next(records)) is not None:
-                known = heard(record)
+                known = search_words(record)
             if known is not None:
                 words.append(known)
         yield message, words

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from burnd.ledger.content import Placed
-from burnd.search.hearing import Heard
+from burnd.tokens.record_words import SearchWords
 
 MUCH: Final = 8 << 20  # characters: who brings more waits a little
 MOST: Final = 24 << 20
@@ -41,9 +41,9 @@ class Warm:
             start += item.length
         return found
 
-    def words(self, session_id: str) -> dict[int, Heard]:
+    def words(self, session_id: str) -> dict[int, SearchWords]:
         """The words of what landed in a session, by where they stand."""
-        return {item.position: item.heard for item in self._landed.get(session_id, ())[:] if item.heard is not None}
+        return {item.position: item.search for item in self._landed.get(session_id, ())[:] if item.search is not None}
 
     def covered(self, session_id: str, end: int) -> None:
         """What landed before this place is not asked for any more."""
@@ -69,4 +69,4 @@ def _begin(item: Placed) -> int:
 
 def _characters(items: Sequence[Placed]) -> int:
     """About how many they are: the parts of words, which are a text of their own, are few."""
-    return sum([len(heard.words[0]) for item in items if (heard := item.heard) is not None and heard.words])
+    return sum([len(search.words[0]) for item in items if (search := item.search) is not None and search.words])

@@ -27,7 +27,7 @@ from burnd.contract.sessions import MOST_HITS, MOST_WINDOW
 from burnd.paths import Home
 from burnd.search.lookup import MOST_WORDS
 from burnd.search.passages import SNIPPET_BYTES
-from burnd.search.words import LONGEST_WORD
+from burnd.tokens.words import LONGEST_WORD
 from tests.burnctl.fake import Fake, Refused, Talk, fake
 from tests.burnctl.person import environment, run, seen
 

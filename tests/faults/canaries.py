@@ -14,8 +14,8 @@ import tantivy
 import zstandard
 
 from burnd.paths import Home
-from burnd.search.documents import SIGNS
 from burnd.search.engine import WORDS
+from burnd.tokens.record_words import SIGNS
 from tests.harness.claude_code.transcript import Transcript, text
 from tests.harness.codex import rollout
 from tests.harness.opencode import data as opencode

@@ -94,13 +94,13 @@ def poison_row() -> None:
 
 def poison_words() -> None:
     module: Any = content
-    heard = module.heard
+    search_words = module.search_words
 
     def deadly(record: Any) -> Any:
         _die_if(MARK in str(record.text))
-        return heard(record)
+        return search_words(record)
 
-    module.heard = deadly
+    module.search_words = deadly
 
 
 def poison_document() -> None:

@@ -20,10 +20,10 @@ from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
 from burnd.records.codec import Entry
 from burnd.search import indexing
-from burnd.search.documents import SIGNS
 from burnd.search.engine import WORDS, Engine
 from burnd.search.indexing import SearchIndexer
 from burnd.search.lookup import Lookup
+from burnd.tokens.record_words import SIGNS
 from tests.conftest import Opened
 from tests.make import START_MS
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from burnd.content.cut_json import closed
-from burnd.search.documents import in_json
+from burnd.tokens.record_words import in_json
 
 VALUES: list[Any] = [
     'a "quoted" text\n\\ with \u001b[0m escapes, \u91cd and \U0001f600',

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd.search.engine import analyzer
 from burnd.search.folding import folded
 from burnd.search.passages import SNIPPET_BYTES, Spotter, passage
-from burnd.search.words import spaced
+from burnd.tokens.words import analyzer, spaced
 
 
 def test_a_short_text_is_shown_whole() -> None:

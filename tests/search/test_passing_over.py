@@ -13,10 +13,10 @@ import pytest
 from burnd import __version__
 from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import CRASHES, CRASHES_OF_WHOLE, LAST_CRASH, WHOLE, InProcessGuard
-from burnd.search.documents import SIGNS
 from burnd.search.engine import WORDS, Engine
 from burnd.search.folders import Folders
 from burnd.search.shelf import Shelf
+from burnd.tokens.record_words import SIGNS
 from tests.conftest import Opened
 from tests.make import START_MS, text
 from tests.search.library import library

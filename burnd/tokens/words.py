@@ -93,16 +93,18 @@ def _signed(words: bytes, sign: bytes) -> bytes:
 
 
 @cache
-def _analyzer() -> tantivy.TextAnalyzer:
-    from burnd.search.engine import analyzer  # noqa: PLC0415 - there is no tantivy on some platforms
+def analyzer() -> tantivy.TextAnalyzer:
+    """Splits at all but letters and digits, and folds accents and case; used for queries and for texts beyond ASCII."""
+    import tantivy  # noqa: PLC0415 - there is none on some platforms
 
-    return analyzer()
+    words = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple()).filter(tantivy.Filter.remove_long(LONGEST_WORD + 1))
+    return words.filter(tantivy.Filter.ascii_fold()).filter(tantivy.Filter.lowercase()).build()
 
 
 def _analyzed(text: str) -> list[str]:
     """The words of any text, as a query's are found; none where nothing can be searched."""
     try:
-        return _analyzer().analyze(text)
+        return analyzer().analyze(text)
     except ImportError:
         return []
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd.search.engine import analyzer
-from burnd.search.words import LONGEST_WORD, camel_parts, spaced, spelled_out
+from burnd.tokens.words import LONGEST_WORD, analyzer, camel_parts, spaced, spelled_out
 
 ANALYZER = analyzer()
 

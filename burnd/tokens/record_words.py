@@ -1,0 +1,139 @@
+"""The words of one content record as search indexes them, made where its text is read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from burnd.records import Content
+from burnd.records.times import index_ms
+from burnd.tokens.words import spelled_out
+
+USER, TOOL, REST, TITLE, SUMMARY, COMPACTION = "user", "tool", "rest", "title", "summary", "compaction"
+# All words stand in one field of the index, where a sign that is in no word says which of these they are of. With
+# fields of their own, BM25 would weigh a prompt's length against an average that is nearly nothing, since most
+# messages have no prompt: and a word in a prompt would count for less than one in an answer.
+SIGNS: Final = {USER: "!", TOOL: "#", REST: "", TITLE: "$", SUMMARY: "%", COMPACTION: "&"}
+
+_TEXTS: Final = frozenset([str])
+LONGEST: Final = 4 << 20  # characters in one document; a longer message becomes several
+
+# A system prompt says who the model is, or lists its tools; the other texts of a harness are part of what went on.
+_WHO: Final = "You are "
+_SYSTEM_PROMPT, _ITS_HEAD = 4000, 600  # characters: of a long text its head is looked at
+
+
+class SearchWords(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A record's words as the search index has them, and the values it can be filtered by."""
+
+    ts: int
+    role: str
+    words: tuple[str, ...]  # texts; none if it is not searched
+    call: str | None  # the call that it makes or answers
+    tool: str | None  # the tool that it calls
+    is_summary: bool = False  # of a compaction
+
+
+def search_words(record: Content) -> SearchWords:
+    use, result = record.tool_use, record.tool_result
+    call = use.id if use is not None else result.tool_use_id if result is not None else None
+    field = field_of(record)
+    words = _words(_text(record), SIGNS[field]) if field is not None else ()
+    name = use.name if use is not None else None
+    return SearchWords(index_ms(record.ts), record.role, words, call, name, record.kind == "summary")
+
+
+def _text(record: Content) -> str:
+    if isinstance(record.text, str) and record.tool_use is None and record.tool_result is None and record.file is None:
+        return record.text  # as most are
+    return "\n".join(strings(record))
+
+
+def _words(text: str, sign: str) -> tuple[str, ...]:
+    if len(text) <= LONGEST:
+        return spelled_out(text, sign)
+    return tuple(words for piece in _pieces(text) for words in spelled_out(piece, sign))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text in pieces that are not too long for one document, cut between words where there are any."""
+    begin = 0
+    while begin < len(text):
+        end = _cut(text, begin, begin + LONGEST)
+        yield text[begin:end]
+        begin = end
+
+
+def _cut(text: str, begin: int, end: int) -> int:
+    if end >= len(text):
+        return len(text)
+    space = max(text.rfind(char, max(begin, end - 10_000), end) for char in " \n")
+    return space if space > begin else end
+
+
+def field_of(record: Content) -> str | None:
+    """Which field a record's words go into; None for what is not searched."""
+    if record.kind == "summary":
+        return REST
+    if record.role == "system" and _is_system_prompt(record):
+        return None
+    if record.tool_use is not None:
+        return TOOL
+    return USER if record.role == "user" and record.kind == "text" else REST
+
+
+def _is_system_prompt(record: Content) -> bool:
+    """A program says which message is one; what a harness writes down is told by how it begins."""
+    text = record.text if isinstance(record.text, str) else ""
+    if (
+        record.kind == "system_prompt"
+        or text.startswith(_WHO)
+        or (len(text) > _SYSTEM_PROMPT and _WHO in text[:_ITS_HEAD])
+    ):
+        return True
+    return text.startswith("[{") and '"input_schema"' in text
+
+
+def strings(record: Content) -> Iterator[str]:
+    """Every text in a record that a person could look for."""
+    if isinstance(record.text, str):
+        yield record.text
+    if record.tool_use is not None:
+        yield record.tool_use.name
+        yield from in_json(record.tool_use.input)
+    if record.tool_result is not None:
+        yield from in_json(record.tool_result.content)
+    if record.file is not None and record.file.name:
+        yield record.file.name
+
+
+def in_json(raw: msgspec.Raw) -> Iterable[str]:
+    """The texts and numbers in a JSON value. Its keys are the tool's words, the same in every call."""
+    data = bytes(raw)
+    if data.startswith(b'{"blob"') and b'"lost"' in data:
+        return ()
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return (data.decode("utf-8", "replace"),)
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, dict) and _TEXTS.issuperset(map(type, value.values())):
+        return value.values()  # as most calls are
+    return _leaves(value)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            waiting.extend(reversed(item))
+        elif item is not None and not isinstance(item, bool):
+            yield str(item)
