@@ -30,7 +30,7 @@ def leave_behind(
     crashes = [
         (name, item, CRASHES if item != WHOLE else CRASHES_OF_WHOLE, START_MS, version) for name, item in skipped
     ]
-    data = msgspec.msgpack.encode((names, None, 0, crashes))
+    data = msgspec.msgpack.encode((names, None, crashes))
     path.write_bytes(len(data).to_bytes(4, "big") + data)
 
 
