@@ -57,6 +57,13 @@ def no_wait(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def scan(parser: argparse.ArgumentParser) -> None:
+    """Adds --scan, for verbs whose report is a summary."""
+    parser.add_argument(
+        "--scan", action="store_true", help="read the logs now, without burnd and without writing anything"
+    )
+
+
 def project(text: str) -> str:
     """A project as it was named: a folder becomes its full path, so that `.` means this one; a remote or name stays."""
     import os

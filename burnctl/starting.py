@@ -29,6 +29,10 @@ def reach(options: argparse.Namespace, *, causes: bool = False) -> Client:
     A report (a verb with --no-wait) waits at a terminal until old logs are read, and with `causes` until costs are
     attributed; other verbs only if they started burnd. In a pipe nothing waits.
     """
+    if getattr(options, "scan", False):
+        from burnctl.scanning import ScanClient
+
+        return ScanClient()
     # A person who asks while burnd is just starting would only ask again.
     client = Client(patience=_STARTING_S if sys.stdout.isatty() else 0.0)
     is_started = False

@@ -63,7 +63,22 @@ def _parser() -> argparse.ArgumentParser:
     config = commands.add_parser("config", help="create or show the settings")
     config.add_argument("action", choices=("init", "show", "path"))
     config.set_defaults(command=_config)
+    scan = commands.add_parser(
+        "scan", help="answer requests on standard input from the logs alone, for `burnctl ... --scan`"
+    )
+    scan.set_defaults(command=_scan)
     return parser
+
+
+def _scan(_options: argparse.Namespace) -> int:
+    _block_rich()
+    import anyio
+
+    from burnd import paths
+    from burnd.scan import serve
+
+    anyio.run(serve, paths.find_home(), sys.stdin.buffer, sys.stdout.buffer)
+    return 0
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -1,23 +1,109 @@
-"""Answers reports without a daemon: a quick pass over all logs into an index in memory. Nothing is written."""
+"""Answers reports without a daemon: a quick pass over all logs into an index in memory. Nothing is written.
+
+For a first look, for containers and for CI. It has what the logs have that are there now: no tags, no labels of
+activities, and nothing of logs that were deleted since burnd recorded them.
+"""
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import aiosqlite
 
-from burnd.harness.quick_pass import QuickPass
+from burnd import protocol
+from burnd.clients.folders import Folders
+from burnd.contract.checking import decoded
+from burnd.contract.reports import SummaryParams
+from burnd.harness.quick_pass import QuickPass, find_logs, read_all
+from burnd.harness.totals import Places
 from burnd.index import schema
 from burnd.index.apply import Applier
 from burnd.index.change import Change
 from burnd.index.store import IndexStore
 from burnd.ledger.journal import Logged
+from burnd.paths import Home, user_home
 from burnd.pricing import PriceTable
+from burnd.queries.summary import summary
+from burnd.queries.view import Mistaken, View
+from burnd.records.times import wall_ms
+from burnd.server import rpc
+from burnd.server.faults import fault_of
+from burnd.server.method import Result, at_its_prices
+from burnd.server.prices import Prices
+from burnd.settings import config
 
 _AT_ONCE = 5000
+_NEEDS_DAEMON = ("workflow", "agent", "tags", "activity", "version", "quality", "tree")
+_BY = ("model", "provider", "project", "branch", "session", "day", "hour", "week", "month", "source")
+_WHOLE = {"done": True, "percent": None, "secondsLeft": None, "blocked": None}
+
+
+async def serve(home: Home, requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answers requests as the socket would, a line each, from one pass over the logs of all harnesses."""
+    prices = Prices(home.prices).table
+    async with AsyncExitStack() as stack:
+        index: IndexStore | None = None
+        for line in requests:
+            request = rpc.parse(line)
+            try:
+                params = _params(request)
+                if index is None:
+                    found = await _scanned(Places(config.load(home), os.environ, str(user_home())))
+                    index = await stack.enter_async_context(memory_index(found, prices))
+                answer = rpc.answer(request.id or rpc.NO_ID, await _summary(index, prices, params))
+            except Exception as error:
+                fault = error if isinstance(error, rpc.Fault) else fault_of(error)
+                if fault is None:
+                    raise
+                answer = rpc.error(request.id or rpc.NO_ID, fault)
+            answers.write(answer)
+            answers.flush()
+
+
+async def _scanned(places: Places) -> QuickPass:
+    quick_pass = QuickPass()
+    for logs in read_all(find_logs(places)):
+        for log in logs:
+            quick_pass.add(log)
+    await quick_pass.look_up_projects()
+    return quick_pass
+
+
+async def _summary(index: IndexStore, prices: PriceTable, params: SummaryParams) -> dict[str, Any]:
+    project = params.project
+    folders = {project: await Folders().resolve(project)} if project and os.path.isabs(project) else {}
+
+    def report(db: sqlite3.Connection) -> Result:
+        view = View(db, prices, wall_ms(), folders)
+        return at_its_prices(view, summary(view, params))
+
+    return {"backfill": _WHOLE, **await index.transact(report)}
+
+
+def _params(request: rpc.Request) -> SummaryParams:
+    """The parameters of a request. Raises Fault, Mistaken or BadParams."""
+    if request.method != "summary":
+        hint = "leave out --scan: burnd records what it needs"
+        raise rpc.Fault(protocol.NO_SUCH_METHOD, f"{request.method} cannot be answered from the logs alone", hint)
+    params = decoded(SummaryParams, request.params)
+    _check(params)
+    return params
+
+
+def _check(params: SummaryParams) -> None:
+    """Raises Mistaken for what only a recorded turn has."""
+    hint = "leave out --scan: burnd records it"
+    if not set(params.by.split(",")) <= set(_BY):
+        raise Mistaken(f"the logs alone cannot be divided by {params.by}", hint)
+    for name in _NEEDS_DAEMON:
+        if getattr(params, name):
+            raise Mistaken(f"the logs alone have no {name}", hint)
 
 
 @asynccontextmanager

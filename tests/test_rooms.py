@@ -43,9 +43,9 @@ MAY_IMPORT = {
         "records ledger pricing settings index content recording search attribution harness reclassify queries "
         "quota budget_watch clients instructions failures tasks"
     ),
-    "scan": "ledger pricing index harness",
+    "scan": "records ledger pricing settings index clients harness queries server",
     "daemon": "ledger pricing settings recording harness clients server tasks",
-    "cli": "ledger settings daemon failures",
+    "cli": "ledger settings daemon failures scan",
     "__main__": "cli",
 }
 # The part of attribution that reads rails from the index and writes the sums of their causes.

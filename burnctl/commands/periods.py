@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help=f"all periods, not only the last {usual or 'ones'}")
     parser.add_argument("--breakdown", action="store_true", help="a row for each model below its period")
     flags.reading_rows(parser, "rows")
+    flags.scan(parser)
     parser.set_defaults(verb=verb)
 
 

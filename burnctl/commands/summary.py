@@ -49,6 +49,7 @@ EXAMPLES = (
     "burnctl summary --by tag:persona --workflow wf-1",
     "burnctl summary --by agent --tree",
     "burnctl summary --since 4w --chart",
+    "burnctl summary --by day --scan",
 )
 BY = (
     "model, provider, project, branch, session, day, hour, week, month, activity, agent, source, version, or tag:KEY; "
@@ -89,6 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quality", action="store_true", help="add first-try rates, and how sessions ended")
     parser.add_argument("--chart", action="store_true", help="draw what was spent each day")
     flags.reading_rows(parser, "rows")
+    if verb not in ("agents", "tags"):
+        flags.scan(parser)
     parser.set_defaults(verb=verb)
 
 

@@ -1,0 +1,57 @@
+"""Reports from the logs alone (`--scan`): a burnd of its own reads them, answers once and writes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+
+from burnctl.client import Client
+from burnctl.errors import BurnctlError
+from burnctl.starting import say
+from burnctl.wire import result_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+
+class ScanClient(Client):
+    """A client whose requests are answered without a daemon, by one pass over the logs. Only totals can be."""
+
+    _scan: subprocess.Popen[bytes] | None = None
+
+    def close(self) -> None:
+        """Ends the pass."""
+        if self._scan is not None:
+            self._scan.communicate()
+            self._scan = None
+
+    def call(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,  # noqa: ARG002
+        heard: Callable[[dict[str, Any]], None] | None = None,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        if self._scan is None:
+            from burnctl.spawning import burnd_command
+
+            pipe = subprocess.PIPE
+            self._scan = subprocess.Popen([*burnd_command(), "scan"], stdin=pipe, stdout=pipe, stderr=pipe)
+            if sys.stdout.isatty():
+                say("reading all logs ...")
+        request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}})
+        assert self._scan.stdin is not None  # noqa: S101 - both are pipes
+        assert self._scan.stdout is not None  # noqa: S101
+        with contextlib.suppress(BrokenPipeError):  # it has ended: the answer says why
+            self._scan.stdin.write(f"{request}\n".encode())
+            self._scan.stdin.flush()
+        answer = self._scan.stdout.readline()
+        if not answer:
+            words = self._scan.communicate()[1].decode("utf-8", "replace").strip().splitlines()
+            raise BurnctlError(words[-1] if words else f"burnd scan ended with code {self._scan.returncode}")
+        return result_of(json.loads(answer))
