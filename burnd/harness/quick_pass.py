@@ -213,6 +213,7 @@ class QuickPass:
             service_tier=candidate.service_tier,
             inference_geo=candidate.inference_geo,
             stated_usd=candidate.stated_usd,
+            harness_version=candidate.harness_version,
             server_tools=candidate.server_tools,
             tool_calls=candidate.calls,
             quality=candidate.quality,

@@ -114,6 +114,7 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     stated_usd: float | None = None
     is_row: bool = False
     claim_ts: str | None = None
+    harness_version: str | None = None
 
     @property
     def holder(self) -> tuple[str, str]:
@@ -192,6 +193,7 @@ def turn_of(candidate: Candidate) -> Turn:
         service_tier=candidate.service_tier,
         inference_geo=candidate.inference_geo,
         stated_usd=candidate.stated_usd,
+        harness_version=candidate.harness_version,
         server_tools=candidate.server_tools,
         tool_calls=candidate.calls,
         entered=candidate.entered,

@@ -367,7 +367,7 @@ def _fuller(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _fullness(turn: Turn) -> tuple[int, int, int, int, bytes]:
     """Orders candidates of one holder by how much they have; a growing log only ever has more."""
-    place = (turn.parent, turn.project, turn.git_branch, turn.prompt_id, turn.prompt_words)
+    place = (turn.parent, turn.project, turn.git_branch, turn.harness_version, turn.prompt_id, turn.prompt_words)
     return (len(turn.made), len(turn.tool_calls), len(turn.entered), turn.turn_index, _encode(place))
 
 

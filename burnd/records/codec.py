@@ -267,7 +267,14 @@ def written(entry: Entry) -> Written | None:
 
 def _has_long_name(turn: Turn) -> bool:
     """Whether a name has too many bytes; decoding only checks the number of characters."""
-    names = (turn.model, turn.provider, turn.git_branch, turn.stop_reason, *(call.name for call in turn.tool_calls))
+    names = (
+        turn.model,
+        turn.provider,
+        turn.git_branch,
+        turn.stop_reason,
+        turn.harness_version,
+        *(call.name for call in turn.tool_calls),
+    )
     return any(len(name) * 4 > LONGEST_NAME and len(name.encode()) > LONGEST_NAME for name in names if name)
 
 

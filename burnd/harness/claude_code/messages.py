@@ -146,6 +146,7 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
         subagent=subagent,
         project=memory.state.project,
         git_branch=branch_of(line),
+        harness_version=line.version,
         prompt_id=prompt.id if prompt is not None else None,
         prompt_words=prompt.words if prompt is not None else (),
         prompt_retries=prompt.walk.retries if prompt is not None else 0,

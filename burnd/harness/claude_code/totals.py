@@ -261,6 +261,7 @@ class _TotalsReader(ClaudeReader):
             is_strange=memory.is_strange(line) or line.session_kind == BACKGROUND,
             project=memory.state.project,
             git_branch=branch_of(line),
+            harness_version=line.version,
         )
 
     def _read_prompt(self, data: bytes, ts: str, offset: int) -> None:

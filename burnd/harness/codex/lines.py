@@ -71,6 +71,7 @@ class Meta(msgspec.Struct):
     forked_from_id: Name | None = None
     agent_role: Name | None = None
     git: Git | None = None
+    cli_version: Name | None = None
     instructions: str | None = None
     base_instructions: msgspec.Raw = EMPTY
 

@@ -87,8 +87,10 @@ class CodexReader:
             _begin_session(self._log, line, meta)
         elif meta.id != session.session_id and self._log.state.next_index == 0:
             session.root = meta.id
-        elif meta.id == session.session_id and meta.git is not None:
-            session.git_branch = meta.git.branch
+        elif meta.id == session.session_id:
+            session.release = meta.cli_version or session.release
+            if meta.git is not None:
+                session.git_branch = meta.git.branch
 
     def _read_item(self, line: LineRef, payload: bytes) -> Reason | None:
         item = shapes.items.value(payload)
@@ -157,6 +159,7 @@ def _begin_session(log: RolloutLog, line: LineRef, meta: Meta) -> None:
     log.state.ts = log.state.ts or created
     log.state.model = meta.model or ""
     session.project = bounded_path(meta.cwd)
+    session.release = meta.cli_version
     if meta.git is not None:
         session.git_branch = meta.git.branch
         session.project_key = canonical_remote(meta.git.repository_url or "")

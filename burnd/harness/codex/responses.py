@@ -166,6 +166,7 @@ def _begin_response(log: RolloutLog, line: LineRef, beginning: str) -> Candidate
         project=session.project,
         project_key=session.project_key,
         git_branch=session.git_branch,
+        harness_version=session.release,
         prompt_id=prompt.id if prompt is not None else None,
         prompt_words=prompt.words if prompt is not None else (),
         prompt_retries=prompt.walk.retries if prompt is not None else 0,

@@ -54,6 +54,7 @@ class SessionFacts(msgspec.Struct, omit_defaults=True):
     project_key: str | None = None
     git_branch: str | None = None
     subagent: Subagent | None = None
+    release: str | None = None
 
 
 class State(msgspec.Struct, omit_defaults=True):

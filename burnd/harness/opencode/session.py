@@ -134,6 +134,7 @@ def _walk_response(
         project=session.directory,
         usage=response.usage,
         stated_usd=response.cost_usd,
+        harness_version=session.version,
         best=LineKey(NO_USAGE if quality == "partial" else 0),
         final=quality == "final",
         calls=response.calls,
