@@ -66,12 +66,13 @@ def no_guard(_session: int, _rail: str, _n: int) -> AbstractContextManager[None]
 
 
 class Place(NamedTuple):
-    """What the turns of a row have in common: UTC day, and the rows of class, place, branch, subagent and activity."""
+    """What the turns of a row have in common: UTC day, and the numbers of its dimensions."""
 
     day: int
     kind: int
     place: int
     branch: int
+    version: int
     subagent: int
     activity: int
 
@@ -328,11 +329,11 @@ def _rows(
     """Rows of `cause_sums`: by activity, and added up over all activities."""
     sums: dict[tuple[int, ...], list[int]] = {}
     for place, causes in paid.items():
-        day, kind, where, branch, subagent, own = place
+        day, kind, where, branch, version, subagent, own = place
         for key, counts in causes.items():
             number = numbers[key]
             for activity in (ALL_ACTIVITIES, own):
-                row = (number.level, session, segment, activity, day, number.id, kind, where, branch, subagent)
+                row = (number.level, session, segment, activity, day, number.id, kind, where, branch, version, subagent)
                 before = sums.get(row)
                 sums[row] = counts if before is None else [a + b for a, b in zip(before, counts, strict=True)]
     return sorted((*row, *counts) for row, counts in sums.items())
@@ -375,7 +376,7 @@ _MARKS = f"SELECT id, session, rail, turn_index, times FROM changed ORDER BY id 
 _PLACES = f"""
 SELECT s.name, t.message_id, t.id, t.prompt_id,
        CASE t.subagent WHEN 0 THEN '' ELSE coalesce(a.name, '{UNKNOWN_AGENT}') END,
-       (t.ts + {SHIFT_MS}) / {DAY_MS}, t.class, t.place, coalesce(t.branch, 0), t.subagent,
+       (t.ts + {SHIFT_MS}) / {DAY_MS}, t.class, t.place, coalesce(t.branch, 0), coalesce(t.version, 0), t.subagent,
        coalesce(t.activity, {NO_ACTIVITY})
 FROM turns t JOIN names s ON s.id = t.source
 LEFT JOIN subagents u ON u.id = t.subagent LEFT JOIN names a ON a.id = u.type
@@ -394,7 +395,7 @@ _UPSERT = (
     "INSERT INTO segments(session, rail, n, newest, state) VALUES(?,?,?,?,?) "
     "ON CONFLICT DO UPDATE SET newest = excluded.newest, state = excluded.state RETURNING id"
 )
-_INSERT = f"INSERT INTO cause_sums VALUES({','.join('?' * (10 + len(Sums._fields)))})"
+_INSERT = f"INSERT INTO cause_sums VALUES({','.join('?' * (11 + len(Sums._fields)))})"
 _COUNTS = ", ".join(f"sum(x.{name})" for name in Sums._fields)
 _OF_BLOCK = """
 FROM (SELECT DISTINCT session FROM turns WHERE ts >= ?4 AND ts < ?5) s

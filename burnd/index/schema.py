@@ -341,8 +341,8 @@ CREATE TABLE segments(
 CREATE TABLE cause_sums(
   level INTEGER NOT NULL, session INTEGER NOT NULL, segment INTEGER NOT NULL, activity INTEGER NOT NULL,
   day INTEGER NOT NULL, cause INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL,
-  branch INTEGER NOT NULL, subagent INTEGER NOT NULL, {_PAID},
-  PRIMARY KEY(level, session, segment, activity, day, cause, class, place, branch, subagent)) WITHOUT ROWID;
+  branch INTEGER NOT NULL, version INTEGER NOT NULL, subagent INTEGER NOT NULL, {_PAID},
+  PRIMARY KEY(level, session, segment, activity, day, cause, class, place, branch, version, subagent)) WITHOUT ROWID;
 
 -- The same over all sessions, by block of 32 days. A stale block has changed since, `times` times, and is not read.
 CREATE TABLE cause_blocks(
@@ -366,4 +366,4 @@ def is_message(wanted: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FINDINGS + _CAUSES
-LAYOUT = 43  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 44  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

@@ -24,13 +24,19 @@ from burnd.queries.view import View
 from burnd.records.times import DAY_MS
 
 COUNTED = tuple(f"sum(x.{name})" for name in Sums._fields)
-_COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "subagent")}
+_COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "version", "subagent")}
 _COLUMNS["agent_type"] = AGENT_TYPE
 SUMS = Table("cause_sums", _COLUMNS, COUNTED)
 _BLOCKS = Table("cause_blocks", _COLUMNS, COUNTED)
 _TURNS = Table(
     "turns",
-    _COLUMNS | {"turn": "x.id", "branch": "coalesce(x.branch, 0)", "activity": "coalesce(x.activity, -1)"},
+    _COLUMNS
+    | {
+        "turn": "x.id",
+        "branch": "coalesce(x.branch, 0)",
+        "activity": "coalesce(x.activity, -1)",
+        "version": "coalesce(x.version, 0)",
+    },
     ("x.session", "x.rail", "x.turn_index"),
 )
 

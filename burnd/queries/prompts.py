@@ -17,7 +17,13 @@ PromptKey = tuple[int, str]  # a session's row, and the prompt's id in it
 _BY_SESSION = By(("session",))
 _TURNS = Table(
     "turns",
-    SUMS.columns | {"turn": "x.id", "branch": "coalesce(x.branch, 0)", "activity": "coalesce(x.activity, -1)"},
+    SUMS.columns
+    | {
+        "turn": "x.id",
+        "branch": "coalesce(x.branch, 0)",
+        "activity": "coalesce(x.activity, -1)",
+        "version": "coalesce(x.version, 0)",
+    },
     (
         *(f"sum(x.{name})" for name in Sums._fields[:7]),
         "sum(x.input + x.cache_create_5m + x.cache_create_1h)",

@@ -67,7 +67,9 @@ class Clause(NamedTuple):
 
 # Most turns are no subagent's: nothing needs to be looked up for these.
 AGENT_TYPE = "CASE x.subagent WHEN 0 THEN NULL ELSE (SELECT type FROM subagents WHERE id = x.subagent) END"
-_COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "subagent", "turn")}
+_COLUMNS = {
+    name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "subagent", "version", "turn")
+}
 _COLUMNS["agent_type"] = AGENT_TYPE
 _TOKENS = tuple(f"sum(x.{name})" for name in TURN_MEASURES[1:7])
 _EVERYTHING = tuple(f"sum(x.{name})" for name in TURN_MEASURES)
@@ -275,6 +277,7 @@ class Scan:
             *within(columns["class"], kinds),
             *within(columns["place"], chosen.places),
             *(within(columns["activity"], chosen.activities) if "activity" in columns else ()),
+            *within(columns["version"], chosen.versions),
             *within(columns["branch"], chosen.branches),
             *within(columns["session"], chosen.sessions),
         ]

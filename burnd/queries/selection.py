@@ -97,7 +97,8 @@ class Selection(NamedTuple):
 
     @property
     def is_by_sums(self) -> bool:
-        return self.is_of_all_sessions
+        """The same for causes, whose sums over all sessions do not tell versions apart."""
+        return self.is_of_all_sessions and self.versions is None
 
     @property
     def is_by_type(self) -> bool:

@@ -92,7 +92,7 @@ def _session(rng: random.Random, session: int, rows: list[Any]) -> Explanation:
     keys += [CauseKey("call", rng.choice(_TOOLS)), CauseKey("call", "Task", "Explore")]
     paid: dict[Place, ByCause] = {}
     for row in rows:
-        bucket, agent, prompt, turns, tokens = Place(*row[1:7]), row[7], row[8], row[9], row[10:]
+        bucket, agent, prompt, turns, tokens = Place(*row[1:8]), row[8], row[9], row[10], row[11:]
         some = rng.sample(keys, 12)
         parts = [portions(amount, [3] * 12) for amount in tokens]
         for n, key in enumerate(some):
@@ -104,10 +104,10 @@ def _session(rng: random.Random, session: int, rows: list[Any]) -> Explanation:
 
 
 _TURNS = """
-SELECT t.session, (t.ts + 62135596800000) / 86400000, t.class, t.place, coalesce(t.branch, 0), t.subagent,
-       coalesce(t.activity, -1), a.name, t.prompt_id, count(*), sum(t.input), sum(t.output),
+SELECT t.session, (t.ts + 62135596800000) / 86400000, t.class, t.place, coalesce(t.branch, 0), coalesce(t.version, 0),
+       t.subagent, coalesce(t.activity, -1), a.name, t.prompt_id, count(*), sum(t.input), sum(t.output),
        sum(t.reasoning), sum(t.cache_read),
        sum(t.cache_create_5m), sum(t.cache_create_1h)
 FROM json_each(?) w CROSS JOIN turns t ON t.session = w.value LEFT JOIN names a ON a.id = t.agent_type
-GROUP BY 1, (t.ts + 62135596800000) / 900000, 3, 4, 5, 6, 7, t.prompt_id ORDER BY 1
+GROUP BY 1, (t.ts + 62135596800000) / 900000, 3, 4, 5, 6, 7, 8, t.prompt_id ORDER BY 1
 """
