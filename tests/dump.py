@@ -121,12 +121,12 @@ _NAMED = """JOIN causes k ON k.id = x.cause
 _PAID = ", ".join(f"x.{name}" for name in Sums._fields)
 _CAUSES = {
     "cause_sums": f"""
-      SELECT {_KIND}, f.name, g.name, b.name, v.name, u.agent_id, ut.name, s.session_id, e.rail, e.n, a.name,
+      SELECT {_KIND}, f.name, g.name, b.name, u.agent_id, ut.name, s.session_id, e.rail, e.n, v.name, a.name,
              x.activity = 0, x.level, x.day, {_CAUSE}, {_PAID}
       FROM cause_sums x {_JOINS} {_NAMED} JOIN sessions s ON s.id = x.session JOIN segments e ON e.id = x.segment
       LEFT JOIN names a ON a.id = x.activity LEFT JOIN names b ON b.id = x.branch
-      LEFT JOIN names v ON v.id = x.version
-      LEFT JOIN subagents u ON u.id = x.subagent LEFT JOIN names ut ON ut.id = u.type""",
+      LEFT JOIN names v ON v.id = x.version LEFT JOIN subagents u ON u.id = x.subagent
+      LEFT JOIN names ut ON ut.id = u.type""",
     "cause_blocks": f"""
       SELECT {_KIND}, f.name, g.name, a.name, x.activity = 0, x.level, x.block, {_CAUSE}, {_PAID}
       FROM cause_blocks x {_JOINS} {_NAMED} LEFT JOIN names a ON a.id = x.activity""",

@@ -66,7 +66,7 @@ def no_guard(_session: int, _rail: str, _n: int) -> AbstractContextManager[None]
 
 
 class Place(NamedTuple):
-    """What the turns of a row have in common: UTC day, and the numbers of its dimensions."""
+    """What the turns of a row have in common: the day of UTC, and the numbers of what they are told apart by."""
 
     day: int
     kind: int
@@ -312,7 +312,7 @@ def _replace(db: sqlite3.Connection, one: Explanation, numbers: Mapping[CauseKey
             rows = (level, one.session, number)
             if level in PAID_LEVELS:
                 days.update(day for (day,) in db.execute(_DAYS, rows).fetchall())
-            db.execute("DELETE FROM cause_sums WHERE level = ? AND session = ? AND segment = ?", rows)
+            db.execute(_DELETE, rows)
         if n not in now:
             db.execute("DELETE FROM segments WHERE id = ?", (number,))
     for segment in one.segments:
@@ -329,11 +329,11 @@ def _rows(
     """Rows of `cause_sums`: by activity, and added up over all activities."""
     sums: dict[tuple[int, ...], list[int]] = {}
     for place, causes in paid.items():
-        day, kind, where, branch, version, subagent, own = place
+        day, *rest, own = place
         for key, counts in causes.items():
             number = numbers[key]
             for activity in (ALL_ACTIVITIES, own):
-                row = (number.level, session, segment, activity, day, number.id, kind, where, branch, version, subagent)
+                row = (number.level, session, activity, segment, day, number.id, *rest)
                 before = sums.get(row)
                 sums[row] = counts if before is None else [a + b for a, b in zip(before, counts, strict=True)]
     return sorted((*row, *counts) for row, counts in sums.items())
@@ -390,7 +390,18 @@ SELECT min(first) FROM (
   UNION ALL SELECT min(turn_index) FROM facts WHERE session = ?1 AND kind = 'copy' AND rail = ?2 AND turn_index >= ?3)
 """
 _SEGMENTS = "SELECT id, n FROM segments WHERE session = ? AND rail = ? AND n >= ? AND n < ?"
-_DAYS = "SELECT DISTINCT day FROM cause_sums WHERE level = ? AND session = ? AND segment = ?"
+_DAYS = f"""
+SELECT DISTINCT day FROM cause_sums WHERE level = ? AND session = ? AND activity = {ALL_ACTIVITIES} AND segment = ?
+"""
+# Steps from one activity of the session to the next, so that a long session is not read as a whole.
+_DELETE = """
+DELETE FROM cause_sums WHERE level = ?1 AND session = ?2 AND segment = ?3 AND activity IN (
+  WITH RECURSIVE a(id) AS (
+    SELECT min(activity) FROM cause_sums WHERE level = ?1 AND session = ?2
+    UNION ALL SELECT (SELECT min(activity) FROM cause_sums WHERE level = ?1 AND session = ?2 AND activity > a.id)
+    FROM a WHERE a.id IS NOT NULL)
+  SELECT id FROM a WHERE id IS NOT NULL)
+"""
 _UPSERT = (
     "INSERT INTO segments(session, rail, n, newest, state) VALUES(?,?,?,?,?) "
     "ON CONFLICT DO UPDATE SET newest = excluded.newest, state = excluded.state RETURNING id"
@@ -400,12 +411,12 @@ _COUNTS = ", ".join(f"sum(x.{name})" for name in Sums._fields)
 _OF_BLOCK = """
 FROM (SELECT DISTINCT session FROM turns WHERE ts >= ?4 AND ts < ?5) s
 CROSS JOIN cause_sums x ON x.session = s.session AND x.day >= ?2 AND x.day < ?3 AND x.level IN ({levels})
-JOIN causes c ON c.id = x.cause GROUP BY 2, 3, 4, 5, 6
+JOIN causes c ON c.id = x.cause GROUP BY 2, 3, 4, 5, 6, 7
 """
 _CONDENSE = (
-    f"SELECT ?1, {TOOL}, x.activity, coalesce(nullif(c.whole, 0), c.id), x.class, x.place, {_COUNTS}"
+    f"SELECT ?1, {TOOL}, x.activity, coalesce(nullif(c.whole, 0), c.id), x.class, x.place, x.version, {_COUNTS}"
     + _OF_BLOCK.format(levels=",".join(map(str, PAID_LEVELS))),
-    f"SELECT ?1, x.level, x.activity, coalesce(nullif(c.subject, 0), c.id), x.class, x.place, {_COUNTS}"
+    f"SELECT ?1, x.level, x.activity, coalesce(nullif(c.subject, 0), c.id), x.class, x.place, x.version, {_COUNTS}"
     + _OF_BLOCK.format(levels=",".join(map(str, (FILE, COMMAND, NAMED, MISS)))),
 )
-_INSERT_BLOCK = f"INSERT INTO cause_blocks VALUES({','.join('?' * (6 + len(Sums._fields)))})"
+_INSERT_BLOCK = f"INSERT INTO cause_blocks VALUES({','.join('?' * (7 + len(Sums._fields)))})"

@@ -339,16 +339,16 @@ CREATE TABLE segments(
 
 -- What the turns of a segment paid for, by UTC day: once by activity, once for all activities together (0).
 CREATE TABLE cause_sums(
-  level INTEGER NOT NULL, session INTEGER NOT NULL, segment INTEGER NOT NULL, activity INTEGER NOT NULL,
+  level INTEGER NOT NULL, session INTEGER NOT NULL, activity INTEGER NOT NULL, segment INTEGER NOT NULL,
   day INTEGER NOT NULL, cause INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL,
   branch INTEGER NOT NULL, version INTEGER NOT NULL, subagent INTEGER NOT NULL, {_PAID},
-  PRIMARY KEY(level, session, segment, activity, day, cause, class, place, branch, version, subagent)) WITHOUT ROWID;
+  PRIMARY KEY(level, session, activity, segment, day, cause, class, place, branch, version, subagent)) WITHOUT ROWID;
 
 -- The same over all sessions, by block of 32 days. A stale block has changed since, `times` times, and is not read.
 CREATE TABLE cause_blocks(
   block INTEGER NOT NULL, level INTEGER NOT NULL, activity INTEGER NOT NULL, cause INTEGER NOT NULL,
-  class INTEGER NOT NULL, place INTEGER NOT NULL, {_PAID},
-  PRIMARY KEY(block, level, activity, cause, class, place)) WITHOUT ROWID;
+  class INTEGER NOT NULL, place INTEGER NOT NULL, version INTEGER NOT NULL, {_PAID},
+  PRIMARY KEY(block, level, activity, cause, class, place, version)) WITHOUT ROWID;
 CREATE TABLE stale_blocks(block INTEGER PRIMARY KEY, times INTEGER NOT NULL);
 """
 
@@ -366,4 +366,4 @@ def is_message(wanted: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FINDINGS + _CAUSES
-LAYOUT = 44  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 45  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

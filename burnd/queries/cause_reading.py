@@ -1,13 +1,13 @@
 """Reads what the selected turns paid for, from the fewest rows that give it exactly.
 
-Whole days come from the sums of causes: over all sessions from `cause_blocks`, else from `cause_sums`. A day that the
-selected time cuts, and a session whose tags change within it, are followed again for the selected turns alone.
+Whole days of UTC come from the sums of causes: over all sessions from `cause_blocks`, else from `cause_sums`. A day
+that the period cuts, and a session whose tags change while it runs, are followed again for the selected turns alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,29 +16,19 @@ from burnd.attribution.cause_keys import FILE, NAMED, PAID_LEVELS, TOOL, CauseKe
 from burnd.attribution.segments import ALL_ACTIVITIES, SHIFT_MS
 from burnd.attribution.tally import Sums
 from burnd.index.grains import bucket_of
-from burnd.queries.periods import Stretch
-from burnd.queries.scanning import AGENT_TYPE, By, Clause, Row, Scan, Table, as_json, during, within
+from burnd.queries.periods import Stretch, stretches
 from burnd.queries.selection import Selection
-from burnd.queries.sums import Reader
-from burnd.queries.view import View
+from burnd.queries.sums import SUMS, TURNS, By, Clause, Parts, Reader, Table, during, within
+from burnd.queries.view import Mistaken, View
 from burnd.records.times import DAY_MS
 
-COUNTED = tuple(f"sum(x.{name})" for name in Sums._fields)
-_COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "version", "subagent")}
-_COLUMNS["agent_type"] = AGENT_TYPE
-SUMS = Table("cause_sums", _COLUMNS, COUNTED)
-_BLOCKS = Table("cause_blocks", _COLUMNS, COUNTED)
-_TURNS = Table(
-    "turns",
-    _COLUMNS
-    | {
-        "turn": "x.id",
-        "branch": "coalesce(x.branch, 0)",
-        "activity": "coalesce(x.activity, -1)",
-        "version": "coalesce(x.version, 0)",
-    },
-    ("x.session", "x.rail", "x.turn_index"),
+CAUSE_SUMS = Table(
+    "cause_sums x", "1", SUMS.columns, tuple(f"sum(x.{name})" for name in Sums._fields), "x.day", DAY_MS, 0
 )
+_BLOCKS = CAUSE_SUMS._replace(source="cause_blocks x")
+_TURNS = Table("turns x", "1", TURNS.columns, ("x.session", "x.rail", "x.turn_index"))
+_MOST_FOLLOWED = 50_000  # turns, in some three seconds
+_WITHOUT_SESSIONS = frozenset(("place", "activity", "version"))
 
 
 class Spent(NamedTuple):
@@ -51,7 +41,7 @@ class Spent(NamedTuple):
 
 
 class Days(NamedTuple):
-    """The whole UTC days of a selected time, from `first` up to `end`, and what is left of it before and after."""
+    """The whole days of UTC in a period, from `first` up to `end`, and the times that are left of it."""
 
     first: int
     end: int
@@ -65,103 +55,108 @@ class CauseReader:
         self._view = view
         self._ledger = ledger
         self._chosen = selection
-        self._scan = Scan(view, selection)
-        self._is_empty = reader.begin >= reader.end
-        self.stretch = Stretch(reader.begin, reader.end)
+        self._reader = reader
         self.days = whole_days(selection, reader)
         self._numbers: dict[int, CauseNumber] = {}
-        self._edges: dict[By, list[tuple[Row, dict[Any, segments.ByCause]]]] = {}
+        self._followed: dict[By, list[tuple[tuple[Any, int], segments.ByCause]]] = {}
 
     def read(self, level: int, by: By = By()) -> Iterator[Spent]:  # noqa: B008 - it is immutable
         """Sums by these keys, class and cause; several of them for the same where they come from several tables."""
-        if self._is_empty:
+        if self._reader.begin >= self._reader.end:
             return
-        if self._chosen.is_by_sums and {"place", "activity"}.issuperset(by.keys):
-            yield from self._over_all_sessions(level, by)
-        else:
-            terms = [*self.terms(level, by), *self._during_days(self.days.first, self.days.end)]
-            rows = self._scan.by_session(SUMS, by, terms, beside="x.cause", sessions=self.on_branches())
-            yield from self._spent(level, by, rows)
-        yield from self._followed(level, by)
+        days = self._days_by(by)
+        if days.first < days.end and self._chosen.is_of_all_sessions and _WITHOUT_SESSIONS.issuperset(by.keys):
+            yield from self._over_all_sessions(level, by, days)
+        elif days.first < days.end:
+            yield from self._numbered(level, self.fine(level, by, days.first, days.end))
+        yield from self._by_following(level, by, days)
 
-    def terms(self, level: int, by: By = By()) -> list[Clause]:  # noqa: B008
-        """The selected rows of `cause_sums` at a level, of any day."""
-        chosen, scan = self._chosen, self._scan
+    def fine(self, level: int, by: By, first: int, end: int, extra: Iterable[Clause] = ()) -> Iterator[Parts]:
+        """Rows of `cause_sums` at a level between two days, with the cause as the extra column."""
+        return self._reader.select(
+            CAUSE_SUMS, by, [*self.terms(level, by, first, end), *extra], extra="x.cause", kinds=self._chosen.kinds
+        )
+
+    def terms(self, level: int, by: By, first: int, end: int) -> list[Clause]:
+        """The conditions that `cause_sums` has beside those of the selection."""
         levels = PAID_LEVELS if level == TOOL else (level,)
-        return [
-            Clause(f"x.level IN ({','.join(map(str, levels))})"),
-            *_activities(chosen, by),
-            *scan.terms(SUMS._replace(columns=_without_activity()), chosen.kinds),
-        ]
+        chosen, terms = (
+            self._chosen,
+            [Clause(f"x.level IN ({','.join(map(str, levels))})"), *_activities(self._chosen, by)],
+        )
+        if chosen.begin is not None or chosen.end is not None or (first, end) != self.days[:2]:
+            terms.append(Clause(f"x.day >= {first} AND x.day < {end}"))
+        if chosen.branches is not None:
+            branches = within("branch", chosen.branches)[0]
+            on_branches = f"x.session IN (SELECT session FROM sums WHERE segment = 0 AND {branches.sql})"
+            terms.append(Clause(on_branches, branches.bound))
+        return terms
 
-    def _over_all_sessions(self, level: int, by: By) -> Iterator[Spent]:
+    def _days_by(self, by: By) -> Days:
+        """Where a local day or hour is not a day of UTC, all turns have to be followed again."""
+        begin, end = self._reader.begin, self._reader.end
+        if by.unit is None:
+            return self.days
+        local = stretches(begin, end, self._chosen.zone)
+        if by.unit == "day" and all(not stretch.offset % DAY_MS for stretch in local):
+            return self.days
+        ((turns,),) = self._view.rows("SELECT count(*) FROM turns WHERE ts >= ? AND ts < ?", (begin, end))
+        if turns > _MOST_FOLLOWED:
+            what = f"causes by {by.unit} in this time zone are for {_MOST_FOLLOWED:,} turns at most, here are {turns:,}"
+            raise Mistaken(what, "shorten the period with since and until, or use the time zone UTC")
+        return Days(0, 0, local)
+
+    def _over_all_sessions(self, level: int, by: By, days: Days) -> Iterator[Spent]:
         """Whole blocks that are not stale from `cause_blocks`, the other days from the sessions active then."""
-        first, end, _ = self.days
+        first, end, _ = days
         blocks = range(-(-first // segments.BLOCK_DAYS), end // segments.BLOCK_DAYS)
         stale = {row[0] for row in self._view.rows("SELECT block FROM stale_blocks")}
         whole = [block for block in blocks if block not in stale]
         if whole:
-            terms = [
-                *within("x.block", frozenset(whole)),
-                Clause(f"x.level = {level}"),
-                *_activities(self._chosen, by),
-                *within("x.class", self._chosen.kinds),
-                *within("x.place", self._chosen.places),
-            ]
-            for row in self._scan.plain(_BLOCKS, by, terms, beside="x.cause"):
-                yield _spent(by, row)
+            terms = [*within("x.block", frozenset(whole)), Clause(f"x.level = {level}"), *_activities(self._chosen, by)]
+            for parts in self._reader.select(_BLOCKS, by, terms, extra="x.cause", kinds=self._chosen.kinds):
+                yield Spent(*parts)  # type: ignore[arg-type]
         for begin, upto in _between(first, end, whole):
-            active = self._view.rows(_ACTIVE, (_bucket(begin), _bucket(upto)))
-            terms = [*self.terms(level, by), *self._during_days(begin, upto)]
-            if upto - begin < end - first or self._chosen.begin is not None or self._chosen.end is not None:
-                terms += within("x.session", frozenset(row[0] for row in active))
-            yield from self._spent(level, by, self._scan.plain(SUMS, by, terms, beside="x.cause"))
+            buckets = [bucket_of(day * DAY_MS - SHIFT_MS) for day in (begin, upto)]
+            active = Clause(
+                "x.session IN (SELECT session FROM endings WHERE last_bucket >= ? AND first_bucket < ?)", tuple(buckets)
+            )
+            yield from self._numbered(level, self.fine(level, by, begin, upto, [active]))
 
-    def on_branches(self) -> frozenset[int] | None:
-        """The sessions with turns on the selected branches; None if all branches are selected."""
-        if self._chosen.branches is None:
-            return None
-        return frozenset(row[0] for row in self._view.rows(_ON_BRANCHES, (as_json(self._chosen.branches),)))
-
-    def _during_days(self, first: int, end: int) -> list[Clause]:
-        if self._chosen.begin is None and self._chosen.end is None and (first, end) == self.days[:2]:
-            return []
-        return [Clause(f"x.day >= {first} AND x.day < {end}")]
-
-    def _spent(self, level: int, by: By, rows: list[Row]) -> Iterator[Spent]:
+    def _numbered(self, level: int, rows: Iterable[Parts]) -> Iterator[Spent]:
         """Rows of `cause_sums`, by the numbers that their causes have at a level."""
-        kind = len(by.keys)
-        self._learn({row[kind + 1] for row in rows})
-        for row in rows:
-            number = self._numbers[row[kind + 1]].at(level)
-            if number is not None:
-                yield Spent(row[:kind], row[kind], number, row[kind + 2 :])
-
-    def _learn(self, causes: set[int]) -> None:
-        missing = [(cause,) for cause in sorted(causes - self._numbers.keys())]
-        for row in self._view.keyed("SELECT id, level, whole, subject FROM causes WHERE id IN ({keys})", missing):
+        rows = [*rows]
+        missing = {(cause,) for _, _, cause, _ in rows if cause not in self._numbers}
+        for row in self._view.keyed(
+            "SELECT id, level, whole, subject FROM causes WHERE id IN ({keys})", sorted(missing)
+        ):
             self._numbers[row[0]] = cause_number(*row)
+        for keys, kind, cause, counts in rows:
+            number = self._numbers[cause].at(level)
+            if number is not None:
+                yield Spent(keys, kind, number, tuple(counts))
 
-    def _followed(self, level: int, by: By) -> Iterator[Spent]:
-        """What turns paid that no whole day of a session has, by following their segments again."""
-        if by not in self._edges:
-            self._edges[by] = [*self._follow(by)]
-        paid = [one for _, some in self._edges[by] for one in some.items()]
+    def _by_following(self, level: int, by: By, days: Days) -> Iterator[Spent]:
+        """What turns paid that are in no whole day of a session with one set of tags."""
+        if by not in self._followed:
+            self._followed[by] = [*self._follow(by, days)]
+        paid = self._followed[by]
         numbers = self._numbers_of({key for _, causes in paid for key in causes}, level)
         for (keys, kind), causes in paid:
             for key, counts in causes.items():
                 if (number := numbers[key]) is not None:
                     yield Spent(keys, kind, number, tuple(counts))
 
-    def _follow(self, by: By) -> Iterator[tuple[Row, dict[Any, segments.ByCause]]]:
-        wide = By(("turn", *by.keys), by.unit)
-        terms = self._scan.terms(_TURNS, self._chosen.kinds)
-        rows = [row for edge in self.days.edges for row in self._scan.plain(_TURNS, wide, [during(edge), *terms])]
-        rows += self._scan.mixed(_TURNS, wide, [during(self.stretch), *terms])
+    def _follow(self, by: By, days: Days) -> Iterator[tuple[tuple[Any, int], segments.ByCause]]:
+        wide, kinds = By(("turn", *by.keys), by.unit), self._chosen.kinds
+        parts = [self._reader.select(_TURNS, wide, [during(edge)], edge.offset, kinds=kinds) for edge in days.edges]
+        rows = [
+            (counts, keys, kind) for keys, kind, _, counts in chain(*parts, self._reader.mixed(_TURNS, wide, kinds))
+        ]
         rows.sort(key=_segment)
         for segment, some in groupby(rows, key=_segment):
-            buckets = {turn: (tuple(keys), kind) for turn, *keys, kind, _, _, _, _ in some}
-            yield segment, segments.explain_turns(self._view.db, self._ledger, *segment, buckets)
+            buckets = {turn: (tuple(keys), kind) for _, (turn, *keys), kind in some}
+            yield from segments.explain_turns(self._view.db, self._ledger, *segment, buckets).items()
 
     def _numbers_of(self, keys: set[CauseKey], level: int) -> dict[CauseKey, int | None]:
         """The rows of causes at a level; None for those that do not count there or have none yet."""
@@ -176,19 +171,15 @@ class CauseReader:
         return {key: numbers.get(wanted[key]) if key in wanted else None for key in keys}
 
 
-def _without_activity() -> dict[str, str]:
-    """The columns that a selection narrows in any case: activities have rows of their own."""
-    return {name: column for name, column in _COLUMNS.items() if name != "activity"}
-
-
 def _activities(chosen: Selection, by: By) -> list[Clause]:
+    """Without a filter on activities, the rows that add up all of them."""
     if chosen.activities is not None:
-        return within("x.activity", chosen.activities)
+        return []
     return [Clause(f"x.activity {'<>' if 'activity' in by.keys else '='} {ALL_ACTIVITIES}")]
 
 
 def whole_days(chosen: Selection, reader: Reader) -> Days:
-    """Divides the selected time into whole days and what is left; where it has no end, no block is cut."""
+    """Divides the selected period into whole days and what is left; an end that is open cuts no block."""
     begin, end = reader.begin + SHIFT_MS, reader.end + SHIFT_MS
     block = segments.BLOCK_DAYS * DAY_MS
     first = begin // block * segments.BLOCK_DAYS if chosen.begin is None else -(-begin // DAY_MS)
@@ -209,22 +200,11 @@ def _between(first: int, end: int, blocks: Iterable[int]) -> Iterator[tuple[int,
         yield first, end
 
 
-def _spent(by: By, row: Row) -> Spent:
-    kind = len(by.keys)
-    return Spent(row[:kind], row[kind], row[kind + 1], row[kind + 2 :])
-
-
-def _segment(row: Row) -> tuple[int, str, int]:
-    session, rail, turn_index = row[-3:]
+def _segment(row: tuple[Any, ...]) -> tuple[int, str, int]:
+    session, rail, turn_index = row[0]
     return session, rail, turn_index // segments.LENGTH
 
 
-def _bucket(day: int) -> int:
-    return bucket_of(day * DAY_MS - SHIFT_MS)
-
-
-_ACTIVE = "SELECT session FROM endings WHERE last_bucket >= ? AND first_bucket < ?"
-_ON_BRANCHES = "SELECT DISTINCT session FROM sums WHERE segment = 0 AND branch IN (SELECT value FROM json_each(?))"
 _BY_NAME = """
 WITH w(kind, tool, target, agent) AS ({keys})
 SELECT c.id, w.kind, w.tool, w.target, w.agent FROM w

@@ -25,10 +25,9 @@ from burnd.queries.groups import group_of, group_of_command
 from burnd.queries.kinds import Kinds
 from burnd.queries.prompts import PromptKey, heaviest, places
 from burnd.queries.quotes import Quotes
-from burnd.queries.scanning import By
 from burnd.queries.selection import Selection, choose
 from burnd.queries.summary import add_up, unlogged
-from burnd.queries.sums import Reader
+from burnd.queries.sums import By, Reader
 from burnd.queries.tally import Tally
 from burnd.queries.view import View
 from burnd.records.times import to_iso
@@ -65,7 +64,7 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | 
     causes = CauseReader(view, ledger, chosen.selection, reader)
     table = _Rows(view, params, chosen.kinds)
     if params.by == "prompt":
-        table.add_prompts(chosen.selection, causes)
+        table.add_prompts(chosen.selection, reader, causes)
     else:
         table.add_causes(causes)
     rows = table.ranked(added.total)
@@ -130,8 +129,8 @@ class _Rows:
         self._rest: CauseSum | None = None  # of what is left out; None if the total has to tell
         self.left_out = 0
 
-    def add_prompts(self, selection: Selection, causes: CauseReader) -> None:
-        found = heaviest(self._view, selection, causes, rates_of(self._rank, self._kinds), self._limit)
+    def add_prompts(self, selection: Selection, reader: Reader, causes: CauseReader) -> None:
+        found = heaviest(self._view, selection, reader, causes, rates_of(self._rank, self._kinds), self._limit)
         for prompt, kind, counts in found.rows:
             label = Label(OTHER, NO_PROMPT) if prompt is None else Label(self._by, prompt[1], prompt)
             self._sum(label).add(self._kinds[kind], counts)

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import msgspec
 
 from burnd.attribution.cause_keys import PROMPT
 from burnd.attribution.tally import Sums
-from burnd.queries.cause_reading import SUMS, CauseReader
-from burnd.queries.scanning import By, Clause, Row, Scan, Table, as_json, during, weighed
+from burnd.queries.cause_reading import CAUSE_SUMS, CauseReader
 from burnd.queries.selection import Selection
-from burnd.queries.view import View
-from burnd.records.times import to_iso
+from burnd.queries.sums import TURNS, By, Clause, Parts, Reader, Table, during, selected
+from burnd.queries.view import Row, View
 
 PromptKey = tuple[int, str]  # a session's row, and the prompt's id in it
 _BY_SESSION = By(("session",))
 _TURNS = Table(
-    "turns",
-    SUMS.columns
-    | {
-        "turn": "x.id",
-        "branch": "coalesce(x.branch, 0)",
-        "activity": "coalesce(x.activity, -1)",
-        "version": "coalesce(x.version, 0)",
-    },
+    "turns x",
+    "1",
+    TURNS.columns,
     (
         *(f"sum(x.{name})" for name in Sums._fields[:7]),
         "sum(x.input + x.cache_create_5m + x.cache_create_1h)",
         "count(*)",
         "0",
     ),
+)
+_MOST_CASES = 100
+_TOKEN_COLUMNS = 6
+_FIGURE = (
+    "coalesce((SELECT CAST(substr(n.name, instr(n.name, '=') + 1) AS REAL) "
+    "FROM classes c JOIN names n ON n.id = c.terms WHERE c.id = x.class AND instr(n.name, '=')), 0)"
 )
 
 
@@ -48,32 +50,39 @@ class Prompts(NamedTuple):
     total: int
 
 
-def heaviest(view: View, selection: Selection, causes: CauseReader, rates: dict[int, Sums], most: int) -> Prompts:
-    """The heaviest prompts by these rates, and all of which a part lies in a day that the selected time cuts."""
-    scan, days = Scan(view, selection), causes.days
-    turns = scan.terms(_TURNS, selection.kinds)
-    edges = [row for edge in days.edges for row in scan.plain(_TURNS, _BY_SESSION, [during(edge), *turns], beside=_ID)]
-    edges += scan.mixed(_TURNS, _BY_SESSION, [during(causes.stretch), *turns], beside=_ID)
-    beside = {(session, prompt) for session, _, prompt, *_ in edges if prompt}
-    terms = [*causes.terms(PROMPT), Clause(f"x.day >= {days.first} AND x.day < {days.end}")]
-    if selection.is_by_sums:
+def heaviest(
+    view: View, selection: Selection, reader: Reader, causes: CauseReader, rates: dict[int, Sums], most: int
+) -> Prompts:
+    """The heaviest prompts by these rates, and all of which a part lies in a day that the period cuts."""
+    if reader.begin >= reader.end:
+        return Prompts([], 0)
+    first, end, edges = causes.days
+    kinds = selection.kinds
+    cut = [
+        parts
+        for edge in edges
+        for parts in reader.select(_TURNS, _BY_SESSION, [during(edge)], extra="x.prompt_id", kinds=kinds)
+    ]
+    cut += reader.mixed(_TURNS, _BY_SESSION, kinds, "x.prompt_id")
+    in_cut = {(session, prompt) for (session,), _, prompt, _ in cut if prompt}
+    rows: list[Parts] = []
+    total = 0
+    if selection.is_of_all_sessions and first < end:
+        terms = [*causes.terms(PROMPT, By(), first, end), *selected(selection, CAUSE_SUMS, kinds)]
         without = [cause for _, cause in _numbered(view, {(0, "")})]
-        prompts = [*terms, *(Clause(f"x.cause <> {cause}") for cause in without)]
-        ranked, count = _ranked(view, prompts, rates, most)
-        rows = scan.plain(SUMS, _BY_SESSION, [*terms, _among([*ranked, *_numbered(view, beside)])], beside="x.cause")
-        rows += [
-            (0, *row)
-            for cause in without
-            for row in scan.plain(SUMS, By(), [*terms, Clause(f"x.cause = {cause}")], beside="x.cause")
-        ]
-    else:
-        rows = scan.by_session(SUMS, _BY_SESSION, terms, beside="x.cause", sessions=causes.on_branches())
-        count = 0
+        ranked, total = _ranked(view, [*terms, *(Clause(f"x.cause <> {cause}") for cause in without)], rates, most)
+        shown = _among([*ranked, *_numbered(view, in_cut)])
+        rows += causes.fine(PROMPT, _BY_SESSION, first, end, [shown])
+        for cause in without:
+            some = causes.fine(PROMPT, By(), first, end, [Clause(f"x.cause = {cause}")])
+            rows += [((0,), kind, number, counts) for _, kind, number, counts in some]
+    elif first < end:
+        rows += causes.fine(PROMPT, _BY_SESSION, first, end)
     names: dict[int, str | None] = dict(view.keyed(_NAMES, sorted({(row[2],) for row in rows})))
-    worked = [Worked(_key(row[0], names[row[2]]), row[1], row[3:]) for row in rows]
+    worked = [Worked(_key(keys[0], names[cause]), kind, tuple(counts)) for keys, kind, cause, counts in rows]
     among = {one.prompt for one in worked} - {None}
-    count = (count or len(among)) + len(beside - among)
-    return Prompts([*worked, *(Worked(_key(row[0], row[2]), row[1], row[3:]) for row in edges)], count)
+    worked += [Worked(_key(keys[0], prompt), kind, tuple(counts)) for keys, kind, prompt, counts in cut]
+    return Prompts(worked, (total or len(among)) + len(in_cut - among))
 
 
 def _key(session: int, prompt: str | None) -> PromptKey | None:
@@ -103,7 +112,7 @@ def _among(prompts: Iterable[tuple[int, int]]) -> Clause:
     listed = "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)"
     keys = sorted(set(prompts))
     sessions = "x.session IN (SELECT value FROM json_each(?))"  # so that SQLite looks nowhere else
-    bound = (as_json(sorted({session for session, _ in keys})), as_json(keys))
+    bound = (_json(sorted({session for session, _ in keys})), _json(keys))
     return Clause(f"{sessions} AND (x.session, x.cause) IN ({listed})", bound)
 
 
@@ -114,18 +123,36 @@ def places(view: View, prompts: Iterable[PromptKey]) -> dict[PromptKey, Row]:
     return {(session, prompt): tuple(rest[:5]) for session, prompt, *rest in rows if (session, prompt) in wanted}
 
 
-def place_answer(place: Row) -> dict[str, Any]:
-    session_id, rail, turn_index, ts, message_id = place
-    return {
-        "sessionId": session_id,
-        "railId": rail,
-        "turnIndex": turn_index,
-        "at": to_iso(ts),
-        "messageId": message_id,
-    }
+def weighed(rates: Mapping[int, Sequence[int]], columns: Sequence[str]) -> str:
+    """What a row weighs, where rates by class tell what each of its columns weighs.
+
+    Written as cases, since looking rates up in a table would take as long as all the rest. Only harness figures are
+    looked up: there may be one for each turn.
+    """
+    classes: dict[tuple[int, ...], list[int]] = {}
+    for kind, weights in rates.items():
+        classes.setdefault(tuple(weights), []).append(kind)
+    other = "0"
+    if len(classes) > _MOST_CASES:
+        other = f"{_FIGURE} * ({' + '.join(f'x.{name}' for name in columns[:_TOKEN_COLUMNS])})"
+        classes = {weights: kinds for weights, kinds in classes.items() if not _is_figure(weights)}
+    cases = []
+    for weights, kinds in classes.items():
+        parts = [f"x.{name} * {float(weight)}" for name, weight in zip(columns, weights, strict=True) if weight]
+        cases.append(f"WHEN x.class IN ({','.join(map(str, kinds))}) THEN {' + '.join(parts) or '0'}")
+    return f"CASE {' '.join(cases)} ELSE {other} END" if cases else other
 
 
-_ID = "x.prompt_id"
+def _is_figure(weights: Sequence[int]) -> bool:
+    """Whether the weights are a harness's figure: equal for all tokens, and no search fee as list prices have."""
+    tokens, rest = weights[:_TOKEN_COLUMNS], weights[_TOKEN_COLUMNS:]
+    return len(set(tokens)) == 1 and any(tokens) and not any(rest)
+
+
+def _json(values: Any) -> str:
+    return msgspec.json.encode(values).decode()
+
+
 _NAMES = "SELECT c.id, n.name FROM causes c LEFT JOIN names n ON n.id = c.target WHERE c.id IN ({keys})"
 _NUMBERS = """
 WITH w(prompt) AS ({keys})

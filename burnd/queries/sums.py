@@ -184,9 +184,9 @@ class Reader:
             for stretch in self._stretches(by):
                 (begin, end), edges = _whole_buckets(stretch)
                 if begin < end:
-                    yield from self._select(SUMS, by, [_between(begin, end)], stretch.offset)
+                    yield from self.select(SUMS, by, [_between(begin, end)], stretch.offset)
                 yield from self._at_edges(by, edges)
-        yield from self._mixed(TURNS, by, self._fine)
+        yield from self.mixed(TURNS, by, self._fine)
 
     def _over_sessions(self, by: By) -> Iterator[Parts]:
         """Whole days from `time_sums`; the hours before and after them from quarters of an hour, or from `sums`."""
@@ -206,7 +206,7 @@ class Reader:
                     quarters = is_plain and not self._stale(some[0] // DAY, -(-some[1] // DAY))
                     table = _QUARTERS if quarters else SUMS
                     active = [] if quarters else [_active(*some)]
-                    yield from self._select(table, by, [*active, _between(*some)], stretch.offset)
+                    yield from self.select(table, by, [*active, _between(*some)], stretch.offset)
             yield from self._at_edges(by, edges)
 
     def _days(self, table: Table, by: By, offset: int, first: int, last: int) -> Iterator[Parts]:
@@ -216,14 +216,14 @@ class Reader:
         fresh = [_between(first * per_day, last * per_day)]
         if stale:
             fresh.append(Clause(f"x.bucket / {per_day} NOT IN (SELECT day FROM stale_days)"))
-        yield from self._select(table, by, fresh, offset)
+        yield from self.select(table, by, fresh, offset)
         if len(stale) <= _FEW_DAYS:
             for day in stale:
                 begin, end = day * DAY, (day + 1) * DAY
-                yield from self._select(SUMS, by, [_active(begin, end), _between(begin, end)], offset)
+                yield from self.select(SUMS, by, [_active(begin, end), _between(begin, end)], offset)
         else:
             in_stale = Clause(f"x.bucket / {DAY} IN (SELECT day FROM stale_days)")
-            yield from self._select(SUMS, by, [_between(first * DAY, last * DAY), in_stale], offset)
+            yield from self.select(SUMS, by, [_between(first * DAY, last * DAY), in_stale], offset)
 
     def _stale(self, first: int, last: int) -> list[int]:
         return [row[0] for row in self._view.rows(_STALE, (first, last))]
@@ -234,24 +234,24 @@ class Reader:
         by_activity = self._chosen.activities is not None or "activity" in by.keys
         table = _SESSION_ACTIVITIES if by_activity else _SESSIONS
         among = within("x.session", inside)
-        yield from self._select(table, by, [*among, Clause(f"x.session NOT IN ({_STALE_SESSIONS})")])
+        yield from self.select(table, by, [*among, Clause(f"x.session NOT IN ({_STALE_SESSIONS})")])
         if self._view.rows(f"{_STALE_SESSIONS} LIMIT 1"):
-            yield from self._select(SUMS, by, [*among, Clause(f"x.session IN ({_STALE_SESSIONS})")])
+            yield from self.select(SUMS, by, [*among, Clause(f"x.session IN ({_STALE_SESSIONS})")])
         if across:
             yield from self._at_edges(by, [Stretch(self.begin, self.end)], across)
 
     def _at_edges(self, by: By, edges: list[Stretch], sessions: frozenset[int] | None = None) -> Iterator[Parts]:
         for edge in edges:
-            yield from self._select(TURNS, by, [during(edge), *within("x.session", sessions)], edge.offset)
+            yield from self.select(TURNS, by, [during(edge), *within("x.session", sessions)], edge.offset)
 
     def _facts(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> Iterator[Parts]:
         """All selected rows of a table that has times to the millisecond."""
         if self.begin < self.end:
             for stretch in self._stretches(by):
-                yield from self._select(table, by, [during(stretch)], stretch.offset, extra, kinds=kinds)
-            yield from self._mixed(table, by, kinds, extra)
+                yield from self.select(table, by, [during(stretch)], stretch.offset, extra, kinds=kinds)
+            yield from self.mixed(table, by, kinds, extra)
 
-    def _mixed(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> Iterator[Parts]:
+    def mixed(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> Iterator[Parts]:
         """The rows of sessions whose tags change while they run."""
         groups = self._chosen.groups
         inside, across = self.sessions()
@@ -260,7 +260,7 @@ class Reader:
         sessions = frozenset(groups.mixed if inside is None else groups.mixed & (inside | across))
         for stretch in self._stretches(by) if sessions else ():
             when = [during(stretch), *within("x.session", sessions)]
-            yield from self._select(table, by, when, stretch.offset, extra, kinds=kinds, is_mixed=True)
+            yield from self.select(table, by, when, stretch.offset, extra, kinds=kinds, is_mixed=True)
 
     def _stretches(self, by: By) -> list[Stretch]:
         if by.unit is None:
@@ -273,7 +273,7 @@ class Reader:
 
     # One statement
 
-    def _select(
+    def select(
         self,
         table: Table,
         by: By,
