@@ -92,7 +92,7 @@ def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) 
     columns = [
         Column("activity", least=8),
         Column("harness" if answer["by"] == "source" else answer["by"].removeprefix("tag:"), least=14, where="start"),
-        Column("requests", "right"),
+        Column("requests", "right", drop=1),
         Column("cost/request", "right"),
         *([Column("what if", "right")] if with_what_if else []),
         Column("first try", "right", drop=1),

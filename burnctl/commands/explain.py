@@ -153,6 +153,7 @@ def draw(name: str, screen: Screen) -> str:
         ("what to do", kind.advice),
     ):
         lines += ["", screen.paint(head, "cyan"), *wrapped(text, min(screen.width, 100))]
-    lines += ["", screen.paint(f"to paste ({kind.place})", "cyan"), kind.line]
-    lines += ["", f"See yours: burnctl waste --kind {name}"]
+    places = wrapped(f"to paste ({kind.place})", screen.width)
+    lines += ["", *(screen.paint(line, "cyan") for line in places), kind.line]
+    lines += ["", f"yours: burnctl waste --kind {name}"]
     return "\n".join(lines)

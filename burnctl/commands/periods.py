@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from burnctl import flags
 from burnctl.output import present
 from burnctl.render import styles
@@ -30,15 +32,16 @@ EXAMPLES = (
     "burnctl daily --since 7d --csv",
 )
 UNITS = {"daily": "day", "weekly": "week", "monthly": "month"}
-_USUAL = {"day": "30d", "week": "26w", "month": ""}
+_USUAL_DAYS = {"day": 30, "week": 26 * 7}
 _MODELS_SHOWN = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verb = parser.prog.rpartition(" ")[2]
-    usual = _USUAL[UNITS[verb]]
+    usual = {"day": "the last 30 days", "week": "the last 26 weeks"}.get(UNITS[verb], "")
     flags.filters(parser)
-    parser.add_argument("--all", action="store_true", help=f"all periods, not only the last {usual or 'ones'}")
+    if usual:
+        parser.add_argument("--all", action="store_true", help=f"all {UNITS[verb]}s, not only {usual}")
     parser.add_argument("--breakdown", action="store_true", help="a row for each model below its period")
     flags.reading_rows(parser, "rows")
     flags.scan(parser)
@@ -47,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     unit = UNITS[options.verb]
-    if not options.since and not options.all and _USUAL[unit]:
-        options.since = _USUAL[unit]
+    if not options.since and unit in _USUAL_DAYS and not options.all:
+        options.since = _days_ago(_USUAL_DAYS[unit] - 1)
     client = reach(options)
     chosen = flags.filters_of(options, days=True)
     answer = client.summary(by=unit, **chosen)
@@ -65,12 +68,17 @@ def run(options: argparse.Namespace) -> int:
     return present(options, answer, draw, rows=flat_rows, empty=empty)
 
 
+def _days_ago(days: int) -> str:
+    from datetime import date, timedelta
+
+    return (date.fromtimestamp(time.time()) - timedelta(days=days)).isoformat()
+
+
 def _by_model(client: Client, unit: str, chosen: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """The rows of each period by model, the costliest first."""
     rows: dict[str, list[dict[str, Any]]] = {}
-    for model in client.summary(by="model", **chosen)["rows"]:
-        for part in client.summary(by=unit, **{**chosen, "model": model["key"]})["rows"] if model["key"] else ():
-            rows.setdefault(part["key"], []).append(part | {"model": model["key"]})
+    for row in client.summary(by=f"{unit},model", **chosen)["rows"]:
+        rows.setdefault(row["key"], []).append(row | {"model": row["keys"]["model"]})
     return {key: sorted(parts, key=lambda part: -(part["costUsd"] or 0)) for key, parts in rows.items()}
 
 
@@ -80,7 +88,8 @@ def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = Fals
         return ""
     add_caveats(answer, screen)
     unit = answer["by"]
-    longest = max(len(_names([part["model"] for part in parts])) for parts in answer["models"].values() or [[]])
+    shown = 100 if screen.is_pipe else _MODELS_SHOWN
+    longest = max(len(_names([part["model"] for part in parts], shown)) for parts in answer["models"].values() or [[]])
     columns = [
         Column(unit),
         Column("models", least=min(longest, 24), drop=2),
@@ -96,7 +105,7 @@ def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = Fals
     rows: list[list[object]] = []
     for row, label in zip(answer["rows"], labels, strict=True):
         models = answer["models"].get(row["key"], [])
-        names = "" if is_broken_down else _names([part["model"] for part in models])
+        names = "" if is_broken_down else _names([part["model"] for part in models], shown)
         rows.append([label, names, *_cells(row, most)])
         if is_broken_down:
             rows += [
@@ -106,9 +115,9 @@ def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = Fals
     return table(columns, rows, screen, footer=["total", "", *_cells(answer["totals"], None)])
 
 
-def _names(models: list[str]) -> str:
-    more = len(models) - _MODELS_SHOWN
-    return ", ".join(map(short_model, models[:_MODELS_SHOWN])) + (f" +{more}" if more > 0 else "")
+def _names(models: list[str], shown: int) -> str:
+    more = len(models) - shown
+    return ", ".join(map(short_model, models[:shown])) + (f" +{more}" if more > 0 else "")
 
 
 def _labels(keys: list[str], unit: str) -> list[str]:
@@ -131,8 +140,6 @@ def _week(key: str) -> str:
 
 
 def _month(key: str) -> str:
-    import time
-
     return time.strftime("%b %Y", time.strptime(key, "%Y-%m"))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from burnctl import flags
 from burnctl.errors import Usage
 from burnctl.output import present
@@ -22,7 +24,7 @@ from burnctl.render.numbers import (
 )
 from burnctl.render.paragraphs import flow
 from burnctl.render.tables import Column, table
-from burnctl.render.text import width_of
+from burnctl.render.text import clean, width_of
 from burnctl.starting import reach
 
 TYPE_CHECKING = False
@@ -146,7 +148,7 @@ def _list_tags(client: Client, options: argparse.Namespace) -> int:
         columns = [Column("tag", style="bold"), Column("values", "right"), Column("such as", least=20)]
         if not rows:
             return "No tags yet. `burnctl stamp --session ID KEY=VALUE` adds one, `burnctl run` tags what it starts."
-        return f"{table(columns, rows, screen)}\n\nCost by one of them: burnctl tags {rows[0][0]}"
+        return f"{table(columns, rows, screen)}\n\ncost by tag: burnctl tags {clean(rows[0][0])}"
 
     def flat(answer: dict[str, Any]) -> list[dict[str, Any]]:
         return [{"key": tag["key"], "value": value} for tag in answer["tags"] for value in tag["values"]]
@@ -164,7 +166,8 @@ def drawn(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str
     parts.append(_table(answer, screen))
     if "quality" in answer:
         ended = answer["quality"]["sessions"]
-        parts.append("Sessions: " + ", ".join(f"{count(n)} {outcome}" for outcome, n in ended.items()) + ".")
+        outcomes = [f"{count(n)} {outcome}" for outcome, n in ended.items()]
+        parts.append("\n".join(flow([f"sessions: {outcomes[0]}", *outcomes[1:]], screen)))
     return "\n\n".join(parts)
 
 
@@ -210,8 +213,8 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
         Column("cached", "right", drop=1),
         *([Column("first try", "right"), Column("completed", "right", drop=4)] if with_quality else []),
         Column("cost", "right"),
-        *([Column("with subagents", "right")] if with_tree else []),
-        Column("share", "right"),
+        *([Column("with subagents", "right", drop=1)] if with_tree else []),
+        Column("share", "right", drop=1),
         Column("", drop=7, style="cyan"),
     ]
     most = max((row["share"] or 0 for row in answer["rows"]), default=0)
@@ -391,7 +394,7 @@ def _period(filters: dict[str, Any], first: day_type, last: day_type) -> tuple[d
     def day_of(when: str, back: timedelta) -> day_type:
         return calendar.fromtimestamp(milliseconds(when) / 1000 - back.total_seconds())
 
-    today = calendar.today()
+    today = calendar.fromtimestamp(time.time())
     if "until" in filters:
         last = max(last, min(today, day_of(filters["until"], timedelta(milliseconds=1))))
     elif "since" in filters:

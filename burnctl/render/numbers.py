@@ -173,7 +173,7 @@ def dates(times: Sequence[float | str], now: float | None = None) -> list[str]:
     import time
 
     local = [time.localtime(milliseconds(when) / 1000) for when in times]
-    year = time.localtime(None if now is None else now / 1000).tm_year
+    year = time.localtime(time.time() if now is None else now / 1000).tm_year
     has_years = any(one.tm_year != year for one in local)
     return [
         f"{_MONTHS[one.tm_mon - 1]} {one.tm_mday:>{2 if len(local) > 1 else 1}}" + f" {one.tm_year}" * has_years
@@ -185,7 +185,7 @@ def day_names(keys: Sequence[str]) -> list[str]:
     """Days such as `2026-11-17` in the style of `dates`, without a time zone."""
     import time
 
-    year = str(time.localtime().tm_year)
+    year = str(time.localtime(time.time()).tm_year)
     has_years = any(key[:4] != year for key in keys)
     wide = 2 if len(keys) > 1 else 1
     return [f"{_MONTHS[int(key[5:7]) - 1]} {int(key[8:10]):>{wide}}" + f" {key[:4]}" * has_years for key in keys]

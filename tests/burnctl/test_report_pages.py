@@ -182,7 +182,7 @@ def test_how_sessions_ended_is_said() -> None:
     shown = page(said, 160)
     assert "75%" in shown
     assert "3 of 4" in shown
-    assert "Sessions: 3 completed, 1 abandoned, 0 errored, 2 unknown." in shown
+    assert "sessions: 3 completed · 1 abandoned · 0 errored · 2 unknown" in shown
 
 
 def cell(model: str | None, category: str, turns: int, **more: Any) -> dict[str, Any]:

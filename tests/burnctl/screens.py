@@ -1,0 +1,132 @@
+"""Screens of burnctl on the demo's sessions, rendered in this process at a time that never changes.
+
+A daemon reads the logs of a made-up machine whose last session was written at `NOW`; burnctl gets that time as its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+from burnctl import cli
+from burnctl.client import Client
+from burnctl.demo.machine import Machine
+from burnctl.demo.stories import live
+from burnctl.render.numbers import use_currency
+
+NOW = 1_763_389_800.0  # Monday, 2025-11-17 14:30 UTC
+_STYLES = {
+    "1": "bold", "2": "dim", "7": "reverse", "31": "red", "32": "green", "33": "yellow", "34": "blue", "35": "magenta",
+    "36": "cyan",
+}  # fmt: skip
+
+
+class Output(io.TextIOWrapper):
+    """What burnctl writes to, as a terminal or as a pipe."""
+
+    def __init__(self, encoding: str, *, is_terminal: bool) -> None:
+        self.bytes = io.BytesIO()
+        self._is_terminal = is_terminal
+        super().__init__(self.bytes, encoding=encoding, newline="\n")
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+class Stage:
+    """The made-up machine with its daemon."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "CI": "1",
+            "TZ": "UTC",
+            "TERM": "xterm",
+            "PAGER": "cat",
+            "RELAYBURN_CONTENT_TTL_DAYS": "forever",
+            **machine.environment,
+        }
+
+    def run(self, *words: str) -> None:
+        command = [sys.executable, "-P", "-m", "burnctl", *words]
+        subprocess.run(command, env=self.environment, check=True, capture_output=True, timeout=60)
+
+    def rendered(
+        self, words: list[str], columns: int = 0, *, color: bool = False, is_pipe: bool = False, encoding: str = "utf-8"
+    ) -> str:
+        """What a command prints. Colours are shown as `{bold}`, and the folder of the machine has a name of its own."""
+        own = {"COLUMNS": str(columns)} if columns else {}
+        output = Output(encoding, is_terminal=not is_pipe)
+        environment = self.environment | own | ({} if color else {"NO_COLOR": "1"})
+        with (
+            mock.patch.dict(os.environ, environment, clear=True),
+            mock.patch("sys.stdout", output),
+            mock.patch("time.time", return_value=NOW),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore", ResourceWarning)  # burnctl leaves its connection to the end of its process
+            time.tzset()
+            code = cli.main(words)
+            output.flush()
+            gc.collect()
+        time.tzset()
+        use_currency(None)
+        assert code == 0, words
+        text = output.bytes.getvalue().decode(encoding)
+        return _readable(text.replace(self._machine.folder, _nameless(self._machine.folder)))
+
+
+def _nameless(folder: str) -> str:
+    """A folder of the same length, so that columns stay where they are."""
+    return folder[:-8] + "_" * 8
+
+
+def _readable(text: str) -> str:
+    def style(match: re.Match[str]) -> str:
+        names = [_STYLES[code] for code in match[1].split(";") if code != "0"]
+        return "{" + (" ".join(names) or "/") + "}"
+
+    return re.sub(r"\x1b\[([\d;]+)m", style, text)
+
+
+@contextlib.contextmanager
+def stage() -> Iterator[Stage]:
+    """Starts the daemon, waits until everything is recorded, searchable and attributed, and stops it in the end."""
+    folder = tempfile.mkdtemp(prefix="burnd-", dir="/tmp")
+    machine = Machine(str(Path(folder).resolve()))
+    written = machine.write_logs(NOW)
+    story = live()
+    log = machine.live_log(story, NOW - 150)
+    for act in story.acts:
+        log.act(act)
+    made = Stage(machine)
+    made.run("up")
+    try:
+        for session_id, one in written.items():
+            if one.tags:
+                made.run("stamp", "--session", session_id, *(f"{key}={value}" for key, value in one.tags))
+        made.run("flush")
+        with Client(Path(machine.environment["RELAYBURN_HOME"]) / "burnd.sock") as client:
+            while not _is_settled(client.status()):
+                time.sleep(0.05)
+        yield made
+    finally:
+        made.run("down")
+        subprocess.run(["rm", "-r", machine.folder], check=True)
+
+
+def _is_settled(status: dict[str, object]) -> bool:
+    parts = [status.get("causes") or {}, status.get("search") or {}]
+    return not status.get("backfill") and not any(isinstance(part, dict) and part.get("pending") for part in parts)
