@@ -22,6 +22,8 @@ MONEY, REASONS, SESSIONS, STAMPS, DAEMON, SETTINGS = (
 _TABLE = (
     ("overview", MONEY, "the last 30 days at a glance; the same as burnctl alone"),
     ("today", MONEY, "the overview of today, hour by hour"),
+    ("top", MONEY, "the running sessions, live"),
+    ("live", MONEY, "the same as top"),
     ("daily", MONEY, "a row for each day, with its models"),
     ("weekly", MONEY, "a row for each week"),
     ("monthly", MONEY, "a row for each month"),
@@ -76,6 +78,7 @@ VERBS = {verb: (group, line) for verb, group, line in _TABLE}
 _MODULES = {
     "blocks": "limits",
     "by-tool": "hotspots",
+    "live": "top",
     **dict.fromkeys(("daily", "weekly", "monthly"), "periods"),
     **dict.fromkeys(("projects", "models", "harnesses", "agents", "tags"), "summary"),
 }

@@ -35,7 +35,13 @@ _WIDE = (
     ("activity", 13, "left", ""),
     ("tools", 0, "left", "dim"),
 )
-_MIDDLE_FROM, _WIDE_FROM = 100, 130
+_SMALL = (
+    ("time", 8, "left", "dim"),
+    ("project", 9, "left", "cyan"),
+    ("model", 10, "left", ""),
+    ("cost", 8, "right", "bold"),
+)
+_NARROW_FROM, _MIDDLE_FROM, _WIDE_FROM = 79, 100, 130
 
 
 def heading(screen: Screen) -> str:
@@ -61,7 +67,7 @@ def turn_line(turn: Mapping[str, Any], screen: Screen, *, dim: bool = False) -> 
 def _layout(screen: Screen) -> tuple[tuple[str, int, str, str], ...]:
     if screen.width >= _WIDE_FROM:
         return _WIDE
-    return _MIDDLE if screen.width >= _MIDDLE_FROM else _NARROW
+    return _MIDDLE if screen.width >= _MIDDLE_FROM else _NARROW if screen.width >= _NARROW_FROM else _SMALL
 
 
 def _joined(cells: list[str]) -> str:
