@@ -98,6 +98,7 @@ CREATE INDEX turns_by_time ON turns(ts);
 CREATE INDEX turns_by_session ON turns(session, rail, turn_index);
 CREATE INDEX turns_by_session_time ON turns(session, ts);
 CREATE INDEX turns_by_prompt ON turns(session, prompt_id, prompt_retries, ts, turn_index) WHERE has_edits;
+CREATE INDEX turns_by_subagent ON turns(subagent, session) WHERE subagent <> 0;
 CREATE INDEX turns_with_stated_cost ON turns(model) WHERE stated_usd IS NOT NULL;
 
 CREATE TABLE tool_calls(

@@ -61,12 +61,6 @@ class Groups:
             return next((group for begin, end, group in self._parts[session] if begin <= ts < end), OUT)
         return self.of(session)
 
-    def sessions(self) -> frozenset[int] | None:
-        """The sessions that are in any group; None where that may be all."""
-        if self.rest != OUT:
-            return None
-        return frozenset(session for session, group in self.whole.items() if group != OUT)
-
 
 class Selection(NamedTuple):
     """The filters of a report in the numbers of the index. None is no filter; an empty set selects nothing."""

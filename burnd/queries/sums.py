@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -123,6 +124,7 @@ class Reader:
         self._cuts = sorted({size for kind in coarse for size in needed[kind.id]})
         self._fine = frozenset(kind.id for kind in wanted) - self._coarse if self._coarse else selection.kinds
         self.begin, self.end = self._clipped()
+        self._grouped: tuple[frozenset[int] | None] | None = None
         self._touching: tuple[frozenset[int] | None, frozenset[int]] | None = None
 
     def _clipped(self) -> tuple[int, int]:
@@ -172,6 +174,22 @@ class Reader:
                 inside = frozenset(session for session, is_inside in found if is_inside)
                 self._touching = inside, frozenset(session for session, is_inside in found if not is_inside)
         return self._touching
+
+    def _in_any_group(self) -> frozenset[int] | None:
+        """The sessions that may have turns in a selected group; None where that may be all."""
+        if self._grouped is None:
+            chosen, groups = self._chosen, self._chosen.groups
+            assert groups is not None  # noqa: S101 - for the type checker: it is called with groups only
+            wanted = chosen.agent_groups
+            if groups.rest == OUT or (wanted is not None and groups.rest not in wanted):
+                found = {s for s, group in groups.whole.items() if group != OUT and (wanted is None or group in wanted)}
+                if wanted is not None and chosen.subagents:
+                    numbers = msgspec.json.encode(sorted(chosen.subagents)).decode()
+                    found |= {row[0] for row in self._view.rows(_WITH_SUBAGENTS, (numbers,))}
+                self._grouped = (frozenset(found),)
+            else:
+                self._grouped = (None,)
+        return self._grouped[0]
 
     # Which tables
 
@@ -302,7 +320,7 @@ class Reader:
             beside: tuple[Key, ...] = ("session", "subagent", "turn", "ts") if is_mixed else ("session", "subagent")
             keys = (*beside, *(key for key in by.keys if key not in ("group", *beside)))
             if not is_mixed:
-                conditions += within(columns["session"], groups.sessions())
+                conditions += within(columns["session"], self._in_any_group())
         columns = columns | {"time": table.clock(by.unit or "day", offset)}
         counted = (table.each if groups is not None else ()) or table.counted
         read = [*(columns[key] for key in keys), columns["class"], extra, *counted]
@@ -325,20 +343,26 @@ class Reader:
         assert groups is not None  # noqa: S101 - for the type checker: it is called with groups only
         width = len(keys)
         places = [keys.index(key) if key != "group" else -1 for key in by.keys]
-        added: defaultdict[Row, list[Row]] = defaultdict(list)
+        mixed, of, others = groups.mixed, groups.whole.get, groups.rest
+        is_of_agent = chosen.agent_groups is not None
+        # There may be very many rows, so each is only put where it belongs; columns are added up afterwards.
+        own = itemgetter(width, width + 1, *(at for at in places if at >= 0))
+        added: defaultdict[tuple[int, Row], list[Row]] = defaultdict(list)
         for row in rows:
-            session, subagent = row[0], row[1]
+            session = row[0]
             if is_mixed:
                 group = groups.at(session, row[3], row[2])
-            elif session in groups.mixed:
+            elif session in mixed:
                 continue
             else:
-                group = groups.of(session)
-            if group != OUT and chosen.takes(group, subagent):
-                key = tuple([group if at < 0 else row[at] for at in places])
-                added[(*key, row[width], row[width + 1])].append(row[width + 2 :])
-        for key, counts in added.items():
-            yield key[:-2], key[-2], key[-1], counts[0] if len(counts) == 1 else [*map(sum, zip(*counts, strict=True))]
+                group = of(session, others)
+            if group != OUT and not (is_of_agent and not chosen.takes(group, row[1])):
+                added[group, own(row)].append(row)
+        for (group, (number, extra, *rest)), some in added.items():
+            values = iter(rest)
+            key = tuple([group if at < 0 else next(values) for at in places])
+            counts = some[0][width + 2 :] if len(some) == 1 else [*map(sum, [*zip(*some, strict=True)][width + 2 :])]
+            yield key, number, extra, counts
 
 
 def selected(chosen: Selection, table: Table, kinds: frozenset[int] | None) -> list[Clause]:
@@ -387,6 +411,10 @@ _OVER_SESSIONS = frozenset(("place", "activity", "version", "time"))
 _CONTEXT = "x.input + x.cache_read + x.cache_create_5m + x.cache_create_1h"
 _STALE = "SELECT day FROM stale_days WHERE day >= ? AND day < ?"
 _STALE_SESSIONS = "SELECT session FROM stale_sessions"
+_WITH_SUBAGENTS = """
+SELECT DISTINCT session FROM turns INDEXED BY turns_by_subagent
+WHERE subagent <> 0 AND subagent IN (SELECT value FROM json_each(?))
+"""
 _TOUCHING = (
     "SELECT session, first_bucket >= ? AND last_bucket < ? FROM endings WHERE last_bucket >= ? AND first_bucket <= ?"
 )
