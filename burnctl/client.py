@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 from burnctl.errors import Failed, NotRunning
-from burnctl.methods import Methods
+from burnctl.methods import Methods, sent
 from burnctl.wire import Wire
 from burnd import protocol
+from burnd.contract import DEADLINE_S, LONG_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
     from typing import Any, Self
+
+    from burnd.contract import Params
 
 TIMEOUT_S = 30.0
 _PAUSE_S = 0.1
@@ -39,6 +42,7 @@ class Client(Methods):
         self._timeout = timeout
         self._patience = patience
         self._wire: Wire | None = None
+        self.progress: Callable[[dict[str, Any]], None] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -84,24 +88,25 @@ class Client(Methods):
                 raise NotRunning(str(error), "") from None
         return str(self._path)
 
-    def call(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        heard: Callable[[dict[str, Any]], None] | None = None,
-    ) -> dict[str, Any]:
-        """Asks one question and returns the answer, its version checked.
+    def ask(self, method: type[Params], given: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer of a method of the table; parameters that are None are not sent.
 
-        `heard` is called with the parameters of what burnd says before it answers; each time the wait begins anew.
+        What burnd tells of its progress goes to `progress`, if that is set: `{"done": ..., "total": ...}`.
         """
+        timeout = self._timeout if method.deadline == DEADLINE_S or method.method == "tail" else LONG_S + 10
+        return self.call(method.method, sent(method, given), timeout=timeout)
+
+    def call(
+        self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Sends one request, with parameters as docs/protocol.md names them, and returns the answer."""
         until = time.monotonic() + self._patience
         while True:
             try:
-                return self._connected().ask(method, params or {}, self._timeout if timeout is None else timeout, heard)
+                seconds = self._timeout if timeout is None else timeout
+                return self._connected().ask(method, params or {}, seconds, self.progress)
             except BaseException as error:
-                # An answer that comes late must not be taken for the next question's.
+                # A late answer must not be taken for the answer to the next request.
                 self.close()
                 busy = isinstance(error, Failed) and error.code == protocol.NOT_NOW
                 if not busy or time.monotonic() >= until:

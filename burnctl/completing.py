@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from burnctl.parser import Parser
+    from burnd.contract import Param
 
 Candidate = tuple[str, str]  # what to put there, and a word about it
 
 ANSWER_S = 0.4  # a person has pressed Tab and waits
-_MOST_SESSIONS = 200
+_MOST_SESSIONS, _MOST_STAMPS = 200, 1000
 
 
 def candidates(words: Sequence[str]) -> list[Candidate]:
@@ -145,29 +146,27 @@ def _of_parser(parser: Parser, before: Sequence[str], typed: str) -> list[Candid
 
 
 def _values(action: argparse.Action) -> list[Candidate]:
-    """What an argument may be: its choices, or by its name the sessions or models there are."""
+    """What an argument may be: its choices, or the names of its kind that are recorded."""
     if isinstance(action, argparse._SubParsersAction):
         return [(choice.dest, _line(choice.help)) for choice in action._choices_actions]
-    if action.choices is not None:
-        return [(str(choice), "") for choice in action.choices]
-    if action.dest in ("by", "source"):
-        return _listed(action)
-    ask = {"session": _sessions, "model": _models}.get(action.dest)
+    one: Param | None = getattr(action, "param", None)
+    if one is None:
+        return [(str(choice), "") for choice in action.choices or ()]
+    if one.choices:
+        return [(word, "") for word in (*one.choices, *filter(None, [one.others.removesuffix("KEY")]))]
     try:
-        return ask() if ask is not None else []
+        if one.kind == "session":
+            return _sessions()
+        if one.kind == "tag":
+            return _tags()
+        if one.kind == "setting":
+            return _settings()
+        return _rows(one.kind or one.name) if (one.kind or one.name) in _DIMENSIONS else []
     except BurnctlError:
         return []
 
 
-_BETWEEN = ",? or |, "
-
-
-def _listed(action: argparse.Action) -> list[Candidate]:
-    """The words that its help lists, as in `what the rows are: model, day, or tag:KEY (model)`."""
-    import re
-
-    words = re.split(_BETWEEN, (action.help or "").partition(": ")[2].partition(" (")[0])
-    return [(word.removesuffix("KEY"), "") for word in words if word]
+_DIMENSIONS = ("model", "project", "agent", "branch", "provider")
 
 
 def _sessions() -> list[Candidate]:
@@ -188,13 +187,30 @@ def _sessions() -> list[Candidate]:
     return _insertable(found)
 
 
-def _models() -> list[Candidate]:
+def _rows(by: str) -> list[Candidate]:
+    """The models, projects, agents, ... there are, those that cost most first."""
     from burnctl.client import Client
     from burnctl.render import number
 
     with Client(timeout=ANSWER_S) as client:
-        rows = client.summary(by="model").get("rows") or []
-    return _insertable([(row.get("key"), f"{number(row.get('turns'))} turns") for row in rows])
+        rows = client.summary(by=by).get("rows") or []
+    return _insertable([(row.get("key"), f"{number(row.get('turns'))} requests") for row in rows])
+
+
+def _tags() -> list[Candidate]:
+    from burnctl.client import Client
+
+    with Client(timeout=ANSWER_S) as client:
+        stamps = client.stamps_list(limit=_MOST_STAMPS).get("stamps") or []
+    pairs = {f"{key}={value}": "" for stamp in reversed(stamps) for key, value in stamp["enrichment"].items()}
+    return _insertable(list(pairs.items()))
+
+
+def _settings() -> list[Candidate]:
+    from burnctl.client import Client
+
+    with Client(timeout=ANSWER_S) as client:
+        return [(row["key"], _line(row.get("says"))) for row in client.config_show().get("settings") or []]
 
 
 def _insertable(found: Sequence[tuple[object, str]]) -> list[Candidate]:

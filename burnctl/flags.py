@@ -1,67 +1,143 @@
-"""Flags that several verbs share, so that they mean the same and read the same everywhere."""
+"""Flags made from the table of methods: how each parameter is given on the command line, and read back from it."""
 
 from __future__ import annotations
+
+from burnctl import options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
     from typing import Any
 
+    from burnctl.client import Client
+    from burnd.contract import Param, Params
 
-def reading(parser: argparse.ArgumentParser) -> None:
-    """What every verb that reads from the daemon takes: --json, --no-color, --no-start."""
-    as_json(parser)
-    no_color(parser)
-    no_start(parser)
+_METAVARS = {
+    "time": "TIME",
+    "project": "PROJECT",
+    "session": "SESSION",
+    "message": "ID",
+    "agent": "NAME",
+    "source": "SOURCE",
+    "model": "MODEL",
+    "tag": "KEY=VALUE",
+    "count": "N",
+    "index": "N",
+    "dollars": "USD",
+    "days": "AGE",
+    "seconds": "SECONDS",
+}
 
 
-def report(parser: argparse.ArgumentParser) -> None:
-    """The flags of a report: those of `reading`, and --no-wait."""
-    reading(parser)
-    no_wait(parser)
-    notes(parser)
+def add(
+    parser: argparse._ActionsContainer,
+    *tables: type[Params],
+    only: Collection[str] = (),
+    skip: Collection[str] = (),
+    usual: Mapping[str, object] = {},
+) -> None:
+    """Adds a flag for each parameter of the tables that has one.
+
+    `usual` are the values that this verb uses where none is given, for the help.
+    """
+    for table in tables:
+        for name, one in table.params.items():
+            if one.flag and name not in skip and (not only or name in only):
+                # A parameter of a method that is not given is not sent.
+                is_own = table.__module__ == options.__name__
+                default = one.default if is_own and not one.is_required else None
+                facts = {"dest": name, "default": default, "required": is_own and one.is_required}
+                _add(parser, one, one.flag.split(), facts, usual.get(name))
 
 
-def reading_rows(parser: argparse.ArgumentParser, rows: str) -> None:
+def reading(parser: argparse._ActionsContainer) -> None:
+    """The flags of every verb that asks the daemon."""
+    add(parser, options.Output, only=("json", "no_color", "no_start"))
+
+
+def report(parser: argparse._ActionsContainer) -> None:
+    """The flags of a report."""
+    add(parser, options.Output, skip=("csv",))
+
+
+def reading_rows(parser: argparse.ArgumentParser) -> None:
     """The flags of a report that can be CSV as well."""
     either = parser.add_mutually_exclusive_group()
-    as_json(either)
-    either.add_argument("--csv", action="store_true", help=f"print the {rows} as CSV")
-    no_color(parser)
-    no_start(parser)
-    no_wait(parser)
-    notes(parser)
+    add(either, options.Output, only=("json", "csv"))
+    add(parser, options.Output, skip=("json", "csv"))
 
 
-def notes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--notes", action="store_true", help="print every note on the numbers below the report")
+def place(parser: argparse._ActionsContainer, table: type[Params], name: str, dest: str = "", **facts: Any) -> None:
+    """Adds a parameter as an argument without a flag."""
+    _add(parser, table.params[name], [dest or name], facts)
 
 
-def as_json(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON, for programs")
+def _add(
+    parser: argparse._ActionsContainer, one: Param, names: list[str], facts: dict[str, Any], usual: object = None
+) -> None:
+    text = one.help
+    if one.type.startswith("bool"):
+        facts["action"] = "store_true"
+    else:
+        facts.setdefault("metavar", one.metavar or _METAVARS.get(one.kind) or _metavar(one))
+        facts["type"] = _reader(one)
+        if one.kind in ("tag", "tags"):
+            facts["action"] = "append"
+        if one.choices and not one.others and one.kind != "source":
+            facts["choices"] = one.choices
+        if facts["metavar"] and one.choices:
+            text += f": {', '.join(one.choices)}{f' or {one.others}' if one.others else ''}"
+        shown = usual or (one.default if one.name != "limit" or facts.get("default") else None)
+        text += f" ({shown})" if isinstance(shown, str | int | float) and shown != "" else ""
+    parser.add_argument(*names, help=text, **facts).param = one  # type: ignore[attr-defined]
 
 
-def no_color(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-color", action="store_true", help="print without colours (as with NO_COLOR)")
+def _metavar(one: Param) -> str | None:
+    """None shows the choices themselves."""
+    return None if one.choices else one.name.upper()
 
 
-def no_start(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-start", action="store_true", help="do not start burnd when it is not running")
+def _reader(one: Param) -> Callable[[str], Any]:
+    """The function that reads a value of the parameter."""
+    if one.kind in ("count", "index"):
+        return lambda text: number(text, int(one.least or 0), None if one.most is None else int(one.most))
+    readers: dict[str, Callable[[str], Any]] = {
+        "project": project,
+        "source": source,
+        "tag": tag,
+        "dollars": dollars,
+        "days": days,
+        "seconds": seconds,
+    }
+    return readers.get(one.kind, str)
 
 
-def no_wait(parser: argparse.ArgumentParser) -> None:
-    """Adds --no-wait. Verbs that have it wait for the backfill at a terminal (`starting.reach`), unless it is given."""
-    parser.add_argument(
-        "--no-wait", action="store_true", help="do not wait while old logs are read: print what is recorded so far"
-    )
+def given(chosen: argparse.Namespace, table: type[Params]) -> dict[str, Any]:
+    """The parameters that were given as flags, as the client takes them, with the time zone if there are times."""
+    found: dict[str, Any] = {name: getattr(chosen, name, None) for name in table.params}
+    found = {name: value for name, value in found.items() if value is not None and value is not False}
+    if "tags" in found:
+        found["tags"] = _tags(found["tags"])
+    if "tz" in table.params and ("since" in found or "until" in found):
+        found["tz"] = time_zone()
+    return found
 
 
-def scan(parser: argparse.ArgumentParser) -> None:
-    """Adds --scan, for verbs whose report is a summary."""
-    parser.add_argument(
-        "--scan", action="store_true", help="read the logs now, without burnd and without writing anything"
-    )
+def ask(client: Client, table: type[Params], chosen: argparse.Namespace, **own: Any) -> dict[str, Any]:
+    """The answer of a method with what was given as flags; `own` counts instead, unless it is None."""
+    return client.ask(table, given(chosen, table) | {name: value for name, value in own.items() if value is not None})
+
+
+def _tags(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """All of them must match, and no turn has two values of one tag."""
+    tags = dict(pairs)
+    for key, value in pairs:
+        if tags[key] != value:
+            from burnctl.errors import Usage
+
+            raise Usage(f"--tag {key}={value} and --tag {key}={tags[key]} exclude each other", "give one at a time")
+    return tags
 
 
 def project(text: str) -> str:
@@ -73,121 +149,61 @@ def project(text: str) -> str:
     return os.path.abspath(folder) if is_path or os.path.isdir(folder) else text
 
 
-def source(parser: argparse.ArgumentParser) -> None:
-    from burnd.harness.registry import BY_SOURCE
+def source(text: str) -> str:
+    """A harness by any of its names: `claude` is Claude Code."""
+    from burnd.harness.registry import SOURCES, source_of
 
-    parser.add_argument("--source", metavar="SOURCE", help=f"only this harness: {', '.join(BY_SOURCE)}")
+    if (found := source_of(text)) in SOURCES:
+        return found
+    from difflib import get_close_matches
 
-
-def sessions(parser: argparse.ArgumentParser) -> None:
-    """What lists of sessions and searches can be narrowed by; `sessions_of` gives it as the client takes it."""
-    parser.add_argument("--project", metavar="PROJECT", type=project, help="only this project; . is this folder's")
-    source(parser)
-    parser.add_argument(
-        "--since", metavar="TIME", help="from then on: 24h, 7d, today, week, month, 2026-11, a date or time"
-    )
-    parser.add_argument("--until", metavar="TIME", help="up to then; a date is meant with all of its hours")
+    close = get_close_matches(text.lower(), SOURCES, 1)
+    raise _invalid(f"unknown harness {text!r}", f"did you mean {close[0]}" if close else f"one of {', '.join(SOURCES)}")
 
 
-def sessions_of(options: argparse.Namespace) -> dict[str, Any]:
-    given = {name: getattr(options, name) for name in ("project", "source", "since", "until")}
-    return given | ({"tz": time_zone()} if options.since or options.until else {})
-
-
-def filters(parser: argparse.ArgumentParser) -> None:
-    """What every report can be narrowed by; `filters_of` gives them as the client takes them."""
-    parser.add_argument(
-        "--since", metavar="TIME", help="from then on: 24h, 7d, today, week, month, 2026-11, a date or time"
-    )
-    parser.add_argument("--until", metavar="TIME", help="up to then; a date is meant with all of its hours")
-    parser.add_argument("--project", metavar="PROJECT", type=project, help="only this project; . is this folder's")
-    parser.add_argument("--session", metavar="SESSION", help="only this session, its subagents and children")
-    parser.add_argument("--workflow", metavar="ID", help="only what is stamped with this workflow")
-    parser.add_argument("--agent", metavar="ID", help="only this agent: a stamped one, or a subagent")
-    parser.add_argument("--tag", metavar="KEY=VALUE", action="append", type=tag, help="only what is stamped so")
-    source(parser)
-    parser.add_argument("--model", metavar="MODEL", help="only this model")
-    parser.add_argument("--provider", metavar="NAME", help="only what this provider served")
-    parser.add_argument("--branch", metavar="BRANCH", help="only this git branch")
-    parser.add_argument("--activity", metavar="LABEL", help="only this kind of work: coding, testing, ...")
-    parser.add_argument("--version", metavar="VERSION", help="only this release of a harness, like 2.1.4 or 2.1")
-
-
-def filters_of(options: argparse.Namespace, *, days: bool = False) -> dict[str, Any]:
-    """The filters that were given, with the caller's time zone where they name times or `days` are shown."""
-    names = ("since", "until", "project", "session", "workflow", "agent", "source", "model", "provider", "branch")
-    given = {name: getattr(options, name) for name in (*names, "activity", "version")}
-    given = {name: value for name, value in given.items() if value is not None}
-    if options.tag:
-        given["tags"] = _tags(options.tag)
-    if days or "since" in given or "until" in given:
-        given["tz"] = time_zone()
-    return given
-
-
-def _tags(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """Every one of them must fit, and no turn has two values of one tag."""
-    tags = dict(pairs)
-    for key, value in pairs:
-        if tags[key] != value:
-            from burnctl.errors import Usage
-
-            raise Usage(f"--tag {key}={value} and --tag {key}={tags[key]} cannot both fit", "ask for one at a time")
-    return tags
-
-
-def up_to(most: int) -> Callable[[str], int]:
-    """What takes a number from 1 on, as large as the daemon takes it."""
-
-    def parsed(text: str) -> int:
-        import argparse
-
-        if not text.isdecimal() or not 0 < int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {most}")
-        return int(text)
-
-    return parsed
-
-
-count = up_to(10_000)
-
-
-def dollars(text: str) -> float:
-    import argparse
-
-    plain = text.removeprefix("$")
-    if not plain.replace(".", "", 1).isdecimal() or len(plain) > 12:
-        raise argparse.ArgumentTypeError(f"{text!r} is no amount of dollars")
-    return float(plain)
-
-
-def index(text: str) -> int:
-    import argparse
-
-    if not text.isdecimal() or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+def number(text: str, least: int = 0, most: int | None = None) -> int:
+    if not text.isdecimal() or len(text) > 9 or int(text) < least or (most is not None and int(text) > most):
+        raise _invalid(f"{text!r} is not a number from {least} {f'to {most}' if most is not None else 'on'}")
     return int(text)
 
 
-def seconds(text: str) -> float:
-    import argparse
+def dollars(text: str) -> float:
+    plain = text.removeprefix("$")
+    if not plain.replace(".", "", 1).isdecimal() or len(plain) > 12:
+        raise _invalid(f"{text!r} is not an amount of dollars")
+    return float(plain)
 
+
+def days(text: str) -> float:
+    """An age in days: 30d, 12h, 2w, or a number of days."""
+    units = {"h": 1 / 24, "d": 1.0, "w": 7.0}
+    count, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "d")
+    if not count.replace(".", "", 1).isdecimal() or len(count) > 9:
+        raise _invalid(f"{text!r} is not an age", "for example 30d, 12h or 2w")
+    return float(count) * units[unit]
+
+
+def seconds(text: str) -> float:
     if not text.replace(".", "", 1).isdecimal() or len(text) > 6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise _invalid(f"{text!r} is not a number of seconds")
     return float(text)
 
 
 def tag(text: str) -> tuple[str, str]:
-    import argparse
-
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+        raise _invalid(f"{text!r} is not KEY=VALUE")
     return key, value
 
 
+def _invalid(what: str, hint: str = "") -> Exception:
+    import argparse
+
+    return argparse.ArgumentTypeError(f"{what}; {hint}" if hint else what)
+
+
 def time_zone() -> str | int:
-    """The caller's zone by its name, where the system says it; else as minutes east of UTC."""
+    """The caller's zone by its name, where the system has one; else as minutes east of UTC."""
     import os
     import time
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from burnctl import flags, options
 from burnctl.errors import BurnctlError, Failed
 from burnd import protocol
 
@@ -19,31 +20,24 @@ _LISTED = 5
 
 def add_session(parser: argparse.ArgumentParser) -> None:
     """The arguments that choose one session; `chosen_session` reads them."""
-    parser.add_argument(
-        "session",
-        metavar="SESSION",
-        nargs="?",
-        help="the start of an id or a part of a title; by default the last session of this folder, else the last one",
-    )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--last", action="store_true", help="the session that was active last, in any folder")
-    which.add_argument("--costliest", action="store_true", help="the most expensive session of all")
+    flags.place(parser, options.Session, "session", nargs="?")
+    flags.add(parser.add_mutually_exclusive_group(), options.Session)
 
 
-def chosen_session(client: Client, options: argparse.Namespace) -> str:
+def chosen_session(client: Client, given: argparse.Namespace) -> str:
     """The id of the session that the arguments of `add_session` name. Raises BurnctlError if there is none."""
-    if options.session is not None:
-        if options.last or options.costliest:
+    if given.session is not None:
+        if given.last or given.costliest:
             from burnctl.errors import Usage
 
-            flag = "--last" if options.last else "--costliest"
+            flag = "--last" if given.last else "--costliest"
             raise Usage(f"SESSION and {flag} both choose a session", "leave one of them out")
-        return find_session(client, options.session)
-    if options.costliest:
+        return find_session(client, given.session)
+    if given.costliest:
         rows = [row for row in client.summary(by="session", limit=1)["rows"] if row["key"]]
         sessions = [{"sessionId": row["key"]} for row in rows]
     else:
-        sessions = [] if options.last else _last(client, _folder())
+        sessions = [] if given.last else _last(client, _folder())
         sessions = sessions or _last(client, None)
     if not sessions:
         raise BurnctlError("no session is recorded yet", "burnctl status shows what burnd reads")

@@ -59,7 +59,8 @@ class Parser(argparse.ArgumentParser):
         Screen.of().show(self.format_help().rstrip())
 
     def error(self, message: str) -> NoReturn:
-        what, hint = message[0].lower() + message[1:], f"see: burnctl help {self._path()}"
+        what, _, hint = message.removeprefix("argument ").partition("; ")
+        what, hint = what[0].lower() + what[1:], hint or f"see: burnctl help {self._path()}"
         if message.startswith(_MISSING):
             missing = message.removeprefix(_MISSING)
             what = f"{missing} is missing"

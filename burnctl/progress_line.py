@@ -18,7 +18,7 @@ def can_take_back() -> bool:
 
 
 class ProgressLine:
-    """Given to the client as `heard`: `with ProgressLine("looking") as heard: client.rebuild(..., heard=heard)`."""
+    """Given to the client: `with ProgressLine("looking") as client.progress: client.rebuild(index=True)`."""
 
     def __init__(self, what: str) -> None:
         self._what = what

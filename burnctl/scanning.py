@@ -14,7 +14,7 @@ from burnctl.wire import result_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
 
@@ -35,7 +35,6 @@ class ScanClient(Client):
         params: Mapping[str, Any] | None = None,
         *,
         timeout: float | None = None,  # noqa: ARG002
-        heard: Callable[[dict[str, Any]], None] | None = None,  # noqa: ARG002
     ) -> dict[str, Any]:
         if self._scan is None:
             from burnctl.spawning import burnd_command

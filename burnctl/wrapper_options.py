@@ -6,15 +6,9 @@ from burnctl.errors import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Mapping, Sequence
 
 _MODES = ("full", "hash-only", "off")
-
-
-def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tag", metavar="KEY=VALUE", action="append", default=[], help="a tag; may be given again")
-    parser.add_argument("--quiet", action="store_true", help="do not say at the end what the session came to")
 
 
 def after_dashes(words: Sequence[str]) -> list[str]:

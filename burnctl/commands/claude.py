@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from burnctl import after_run, claude_arguments, claude_folder, delivery, stamping, wrapper_options, wrapping
+from burnctl import after_run, claude_arguments, claude_folder, delivery, flags, stamping, wrapper_options, wrapping
+from burnctl import options as own
 from burnctl.claim import Claim
 from burnctl.claude_arguments import BACKGROUND, CONTINUED, NEW, NO_SESSION, PICKED, RESUMED
 from burnctl.client import Client
@@ -41,10 +42,8 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    wrapper_options.add(parser)
-    parser.add_argument(
-        "arguments", metavar="-- ARGUMENTS", nargs="...", help="Claude Code's own arguments, passed on untouched"
-    )
+    flags.add(parser, own.Wrapper)
+    flags.place(parser, own.Wrapper, "arguments", nargs="...")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean
 from burnctl.starting import reach
+from burnd.contract.reports import CompareParams, Filters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,30 +37,15 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.filters(parser)
-    parser.add_argument("--models", metavar="A,B", help="only these models, by name or family")
-    parser.add_argument(
-        "--by", metavar="WHAT", default="model", help="what is compared: model, source, version or tag:KEY (model)"
-    )
-    parser.add_argument(
-        "--min-sample", metavar="N", type=flags.count, help="fold rows with fewer requests into one line (5)"
-    )
-    parser.add_argument(
-        "--what-if", metavar="MODEL", help="price the same tokens as this model's: arithmetic, no prediction"
-    )
-    flags.reading_rows(parser, "cells")
+    flags.add(parser, CompareParams)
+    flags.reading_rows(parser)
+    parser.set_defaults(by="model")
 
 
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
-    chosen = flags.filters_of(options)
-    answer = client.compare(
-        by=options.by,
-        models=options.models,
-        min_sample=options.min_sample,
-        what_if=options.what_if,
-        **chosen,
-    )
+    chosen = flags.given(options, Filters)
+    answer = flags.ask(client, CompareParams, options)
     rows = client.summary(by=options.by, quality=True, **chosen)["rows"] if answer["cells"] else []
     answer["overall"] = [row for row in rows if row["key"] in answer["models"]]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from burnctl import flags
+from burnctl import options as own
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
@@ -64,8 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         shells.add_parser(shell, help=f"the script for {shell}", description=f"prints the script for {shell}")
     # For the scripts: one candidate a line, a tab and its description. For bash, only the quoted candidate.
     words = shells.add_parser("words")
-    words.add_argument("--bash", metavar="BREAKS")
-    words.add_argument("word", nargs="*")
+    flags.add(words, own.Completions, only=("bash",))
+    flags.place(words, own.Completions, "word", nargs="*")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.errors import BurnctlError
 from burnctl.output import as_json
 from burnctl.settings import ask_burnd
@@ -29,13 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.description = "shows what holds for a daemon started now, and what the running one was started with, if other"
     change = actions.add_parser("set", help="change one setting, keeping comments and every other line")
     change.description = "changes one setting in config.toml, keeping comments and every other line"
-    change.add_argument("key", metavar="KEY", help="the setting, such as content.store")
-    change.add_argument("value", metavar="VALUE", help='a word, or any TOML value: 30, true, \'["a", "b"]\'')
+    flags.place(change, own.Setting, "key")
+    flags.place(change, own.Setting, "value")
     path = actions.add_parser("path", help="print where config.toml belongs")
     path.description = "prints where config.toml belongs, whether it is there or not"
     for action in (init, show, change, path):
-        flags.as_json(action)
-    flags.no_color(show)
+        flags.add(action, own.Output, only=("json",))
+    flags.add(show, own.Output, only=("no_color",))
 
 
 def run(options: argparse.Namespace) -> int:

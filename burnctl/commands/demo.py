@@ -8,6 +8,8 @@ import sys
 import tempfile
 import time
 
+from burnctl import flags
+from burnctl import options as own
 from burnctl.client import Client
 
 TYPE_CHECKING = False
@@ -28,8 +30,8 @@ _FINDABLE_S = 1.0  # the search index follows the ledger by a moment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--keep", action="store_true", help="leave it running, and print how to use it")
-    parser.add_argument("--no-color", action="store_true", help="print without colours (as with NO_COLOR)")
+    flags.add(parser, own.Demo)
+    flags.add(parser, own.Output, only=("no_color",))
 
 
 def run(options: argparse.Namespace) -> int:

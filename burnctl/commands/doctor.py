@@ -6,6 +6,7 @@ import os
 import time
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.errors import BurnctlError
 
 TYPE_CHECKING = False
@@ -27,8 +28,7 @@ _USUAL_RESERVE = 20 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.as_json(parser)
-    flags.no_color(parser)
+    flags.add(parser, own.Output, only=("json", "no_color"))
 
 
 def run(options: argparse.Namespace) -> int:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from burnctl import flags
+from burnctl import options as own
+from burnd.contract.reports import WasteParams
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
@@ -120,10 +124,8 @@ KINDS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from burnctl import flags
-
-    parser.add_argument("kind", metavar="KIND", nargs="?", choices=tuple(KINDS), help=f"one of: {', '.join(KINDS)}")
-    flags.no_color(parser)
+    flags.place(parser, WasteParams, "kind", nargs="?")
+    flags.add(parser, own.Output, only=("no_color",))
 
 
 def run(options: argparse.Namespace) -> int:

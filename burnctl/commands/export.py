@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.errors import Failed, Usage
-from burnctl.exporting import FORMATS
 from burnctl.progress_line import WIPE, can_take_back
 from burnctl.starting import reach, say
 from burnd import protocol
+from burnd.contract.reports import ExportParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,12 +34,8 @@ _TOLD_EVERY = 10_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=FORMATS, default="jsonl", help="jsonl, unless another is said")
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to write: a file, or with parquet a folder")
-    parser.add_argument("--machine", metavar="NAME", help="what to call this machine (its host name)")
-    flags.filters(parser)
-    flags.no_start(parser)
-    flags.no_wait(parser)
+    flags.add(parser, own.Export, ExportParams)
+    flags.add(parser, own.Output, only=("no_start", "no_wait"))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         raise Usage("export: Parquet needs a folder to write to", "for example: -o turns/")
     machine = options.machine or _host_name()
     write = _writer(options, machine)
-    filters = flags.filters_of(options)
+    filters = flags.given(options, ExportParams)
     if options.format == "parquet":
         filters["whole_days"] = True  # each of its files is a day
     turns = _Counted(_every(reach(options), filters), machine)
@@ -98,7 +95,7 @@ def _every(client: Client, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
     after, limit, line = None, _PAGE, ""
     while True:
         try:
-            page = client.export(**filters, limit=limit, after=after)
+            page = client.ask(ExportParams, {**filters, "limit": limit, "after": after})
         except Failed as error:
             if error.code != protocol.TOO_LARGE or limit == 1:
                 raise

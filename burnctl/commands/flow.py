@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from burnctl import flags, naming
+from burnctl import options as own
 from burnctl.errors import Usage
 from burnctl.starting import reach
+from burnd.contract.reports import FlowParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ HELP = (
     "writes a picture that any browser shows, --mermaid prints a diagram for a document"
 )
 EXAMPLES = ("burnctl flow", "burnctl flow 0f9c1d2e --svg session.svg", "burnctl flow 0f9c1d2e --mermaid")
-MOST = 4000
 _TERMINAL_STEPS, _PICTURE_STEPS = 120, 400
 _BAR, _BAR_FROM = 10, 60  # columns
 _CALLS = 4
@@ -30,11 +31,8 @@ _NARROWEST = 7
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     naming.add_session(parser)
     picture = parser.add_mutually_exclusive_group()
-    picture.add_argument("--svg", metavar="FILE", help="write an SVG picture to FILE (- is stdout)")
-    picture.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart")
-    parser.add_argument(
-        "--limit", metavar="N", type=flags.up_to(MOST), help="show a long session in about this many steps"
-    )
+    flags.add(picture, own.Pictures)
+    flags.add(parser, FlowParams, skip=("session",))
     flags.report(parser)
 
 
@@ -46,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
         raise Usage("--json prints the answer itself, not a picture", "leave out --json, or --svg and --mermaid")
     steps = None if options.json else _PICTURE_STEPS if is_picture else _TERMINAL_STEPS
     client = reach(options)
-    answer = client.flow(naming.chosen_session(client, options), limit=options.limit or steps)
+    answer = flags.ask(
+        client, FlowParams, options, session=naming.chosen_session(client, options), limit=options.limit or steps
+    )
     if not is_picture:
         return present(options, answer, draw)
     from burnctl.render.caveats import backfill_line

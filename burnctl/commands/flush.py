@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.errors import BurnctlError
 from burnctl.naming import whole_id
 from burnctl.output import as_json
 from burnctl.starting import reach, wait_until_open
+from burnd.contract.daemon import FlushParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,9 +22,8 @@ EXAMPLES = ("burnctl flush && burnctl summary --since 1h --json",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--session", metavar="SESSION", help="only record the running requests of this session")
-    flags.as_json(parser)
-    flags.no_start(parser)
+    flags.add(parser, FlushParams)
+    flags.add(parser, own.Output, only=("json", "no_start"))
 
 
 def run(options: argparse.Namespace) -> int:

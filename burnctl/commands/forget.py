@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.errors import BurnctlError, Usage
 from burnctl.naming import whole_id
 from burnctl.output import as_json
 from burnctl.progress_line import ProgressLine
 from burnctl.starting import reach
+from burnd.contract.sessions import ForgetParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,17 +31,8 @@ _SHOWN = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "session", metavar="SESSION", nargs="?", help="a session, with its subagents and child sessions"
-    )
-    parser.add_argument(
-        "--project",
-        metavar="PROJECT",
-        type=flags.project,
-        help="every session of it, in all clones and worktrees of its repository; . is this folder's",
-    )
-    parser.add_argument("--match", metavar="TEXT", help="every session that has this text in it, exactly as written")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    flags.place(parser, ForgetParams, "session", nargs="?")
+    flags.add(parser, ForgetParams, own.Forget, skip=("session",))
     flags.reading(parser)
 
 
@@ -49,10 +42,10 @@ def run(options: argparse.Namespace) -> int:
         raise Usage("forget: say one of SESSION, --project and --match", "see: burnctl help forget")
     client = reach(options)
     chosen["session"] = whole_id(client, chosen["session"])
-    with ProgressLine("looking") as heard:
-        plan = client.content_forget(**chosen, dry_run=True, heard=heard)
+    with ProgressLine("looking") as client.progress:
+        plan = client.ask(ForgetParams, {**chosen, "dry_run": True})
     if options.json:
-        return as_json(client.content_forget(**chosen) if options.yes else plan)
+        return as_json(client.ask(ForgetParams, chosen) if options.yes else plan)
     from burnctl.render import Screen, size
     from burnctl.render.numbers import counted
 
@@ -64,8 +57,8 @@ def run(options: argparse.Namespace) -> int:
     if not options.yes and not _agreed():
         print("nothing was erased")
         return 1
-    with ProgressLine("erasing") as heard:
-        done = client.content_forget(**chosen, heard=heard)
+    with ProgressLine("erasing") as client.progress:
+        done = client.ask(ForgetParams, chosen)
     print(f"erased the content of {counted(done['count'], 'session')}, {size(done['bytes'])}")
     return 0
 

@@ -13,6 +13,7 @@ from burnctl.render.numbers import NOTHING, count, counted, date, money, number,
 from burnctl.render.tables import Column, table
 from burnctl.render.text import width_of
 from burnctl.starting import reach
+from burnd.contract.reports import HotspotsParams
 from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
 
 TYPE_CHECKING = False
@@ -35,8 +36,6 @@ EXAMPLES = (
     "burnctl hotspots --by command --rank rides",
     "burnctl hotspots --by cache-miss --project .",
 )
-BY = ("tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss")
-RANKS = ("cost", "tokens", "rides")
 READABLE = 30
 _MANY = 1000  # tools to merge
 _LEAST_NAME = 20  # names are cut before numbers are hidden
@@ -64,13 +63,9 @@ _RESTS = (NOT_COUNTED, NOT_MISSED)  # rows without a division into new and re-se
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.filters(parser)
-    parser.add_argument(
-        "--by", metavar="WHAT", choices=BY, default="tool", help=f"what the rows are: {', '.join(BY)} (tool)"
-    )
-    parser.add_argument("--rank", choices=RANKS, help="the order: most cost, tokens, or re-sent tokens (cost)")
-    parser.add_argument("--limit", metavar="N", type=flags.count, help=f"at most so many rows ({READABLE} in a table)")
-    flags.reading_rows(parser, "rows")
+    flags.add(parser, HotspotsParams, usual={"limit": READABLE})
+    flags.reading_rows(parser)
+    parser.set_defaults(by="tool")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -78,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     limit = options.limit or (READABLE if is_screen else None)
     client = reach(options, causes=True)
     asked = _MANY if is_screen and options.by == "tool" else limit
-    answer = client.hotspots(by=options.by, rank=options.rank, limit=asked, **flags.filters_of(options))
+    answer = flags.ask(client, HotspotsParams, options, limit=asked)
     if is_screen and options.by == "tool":
         answer["rows"] = merged(answer["rows"], options.rank or "cost", limit or READABLE)
     if is_screen and options.by == "prompt":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.output import as_json, present
 from burnctl.render import styles
 from burnctl.render.caveats import add_caveats, backfill_line
@@ -25,6 +26,7 @@ from burnctl.render.numbers import (
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.starting import reach
+from burnd.contract.reports import LimitsParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,31 +52,19 @@ _WIDE_BUDGETS = 88
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from burnd.harness.registry import PRODUCTS, USUAL
-
-    plans = ", ".join(product.source for product in PRODUCTS if product.has_plan)
-    parser.add_argument("--history", metavar="N", type=_count, help="so many earlier windows (10)")
-    parser.add_argument("--source", metavar="SOURCE", help=f"the harness whose plan it is: {plans} ({USUAL})")
+    flags.add(parser, LimitsParams)
     verb = parser.prog.rpartition(" ")[2]
     if verb == "limits":
-        parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is exceeded")
+        flags.add(parser, own.Limits)
     flags.report(parser)
     parser.set_defaults(verb=verb)
-
-
-def _count(text: str) -> int:
-    import argparse
-
-    if not text.isdecimal() or int(text) > 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1000")
-    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:
     is_check = getattr(options, "check", False)
     history = 0 if is_check and options.history is None else options.history
     client = reach(options)
-    answer = client.limits(source=options.source, history=history)
+    answer = flags.ask(client, LimitsParams, options, history=history)
     failed = is_check and bool(answer["crossed"])
     if is_check and not options.json:
         _print_check(answer)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from burnctl import flags
 from burnctl.progress_line import ProgressLine
 from burnctl.starting import reach
+from burnd.contract.reports import OverheadParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,24 +25,20 @@ EXAMPLES = ("burnctl overhead", "burnctl overhead --project ~/code/shop --since 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--project", metavar="PROJECT", default=".", help="the project's folder (this one)")
-    parser.add_argument("--since", metavar="TIME", help="from then on: 24h, 7d, 4w, today, a date, an ISO time")
-    parser.add_argument("--until", metavar="TIME", help="up to then; a date is meant with all of its hours")
+    flags.add(parser, OverheadParams, only=("project", "since", "until"), usual={"project": "."})
+    parser.set_defaults(project=os.getcwd())
     flags.report(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    import os
-
     from burnctl.overhead import begun_in, instruction_files, mcp_servers, priced
 
-    zone = flags.time_zone() if options.since or options.until else None
     client = reach(options)
-    asked = flags.project(options.project)
+    asked = options.project
     folder = begun_in(client, asked)
-    with ProgressLine("looking") as heard:
+    with ProgressLine("looking") as client.progress:
         project = folder if os.path.isabs(asked) else asked
-        answer = client.overhead(project=project, since=options.since, until=options.until, tz=zone, heard=heard)
+        answer = flags.ask(client, OverheadParams, options, project=project)
     is_path = os.path.isabs(folder)  # one's own files are read wherever one works, though the folder is gone
     files, servers = (instruction_files(folder, os.environ), mcp_servers(folder, os.environ)) if is_path else ([], [])
     report = priced(answer, files, servers) | {"folder": folder if os.path.isdir(folder) else None}

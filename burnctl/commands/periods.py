@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.output import present
 from burnctl.render import styles
 from burnctl.render.caveats import add_caveats
@@ -12,6 +13,7 @@ from burnctl.render.names import short_model
 from burnctl.render.numbers import count, day_names, money, number
 from burnctl.render.tables import Column, table
 from burnctl.starting import reach
+from burnd.contract.reports import Filters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,13 +40,10 @@ _MODELS_SHOWN = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verb = parser.prog.rpartition(" ")[2]
-    usual = {"day": "the last 30 days", "week": "the last 26 weeks"}.get(UNITS[verb], "")
-    flags.filters(parser)
-    if usual:
-        parser.add_argument("--all", action="store_true", help=f"all {UNITS[verb]}s, not only {usual}")
-    parser.add_argument("--breakdown", action="store_true", help="a row for each model below its period")
-    flags.reading_rows(parser, "rows")
-    flags.scan(parser)
+    flags.add(parser, Filters)
+    flags.add(parser, own.Periods, skip=() if UNITS[verb] in _USUAL_DAYS else ("all",))
+    flags.reading_rows(parser)
+    flags.add(parser, own.Scan)
     parser.set_defaults(verb=verb)
 
 
@@ -53,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.since and unit in _USUAL_DAYS and not options.all:
         options.since = _days_ago(_USUAL_DAYS[unit] - 1)
     client = reach(options)
-    chosen = flags.filters_of(options, days=True)
+    chosen = {**flags.given(options, Filters), "tz": flags.time_zone()}
     answer = client.summary(by=unit, **chosen)
     answer["models"] = _by_model(client, unit, chosen) if answer["rows"] else {}
 

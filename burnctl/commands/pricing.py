@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl import options as own
+from burnd.contract.reports import PricingParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,15 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "shows dollars per million tokens, which list they are from and of which day; for a model without a price, "
         "where it was looked for and which names are near"
     )
-    show.add_argument("model", metavar="MODEL", help="its name, in any spelling that a log may have")
-    show.add_argument("--provider", metavar="NAME", help="who served it; without one its maker's price counts")
+    flags.place(show, PricingParams, "model")
+    flags.add(show, PricingParams, skip=("model",))
     flags.reading(show)
     update = actions.add_parser("update", help="fetch the newest list from models.dev, or take one from a file")
     update.description = (
         "fetches the newest price list and puts it into models.dev.json in the home, where burnd takes it up at once. "
         "Prices you wrote there yourself stay. This is the only command that goes to the network"
     )
-    update.add_argument("--from", dest="file", metavar="FILE", help="take this list instead, without the network")
+    flags.add(update, own.Pricing)
 
 
 def run(options: argparse.Namespace) -> int:

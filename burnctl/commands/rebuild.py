@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.errors import Usage
 from burnctl.starting import reach
+from burnd.contract.daemon import RebuildParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,11 +24,8 @@ EXAMPLES = ("burnctl rebuild", "burnctl rebuild --reclassify", "burnctl rebuild 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--index", action="store_true", help="make the index anew")
-    parser.add_argument("--reclassify", action="store_true", help="label the turns that have no label")
-    parser.add_argument("--force", action="store_true", help="with --reclassify: label every turn anew")
-    flags.as_json(parser)
-    flags.no_start(parser)
+    flags.add(parser, RebuildParams)
+    flags.add(parser, own.Output, only=("json", "no_start"))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,8 +51,8 @@ def _done(client: Client, what: str, **params: Any) -> dict[str, Any]:
     """Asks for one thing to be made anew; at a terminal its progress is shown."""
     from burnctl.progress_line import ProgressLine
 
-    with ProgressLine(what) as heard:
-        return client.rebuild(**params, heard=heard)
+    with ProgressLine(what) as client.progress:
+        return client.ask(RebuildParams, params)
 
 
 def _told(answer: dict[str, Any], *, anew: bool) -> str:

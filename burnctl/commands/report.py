@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.progress_line import ProgressLine
 from burnctl.starting import reach
+from burnd.contract.reports import Filters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,13 +34,8 @@ _ROWS, _SESSIONS, _PICTURES, _STEPS, _FINDINGS = 12, 15, 5, 150, 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write; - is stdout")
-    parser.add_argument(
-        "--with-text", action="store_true", help="include titles, commands and errors from the sessions"
-    )
-    flags.filters(parser)
-    flags.no_start(parser)
-    flags.no_wait(parser)
+    flags.add(parser, own.Report, Filters)
+    flags.add(parser, own.Output, only=("no_start", "no_wait"))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
 
     client = reach(options, causes=True)
     with ProgressLine("collecting") as show:
-        answers = collect(client, flags.filters_of(options, days=True), with_text=options.with_text, show=show)
+        answers = collect(
+            client, {**flags.given(options, Filters), "tz": flags.time_zone()}, with_text=options.with_text, show=show
+        )
     write_file(options.output, page(answers))
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnctl import flags
 from burnctl.errors import BurnctlError
 from burnctl.starting import reach, say
+from burnd.contract.sessions import MetaParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ EXAMPLES = ("burnctl resume 0f9c1d2e", 'eval "$(burnctl resume 0f9c1d2e)"')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("session", metavar="SESSION", help="which session")
+    flags.place(parser, MetaParams, "id", "session")
     flags.reading(parser)
 
 

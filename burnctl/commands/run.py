@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from burnctl import after_run, stamping, wrapper_options, wrapping
+from burnctl import after_run, flags, stamping, wrapper_options, wrapping
+from burnctl import options as own
 from burnctl.claim import Claim
 from burnctl.errors import BurnctlError, Usage
 
@@ -23,8 +24,8 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    wrapper_options.add(parser)
-    parser.add_argument("command", metavar="-- COMMAND", nargs="...", help="the harness and its arguments")
+    flags.add(parser, own.Wrapper)
+    flags.place(parser, own.Wrapper, "command", nargs="...")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.errors import Usage
 from burnctl.starting import reach
+from burnd.contract.sessions import MemoryParams, SearchParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,18 +28,8 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", metavar="WORD", nargs="+", help="what to look for")
-    parser.add_argument("--memory", action="store_true", help="search instruction and memory files instead of sessions")
-    flags.sessions(parser)
-    parser.add_argument(
-        "--role", choices=("user", "assistant", "tool_result", "system"), help="only what one of these said"
-    )
-    parser.add_argument("--tool", metavar="TOOL", help="only calls of this tool and their results")
-    parser.add_argument("--session", metavar="SESSION", help="only in this session")
-    parser.add_argument("--all", action="store_true", help="every message that matches, not only each session's best")
-    parser.add_argument("--limit", metavar="N", type=flags.count, help="at most so many hits (10; 20 at most)")
-    parser.add_argument("-B", dest="before", metavar="N", type=flags.index, help="messages shown before each hit (4)")
-    parser.add_argument("-A", dest="after", metavar="N", type=flags.index, help="messages shown after each hit (4)")
+    flags.place(parser, SearchParams, "query", "words", nargs="+")
+    flags.add(parser, SearchParams, own.Search, skip=("query",))
     flags.reading(parser)
     parser.set_defaults(no_wait=True)
 
@@ -54,7 +46,7 @@ def _search_memory(options: argparse.Namespace) -> int:
         if getattr(options, name) not in (None, False):
             flag = {"before": "-B", "after": "-A"}.get(name, f"--{name}")
             raise Usage(f"{flag} cannot be used with --memory", "it filters sessions: leave it out")
-    answer = reach(options).search_memory(" ".join(options.words), limit=options.limit)
+    answer = flags.ask(reach(options), MemoryParams, options, query=" ".join(options.words))
     if options.json:
         from burnctl.output import as_json
 
@@ -68,10 +60,8 @@ def _search_memory(options: argparse.Namespace) -> int:
 
 
 def _search_sessions(options: argparse.Namespace) -> int:
-    chosen = flags.sessions_of(options) | {"role": options.role, "tool": options.tool, "session": options.session}
-    shown = {"limit": options.limit, "before": options.before, "after": options.after, "all": options.all or None}
     client = reach(options)
-    answer = client.sessions_search(" ".join(options.words), **chosen, **shown)
+    answer = flags.ask(client, SearchParams, options, query=" ".join(options.words))
     if options.json:
         from burnctl.output import as_json
 

@@ -6,6 +6,7 @@ import os
 import sys
 
 from burnctl import flags
+from burnctl import options as own
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,27 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "writes the unit or agent, enables it and starts it. A service does not see your shell's variables: those that "
         "burnd knows are written into it as they are now"
     )
-    install.add_argument("--print", action="store_true", help="only show what would be written, and where")
-    install.add_argument("--hardened", action="store_true", help="systemd: also what needs user namespaces")
-    install.add_argument("--socket", action="store_true", help="systemd: also let it hold the socket")
-    install.add_argument(
-        "--update-prices", action="store_true", help="systemd: also fetch the newest prices once a week"
-    )
+    flags.add(install, own.Service, only=("print", "hardened", "socket", "update_prices"))
     uninstall = actions.add_parser("uninstall", help="stop it and remove what install wrote")
     uninstall.description = "stops it and removes what install wrote, and nothing else; what was recorded stays"
     status = actions.add_parser("status", help="show what the service manager says of it")
     status.description = "shows what the service manager says of it; exit code 3 when it does not run"
-    flags.as_json(status)
+    flags.add(status, own.Output, only=("json",))
     logs = actions.add_parser("logs", help="show the daemon's log")
     logs.description = "shows the daemon's log, from the journal or from its file"
-    logs.add_argument(
-        "-n", "--lines", metavar="N", type=flags.count, default=100, help="how many lines; 100 unless said"
-    )
-    logs.add_argument("-f", "--follow", action="store_true", help="go on as lines come")
+    flags.add(logs, own.Service, only=("lines", "follow"))
+    logs.set_defaults(lines=100)
     for action in (install, uninstall, status, logs):
-        action.add_argument(
-            "--manager", choices=("systemd", "launchd"), help="whose service; this system's unless said"
-        )
+        flags.add(action, own.Service, only=("manager",))
 
 
 def run(options: argparse.Namespace) -> int:

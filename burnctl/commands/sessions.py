@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.output import present
 from burnctl.render import styles
 from burnctl.render.names import enough_of_id, harness_name, last_name
 from burnctl.render.numbers import ago, count, money
 from burnctl.render.tables import Column, table
 from burnctl.starting import reach
+from burnd.contract.sessions import MOST_SESSIONS, ListParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ EXAMPLES = (
     "burnctl sessions --sort cost --since 7d",
     "burnctl sessions --source opencode --csv",
 )
-_USUAL, _MOST = 30, 200
+_USUAL = 30
 _FLAT = (
     *("sessionId", "source", "project", "agent", "title", "createdAt", "updatedAt", "messageCount"),
     *("turns", "costUsd", "parentSessionId"),
@@ -38,26 +40,16 @@ _FLAT = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.sessions(parser)
-    parser.add_argument("--agent", metavar="NAME", help="only sessions of this agent")
-    parser.add_argument("--parent", metavar="SESSION", help="only sessions that this one started")
-    parser.add_argument(
-        "--sort", choices=("time", "cost"), default="time", help="the order: last written, or most expensive (time)"
-    )
-    parser.add_argument(
-        "--limit", metavar="N", type=flags.count, default=_USUAL, help=f"at most so many ({_USUAL}; {_MOST} at most)"
-    )
-    parser.add_argument("--next", metavar="TOKEN", help="the next page, by the token of the page before")
-    flags.reading_rows(parser, "sessions")
+    flags.add(parser, ListParams, own.Sessions, usual={"limit": _USUAL})
+    flags.reading_rows(parser)
+    parser.set_defaults(limit=_USUAL)
 
 
 def run(options: argparse.Namespace) -> int:
-    chosen = flags.sessions_of(options) | {"agent": options.agent, "parent": options.parent}
+    chosen = flags.given(options, ListParams)
     client = reach(options)
-    if options.sort == "cost":
-        answer = _costliest(client, chosen, options.limit)
-    else:
-        answer = client.sessions_list(**chosen, limit=options.limit, next=options.next, costs=True)
+    by_cost = options.sort == "cost"
+    answer = _costliest(client, chosen) if by_cost else client.ask(ListParams, {**chosen, "costs": True})
 
     def draw(answer: dict[str, Any], screen: Screen) -> str:
         return drawn(answer, screen, time.time() * 1000)
@@ -70,16 +62,18 @@ def run(options: argparse.Namespace) -> int:
     return present(options, answer, draw, rows=flat_rows, empty=empty, what="Results")
 
 
-def _costliest(client: Client, chosen: dict[str, Any], limit: int) -> dict[str, Any]:
+def _costliest(client: Client, chosen: dict[str, Any]) -> dict[str, Any]:
     """The most expensive sessions of all pages."""
     sessions: list[dict[str, Any]] = []
-    answer = client.sessions_list(**chosen, limit=_MOST, costs=True)
-    sessions += answer["sessions"]
-    while answer.get("next"):
-        answer = client.sessions_list(**chosen, limit=_MOST, next=answer["next"], costs=True)
-        sessions += answer["sessions"]
+    page: dict[str, Any] = {"next": None}
+    while not sessions or page.get("next"):
+        page = client.ask(ListParams, {**chosen, "limit": MOST_SESSIONS, "next": page["next"], "costs": True})
+        sessions += page["sessions"]
+        if not page["sessions"]:
+            break
     sessions.sort(key=lambda session: -(session.get("costUsd") or 0))
-    rest = {name: value for name, value in answer.items() if name != "next"}
+    limit = chosen["limit"]
+    rest = {name: value for name, value in page.items() if name != "next"}
     return rest | {"sessions": sessions[:limit], "more": max(len(sessions) - limit, 0)}
 
 

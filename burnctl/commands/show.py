@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.starting import reach
+from burnd.contract.sessions import MessagesParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,17 +21,14 @@ HELP = (
     "With --json it prints one page of at most 200 messages as the socket gives it"
 )
 EXAMPLES = ("burnctl show 0f9c1d2e", "burnctl show 0f9c1d2e --from 120 --limit 20 --raw")
-_USUAL, _PAGE = 500, 200
+_PAGE = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("session", metavar="SESSION", help="which session")
-    parser.add_argument("--from", dest="begin", metavar="N", type=flags.index, default=0, help="from message N on (0)")
-    parser.add_argument(
-        "--limit", metavar="N", type=flags.count, default=_USUAL, help=f"at most so many messages ({_USUAL})"
-    )
-    parser.add_argument("--rail", metavar="RAIL", help="a subagent's conversation instead of the main one")
-    parser.add_argument("--raw", action="store_true", help="arguments, results and thoughts as well, 64 KiB of each")
+    flags.place(parser, MessagesParams, "id", "session")
+    flags.add(parser, MessagesParams, skip=("id", "limit"))
+    flags.add(parser, own.Show)
+    parser.set_defaults(offset=0)
     flags.reading(parser)
 
 
@@ -38,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         from burnctl.output import as_json
 
-        return as_json(_page(client, options, options.begin, options.limit))
+        return as_json(_page(client, options, options.offset, options.limit))
     from burnctl.render.screen import Screen
     from burnctl.render.transcript import Transcript
 
@@ -57,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _pages(client: Client, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Page after page, until there are as many messages as were asked for."""
-    begin, left = options.begin, max(options.limit, 1)
+    begin, left = options.offset, max(options.limit, 1)
     while True:
         page = _page(client, options, begin, left)
         yield page

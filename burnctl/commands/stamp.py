@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 
 from burnctl import delivery, flags, stamping
+from burnctl import options as own
+from burnd.contract.daemon import OneStamp, RangeParams, SelectorParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,17 +29,9 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("tags", metavar="KEY=VALUE", nargs="*", help="what to say; of equal keys the last counts")
-    parser.add_argument(
-        "--session",
-        metavar="ID",
-        help="the session (what burnctl prints of its id will do), with its subagents and children",
-    )
-    parser.add_argument("--message", metavar="ID", help="one message")
-    parser.add_argument("--from", metavar="TIME", dest="from_ts", help="only turns from this ISO time on")
-    parser.add_argument("--to", metavar="TIME", dest="to_ts", help="only turns before this ISO time")
-    parser.add_argument("--stdin", action="store_true", help="read many, one JSON object a line; all or none are taken")
-    flags.as_json(parser)
+    flags.place(parser, OneStamp, "enrichment", "tags", nargs="*")
+    flags.add(parser, SelectorParams, RangeParams, own.Stamp)
+    flags.add(parser, own.Output, only=("json",))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,8 +41,8 @@ def run(options: argparse.Namespace) -> int:
     with Client(timeout=delivery.ANSWER_S) as client:
         done = delivery.stamps(client, stamps)
         _say(done, as_json=options.json)
-        if options.session and done.recorded and _is_watched(options):
-            _say_if_unknown(client, options.session)
+        if options.session_id and done.recorded and _is_watched(options):
+            _say_if_unknown(client, options.session_id)
     return 0
 
 
@@ -71,12 +65,12 @@ def _say_if_unknown(client: Client, session: str) -> None:
 
 
 def _from_flags(options: argparse.Namespace) -> dict[str, Any]:
-    selector = stamping.selector_of(options.session, options.message, options.from_ts, options.to_ts)
+    selector = stamping.selector_of(options.session_id, options.message_id, options.from_ts, options.to_ts)
     return stamping.made(selector, stamping.from_words(options.tags))
 
 
 def _from_stdin(options: argparse.Namespace) -> list[dict[str, Any]]:
-    if options.tags or options.session or options.message or options.from_ts or options.to_ts:
+    if options.tags or options.session_id or options.message_id or options.from_ts or options.to_ts:
         raise stamping.BadStamp("with --stdin everything is said on the lines themselves")
     if sys.stdin is None:
         raise stamping.BadStamp("stdin is closed")

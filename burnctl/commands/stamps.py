@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.errors import Failed
 from burnctl.naming import whole_id
 from burnctl.starting import reach
 from burnd import protocol
+from burnd.contract.daemon import ListStampsParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,11 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "prints stamps in the ledger's own form, one JSON object a line, as `burnctl stamp --stdin` takes"
     )
     for action in (listing, export):
-        action.add_argument("--session", metavar="ID", help="only stamps of this session")
-        action.add_argument("--message", metavar="ID", help="only stamps of this message")
-        action.add_argument("--tag", metavar="KEY[=VALUE]", help="only stamps that say this")
+        flags.add(action, ListStampsParams, own.Stamps)
     flags.reading(listing)
-    flags.no_start(export)
+    flags.add(export, own.Output, only=("no_start",))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -66,7 +66,7 @@ def _every(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         wanted |= {"key": key, "value": value if equals else None}
     while True:
         try:
-            page = client.stamps_list(**wanted, limit=limit, after=after)
+            page = client.ask(ListStampsParams, {**wanted, "limit": limit, "after": after})
         except Failed as error:
             if error.code != protocol.TOO_LARGE or limit == 1:
                 raise

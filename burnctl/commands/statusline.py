@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
+from burnctl import flags
+from burnctl import options as own
 from burnctl.errors import BurnctlError, Failed
 from burnd.protocol import NOT_NOW
 
@@ -33,7 +35,7 @@ _IS_STARTING: dict[str, Any] = {}  # the answer of a burnd that has not opened i
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-color", action="store_true", help="print without colours (as with NO_COLOR)")
+    flags.add(parser, own.Output, only=("no_color",))
 
 
 def run(options: argparse.Namespace) -> int:

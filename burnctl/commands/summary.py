@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.errors import Usage
 from burnctl.output import present
 from burnctl.render import styles
@@ -26,6 +27,8 @@ from burnctl.render.paragraphs import flow
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean, width_of
 from burnctl.starting import reach
+from burnd.contract.daemon import MOST_STAMPS
+from burnd.contract.reports import SummaryParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,10 +56,6 @@ EXAMPLES = (
     "burnctl summary --since 4w --chart",
     "burnctl summary --by day --scan",
 )
-BY = (
-    "model, provider, project, branch, session, day, hour, week, month, activity, agent, source, version, or tag:KEY; "
-    "or two of them, like day,model"
-)
 # The verbs that are a summary by one thing.
 VERBS = {"projects": "project", "models": "model", "harnesses": "source", "agents": "agent"}
 _READABLE = 30
@@ -78,23 +77,16 @@ _NAMELESS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.filters(parser)
     verb = parser.prog.rpartition(" ")[2]
-    if verb == "summary":
-        parser.add_argument("--by", metavar="WHAT", default="model", help=f"what the rows are: {BY} (model)")
     if verb == "tags":
-        parser.add_argument("key", metavar="KEY", nargs="?", help="the tag; without one, a list of tags")
-    parser.add_argument(
-        "--limit", metavar="N", type=flags.count, help="at most so many rows (30 in a table, unless by time)"
-    )
-    if verb in ("summary", "agents"):
-        parser.add_argument("--tree", action="store_true", help="with --by agent: agents below those that started them")
-    parser.add_argument("--quality", action="store_true", help="add first-try rates, and how sessions ended")
-    parser.add_argument("--chart", action="store_true", help="draw what was spent each day")
-    flags.reading_rows(parser, "rows")
+        flags.place(parser, own.Tags, "key", nargs="?")
+    hidden = {"by": verb != "summary", "tree": verb not in ("summary", "agents")}
+    skip = [name for name, is_hidden in hidden.items() if is_hidden]
+    flags.add(parser, SummaryParams, own.Summary, skip=skip, usual={"limit": _READABLE})
+    flags.reading_rows(parser)
     if verb not in ("agents", "tags"):
-        flags.scan(parser)
-    parser.set_defaults(verb=verb)
+        flags.add(parser, own.Scan)
+    parser.set_defaults(verb=verb, **({"by": "model"} if verb == "summary" else {}))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -108,13 +100,14 @@ def run(options: argparse.Namespace) -> int:
         raise Usage("summary: --tree goes with --by agent", "see: burnctl help summary")
     wants_series = not options.csv and not options.json
     by_time = any(part in _TIMES for part in by.split(","))
-    answer = client.summary(
+    answer = flags.ask(
+        client,
+        SummaryParams,
+        options,
         by=by,
         limit=options.limit or (_READABLE if wants_series and not by_time and not tree else None),
-        tree=tree or None,
-        quality=options.quality or None,
         series=wants_series or options.chart or None,
-        **flags.filters_of(options, days=by_time or options.chart or wants_series),
+        tz=flags.time_zone() if by_time or options.chart or wants_series else None,
     )
 
     def draw(answer: dict[str, Any], screen: Screen) -> str:
@@ -132,15 +125,12 @@ def _empty(client: Client, options: argparse.Namespace) -> str:
 def _list_tags(client: Client, options: argparse.Namespace) -> int:
     """The keys of tags, with their values: what `tags KEY` can be asked for."""
     values: dict[str, dict[str, None]] = {}
-    after: int | None = None
-    while True:
-        page = client.stamps_list(after=after, limit=1000)
+    page: dict[str, Any] = {"next": -1}
+    while page.get("next") is not None:
+        page = client.stamps_list(after=page["next"], limit=MOST_STAMPS)
         for stamp in page["stamps"]:
             for key, value in (stamp.get("enrichment") or stamp.get("tags") or {}).items():
                 values.setdefault(key, {})[value] = None
-        after = page.get("next")
-        if after is None:
-            break
     answer = {"version": page["version"], "tags": [{"key": key, "values": list(values[key])} for key in sorted(values)]}
 
     def draw(answer: dict[str, Any], screen: Screen) -> str:

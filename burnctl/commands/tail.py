@@ -7,9 +7,11 @@ import sys
 import time
 
 from burnctl import flags
+from burnctl import options as own
 from burnctl.errors import Failed, NoAnswer, NotRunning
 from burnctl.naming import whole_id
 from burnctl.starting import reach, say
+from burnd.contract.daemon import TailParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,12 +35,7 @@ _REMEMBERED = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--session", metavar="SESSION", help="only this session")
-    parser.add_argument(
-        "--project", metavar="PROJECT", type=flags.project, help="only this project; . is this folder's"
-    )
-    flags.source(parser)
-    parser.add_argument("--model", metavar="MODEL", help="only this model")
+    flags.add(parser, TailParams, own.Tail)
     flags.reading(parser)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from burnctl import flags
+from burnctl import options as own
 from burnctl.client import Client
 from burnctl.errors import NotRunning
 from burnd import __version__
@@ -21,9 +23,7 @@ HELP = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--look", action="store_true", help="show the overview also if burnd runs already, or in a script"
-    )
+    flags.add(parser, own.Up)
 
 
 def run(options: argparse.Namespace) -> int:

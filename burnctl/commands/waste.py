@@ -6,6 +6,7 @@ from burnctl import flags
 from burnctl.commands.explain import KINDS
 from burnctl.progress_line import ProgressLine
 from burnctl.starting import reach
+from burnd.contract.reports import MOST_FINDINGS, WasteParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ EXAMPLES = (
     "burnctl waste --kind cache-miss",
     "burnctl waste --session 0f9c1d2e",
 )
-MOST = 500
 _OF_A_KIND, _OF_ONE_KIND = 4, 30
 _SMALL = 0.01  # of all that is avoidable: kinds below it share a line
 _STYLES = {"high": "bold red", "medium": "yellow", "low": ""}
@@ -37,12 +37,7 @@ _WIDE = 110  # columns
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.filters(parser)
-    parser.add_argument(
-        "--kind", metavar="KIND", choices=tuple(KINDS), help="only findings of this kind: " + ", ".join(KINDS)
-    )
-    parser.add_argument("--min-cost", metavar="USD", type=flags.dollars, help="only findings that cost at least this")
-    parser.add_argument("--limit", metavar="N", type=flags.up_to(MOST), help="at most this many findings")
+    flags.add(parser, WasteParams, skip=("per_kind",))
     flags.report(parser)
 
 
@@ -52,15 +47,10 @@ def run(options: argparse.Namespace) -> int:
 
     client = reach(options)
     few = _OF_ONE_KIND if options.kind else _OF_A_KIND
-    with ProgressLine("looking") as heard:
-        answer = client.waste(
-            min_cost=options.min_cost,
-            kind=options.kind,
-            limit=options.limit or (None if options.json else MOST),
-            per_kind=None if options.json or options.limit else few,
-            heard=heard,
-            **flags.filters_of(options),
-        )
+    with ProgressLine("looking") as client.progress:
+        limit = options.limit or (None if options.json else MOST_FINDINGS)
+        per_kind = None if options.json or options.limit else few
+        answer = flags.ask(client, WasteParams, options, limit=limit, per_kind=per_kind)
     is_chosen = bool(options.kind or options.min_cost or options.limit)
     return present(
         options,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from burnctl import flags, naming
+from burnctl import options as own
 from burnctl.errors import Usage
 from burnctl.starting import reach
+from burnd.contract.reports import MOST_STEPS, Filters, FlowParams, HotspotsParams, WhyParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,10 +28,8 @@ EXAMPLES = (
     "burnctl why scheduler --by file",
     "burnctl why 0f9c1d2e --turn 12",
 )
-MOST = 2000
 _CAUSES, _CAUSES_OF_A_TREE, _ROWS = 10, 8, 20
 _GROUPS = 9
-_BY = ("file", "command", "turn", "kind")
 _GROUP_NAMES = {
     "prefix": "system prompt and tools",
     "files": "file reads",
@@ -71,13 +71,8 @@ _MUCH = 100  # tokens: less does not explain a cost
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     naming.add_session(parser)
-    parser.add_argument("--by", choices=_BY, metavar="WHAT", help="list the bill by: file, command, turn, kind")
-    parser.add_argument("--turn", metavar="N", type=flags.index, help="explain request N of it, counted from 0")
-    parser.add_argument("--rail", metavar="RAIL", help="with --turn: of this subagent, not of the main conversation")
-    parser.add_argument("--tree", action="store_true", help="list subagents and child sessions with their own causes")
-    parser.add_argument("--since", metavar="TIME", help="start of the period: 24h, today, a date or time")
-    parser.add_argument("--until", metavar="TIME", help="end of the period; a date includes the whole day")
-    parser.add_argument("--limit", metavar="N", type=flags.up_to(MOST), help=f"at most this many causes ({_CAUSES})")
+    flags.add(parser, own.Why)
+    flags.add(parser, WhyParams, skip=("session",), usual={"limit": _CAUSES})
     flags.report(parser)
 
 
@@ -90,25 +85,17 @@ def run(options: argparse.Namespace) -> int:
         raise Usage("--turn explains one request", "leave out --tree, --by, --since and --until")
     client = reach(options, causes=options.by in ("file", "command"))
     session = naming.chosen_session(client, options)
-    period = {"since": options.since, "until": options.until}
-    if any(period.values()):
-        period["tz"] = flags.time_zone()
     if options.by in ("file", "command"):
         limit = options.limit or (None if options.json else _ROWS)
-        answer = client.hotspots(by=options.by, session=session, limit=limit, **period)
+        period = {name: value for name, value in flags.given(options, Filters).items() if name != "session"}
+        answer = client.ask(HotspotsParams, {**period, "by": options.by, "session": session, "limit": limit})
         return present(options, answer, draw_rows)
     if options.by == "turn":
-        answer = client.flow(session, limit=MOST if options.json else None)
+        answer = client.ask(FlowParams, {"session": session, "limit": MOST_STEPS if options.json else None})
         return present(options, answer, lambda found, screen: draw_requests(found, screen, options.limit or _ROWS))
     few = _CAUSES_OF_A_TREE if options.tree else _CAUSES
-    answer = client.why(
-        session,
-        turn=options.turn,
-        rail=options.rail,
-        tree=options.tree or None,
-        limit=options.limit or (None if options.json else few),
-        **period,
-    )
+    limit = options.limit or (None if options.json else few)
+    answer = flags.ask(client, WhyParams, options, session=session, limit=limit)
     draw = draw_request if options.turn is not None else draw_kinds if options.by else draw_session
     return present(options, answer, draw)
 

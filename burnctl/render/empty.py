@@ -14,7 +14,7 @@ _FILTERS = (
     "session",
     "workflow",
     "agent",
-    "tag",
+    "tags",
     "source",
     "model",
     "provider",

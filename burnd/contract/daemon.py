@@ -85,7 +85,7 @@ class OneStamp(Params):
     """Keys and values for the turns that are selected."""
 
     selector: SelectorParams = param(help="the turns that are stamped", flag="")
-    enrichment: dict[str, str] = param(help="keys and values", kind="tag")
+    enrichment: dict[str, str] = param(help="tags; of equal keys the last counts", metavar="KEY=VALUE")
     ts: str | None = param(default=None, help="time of the stamp (now)", flag="")
 
 

@@ -76,7 +76,13 @@ class SummaryParams(Filters, method="summary", errors=("not_found",), partial=Tr
     """Adds up what was spent: in total, and by model or another dimension."""
 
     answer: ClassVar[results.Summary]
-    by: str = param(default="model", help="what the rows are", choices=DIMENSIONS, others=TAG, metavar="WHAT")
+    by: str = param(
+        default="model",
+        help="what the rows are, one or two such as day,model",
+        choices=DIMENSIONS,
+        others=TAG,
+        metavar="WHAT",
+    )
     quality: bool = param(default=False, help="add one-shot rates, and how sessions ended")
     tree: bool = param(default=False, help="with --by agent: show agents below those that started them")
     series: bool = param(default=False, help="add the cost of each day", flag="")

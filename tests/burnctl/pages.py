@@ -11,8 +11,10 @@ from pathlib import Path
 from burnctl.cli import load
 from burnctl.client import Client
 from burnctl.commands import present
+from burnctl.methods import Method
 from burnctl.parser import Parser, parser_for
 from burnctl.usage import help_of, overview
+from burnd.contract import Params
 from burnd.harness.registry import PRODUCTS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -46,13 +48,17 @@ def actions_of(parser: Parser) -> list[Parser]:
 
 
 def methods() -> str:
-    """Every method of `Client` with its parameters and the first sentence about it."""
+    """Every method of `Client`: those of the socket from the table, the others from their functions."""
     rows = ["| method | what it does |", "|---|---|"]
-    for name, function in inspect.getmembers(Client, inspect.isfunction):
-        if name.startswith("_"):
-            continue
-        about = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-        rows.append(f"| `{name}({_parameters(function)})` | {about} |")
+    for name, member in sorted(inspect.getmembers_static(Client)):
+        if isinstance(member, Method):
+            params: type[Params] = member.params  # type: ignore[attr-defined]
+            required = [name for name, one in params.params.items() if one.is_required]
+            others = [f"{name}=" for name, one in params.params.items() if not one.is_required]
+            rows.append(f"| `{name}({', '.join([*required, *others])})` | {params.about()} |")
+        elif inspect.isfunction(member) and not name.startswith("_"):
+            about = (inspect.getdoc(member) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+            rows.append(f"| `{name}({_parameters(member)})` | {about} |")
     return "\n".join(rows) + "\n"
 
 

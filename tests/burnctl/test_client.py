@@ -6,7 +6,6 @@ import inspect
 import socket
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,10 +13,9 @@ import pytest
 import burnctl
 from burnctl import Client, Failed, NotRunning, VersionMismatch
 from burnctl.errors import BurnctlError, NoAnswer
-from burnctl.filters import Filters
 from burnd import protocol
+from burnd.contract import methods
 from burnd.paths import Home
-from burnd.server.methods import METHODS
 from tests.burnctl.fake import Fake, Refused, fake
 
 
@@ -37,20 +35,18 @@ def test_it_asks_and_is_answered(home: Home) -> None:
 
 
 def test_every_method_of_the_socket_has_its_python_method() -> None:
-    """`Client` has them all, and each takes the parameters of its method by name."""
-    for name, method in METHODS.items():
-        if name == "stamp":  # takes the tags themselves as keywords
-            continue
-        python = getattr(Client, name.replace(".", "_"), None)
-        assert python is not None, f"Client has no method for {name}"
-        assert python.__doc__, name
-        wanted = set(method.params.params)
-        assert keywords_of(python) == wanted, name
+    """`Client` has them all, made from the table; `stamp` takes the tags themselves as keywords, `tail` streams."""
+    for name, params in methods().items():
+        python = inspect.getattr_static(Client, name.replace(".", "_"))
+        assert name in ("stamp", "tail") or python.params is params
 
 
-def keywords_of(python: Callable[..., Any]) -> set[str]:
-    keywords = {parameter.name for parameter in inspect.signature(python).parameters.values()} - {"self", "heard"}
-    return keywords - {"filters"} | set(Filters.__annotations__) if "filters" in keywords else keywords
+def test_a_parameter_that_is_not_in_the_table_is_an_error(home: Home) -> None:
+    wrong: dict[str, Any] = {"sinse": "7d"}
+    with pytest.raises(TypeError, match="summary has no parameter 'sinse'"):
+        client_of(home).summary(**wrong)
+    with pytest.raises(TypeError, match="1 arguments"):
+        client_of(home).flow(*["a", "b"])
 
 
 def test_nobody_there(home: Home) -> None:
@@ -242,7 +238,8 @@ def test_what_is_said_on_the_way_is_heard(home: Home) -> None:
 
     heard: list[int] = []
     with fake(home.root / "burnd.sock", rebuild=slowly), client_of(home) as client:
-        assert client.rebuild(index=True, heard=lambda said: heard.append(said["done"]))["rebuilt"] == "index"
+        client.progress = lambda notice: heard.append(notice["done"])
+        assert client.rebuild(index=True)["rebuilt"] == "index"
     assert heard == [1, 2]
 
 

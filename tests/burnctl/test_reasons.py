@@ -8,11 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from burnctl.commands import flow as flow_verb
-from burnctl.commands import waste as waste_verb
-from burnctl.commands import why as why_verb
 from burnctl.render.text import width_of
-from burnd.contract.reports import MOST_CAUSES, MOST_FINDINGS, MOST_STEPS
 from tests.burnctl.desk import Desk
 
 
@@ -216,8 +212,3 @@ def test_mistakes_are_told_in_one_line(desk: Desk, arguments: tuple[str, ...], c
     done = desk.run(*arguments)
     assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stdout + done.stderr
     assert said in done.stderr
-
-
-def test_limits_are_those_of_the_daemon() -> None:
-    """What the command line takes is not refused behind it."""
-    assert (why_verb.MOST, waste_verb.MOST, flow_verb.MOST) == (MOST_CAUSES, MOST_FINDINGS, MOST_STEPS)

@@ -122,7 +122,7 @@ def test_compare(desk: Desk) -> None:
         (("summary", "--by", "colour"), 2, "colour"),
         (("summary", "--since", "yesteryear"), 2, "yesteryear"),
         (("summary", "--tag", "nokey"), 2, "KEY=VALUE"),
-        (("summary", "--tag", "k=a", "--tag", "k=b"), 2, "--tag k=a and --tag k=b cannot both fit"),
+        (("summary", "--tag", "k=a", "--tag", "k=b"), 2, "--tag k=a and --tag k=b exclude each other"),
         (("summary", "--tree"), 2, "--by agent"),
         (("summary", "--json", "--csv"), 2, "not allowed with"),
         (("compare", "--csv", "--json"), 2, "not allowed with"),

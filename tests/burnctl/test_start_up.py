@@ -23,8 +23,13 @@ ALLOWED = {
     "collections", "contextlib", "copyreg", "enum", "errno", "functools", "gettext", "importlib", "itertools",
     "json", "keyword", "locale", "math", "operator", "re", "reprlib", "struct", "_struct", "time", "types", "warnings",
     "burnctl", "burnctl.cli", "burnctl.client", "burnctl.commands", "burnctl.commands.status", "burnctl.errors",
-    "burnctl.flags", "burnctl.methods", "burnctl.output", "burnctl.parser", "burnctl.starting", "burnctl.wire",
+    "burnctl.flags", "burnctl.methods", "burnctl.options", "burnctl.output", "burnctl.parser",
+    "burnctl.starting", "burnctl.wire",
     "burnd", "burnd.paths", "burnd.protocol",
+    "burnd.contract", "burnd.contract.daemon", "burnd.contract.reports", "burnd.contract.sessions",
+    "burnd.harness", "burnd.harness.product", "burnd.harness.registry", "stat", "_stat",
+    *(f"burnd.harness.{name}" for name in ("api", "claude_code", "codex", "opencode")),
+    *(f"burnd.harness.{name}.product" for name in ("api", "claude_code", "codex", "opencode")),
 }  # fmt: skip
 
 

@@ -288,7 +288,7 @@ def test_content_prune(recorded: Home) -> None:
     wrong = run(recorded, "content", "prune", "--older-than", "soon")
     assert (wrong.returncode, wrong.stderr) == (
         2,
-        "burnctl: content prune: 'soon' is not an age; write it like 30d, 12h or 2w\n",
+        "burnctl: content prune: --older-than: 'soon' is not an age; for example 30d, 12h or 2w\n",
     )
 
 
