@@ -18,6 +18,7 @@ import pytest
 from burnd.paths import Home
 from burnd.recording.candidate import Batch
 from burnd.records.times import DAY_MS, to_iso, wall_ms
+from tests import warm
 from tests.conftest import Opened
 from tests.make import text, turn
 from tests.server.logs import conversation, write
@@ -31,7 +32,7 @@ def environment(home: Home, **more: str) -> dict[str, str]:
 @contextmanager
 def running(home: Home, umask: int = 0o022, **more: str) -> Iterator[subprocess.Popen[str]]:
     """A daemon that has said it is ready; killed when the block ends, if it still runs."""
-    daemon = subprocess.Popen(
+    daemon = warm.Popen(
         [sys.executable, "-m", "burnd", "run", "--log-format", "json"],
         env=environment(home, **more),
         stderr=subprocess.PIPE,
@@ -59,9 +60,7 @@ def wait_for(daemon: subprocess.Popen[str], event: str) -> dict[str, object]:
 
 def run(home: Home, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "burnd", *arguments]
-    return subprocess.run(
-        command, env=environment(home, **more), capture_output=True, text=True, timeout=120, check=False
-    )
+    return warm.run(command, env=environment(home, **more), capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.timed

@@ -148,7 +148,7 @@ def _module(asked: dict[str, Any]) -> tuple[str, list[str]] | None:
         sys.platform == "linux"
         and command[:2] == [sys.executable, "-m"]
         and command[2] in _PROGRAMS
-        and (is_safe or cwd is None or Path(cwd) == _PROJECT)
+        and (is_safe or cwd is None or Path(cwd) == _PROJECT or not _has_modules(Path(os.fsdecode(cwd))))
         and env is not None
         and not any(name.startswith(_EARLY) for name in env)
         and env.get("LANG", _LANGUAGE) == _LANGUAGE
@@ -156,6 +156,11 @@ def _module(asked: dict[str, Any]) -> tuple[str, list[str]] | None:
         and os.geteuid() == os.getuid()
     )
     return (command[2], command[3:]) if forkable else None
+
+
+def _has_modules(folder: Path) -> bool:
+    """Whether a program that is started in the folder would import something from it."""
+    return any((folder / name).exists() for name in ("burnd", "burnctl", "tests"))
 
 
 class _Warm:

@@ -15,6 +15,7 @@ import pytest
 
 from burnd.paths import Home
 from burnd.recording.source import Progress, Status, backfill_state
+from tests import warm
 from tests.burnctl.person import LIMIT_S, Person, environment, run
 from tests.harness.opencode import data as opencode
 from tests.server.logs import conversation, projects, write
@@ -206,7 +207,7 @@ def test_a_flush_right_after_the_start_waits_until_it_can_be_done(home: Home) ->
         assert run(home, "statusline").stdout == "burnd is starting\n"
         wire.request("flush")
         command = [sys.executable, "-m", "burnctl", "flush", "--session", "late"]
-        with subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, text=True) as script:
+        with warm.Popen(command, env=environment(home), stdout=subprocess.PIPE, text=True) as script:
             (gates.folder / "shut").unlink()
             assert script.communicate(timeout=LIMIT_S)[0] == "everything logged so far is recorded\n"
             assert script.returncode == 0

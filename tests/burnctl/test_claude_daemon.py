@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from burnd.paths import Home
+from tests import warm
 from tests.burnctl.commanding import BURNCTL
 from tests.burnctl.stage import Stage
 from tests.burnctl.stub_claude import SECRET, SUBAGENT_SECRET
@@ -264,7 +265,7 @@ def test_many_at_once(stage: Stage, daemon: Daemon) -> None:
     """Ten wrappers in one folder at the same time: ten sessions, each with its own tag."""
     env = {**stage.env, "STUB_DO": "talk"}
     running_ones = [
-        subprocess.Popen([*BURNCTL, "claude", "--quiet", "--tag", f"n={n}"], env=env, cwd=stage.work) for n in range(10)
+        warm.Popen([*BURNCTL, "claude", "--quiet", "--tag", f"n={n}"], env=env, cwd=stage.work) for n in range(10)
     ]
     assert [one.wait(timeout=120) for one in running_ones] == [0] * 10
     all_recorded(daemon)

@@ -15,6 +15,7 @@ import pytest
 from burnctl.commands import VERBS, module_of, present
 from burnd import __version__, protocol
 from burnd.paths import Home
+from tests import warm
 from tests.burnctl.fake import Refused, fake
 from tests.burnctl.person import Person, environment, run, seen
 
@@ -51,7 +52,7 @@ def test_every_command_explains_itself(home: Home) -> None:
     """`burnctl help VERB`, `burnctl VERB --help` and `-h` say the same, in lines that fit."""
     asked = [words for verb in present() for words in (["help", verb], [verb, "--help"], [verb, "-h"])]
     command = [sys.executable, "-c", ONE_AFTER_THE_OTHER, json.dumps(asked)]
-    done = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=True)
+    done = warm.run(command, env=environment(home), capture_output=True, text=True, check=True)
     *told, last = done.stdout.split("\f")
     told = [told[0], *(words.removeprefix("0\n") for words in told[1:])]
     assert (last, len(told)) == ("0\n", len(asked))
@@ -214,7 +215,7 @@ def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:
             return
 
     with fake(socket_of(home), tail=many):
-        burnctl = subprocess.Popen(
+        burnctl = warm.Popen(
             [sys.executable, "-m", "burnctl", "tail", "--json"],
             env=environment(home),
             stdout=subprocess.PIPE,

@@ -16,6 +16,7 @@ import pytest
 
 from burnctl.exporting import COLUMNS
 from burnd.paths import Home
+from tests import warm
 from tests.burnctl.commanding import BURNCTL
 from tests.burnctl.fake import Refused, Talk, fake
 from tests.burnctl.person import environment, run, seen
@@ -227,7 +228,7 @@ def test_a_reader_that_goes_ends_it_quietly(home: Home) -> None:
     import subprocess
 
     with fake(home.root / "burnd.sock", export=lambda _p, _t: {"turns": TURNS * 500, "next": "0"}):
-        program = subprocess.Popen(
+        program = warm.Popen(
             [*BURNCTL, "export"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(home)
         )
         assert program.stdout is not None

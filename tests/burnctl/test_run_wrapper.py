@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from burnd.paths import Home
+from tests import warm
 from tests.burnctl.commanding import BURNCTL, spool_files, spooled
 from tests.burnctl.stage import Stage
 from tests.burnctl.stub_claude import SECRET
@@ -147,7 +148,7 @@ def test_two_at_once_get_one_each(stage: Stage, daemon: Daemon) -> None:
     """Two claims on one folder: two sessions, one tag each."""
     command = [*BURNCTL, "run", "--quiet"]
     both = [
-        subprocess.Popen(
+        warm.Popen(
             [*command, "--tag", f"n={session}", "--", "harness"],
             env={**stage.env, "STUB_DO": "talk silent 0.3", "STUB_SESSION": session},
             cwd=stage.work,

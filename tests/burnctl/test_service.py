@@ -16,6 +16,7 @@ import pytest
 from burnctl.service import units
 from burnctl.service.settings import VARIABLES, Settings, command_of, variables_in
 from burnd.settings.keys import KEYS
+from tests import warm
 from tests.burnctl.commanding import BURNCTL
 from tests.server.wire import until
 
@@ -53,7 +54,7 @@ class Machine:
         return self._calls.read_text().splitlines() if self._calls.exists() else []
 
     def service(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return warm.run(
             [*BURNCTL, "service", *words],
             env={**self.env, **env},
             cwd=self.person,
@@ -376,7 +377,7 @@ def test_print_for_launchd(machine: Machine) -> None:
 def test_a_burnd_started_by_hand_makes_room(machine: Machine) -> None:
     """The service's own burnd could not start beside it: the one that runs is stopped first, and that is said."""
     home = machine.person / ".relayburn"
-    daemon = subprocess.Popen([sys.executable, "-P", "-m", "burnd", "run"], env=machine.env, stderr=subprocess.DEVNULL)
+    daemon = warm.Popen([sys.executable, "-P", "-m", "burnd", "run"], env=machine.env, stderr=subprocess.DEVNULL)
     try:
         until((home / "burnd.sock").exists)
         done = machine.service("install")

@@ -18,6 +18,7 @@ import pytest
 from burnctl import Client
 from burnctl.stamping import BadStamp
 from burnd import protocol
+from tests import warm
 from tests.burnctl.commanding import BURNCTL, burnctl, environment, leftovers, spool_files, spooled
 from tests.burnctl.fake import Answer, Fake, Refused, Talk, fake
 from tests.burnctl.terminal import Terminal
@@ -402,9 +403,7 @@ def test_nonsense_from_python(home: Path, monkeypatch: pytest.MonkeyPatch, said:
 
 def test_a_hundred_spawners_at_once(home: Path) -> None:
     """Processes that stamp at the same moment each leave their own whole file."""
-    running = [
-        subprocess.Popen([*BURNCTL, "stamp", "--session", f"s{n}", "a=b"], env=environment(home)) for n in range(20)
-    ]
+    running = [warm.Popen([*BURNCTL, "stamp", "--session", f"s{n}", "a=b"], env=environment(home)) for n in range(20)]
     assert [process.wait() for process in running] == [0] * 20
     assert {record["selector"]["sessionId"] for record in spooled(home)} == {f"s{n}" for n in range(20)}
     assert leftovers(home) == []

@@ -17,6 +17,7 @@ from burnctl import stopping
 from burnctl.client import Client
 from burnctl.errors import BurnctlError, NotRunning
 from burnd.paths import Home
+from tests import warm
 from tests.burnctl.fake import Talk, fake
 from tests.burnctl.person import Person, environment, run, seen
 from tests.harness.claude_code.transcript import Transcript
@@ -318,7 +319,7 @@ def test_tail_for_programs(recorded: Home) -> None:
             if heard.wait(0.2):
                 return
 
-    tail = subprocess.Popen(
+    tail = warm.Popen(
         [sys.executable, "-m", "burnctl", "tail", "--json", "--session", "s-five"],
         env=environment(recorded),
         stdout=subprocess.PIPE,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.capture.rig import Rig
 from tests.capture.test_live_equals_batch import CASES, clean_read, comparable, trees
 from tests.server.wire import until
@@ -26,7 +27,7 @@ def start(home: Path, projects: Path) -> subprocess.Popen[bytes]:
         "CODEX_HOME": str(projects.parent),
         "RELAYBURN_CONTENT_TTL_DAYS": "forever",
     }
-    return subprocess.Popen(
+    return warm.Popen(
         [sys.executable, "-m", "burnd", "run", "--log-format", "json"], env=environment, stderr=subprocess.PIPE
     )
 

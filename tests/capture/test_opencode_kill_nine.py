@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
 from tests.capture.test_kill_nine import wait_until_ready
 from tests.capture.test_opencode_cases import Trace, prepared, traces
@@ -30,7 +31,7 @@ def start(home: Path, data: Path) -> subprocess.Popen[bytes]:
         "XDG_DATA_HOME": str(data),
         "RELAYBURN_CONTENT_TTL_DAYS": "forever",
     }
-    return subprocess.Popen(
+    return warm.Popen(
         [sys.executable, "-m", "burnd", "run", "--log-format", "json"], env=environment, stderr=subprocess.PIPE
     )
 

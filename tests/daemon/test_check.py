@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from burnd.daemon.check import Finding, check
 from burnd.paths import Home
+from tests import warm
 from tests.server.wire import environment
 
 _CLONE = Path(__file__).parents[1]
@@ -51,7 +51,7 @@ def test_each_mistake_is_an_error_with_its_reason(home: Home, spoil: object, rea
     spoil(home)
     found = errors(home)
     assert any(reason in text for text in found), found
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-m", "burnd", "check"], env=environment(home), capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
@@ -86,6 +86,6 @@ def test_a_source_that_cannot_be_read_is_an_error(home: Home) -> None:
     """In a process of its own, which gives up the right of root to read everything."""
     (home.root.parent / ".claude" / "projects").mkdir(parents=True, mode=0o000)
     command = [sys.executable, "-m", "tests.faults.unprivileged", "check"]
-    done = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=False, cwd=_CLONE)
+    done = warm.run(command, env=environment(home), capture_output=True, text=True, check=False, cwd=_CLONE)
     assert done.returncode == 1
     assert "not readable" in done.stdout

@@ -24,6 +24,7 @@ import structlog
 from burnd.daemon import log as logs
 from burnd.daemon.log import RateLimit, RotatedFile
 from burnd.paths import Home
+from tests import warm
 from tests.burnctl.person import run as burnctl
 from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.server.logs import conversation, write
@@ -119,7 +120,7 @@ def test_a_log_that_cannot_be_written_costs_lines_only(tmp_path: Path) -> None:
 def test_a_daemon_outlives_who_read_its_log(home: Home) -> None:
     """Its stderr is a pipe whose other end is gone: it records all the same, and ends well."""
     reader, writer = os.pipe()
-    started = subprocess.Popen([sys.executable, "-m", "burnd", "run"], env=environment(home), stderr=writer)
+    started = warm.Popen([sys.executable, "-m", "burnd", "run"], env=environment(home), stderr=writer)
     os.close(writer)
     os.close(reader)
     try:
@@ -198,7 +199,7 @@ def test_a_daemon_whose_stderr_is_not_read_records_and_stops(
     write(home, conversation("s1", "one"), "s1")
     command = [sys.executable, "-m", "burnd", "run", "--log-level", "debug"]
     with stderr() as fd:
-        started = subprocess.Popen(command, env=environment(home), stdout=fd, stderr=fd)
+        started = warm.Popen(command, env=environment(home), stdout=fd, stderr=fd)
         second = None
         try:
             until((home.root / "burnd.sock").exists)
@@ -209,7 +210,7 @@ def test_a_daemon_whose_stderr_is_not_read_records_and_stops(
                     wire.call("rebuild", index=True)
                 write(home, conversation("s2", "two"), "s2")
                 until(lambda: wire.call("summary", by="session")["totals"]["turns"] == 2)
-            second = subprocess.Popen(command, env=environment(home), stdout=fd, stderr=fd)
+            second = warm.Popen(command, env=environment(home), stdout=fd, stderr=fd)
             assert second.wait(30) == 5
             started.send_signal(signal.SIGTERM)
             assert started.wait(30) == 0
@@ -230,7 +231,7 @@ def test_a_log_file_that_is_a_pipe_is_refused(home: Home, tmp_path: Path) -> Non
     """Opening it for writing would wait for a reader."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-m", "burnd", "run", "--log-file", str(pipe)],
         env=environment(home),
         capture_output=True,

@@ -18,6 +18,7 @@ from burnd.ledger.files import prepare_home
 from burnd.paths import Home
 from burnd.records import Turn
 from burnd.records.codec import Skipped, decode
+from tests import warm
 from tests.faults import tally
 from tests.faults.shims import built, needs_shims
 from tests.faults.watched import Watched, answers, sum_of, whole
@@ -279,11 +280,11 @@ def test_a_home_that_is_a_link_or_far_away_is_warned_about(home: Home, monkeypat
 def _refusal(home: Home, *around: str, module: str = "burnd") -> str:
     """What a daemon says that does not start."""
     command = [*around, sys.executable, "-m", module, "run"]
-    done = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=False, timeout=60)
+    done = warm.run(command, env=environment(home), capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert str(home.root) in done.stderr
     tally.bad_inputs()
-    return done.stderr
+    return str(done.stderr)
 
 
 @pytest.mark.parametrize("folder", ["content", pytest.param("", marks=pytest.mark.slow)])

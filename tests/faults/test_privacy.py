@@ -21,6 +21,7 @@ import zstandard
 from burnd.attribution.segments import LENGTH
 from burnd.index.keys import decompressed
 from burnd.paths import Home
+from tests import warm
 from tests.faults import tally
 from tests.faults.canaries import (
     CANARY,
@@ -211,12 +212,12 @@ def test_no_core_is_left(home: Home, tmp_path: Path) -> None:
     """However it dies, what it had in memory is not written down, although the limit it was started with allows it."""
     most = resource.getrlimit(resource.RLIMIT_CORE)[1]
     sing_everywhere(home)
-    with subprocess.Popen(
+    with warm.Popen(
         [sys.executable, "-m", "burnd", "run"],
         env=environment(home),
         cwd=tmp_path,
         stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (most, most)),  # noqa: PLW1509 - no threads here
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (most, most)),
     ) as started:
         try:
             until((home.root / "burnd.sock").exists)

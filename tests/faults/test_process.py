@@ -27,6 +27,7 @@ from burnd.paths import Home
 from burnd.records import Stamp, Turn
 from burnd.records.codec import Skipped, decode
 from burnd.settings import config
+from tests import warm
 from tests.harness.claude_code.transcript import Transcript, text
 from tests.server.logs import conversation, projects, write
 from tests.server.test_spool import leave, stamped
@@ -36,9 +37,7 @@ from tests.server.wire import Daemon, Wire, environment, noise, running, stamp_o
 def test_of_twenty_started_at_once_one_lives(home: Home) -> None:
     """F61: the others end with code 5 and name it; its socket stays the same one."""
     started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "burnd", "run"], env=environment(home), stderr=subprocess.PIPE, text=True
-        )
+        warm.Popen([sys.executable, "-m", "burnd", "run"], env=environment(home), stderr=subprocess.PIPE, text=True)
         for _ in range(20)
     ]
     try:
@@ -376,7 +375,7 @@ sys.exit(main(["run"]))
 def test_without_a_home_folder_it_says_so(tmp_path: Path, more: dict[str, str]) -> None:
     """F82: no HOME, and a user whom the password database does not know, as in some containers: nothing is made."""
     command = [sys.executable, "-c", _A_STRANGER]
-    done = subprocess.run(command, env=more, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = warm.run(command, env=more, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "set HOME" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -21,6 +21,7 @@ from burnd.daemon import service_manager
 from burnd.daemon.service_manager import Notifier, Watchdog, adopt_sockets
 from burnd.paths import Home
 from burnd.server.service import Service
+from tests import warm
 from tests.conftest import Opened
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, whole
@@ -302,7 +303,7 @@ def test_what_was_handed_over_wrongly_is_not_used(home: Home, pid: str) -> None:
         "os.execv(sys.executable, [sys.executable, '-m', 'burnd', 'run'])\n"
     )
     command = [sys.executable, "-c", script, str(file)]
-    started = subprocess.Popen(command, env=environment(home), stderr=subprocess.PIPE, text=True)
+    started = warm.Popen(command, env=environment(home), stderr=subprocess.PIPE, text=True)
     try:
         until((home.root / "burnd.sock").exists)
         with Wire(home.root / "burnd.sock") as wire:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 from burnd.paths import Home
+from tests import warm
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
 from tests.server.wire import environment, running
@@ -30,7 +30,7 @@ def test_bad_settings_stop_a_start_and_nothing_that_runs(home: Home) -> None:
     for text, reason in _BAD_SETTINGS.items():
         home.config.write_text(text)
         command = [sys.executable, "-m", "burnd", "run"]
-        done = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=False, timeout=60)
+        done = warm.run(command, env=environment(home), capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 1
         assert done.stderr.startswith(f"burnd: {home.config}: {reason}"), done.stderr
         assert len(done.stderr.splitlines()) <= 2

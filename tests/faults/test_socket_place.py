@@ -16,14 +16,13 @@ import pytest
 from burnd.errors import HomeBusy, SocketTaken
 from burnd.paths import Home
 from burnd.server import place
+from tests import warm
 from tests.server.wire import Daemon, environment, running, until
 
 
 def start(home: Home, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "burnd", "run"]
-    return subprocess.run(
-        command, env=environment(home, **more), capture_output=True, text=True, timeout=120, check=False
-    )
+    return warm.run(command, env=environment(home, **more), capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_the_socket_is_private_from_the_start(home: Home) -> None:

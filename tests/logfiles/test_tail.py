@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -238,14 +240,21 @@ def test_an_edit_far_before_the_offset_changes_nothing(file: Path) -> None:
     assert (second.rewound, texts(second)) == (None, [b"next"])
 
 
-def test_a_reused_inode_is_another_file(tmp_path: Path) -> None:
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A folder in which inodes are used again, as they are not in memory."""
+    with tempfile.TemporaryDirectory(prefix="burnd-", dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+def test_a_reused_inode_is_another_file(on_disk: Path) -> None:
     """F07: a new file that got the inode of a deleted one is read from its start."""
-    old = tmp_path / "a.jsonl"
+    old = on_disk / "a.jsonl"
     for _ in range(50):
         append(old, numbered(0, 30))
         cursor = read(old).cursor
         old.unlink()
-        new = tmp_path / "b.jsonl"
+        new = on_disk / "b.jsonl"
         append(new, numbered(100, 200))
         if new.stat().st_ino == cursor.ino:
             break
