@@ -1,1 +1,1 @@
-"""What was said: read back, erased, looked through."""
+"""Reads content back from sidecars and blobs, and searches in it."""

@@ -1,4 +1,4 @@
-"""The beginning of a JSON text, made into JSON of its own: what was left open is closed. Pure."""
+"""Completes the beginning of a JSON text by closing open strings, lists and objects. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Cut(NamedTuple):
 
 
 def closed(beginning: bytes) -> bytes:
-    """As much of a value as its beginning tells; a text of it where that cannot be told."""
+    """The value as far as its beginning goes; its text if it cannot be completed."""
     for value in _closings(beginning):
         with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
             msgspec.json.decode(value)

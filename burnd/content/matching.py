@@ -1,4 +1,4 @@
-"""In whose content a text stands: a look through every sidecar and every blob, without an index and without a limit."""
+"""Finds the sessions whose content has a text, by reading every sidecar and every blob, without an index."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Report = Callable[[int, int], None]
 
 
 class Stopped(Exception):
-    """Raised when nobody waits for the answer any more."""
+    """Raised when the request was cancelled."""
 
 
 class Matching:
@@ -77,7 +77,7 @@ class Matching:
         try:
             raw = zstandard.decompress(data)
         except zstandard.ZstdError:
-            return  # damaged: nobody can read it, and reading says so
+            return  # damaged: it cannot be read, and reading reports it
         sql = f"SELECT id, start, length FROM blob WHERE {IN_PACK}"
         for blob, start, length in db.execute(sql, (pack,)).fetchall():
             if self._is_in(raw[start : start + length]):
@@ -93,7 +93,7 @@ class Matching:
         return found
 
     def _is_in_sidecar(self, path: Path) -> bool:
-        """Raises StorageError for one that cannot be read: nobody may be told that the text is nowhere else."""
+        """Raises StorageError for one that cannot be read, since the text may be in it."""
         try:
             return any(self._is_in_line(line) for _, _, line in read_lines(path))
         except FileNotFoundError:  # pruned meanwhile
@@ -102,14 +102,14 @@ class Matching:
             raise as_storage_error(error, path) from error
 
     def _is_in_line(self, line: bytes) -> bool:
-        # Most lines need no decoding: without an escape in it, a text stands in JSON as it is.
+        # Most lines need no decoding: a text without escapes is the same in JSON.
         if self._needle not in line and b"\\" not in line:
             return False
         record = decode_content(line)
         return not isinstance(record, Skipped) and any(map(self._is_in, _said_in(record)))
 
     def _is_in(self, data: bytes) -> bool:
-        """Whether the text stands in some bytes, or in the JSON that they may be."""
+        """Whether some bytes, or the JSON in them, have the text."""
         if self._needle in data:
             return True
         if b"\\" not in data:
@@ -131,7 +131,7 @@ _HOLDERS = "SELECT session_id FROM holder WHERE id IN (SELECT holder FROM ref WH
 
 
 def _said_in(record: Content) -> Iterator[bytes]:
-    """What a record says, without what says where it stands. A reference is not what was said."""
+    """A record's texts, without its position and without references."""
     if isinstance(record.text, str):
         yield record.text.encode()
     if record.tool_use is not None:

@@ -1,4 +1,4 @@
-"""What was said, read back for whoever asks: any number of readers, beside the one writer, without disturbing it."""
+"""Reads content back, for any number of readers beside the one writer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _END = itemgetter(1)
 
 
 class Spot(msgspec.Struct, frozen=True, gc=False):
-    """Where a record stands. With `at_most`, only so many bytes of a large text are wanted: how it begins."""
+    """The position of a record. With `at_most`, only the first bytes of a large text are read."""
 
     position: int
     length: int
@@ -50,14 +50,14 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Drafts(NamedTuple):
-    """Records as they stand in their sidecar; None where one is not there any more. What is large is a reference."""
+    """Records of a sidecar, large texts as references; None for one that is gone."""
 
     records: list[Content | None]
     references: list[tuple[int, BlobRef]]  # of which of the records each is
 
 
 class Recall:
-    """Reads records from sidecars and blobs. What is gone is said on the record: `lost` on its reference."""
+    """Reads records from sidecars and blobs. Of text that is gone, the reference has `lost`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
@@ -114,7 +114,7 @@ class Recall:
         except OSError as error:
             if error.errno in _FOR_WANT:
                 raise
-            return None  # a link, or rights that were taken away: status says so
+            return None  # a link, or missing permissions: status reports it
 
     def _resolved(self, drafts: list[_Drafts], needs: Mapping[str, int | None]) -> Iterator[list[Content | None]]:
         found = self._blobs.get(needs) if needs else {}
@@ -192,7 +192,7 @@ def _drafts(lines: Sequence[bytes]) -> _Drafts:
 
 
 def _decoded(lines: Sequence[bytes]) -> Sequence[Content | None]:
-    """The record in each line; None where there is none."""
+    """The record in each line; None if it has none."""
     try:
         found = _contents.decode_lines(b"\n".join(lines))
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -218,7 +218,7 @@ class _Blobs:
         self._db: sqlite3.Connection | None = None
         self._packs: OrderedDict[int, memoryview] = OrderedDict()  # each as far as it was needed
         self._kept = 0
-        self._room = bytearray()  # of a pack that was let go of: fresh pages would cost half as much as unpacking
+        self._room = bytearray()  # of a dropped pack: fresh pages would cost half as much as unpacking
         self._version = -1  # of the database that they are from
         self._zstd = zstandard.ZstdDecompressor()
         self._one_at_a_time = threading.Lock()
@@ -245,7 +245,7 @@ class _Blobs:
 
     @contextlib.contextmanager
     def _one_state(self) -> Iterator[sqlite3.Connection | None]:
-        """What is said of a pack and what is in it must go together, though packs are written anew now and then."""
+        """The row of a pack and its data must be read together: packs are rewritten now and then."""
         db = self._connection()
         if db is None:
             yield None
@@ -258,7 +258,7 @@ class _Blobs:
             db.execute("COMMIT")
 
     def _see_changes(self, db: sqlite3.Connection) -> None:
-        """Any change may have been a pack written anew, or another one under the number of one that is gone."""
+        """Any change may have rewritten a pack, or reused the number of a deleted one."""
         (version,) = db.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._packs.clear()
@@ -342,7 +342,7 @@ def reference_in(record: Content) -> BlobRef | None:
 
 
 def _filled(record: Content, ref: BlobRef, found: Found) -> Content:
-    """The record with what was found for its reference; one that cannot be had stays and says why."""
+    """The record with its reference resolved; one that cannot be resolved stays, with the reason."""
     replace = msgspec.structs.replace
     if isinstance(record.text, BlobRef):
         text = found.data.decode("utf-8", "ignore")
@@ -355,7 +355,7 @@ def _filled(record: Content, ref: BlobRef, found: Found) -> Content:
 
 
 def is_reference(raw: msgspec.Raw) -> bool:
-    """Whether JSON stands for a blob. A value that merely looks like one is never kept inline."""
+    """Whether JSON is a reference to a blob. A value that looks like one is never stored inline."""
     return bytes(memoryview(raw)[: len(_REFERENCE)]) == _REFERENCE
 
 

@@ -1,7 +1,7 @@
 """Objects of Anthropic's API, which Claude Code logs and programs push: content blocks, tool calls, results, usage.
 
-Every field has a default and unknown ones are ignored. Tools are recognised by their names in Claude Code, which
-programs built with its SDK share.
+Every field has a default and unknown ones are ignored. Tools are recognised by their names in Claude Code's product,
+which programs built with its SDK share.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.tool_calls import (
     HASH_DIGITS,
     args_hash,
@@ -34,25 +35,10 @@ from burnd.records.turn import token_count
 NOTHING: Final = msgspec.Raw(b"")
 PLAIN_TEXT: Final = "text/plain"
 ANY_BYTES: Final = "application/octet-stream"
-DELEGATES: Final = frozenset({"Task", "Agent"})
+_KINDS: Final = {name: kind for kind, names in PRODUCT.tools.items() for name in names.split()}
+DELEGATES: Final = frozenset(PRODUCT.tools["delegate"].split())
 _MCP_CALL: Final = "mcp_tool_use"
 CALLS: Final = frozenset({"tool_use", "server_tool_use", _MCP_CALL})
-_TARGETS: Final = {
-    "Read": "file_path",
-    "Edit": "file_path",
-    "Write": "file_path",
-    "MultiEdit": "file_path",
-    "NotebookEdit": "notebook_path",
-    "NotebookRead": "notebook_path",
-    "Grep": "path",
-    "Glob": "path",
-    "LS": "path",
-    "Task": "subagent_type",
-    "Agent": "subagent_type",
-}
-_FILE_TOOLS: Final = frozenset(name for name, key in _TARGETS.items() if key in ("file_path", "notebook_path"))
-_REPLACING: Final = frozenset({"Edit", "MultiEdit"})
-_SKILLS: Final = frozenset({"Skill", "SlashCommand"})
 # The user did not allow a call, or stopped it. A rule or a hook forbidding it is a failure like any other.
 _REFUSAL: Final = re.compile(
     r"\s*(?:Error: )?(?:<tool_use_error>)?(?:"
@@ -202,12 +188,12 @@ def parse_call(block: ContentBlock) -> Call:
         name=name,
         target=target,
         args_hash=args_hash(raw, value) if raw else None,
-        edit_hash=edit_hash(target, arguments) if name in _REPLACING else None,
+        edit_hash=edit_hash(target, arguments) if _KINDS.get(name) == "edit" else None,
     )
     prompt = arguments.get("prompt") if name in DELEGATES else None
     return Call(
         call,
-        file=target if name in _FILE_TOOLS else None,
+        file=target if _KINDS.get(name) in ("edit", "read") else None,
         prompt=prompt if isinstance(prompt, str) else None,
         input=readable_input,
     )
@@ -222,13 +208,16 @@ def tool_name(block: ContentBlock) -> str:
 
 def target_of(name: str, arguments: dict[str, Any]) -> str | None:
     """A path, a command's verb, a host, an agent's type or a skill's name; search terms are content, not targets."""
-    if name == "Bash":
+    kind = _KINDS.get(name)
+    if kind == "shell":
         return verb_of(arguments.get("command"))
-    if name == "WebFetch":
+    if kind == "web":
         return host_of(arguments.get("url"))
-    if name in _SKILLS:
+    if kind == "skill":
         return first_word(arguments.get("skill") or arguments.get("command") or arguments.get("name"))
-    key = _TARGETS.get(name)
+    if kind in ("edit", "read"):
+        return text_target(arguments.get("file_path") or arguments.get("notebook_path"))
+    key = {"search": "path", "delegate": "subagent_type"}.get(kind or "")
     return text_target(arguments.get(key)) if key else None
 
 

@@ -143,6 +143,10 @@ class Product:
     agent_tools: tuple[str, ...] = ()  # tools for agents that run already, which start none
     command: str = ""  # regular expression of a command that is logged as a prompt; its groups are name and arguments
     error_tag: str = ""  # the tag that its own errors are in
+    # Texts of its own errors in lower case, which may be stored as titles: whole ones, beginnings, and parts.
+    errors: tuple[str, ...] = ()
+    error_beginnings: tuple[str, ...] = ()
+    error_parts: tuple[str, ...] = ()
 
     copies = Copies()
     instructions = Instructions({}, {})

@@ -34,6 +34,20 @@ def source_of(name: str) -> str:
     return name
 
 
+_ERROR_CHARS = 240  # of a text are looked at
+
+
+def is_client_error(text: str) -> bool:
+    """Whether a text is an error message of a product, such as "Invalid API key · Please run /login"."""
+    begin = text[:_ERROR_CHARS].strip().casefold().replace("\u2019", "'")
+    return any(
+        begin.startswith(product.error_beginnings)
+        or begin.rstrip(".") in product.errors
+        or any(part in begin for part in product.error_parts)
+        for product in PRODUCTS
+    )
+
+
 def all_titles(word: str = "and") -> str:
     """The products as a sentence lists them: "Claude Code, Codex and opencode"."""
     *others, last = (product.title for product in PRODUCTS)

@@ -1,4 +1,4 @@
-"""What is put into the index, and what it remembers of a record: plain rows, for whoever makes or asks for them."""
+"""The types of a change to the index, and of what it has of a record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Known(NamedTuple):
-    """What the index remembers of a record, enough to tell whether a new one says anything new."""
+    """A record in the index: revision, digest and position, by which a new one is compared."""
 
     id: int
     rev: int
@@ -90,7 +90,7 @@ class OpenTurn(NamedTuple):
 
 @dataclass
 class Change:
-    """All that one transaction puts into the index."""
+    """All that one transaction writes to the index."""
 
     logged: Sequence[tuple[Logged, int]] = ()
     placed: Sequence[Placed] = ()
@@ -98,7 +98,7 @@ class Change:
     files: Sequence[FileChange] = ()
     agents: Sequence[AgentRow] = ()
     open: Sequence[OpenTurn] = ()
-    closed: Sequence[Turn] = ()  # open no more, and the ledger says the same already
+    closed: Sequence[Turn] = ()  # no longer open, and recorded in the same state
     origins: Sequence[
         tuple[str, str]
     ] = ()  # (session, the session it was forked, branched or cleared from, by its log)

@@ -65,7 +65,7 @@ def _recorded_marks(db: sqlite3.Connection, messages: Iterable[Copy | Turn]) -> 
 
 
 def mark_compactions(db: sqlite3.Connection, told: Sequence[tuple[int, str, int]], keys: Sequence[tuple[str]]) -> None:
-    """Marks where compactions, told as (session, rail, time), begin to count, and where those with these keys stood."""
+    """Marks the turns from which compactions (session, rail, time) count, and the recorded ones with these keys."""
     moved = keyed(db, _STOOD, keys)
     mark(db, [Mark(session, rail, 0) for session, rail in moved])
     if moved:

@@ -9,6 +9,7 @@ from typing import get_args
 
 import msgspec
 
+from burnd.harness.registry import is_client_error
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.index.store import keyed, many
 from burnd.ledger.content import Placed
@@ -23,7 +24,7 @@ from burnd.records import (
     Withheld,
 )
 from burnd.records.codec import Entry
-from burnd.records.content import NO_RAIL, TITLE, Kind, Label, Role, is_client_error
+from burnd.records.content import NO_RAIL, TITLE, Kind, Label, Role
 from burnd.records.names import bounded_tags, short_id
 from burnd.records.times import index_ms, to_iso, to_ms
 from burnd.records.turn import FORKED

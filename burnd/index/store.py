@@ -26,7 +26,7 @@ from burnd.pricing import PriceTable
 
 T = TypeVar("T")
 READERS = 3
-# What SQLite says, and what those say who make something of a value that was stored.
+# Errors of SQLite and of decoding a stored value.
 UNREADABLE = (sqlite3.Error, msgspec.DecodeError, zstandard.ZstdError)
 _SCRUB_TRIES = 40
 _MOST_AT_HAND = 24 << 20  # bytes of pages that all connections of this process together keep, as far as they can
@@ -45,8 +45,8 @@ class IndexStore:
     def __init__(self, path: Path, writer: aiosqlite.Connection, readers: list[aiosqlite.Connection]) -> None:
         self.path = path
         self.closed = False
-        self.damaged = anyio.Event()  # set when it cannot be trusted any more, until it is made anew
-        self.prices: PriceTable | None = None  # at whose context sizes sums tell turns apart; None: as shipped
+        self.damaged = anyio.Event()  # set when it is damaged, until it is rebuilt
+        self.prices: PriceTable | None = None  # whose context sizes separate sums; None: as shipped
         self.writer = writer
         self._idle = readers
         self._free = anyio.Semaphore(len(readers))
@@ -77,11 +77,11 @@ class IndexStore:
         return done
 
     async def rows(self, sql: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        """What a query gives, on a connection that can only read."""
+        """The rows of a query, on a read-only connection."""
         return await self._in_reader(lambda db: db.execute(sql, tuple(parameters)).fetchall())
 
     async def keyed(self, sql: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """What a query gives in which `{keys}` stands for these: however many there are, it is one trip."""
+        """The rows of a query with these values for `{keys}`, in one trip to the thread."""
         wanted = list(keys)
         return await self._in_reader(lambda db: keyed(db, sql, wanted)) if wanted else []
 
@@ -104,7 +104,7 @@ class IndexStore:
             raise self.failed(error) from error
 
     def failed(self, error: Exception) -> StorageError | IndexDamaged:
-        """What went wrong with it, in our own words; damage is remembered, whoever came upon it."""
+        """Converts an error; damage is remembered."""
         said = as_index_error(error, self.path)
         if isinstance(said, IndexDamaged) and not self.closed:
             self.damaged.set()
@@ -118,7 +118,7 @@ class IndexStore:
         return {str(key): str(value) for key, value in await self.rows("SELECT key, value FROM meta")}
 
     async def known_turns(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Known]:
-        """What is known of the turns with these (source, messageId)."""
+        """The recorded turns with these (source, messageId)."""
         sql = (
             "WITH wanted(source, message_id) AS ({keys}) "
             "SELECT n.name, t.message_id, t.id, t.rev, t.digest, t.position, t.length, t.open FROM wanted w "
@@ -128,7 +128,7 @@ class IndexStore:
         return {(row[0], row[1]): Known(*row[2:]) for row in await self.keyed(sql, keys)}
 
     async def known_facts(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Known]:
-        """What is known of the facts with these (kind, key)."""
+        """The recorded facts with these (kind, key)."""
         sql = (
             "WITH wanted(kind, key) AS ({keys}) "
             "SELECT f.kind, f.key, f.id, 1, f.digest, f.position, f.length FROM wanted w "
@@ -137,7 +137,7 @@ class IndexStore:
         return {(row[0], row[1]): Known(*row[2:]) for row in await self.keyed(sql, keys)}
 
     async def known_content(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[Any, ...], tuple[int, int]]:
-        """Where the line of every (session, rail, message, n, b) of these (sessionId, messageId) stands."""
+        """The line's position by (session, rail, message, n, b), for these (sessionId, messageId)."""
         wanted = list(keys)
         with_content = "SELECT session_id FROM sessions WHERE content_bytes > 0 AND session_id IN ({keys})"
         sessions = {row[0] for row in await self.keyed(with_content, {(session_id,) for session_id, _ in wanted})}
@@ -157,11 +157,11 @@ class IndexStore:
         raise Locked("somebody keeps reading it", str(self.path))
 
     async def empty_log(self) -> bool:
-        """The same, unless somebody is reading just now."""
+        """The same, unless it is being read."""
         return await self._in_writer(empty_log)
 
     async def shrink(self) -> None:
-        """Lets go of pages that are kept at hand: the file system has them as well."""
+        """Drops cached pages; the file system caches them as well."""
         await self._in_writer(shrink)
         for _ in range(READERS):
             await self._in_reader(shrink)
@@ -169,7 +169,7 @@ class IndexStore:
         self._asking.shrink()
 
     async def disown(self) -> None:
-        """Says that this index is of no ledger any more: found beside one, it is made anew."""
+        """Marks the index as belonging to no ledger, so that the next start rebuilds it."""
         await self.transact(lambda db: set_meta(db, ledger_anchor="none"))
 
     async def seal(self) -> None:
@@ -178,7 +178,7 @@ class IndexStore:
         await self.scrub()
 
     async def swap(self, put_in_place: Callable[[], None]) -> None:
-        """Goes on with another file at the same path. Queries wait for it; those under way are finished."""
+        """Reopens the index after its file was replaced. Queries wait; those in progress are finished first."""
         for _ in range(READERS):
             await self._free.acquire()
         try:
@@ -241,7 +241,7 @@ def _statement(sql: str, width: int, count: int) -> str:
 
 
 async def open_index(path: Path) -> IndexStore:
-    """Opens an index, or makes an empty one. Raises IndexDamaged when it must be built anew."""
+    """Opens an index, or creates an empty one. Raises IndexDamaged if it must be rebuilt."""
     writer, *readers = await _connect(path)
     return IndexStore(path, writer, readers)
 
@@ -266,7 +266,7 @@ async def _connect(path: Path) -> list[aiosqlite.Connection]:
 
 
 async def _close_all(connections: list[aiosqlite.Connection]) -> None:
-    """Each connection has a thread that would keep the process alive: every one is closed, whatever it says."""
+    """Closes every connection, also after an error: each has a thread that would keep the process alive."""
     for connection in connections:
         with contextlib.suppress(sqlite3.Error):
             await connection.close()

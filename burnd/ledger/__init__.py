@@ -1,1 +1,1 @@
-"""The truth on disk: the ledger, the content beside it, and what is kept for how long."""
+"""The truth on disk: ledger, sidecars and blobs, and the rules of retention."""

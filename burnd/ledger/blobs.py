@@ -20,7 +20,7 @@ from burnd.ledger import files
 from burnd.ledger.sqlite_files import as_not_now, empty_log, in_few_lengths, name_of, no_space
 from burnd.records.content import Loss
 
-PACK_BYTES = 512 << 10  # whoever reads a blob unpacks all before it: 0.6 ms at most
+PACK_BYTES = 512 << 10  # reading a blob unpacks all before it: 0.6 ms at most
 # Level 5 would make text, code and JSON smaller by another 3 to 5 %, for twice the time: some 3 ms of each MB of log.
 _LEVEL = 4
 
@@ -80,7 +80,7 @@ class BlobStore:
                 self._refer(session_id, sorted([numbers[sha] for sha in shas]))
 
     def get(self, sha: str) -> Found:
-        """The original bytes, checked against their hash; damage is said, never passed on."""
+        """The original bytes, checked against their hash; damage is reported, never returned."""
         try:
             row = self._db.execute(_PLACE, (key_of(sha),)).fetchone()
             if row is None or row[0] is None:
@@ -154,7 +154,7 @@ class BlobStore:
         return freed
 
     def empty_log(self) -> None:
-        """Brings everything into the file itself, if nobody is reading just now."""
+        """Checkpoints the write-ahead log, unless it is being read."""
         with self._in_our_words():
             empty_log(self._db)
 
@@ -213,7 +213,7 @@ class BlobStore:
         try:
             raws = [self._unpack(pack) for pack in packs]
         except zstandard.ZstdError:
-            return  # damaged: reading its blobs says so
+            return  # damaged: reading its blobs reports it
         starts = accumulate(map(len, raws), initial=0)
         for pack, start in zip(packs, starts, strict=False):
             self._db.execute(f"UPDATE blob SET start = start + ?2 WHERE {IN_PACK}", (pack, start))
@@ -234,7 +234,7 @@ class BlobStore:
         self._db.execute("DELETE FROM holder WHERE session_id = ?", (session_id,))
 
     def _rewrite_pack(self, pack: int) -> None:
-        """A pack that lost blobs is written anew without them, so that the lost ones are really gone."""
+        """Rewrites a pack that lost blobs without them, so that their bytes are gone."""
         left = self._db.execute(f"SELECT id, start, length FROM blob WHERE {IN_PACK}", (pack,)).fetchall()
         if not left:
             self._db.execute("DELETE FROM pack WHERE id = ?", (pack,))
@@ -242,7 +242,7 @@ class BlobStore:
         try:
             raw = self._unpack(pack)
         except zstandard.ZstdError:
-            return  # damaged already; reading its blobs says so
+            return  # damaged already; reading its blobs reports it
         start = 0
         for blob, _, length in left:
             self._db.execute("UPDATE blob SET start = ? WHERE id = ?", (start, blob))
@@ -324,7 +324,7 @@ def set_aside(path: Path) -> Path:
 
 
 def remove_aside(path: Path) -> int:
-    """Deletes what was put out of the way: nobody can tell what a damaged file still holds. Returns bytes freed."""
+    """Deletes a damaged file that was put aside, since its content is unknown. Returns bytes freed."""
     freed = 0
     for suffix in _FILES:
         aside = f"{path}.damaged{suffix}"

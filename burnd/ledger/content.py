@@ -22,7 +22,7 @@ from burnd.records.content import BlobRef, Content, File, Label, label_of
 from burnd.records.times import to_ms
 from burnd.tokens.record_words import SearchWords, search_words
 
-INLINE_BYTES = 512  # below this a blob of its own would take more room than the text
+INLINE_BYTES = 512  # below this a blob would take more space than the text
 _INLINE_TITLE_BYTES = 1024
 
 
@@ -32,7 +32,7 @@ class Shelved(msgspec.Struct, frozen=True, gc=False, array_like=True):
     label: Label
     line: bytes
     blobs: dict[str, bytes]
-    search: SearchWords  # its words for search, since its text is at hand
+    search: SearchWords  # its words for search
 
 
 def shelve(records: Iterable[Content], inline_bytes: int) -> list[Shelved]:
@@ -114,7 +114,7 @@ class Placed(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A content record as it stands on disk, and where."""
+    """A content record as it is on disk, and its position."""
 
     record: Content
     position: int
@@ -132,7 +132,7 @@ class ContentStore:
         self._blobs: BlobStore | None = None
 
     def append_shelved(self, shelved: Sequence[Shelved], now_ms: int) -> list[Placed]:
-        """Makes records durable, blobs first, and returns where they stand; all of them or none."""
+        """Makes records durable, blobs first, and returns their positions; all of them or none."""
         blobs: dict[str, bytes] = {}
         refs: defaultdict[str, set[str]] = defaultdict(set)
         by_session: defaultdict[str, list[Shelved]] = defaultdict(list)
@@ -195,7 +195,7 @@ class ContentStore:
             os.close(fd)
 
     def lines_at(self, session_id: str, places: Iterable[tuple[int, int]]) -> list[bytes]:
-        """What stands at these places of a session's sidecar, be it what was there before or not; b"" for damage."""
+        """The bytes at these positions of a session's sidecar, whether changed since or not; b"" for damage."""
         places = list(places)
         lines = [b""] * len(places)
         path = self.sidecars.path(session_id)
@@ -210,12 +210,12 @@ class ContentStore:
         return lines
 
     def placed(self, session_id: str, start: int = 0) -> Iterator[Placed]:
-        """What stands in a session's sidecar from a byte position on, by its labels."""
+        """The labels of a session's records from a byte position on."""
         for record, position, length in self.stored(session_id, start):
             yield Placed(label_of(record), position, length)
 
     def stored(self, session_id: str, start: int = 0) -> Iterator[Stored]:
-        """A session's records as they stand on disk from a byte position on, large ones as references."""
+        """A session's records on disk from a byte position on, large texts as references."""
         path = self.sidecars.path(session_id)
         self.sidecars.unreadable.pop(path, None)
         with self.sidecars.stepping_over_damage(path):
@@ -278,7 +278,7 @@ class ContentStore:
             self._blobs = None
 
     def _unshelve(self, line: bytes, position: int) -> Content:
-        """The record with its references resolved; one that cannot be resolved stays and says why."""
+        """The record with its references resolved; one that cannot be resolved stays, with the reason."""
         record = decode_content(line, position)
         if isinstance(record, Skipped):
             raise ValueError("a line that was readable before is not any more")
@@ -336,7 +336,7 @@ class ContentStore:
         return self._with_blobs(lambda store: store.release(session_ids))
 
     def _with_blobs(self, work: Callable[[BlobStore], T]) -> T:
-        """Does something with the blobs; those that are damaged at a second look are set aside for a new file."""
+        """Runs work on the blobs; if they are damaged twice, they are put aside for a new file."""
         for _ in range(2):
             try:
                 return work(self._open_blobs())

@@ -1,4 +1,4 @@
-"""The one place that writes, syncs, renames and cuts files: all of an append reaches the disk, or none."""
+"""The one place that writes, syncs, renames and truncates files: an append is complete or has no effect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "
 
 
 def make_folder(path: Path) -> None:
-    """Makes a private folder, whatever the umask, and its parents as the umask says."""
+    """Makes a private folder, whatever the umask, and its parents by the umask."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.mkdir(path, FOLDER_MODE)
@@ -65,7 +65,7 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def touch(path: Path) -> None:
-    """Makes an empty private file where there is none, for libraries that would make it by the umask."""
+    """Makes an empty private file if it is missing, for libraries that would create it by the umask."""
     try:
         os.close(open_private(path, os.O_RDWR | os.O_CREAT))
     except OSError as error:
@@ -73,7 +73,7 @@ def touch(path: Path) -> None:
 
 
 def read_plain(path: str | Path) -> bytes:
-    """A file that a person may have written. Raises OSError, also for what is none: a pipe would be waited for."""
+    """Reads a regular file. Raises OSError, also for a pipe, which would block."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -131,7 +131,7 @@ def replacement(path: Path) -> Iterator[AppendFile]:
 class AppendFile:
     """A file that grows by whole appends only. After a failed one it is as long as it was before.
 
-    Who opens many in a folder may sync the names of the new ones in one go, and says so by `name_later`.
+    With `name_later` the caller syncs the folder's new names, once for many files.
     """
 
     def __init__(self, path: Path, *, name_later: bool = False) -> None:
@@ -205,10 +205,10 @@ class AppendFile:
 
 
 class HomeLock:
-    """The exclusive hold on a home. The kernel lets go of it when the process ends, however it ends.
+    """The exclusive lock on a home. The kernel releases it when the process ends.
 
-    The folder itself is locked: a file in it could be deleted and made anew under a second daemon. The file
-    beside it only says who has the lock.
+    The folder itself is locked: a file in it could be deleted and created by a second daemon. The file
+    beside it only has the process id.
     """
 
     def __init__(self, note: Path) -> None:
@@ -229,7 +229,7 @@ class HomeLock:
             raise _cannot_be_noted(error, note) from error
 
     def check(self) -> None:
-        """Raises HomeReplaced when the folder that is locked does not stand at the home's path any more."""
+        """Raises HomeReplaced if the locked folder is no longer at the home's path."""
         try:
             there = os.stat(self._root)
         except (FileNotFoundError, NotADirectoryError):
@@ -244,7 +244,7 @@ class HomeLock:
 
 
 def taken_for_granted() -> None:
-    """In the place of a lock's check, for homes that nobody else knows of."""
+    """No-op check, for homes without a lock."""
 
 
 def _cannot_be_noted(error: OSError | StorageError, note: Path) -> HomeError:
@@ -301,7 +301,7 @@ def _home_warnings(root: Path) -> list[str]:
 
 
 def file_system_of(path: Path) -> str:
-    """The type of the file system `path` is on, as Linux tells it; empty where it cannot be told."""
+    """The type of the file system of `path` on Linux; empty if unknown."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
             mounts = [line.split(" ") for line in table]
@@ -324,7 +324,7 @@ def free_bytes(path: Path) -> tuple[int, int]:
 
 
 def as_storage_error(error: OSError, path: Path) -> StorageError:
-    """An error of the system in our own words; `path` is what was being worked on, unless it says so itself."""
+    """Converts an OSError; `path` is the file in question, unless the error names one."""
     path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else path
     sentence = os.strerror(error.errno) if error.errno else str(error)
     if error.errno == errno.EROFS:

@@ -74,7 +74,7 @@ _LONGEST_ANCHOR = 64 << 10
 
 
 class Logged(NamedTuple):
-    """An entry and where its line stands."""
+    """An entry and the position of its line."""
 
     position: int
     length: int
@@ -82,7 +82,7 @@ class Logged(NamedTuple):
 
 
 class Journal:
-    """The one writer of a ledger. `torn` is how many bytes of an unfinished line were cut at opening."""
+    """The one writer of a ledger. `torn` is the number of bytes of an unfinished line that were cut at opening."""
 
     def __init__(self, path: Path, now_ms: int) -> None:
         self.path = path
@@ -99,7 +99,7 @@ class Journal:
         return self._file.end
 
     def check(self) -> None:
-        """Raises FileReplaced when the file at the ledger's path is not the one that is open, as it was left."""
+        """Raises FileReplaced if another program replaced or changed the ledger."""
         self._file.check_untouched()
 
     def append(self, lines: Sequence[bytes]) -> list[int]:
@@ -114,7 +114,7 @@ class Journal:
         return positions
 
     def take_back(self, position: int) -> None:
-        """Cuts what was appended from there on, for whoever could not make all of its use durable."""
+        """Cuts the lines from this position on, after a change that could not be completed."""
         self.check()
         self._file.cut(position)
 
@@ -130,26 +130,26 @@ class Journal:
         return entry
 
     def anchor(self, position: int) -> str:
-        """A hash of the line that ends at `position`: the index remembers it to know its ledger again."""
+        """A hash of the line that ends at `position`, by which the index recognises its ledger."""
         begin = max(0, position - _LONGEST_ANCHOR)
         before = self._file.read_at(begin, position - begin)
         return hashlib.blake2b(before[before.rfind(b"\n", 0, -1) + 1 :], digest_size=16).hexdigest()
 
     def is_known_by(self, position: int, anchor: str | None) -> bool:
-        """Whether this is the ledger of which somebody remembers that anchor."""
+        """Whether this ledger has that anchor at this position."""
         return position == 0 or (position <= self.end and self.anchor(position) == anchor)
 
     def rewrite(self, change: Callable[[Entry], Entry]) -> int:
-        """Puts a ledger with every entry changed in this one's place, atomically; returns how many were."""
+        """Replaces the ledger atomically by one with every entry changed; returns the number of changes."""
         changed = self.write_beside(change)
         if changed:
             self.put_in_place()
         return changed
 
     def write_beside(self, change: Callable[[Entry], Entry], passed: Callable[[int], None] = lambda _: None) -> int:
-        """Makes a ledger with every entry changed, durable and whole, beside this one; unusable lines stay.
+        """Writes a ledger with every entry changed beside this one; unusable lines stay.
 
-        Returns how many were changed; where none was, nothing is left there. `passed` hears how far it has come.
+        Returns the number of changes; if there are none, nothing is left there. `passed` is called with the progress.
         """
         rewriting = _Rewriting(self._file, change)
         beside = files.AppendFile(files.clear_replacement(self.path))
@@ -165,7 +165,7 @@ class Journal:
         return rewriting.changed
 
     def put_in_place(self) -> None:
-        """Goes on with the ledger that was made beside this one."""
+        """Swaps in the ledger that was written beside this one."""
         files.take_replacement(self.path)
         old, self._file = self._file, files.AppendFile(self.path)
         old.close()

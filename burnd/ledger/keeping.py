@@ -16,7 +16,7 @@ _STRICTNESS: Final[dict[ContentMode, int]] = {"full": 0, "hash-only": 1, "off": 
 
 
 class Keeping:
-    """Decides, record by record, from what the ledger says. A session's own mode wins over the daemon's."""
+    """Decides record by record, by the entries of the ledger. A session's own mode wins over the daemon's."""
 
     def __init__(self, mode: ContentMode) -> None:
         self.mode = mode
@@ -138,7 +138,7 @@ class Keeping:
         return not any(self.is_private(origin) for origin in self._origins.get(session_id, ()))
 
     def trimmed(self, turn: Turn) -> Turn:
-        """The turn as its mode allows: `off` keeps no hashes of results, for a hash of a short text tells it."""
+        """The turn as its mode allows: `off` keeps no hashes of results: a short text can be guessed."""
         if not (self.mode == "off" or self._modes) or self.mode_of(turn.session_id) != "off":
             return turn
         calls = tuple(msgspec.structs.replace(call, result_hash=None) for call in turn.tool_calls)

@@ -22,7 +22,7 @@ _EARLIEST_RECORD_MS = to_ms("2020-01-01")
 
 
 class Pruned(NamedTuple):
-    """What a prune did: how many sidecars went and how many bytes that freed."""
+    """The number of sidecars that a prune deleted, and the bytes freed."""
 
     files: int
     bytes: int
@@ -88,7 +88,7 @@ def plausible_times(now_ms: int) -> tuple[int, int]:
 
 
 def _leapt(before: ClockReading, now: ClockReading) -> bool:
-    """Whether the wall clock ran ahead of real time, as far as that can be told across a restart of the machine."""
+    """Whether the wall clock ran ahead of real time, as far as is known across a restart of the machine."""
     if before.boot_id != now.boot_id:
         return now.wall_ms - before.wall_ms > _JUMP_ACROSS_BOOTS_MS
     real = now.boot_ms - before.boot_ms

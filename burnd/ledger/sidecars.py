@@ -26,7 +26,7 @@ _SYNCED_AT_ONCE = 8
 
 
 class Sidecar(NamedTuple):
-    """A sidecar as a directory listing tells of it."""
+    """A sidecar in a directory listing."""
 
     path: Path
     size: int
@@ -80,7 +80,7 @@ class Sidecars:
     def _append_some(
         self, some: list[tuple[str, Sequence[bytes]]], newest_ms: Mapping[str, int], grown: dict[str, _Grown]
     ) -> None:
-        """As many sessions as may be open together; what was begun is told in `grown`, however it ends."""
+        """Appends to as many sessions as may be open together; `grown` has those begun, also after a failure."""
         opened: list[tuple[files.AppendFile, _Grown]] = []
         for session_id, lines in some:
             file, data = self._file(session_id), b"".join(lines)
@@ -108,7 +108,7 @@ class Sidecars:
                     yield Sidecar(Path(entry.path), facts.st_size, *times)
 
     def session_of(self, path: Path) -> str | None:
-        """Whose sidecar this is, or None for a stray file. A name made by hashing is told by its lines."""
+        """The session of a sidecar; None for a stray file. If its name is a hash, its lines name the session."""
         stem = path.name.removesuffix(SUFFIX)
         if file_stem(stem) == stem:
             return stem
@@ -157,7 +157,7 @@ class Sidecars:
         os.utime(self.path(session_id), ns=(ms * 1_000_000, ms * 1_000_000), follow_symlinks=False)
 
     def remove(self, session_id: str) -> int:
-        """Deletes a session's sidecar; returns how many bytes that freed."""
+        """Deletes a session's sidecar; returns the bytes freed."""
         self._forget_open(session_id)
         size = self.size(session_id)
         own = self.path(session_id)
@@ -176,7 +176,7 @@ class Sidecars:
             _set_date(new, newest_ms)
 
     def remove_asides(self, before_ms: int) -> None:
-        """Deletes what was put aside and whose newest record is older: what nobody can read is not kept for ever."""
+        """Deletes unreadable sidecars that were put aside and whose newest record is older."""
         with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
             asides = [entry for entry in entries if entry.name.endswith(SUFFIX + _ASIDE)]
             for entry in asides:
@@ -200,9 +200,9 @@ class Sidecars:
         return file
 
     def _opened(self, path: Path) -> files.AppendFile:
-        """A sidecar to be written to, whole to its end. One that cannot be read is put aside for a new one.
+        """Opens a sidecar for writing and repairs its end. One that cannot be read is put aside for a new one.
 
-        That is refused at first: what the index knows of it must go, which it does before anything is written again.
+        That raises NotNow first: its rows in the index are deleted before anything is written again.
         """
         _make_way(path)
         file = files.AppendFile(path, name_later=True)
@@ -229,9 +229,9 @@ class Sidecars:
             file.close()
 
     def _take_back(self, grown: Mapping[str, _Grown]) -> None:
-        """Makes every sidecar as long and as old as it was. Each is opened anew: it may have been replaced.
+        """Restores the length and date of every sidecar. Each is opened again: it may have been replaced.
 
-        One that is longer than we can have made it was written by somebody else, and is left alone.
+        One that is longer than this batch made it was written by another program, and is left alone.
         """
         for session_id, change in grown.items():
             self._forget_open(session_id)
@@ -253,14 +253,14 @@ def _aside(path: Path) -> Path:
 
 
 def _reclaim(path: Path | str, facts: os.stat_result) -> None:
-    """Gives a sidecar of ours the rights back that somebody took from it."""
+    """Restores the permissions of a sidecar."""
     if facts.st_uid == os.geteuid() and facts.st_mode & files.FILE_MODE != files.FILE_MODE:
-        with contextlib.suppress(OSError):  # whoever reads or writes it finds out
+        with contextlib.suppress(OSError):  # the next read or write fails then
             os.chmod(path, files.FILE_MODE)
 
 
 def _make_way(path: Path) -> None:
-    """What stands where a sidecar goes and is none, as a link, is put aside: one session must not stop all others."""
+    """Moves aside a link or folder at a sidecar's path: one session must not stop all others."""
     try:
         facts = os.lstat(path)
     except FileNotFoundError:

@@ -265,7 +265,7 @@ class Finder:
         self._is_first = True  # the next scan finds old files
         self._files = 0  # logs that the last scan counted
         self._read_since: set[str] = set()  # logs read since that scan, which did not see them
-        self._others: set[str] = set()  # files that are named like logs and are none
+        self._others: set[str] = set()  # files with the names of logs that are no logs
         self.skipped: list[SkippedFiles] = []  # what the last scan skipped
 
     @property

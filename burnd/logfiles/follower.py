@@ -1,4 +1,4 @@
-"""Follows the logs of a source: picks a log, reads it, commits what it says, and settles what has gone quiet.
+"""Follows the logs of a source: picks a log, reads it, commits the result, and settles turns that are quiet.
 
 Two tasks read. One reads live logs, a little of each and at once; it also settles and flushes. The other reads old logs
 and large ones, most of them in a child process. A live line waits for neither old logs nor the search index.
@@ -414,7 +414,7 @@ class LogFollower:
         return _OldRead(path, root, in_child=True)
 
     async def _read_in_child(self, path: str, root: str) -> Piece | None:
-        """The piece that the child was asked for; read here if the child has ended or failed."""
+        """The child's answer; the log is read here if the child has ended or failed."""
         assert self._child is not None  # noqa: S101 - it was asked
         try:
             return await self._with_child(self._child, self._child.receive_piece)
@@ -425,7 +425,7 @@ class LogFollower:
         return await self._read_here(path, root)
 
     def _child_gone(self, gone: Gone, path: str) -> None:
-        """After the child ended while it read a log, what it was asked for is read here."""
+        """Reads the child's logs in this process after it ended."""
         log.warning("source.reader_gone", source=self.name, crashed=gone.crashed)
         if gone.crashed:
             self.guard.suspect(path_key(path))
@@ -480,7 +480,7 @@ class LogFollower:
     async def _try_suspect(self, path: str, root: str, task: Task) -> Piece | None:
         """Runs a task on a suspect log in a child that acknowledges each line. Raises OSError: it is tried again."""
         key = path_key(path)
-        self.logs.forget(path)  # the child goes on from the state in the index
+        self.logs.forget(path)  # the child continues from the state in the index
         saved, now_ms = await self._positions.saved(path), self.pipeline.now()
         trial = self._trial = self._trial or self._new_child(is_trial=True)
         request = Request(path, root, saved, MAX_BYTES, self._clock(), now_ms, task)

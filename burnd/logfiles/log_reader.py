@@ -48,7 +48,7 @@ class AgentLink(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct):
-    """How many lines were read, and by type or reason how many were not used as they stand."""
+    """The number of lines read, and of those not used as they are, by type or reason."""
 
     lines: int = 0
     skipped: dict[str, int] = {}
@@ -68,7 +68,7 @@ class Reading(msgspec.Struct, kw_only=True):
     pack: bytes = b""
     replaces: int | None = None
     session_id: str | None = None
-    project: str | None = None  # of the whole session, where this log may tell it and no record of it does
+    project: str | None = None  # of the whole session, if this log decides it and no session record has it
     candidates: list[Candidate] = []
     content: list[Content] = []
     sessions: list[Session] = []
@@ -126,11 +126,11 @@ class LogFormat:
         raise NotImplementedError
 
     def place_of(self, relative: str) -> Any | None:
-        """What a path below its root says about a log; None if it is not a log."""
+        """The facts about a log in its path below its root; None if the path is not a log."""
         raise NotImplementedError
 
     def log_of(self, path: str) -> str:
-        """The log that a file beside it adds to; any other path is its own."""
+        """The log of a file that adds to it; any other path is returned as it is."""
         return path
 
     def is_state(self, data: bytes) -> bool:
@@ -138,11 +138,11 @@ class LogFormat:
         raise NotImplementedError
 
     def reader(self, log: Log, packs: FilePacks) -> LogReader:
-        """A reader that goes on from the log's state."""
+        """A reader that continues from the log's state."""
         raise NotImplementedError
 
     def look_beside(self, log: Log) -> None:
-        """Adds to the log's place what a file beside it says, before it is read on."""
+        """Adds the facts in a file beside the log to its place, before more is read."""
 
     def chunk(self, log: Log, files: OpenFiles, max_bytes: int) -> Chunk:
         """The next lines of a log. Raises Refused, or the OSError of a file that cannot be read just now."""
@@ -227,7 +227,7 @@ def cut_reason(repairs: Iterable[Repair]) -> str | None:
 
 
 def rejected(counts: Counts, reason: Reason) -> Reason | None:
-    """Count a line from which nothing is to be had. One that is empty is none."""
+    """Count a line that cannot be used, unless it is empty."""
     if reason == "empty":
         return None
     tally(counts.rejected, reason)

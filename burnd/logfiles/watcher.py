@@ -78,7 +78,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 def boot_clock() -> float:
-    """Seconds since the machine was started, with the time that it slept where the system can tell."""
+    """Seconds since the machine was started, with the time that it slept if the system counts it."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
@@ -164,7 +164,7 @@ class Observation(Protocol):
         ...
 
     def watched(self) -> int | None:
-        """How many folders are watched, where that can be known."""
+        """The number of watched folders, None if unknown."""
         ...
 
     def stop(self) -> None: ...

@@ -33,7 +33,7 @@ T = TypeVar("T")
 Item = int | str  # the offset of a line, the id of a row, the name of a content record
 
 CRASHES = 3
-WHOLE = ""  # stands for an input as a whole, when it crashes the process outside of its items
+WHOLE = ""  # the item of a crash outside of all items
 CRASHES_OF_WHOLE = 10
 CRASH, LAST_CRASH = "crash", "crash.last"  # files beside the notes; a fatal signal writes to the first
 RETRY_AFTER_MS = DAY_MS
@@ -173,7 +173,7 @@ class CrashGuard:
         names = list(dict.fromkeys([*self._suspects, *self._in_progress]))
         note = _Note(names, self._item, list(self._crashes.values()))
         data = msgspec.msgpack.encode(note)
-        with contextlib.suppress(OSError):  # a full disk: reading goes on without a note
+        with contextlib.suppress(OSError):  # a full disk: reading continues without a note
             os.pwrite(self._fd, len(data).to_bytes(_LENGTH, "big") + data, 0)
 
 
@@ -296,7 +296,7 @@ def _allowed(
 
 
 def _limit(item: Item) -> int:
-    """After how many crashes an item is skipped."""
+    """The number of crashes after which an item is skipped."""
     return CRASHES_OF_WHOLE if item == WHOLE else CRASHES
 
 

@@ -228,7 +228,7 @@ class SharedMessage(NamedTuple):
 
 
 class Partings:
-    """Tells forks from originals with equal claims, by when each session went its own way.
+    """Distinguishes forks from originals with equal claims, by when each session diverged.
 
     A fork is written with all that its session had by then. A session that ended there never parted, and one that goes
     on after its fork was made does so later than the fork, which is written only when it is used. A session with a

@@ -41,7 +41,7 @@ class UnusedLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnusedInAll(msgspec.Struct, frozen=True):
-    """Unusable lines or rows: how many, how many of them may still be completed, and the first ones."""
+    """Unusable lines or rows: their number, the number that may still be completed, and the first ones."""
 
     count: int = 0
     unfinished: int = 0

@@ -66,7 +66,7 @@ class DiskReserve:
         self._root = root
 
     def measure(self) -> tuple[int, int]:
-        """Returns (free bytes, reserved bytes); (0, 0) if the system does not tell, so that writing finds out."""
+        """Returns (free bytes, reserved bytes); (0, 0) if unknown."""
         try:
             free, size = files.free_bytes(self._root)
         except OSError:
@@ -162,7 +162,7 @@ class IndexRebuild:
         await self._catch_up()
 
     async def refine(self, report: build.Progress) -> None:
-        """Recomputes all sums for prices that the present sums cannot tell apart."""
+        """Recomputes all sums for prices that the present sums do not separate."""
         await self.catch_up()
         await refine(self._stores.index, report)
         self._stores.drop_caches()

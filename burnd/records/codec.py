@@ -1,4 +1,4 @@
-"""Turns records into lines of JSON and back, and nothing else knows how a line is laid out."""
+"""Encodes records as lines of JSON and decodes them: the only module that knows the format of a line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KINDS: dict[str, type[Record]] = {
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A line that is kept but not used, and why; `kind` is what it called itself, cut to a safe length."""
+    """A line that is not used, and the reason; `kind` is its own name for its kind, cut to a safe length."""
 
     reason: Reason
     kind: str = ""
@@ -99,7 +99,7 @@ def encode(entry: Entry) -> bytes:
 
 
 def encode_over(line: bytes, entry: Entry) -> bytes:
-    """A line that takes another's place: what that one said in fields we do not know stays said."""
+    """A line that replaces another, with that one's unknown fields."""
     if isinstance(entry, Stamp):
         return encode(entry)
     old = _fields.decode(_envelope.decode(line).record)
@@ -111,7 +111,7 @@ def encode_over(line: bytes, entry: Entry) -> bytes:
 
 
 def decode(line: bytes) -> Entry | Skipped:
-    """The record in a line of the ledger, or why there is none to be had. Never raises."""
+    """Decodes a line of the ledger; Skipped if it cannot be used. Never raises."""
     try:
         return _decode(line)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -119,7 +119,7 @@ def decode(line: bytes) -> Entry | Skipped:
 
 
 def decode_again(line: bytes) -> Entry | Skipped:
-    """The record in a line that was decoded before, as those that the index points to were: its times are sound."""
+    """Decodes a line that was decoded before, as those in the index were, without checking its times."""
     try:
         return (_decode_turn(line) if line.startswith(_TURN) else None) or _decode(line, check=False)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -127,7 +127,7 @@ def decode_again(line: bytes) -> Entry | Skipped:
 
 
 def decode_many_again(lines: Sequence[bytes]) -> list[Entry | Skipped]:
-    """The same for many lines, in half the time where all are of turns, as those of a session mostly are."""
+    """The same for many lines, in half the time if all are turns, as most of a session's are."""
     try:
         found = _turn_lines.decode_lines(b"".join(lines))
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -157,7 +157,7 @@ def _decode(line: bytes, *, check: bool = True) -> Entry | Skipped:
 
 
 def _decode_turn(line: bytes) -> Turn | None:
-    """Most lines are turns as we write them: then the record is all that is between; None where it is not."""
+    """Decodes a turn in the format that burnd writes, without its envelope; None if it has another format."""
     end = -2 if line.endswith(b"}}\n") else -1 if line.endswith(b"}}") else 0
     if not end:
         return None
@@ -187,7 +187,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _check_times(entry: Entry) -> None:
-    """A time nobody can read would break every order and filter later. Raises ValueError."""
+    """Raises ValueError for a time that cannot be parsed: it would break orders and filters later."""
     if isinstance(entry, Prune):
         to_ms(entry.up_to)
     elif isinstance(entry, Session):
@@ -213,7 +213,7 @@ def encode_content(record: Content) -> bytes:
 
 
 def decode_content(line: bytes, position: int = 0) -> Content | Skipped:
-    """The record in a line of a sidecar, or why there is none. Never raises.
+    """Decodes a line of a sidecar; Skipped if it cannot be used. Never raises.
 
     A block without a number, as the older ledger wrote it, is numbered by the position of its line.
     """
@@ -244,7 +244,7 @@ class Written(NamedTuple):
 
 
 def written(entry: Entry) -> Written | None:
-    """What encoding, reading back and digesting an entry give, in one go; None for what could not be read back."""
+    """Encodes an entry, reads it back and hashes it; None if it could not be read back."""
     if isinstance(entry, Stamp):
         stamp = decode(encode(entry))
         return None if isinstance(stamp, Skipped) else Written(encode(stamp), stamp, digest(stamp))
@@ -279,7 +279,7 @@ def _has_long_name(turn: Turn) -> bool:
 
 
 def digest(entry: Entry) -> int:
-    """A signed 64-bit hash of what a record says, its revision aside: equal records need no new line."""
+    """A signed 64-bit hash of a record without its revision: equal records need no new line."""
     if isinstance(entry, Turn) and entry.rev != 1:
         entry = msgspec.structs.replace(entry, rev=1)
     return hash_of(_to_json(entry))

@@ -22,50 +22,8 @@ LONGEST_TITLE = 120
 
 
 # Messages of clients for failed requests. Some store them as the answer, or as the title.
-_CLIENT_ERRORS = frozenset(
-    {
-        "connection error",
-        "credit balance is too low",
-        "invalid api key",
-        "no response requested",
-        "not logged in",
-        "oauth token has expired",
-        "oauth token revoked",
-        "prompt is too long",
-        "request timed out",
-        "request was aborted",
-    }
-)
-_CLIENT_ERROR_BEGINNINGS = (
-    "[request interrupted by user",
-    "5-hour limit reached",
-    "api error (",
-    "api error:",
-    "claude ai usage limit reached",
-    "claude usage limit reached",
-    "failed to authenticate. api error",
-    "there's an issue with the selected model",
-    "this organization has been disabled",
-    "unable to connect to api",
-    "weekly limit reached",
-    "you've hit your limit",
-    "you've hit your usage limit",
-    "your account does not have access to claude",
-    "your organization has been disabled",
-)
-_CLIENT_ERROR_REMEDIES = ("· please run /login", "· fix external api key", "· please try again")
-
-
-def is_client_error(text: str) -> bool:
-    """Whether a text is a client's error message, such as "Invalid API key · Please run /login"."""
-    begin = text[: 2 * LONGEST_TITLE].strip().casefold().replace("\u2019", "'")
-    if begin.startswith(_CLIENT_ERROR_BEGINNINGS) or begin.rstrip(".") in _CLIENT_ERRORS:
-        return True
-    return any(remedy in begin for remedy in _CLIENT_ERROR_REMEDIES)
-
-
 class BlobRef(Record, frozen=True, kw_only=True):
-    """Content that is stored once, by its hash. `lost` says that it can no longer be given back."""
+    """Content that is stored once, by its hash. `lost` is the reason if it can no longer be read."""
 
     blob: str
     bytes: Count
@@ -136,7 +94,7 @@ def title_record(
 
 
 class Label(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What is to be known of a block without its text, so that whoever passes it on need not look into it.
+    """The facts about a block without its text.
 
     `rail` is the one it is a message of: a harness's titles are about a session, not said in it. `title` is as much
     of a title or a summary as a list shows: what it was made of stays in content alone.
@@ -155,7 +113,7 @@ class Label(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def label_of(record: Content) -> Label:
-    """Raises ValueError for a time that nobody can read."""
+    """Raises ValueError for a time that cannot be parsed."""
     message_id, text = record.message_id, record.text
     rail, title = record.rail_id, None
     if message_id.startswith(TITLE):

@@ -44,7 +44,7 @@ class Session(Record, frozen=True, kw_only=True):
 
 
 class Occurrence(Record, frozen=True, kw_only=True):
-    """Something that a log has beside the turns of a rail; `id` is the line that says so."""
+    """Something that a log has beside the turns of a rail; `id` is its line."""
 
     v: int = always(VERSION)
     source: Name

@@ -1,4 +1,4 @@
-"""Stamps: what a spawner or a person says about turns, folded onto them when they are asked for."""
+"""Stamps: tags that a person or a wrapper adds to turns, applied when reports are made."""
 
 from __future__ import annotations
 

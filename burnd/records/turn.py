@@ -57,7 +57,7 @@ class Usage(Record, frozen=True, kw_only=True, omit_defaults=False):
 
     @property
     def context(self) -> int:
-        """How many tokens of context the model was given: what a price tier is chosen by."""
+        """The tokens of context that the model was given; price tiers depend on it."""
         return self.input + self.cache_read + self.cache_create_5m + self.cache_create_1h
 
 

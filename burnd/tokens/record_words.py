@@ -20,7 +20,7 @@ SIGNS: Final = {USER: "!", TOOL: "#", REST: "", TITLE: "$", SUMMARY: "%", COMPAC
 _TEXTS: Final = frozenset([str])
 LONGEST: Final = 4 << 20  # characters in one document; a longer message becomes several
 
-# A system prompt says who the model is, or lists its tools; the other texts of a harness are part of what went on.
+# A system prompt begins with who the model is, or lists its tools; other texts of a harness are searched.
 _WHO: Final = "You are "
 _SYSTEM_PROMPT, _ITS_HEAD = 4000, 600  # characters: of a long text its head is looked at
 
@@ -74,7 +74,7 @@ def _cut(text: str, begin: int, end: int) -> int:
 
 
 def field_of(record: Content) -> str | None:
-    """Which field a record's words go into; None for what is not searched."""
+    """The field of a record's words; None if it is not searched."""
     if record.kind == "summary":
         return REST
     if record.role == "system" and _is_system_prompt(record):
@@ -85,7 +85,7 @@ def field_of(record: Content) -> str | None:
 
 
 def _is_system_prompt(record: Content) -> bool:
-    """A program says which message is one; what a harness writes down is told by how it begins."""
+    """Programs mark system prompts; those in a harness's log are recognised by their beginning."""
     text = record.text if isinstance(record.text, str) else ""
     if (
         record.kind == "system_prompt"

@@ -1,4 +1,4 @@
-"""How text becomes words: what is found of it, between spaces, small and without accents. Pure.
+"""Splits text into lower-case words without accents, separated by spaces. Pure.
 
 A word is a run of letters and digits. That finds `resolve` and `dirs` in `resolve_dirs`, the first word of every line,
 and every part of a path. Beside them are the parts of camelCase words, pairs of characters where a script has no
@@ -66,7 +66,7 @@ _parts_of: dict[bytes, bytes] = {}
 
 
 def spelled_out(text: str, sign: str = "") -> tuple[str, ...]:
-    """The words of a text, and those that are parts of others; each behind the sign. Nothing where there is none."""
+    """The words of a text, and the parts of camelCase words, each with the sign as prefix; empty if there are none."""
     try:
         data = text.encode()
     except UnicodeEncodeError:

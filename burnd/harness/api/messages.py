@@ -9,7 +9,7 @@ case.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -25,6 +25,7 @@ from burnd.harness.anthropic import (
     result_of,
     tool_name,
 )
+from burnd.harness.api.product import SOURCES
 from burnd.harness.tool_calls import size
 from burnd.recording.candidate import Candidate, LineKey, turn_of, with_iterations
 from burnd.records import Block, Content, ToolCall, ToolResult, ToolUse, Turn, Usage
@@ -32,8 +33,11 @@ from burnd.records.base import camel
 from burnd.records.content import MAIN, Kind, Role
 from burnd.records.turn import token_count
 
-ApiSource = Literal["anthropic-api", "openai-api", "gemini-api"]
-API_SOURCES: Final[tuple[ApiSource, ...]] = get_args(ApiSource)
+if TYPE_CHECKING:
+    ApiSource = Literal["anthropic-api", "openai-api", "gemini-api"]
+else:
+    ApiSource = Literal[SOURCES]
+API_SOURCES: Final = cast("tuple[ApiSource, ...]", SOURCES)
 
 _NULL: Final = msgspec.Raw(b"null")
 _EMPTY_TEXT: Final = ContentBlock(type="text", text="")

@@ -75,6 +75,36 @@ class ClaudeCode(Product):
         r"(?:\s*<command-args>(.*?)(?:</command-args>|\Z))?"
     )
     error_tag = "tool_use_error"
+    errors = (
+        "connection error",
+        "credit balance is too low",
+        "invalid api key",
+        "no response requested",
+        "not logged in",
+        "oauth token has expired",
+        "oauth token revoked",
+        "prompt is too long",
+        "request timed out",
+        "request was aborted",
+    )
+    error_beginnings = (
+        "[request interrupted by user",
+        "5-hour limit reached",
+        "api error (",
+        "api error:",
+        "claude ai usage limit reached",
+        "claude usage limit reached",
+        "failed to authenticate. api error",
+        "there's an issue with the selected model",
+        "this organization has been disabled",
+        "unable to connect to api",
+        "weekly limit reached",
+        "you've hit your limit",
+        "you've hit your usage limit",
+        "your account does not have access to claude",
+        "your organization has been disabled",
+    )
+    error_parts = ("· please run /login", "· fix external api key", "· please try again")
     instructions = Instructions(
         dict.fromkeys(("CLAUDE.md", ".claude/CLAUDE.md", "CLAUDE.local.md", ".claude/rules/"), "claude-md"),
         dict.fromkeys(("CLAUDE.md", "rules/"), "claude-md"),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from burnd.harness.api.messages import ApiSource, InvalidUsage, bill, source_of
+from burnd.harness.api.messages import API_SOURCES, ApiSource, InvalidUsage, bill, source_of
+from burnd.harness.api.product import SOURCES
 from burnd.records import ServerTools, Usage
 
 ANTHROPIC = {
@@ -164,3 +165,8 @@ def test_another_object_is_refused(source: ApiSource, usage: dict[str, Any]) -> 
 def test_it_is_not_guessed_whose_it_is() -> None:
     assert source_of({}) is None
     assert source_of({"tokens": 3}) is None
+
+
+def test_the_sources_are_those_of_the_registry() -> None:
+    """One list: the type of the parameter `source` is made of it."""
+    assert get_args(ApiSource) == API_SOURCES == SOURCES
