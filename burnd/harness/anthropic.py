@@ -306,24 +306,20 @@ def bill_of(usage: UsageObject | None) -> Bill:
     if usage is None:
         return Bill()
     iterations = enumerate(usage.iterations) if usage.iterations else ()
+    server_tools = None
+    if (tools := usage.server_tool_use) is not None:
+        search, fetch = token_count(tools.web_search_requests), token_count(tools.web_fetch_requests)
+        server_tools = ServerTools(search=search, fetch=fetch) if search or fetch else None
     return Bill(
         usage_of(usage),
         speed=usage.speed if usage.speed != "standard" else None,
-        server_tools=_server_tools(usage),
+        server_tools=server_tools,
         billed_calls=tuple(
             [BilledCall(n, one.model, usage_of(one)) for n, one in iterations if one.type in _BILLED_APART]
         ),
         service_tier=usage.service_tier if usage.service_tier in _SERVICE_TIERS else None,
         inference_geo=usage.inference_geo if usage.inference_geo == _US_ONLY else None,
     )
-
-
-def _server_tools(usage: UsageObject) -> ServerTools | None:
-    tools = usage.server_tool_use
-    if tools is None:
-        return None
-    search, fetch = token_count(tools.web_search_requests), token_count(tools.web_fetch_requests)
-    return ServerTools(search=search, fetch=fetch) if search or fetch else None
 
 
 def usage_of(counts: TokenCounts) -> Usage:

@@ -169,25 +169,20 @@ class TurnBuilder:
         messages = {key: Message() for key in keys}
         known = await self._index.known_turns(sorted(messages))
         opened = await open_turns(self._index, [row.id for row in known.values() if row.open])
-        holders = await self._copies(known)
+        copies: defaultdict[Key, dict[Rail, Copy]] = defaultdict(dict)
+        for position, length in await self._index.keyed(_COPY_LINES, copy_spans(known)):
+            copy = self._journal.entry_at(position, length)
+            if isinstance(copy, Copy):
+                copies[copy.source, copy.message_id][holder(copy)] = copy
         for key, row in known.items():
             message, shown = messages[key], opened.get(row.id)
             message.is_known = True
             message.open_in = shown.path if shown is not None else None
             entry = shown.turn if shown is not None and key not in rows else row.entry_in(self._journal)
             if isinstance(entry, Turn):
-                others = {holder(copy): copy for copy in holders.get(key, ()) if holder(copy) != holder(entry)}
-                message.decision = Decision(entry, tuple(others.values()))
+                others = [copy for rail, copy in copies[key].items() if rail != holder(entry)]
+                message.decision = Decision(entry, tuple(others))
         return messages
-
-    async def _copies(self, keys: Iterable[Key]) -> dict[Key, list[Copy]]:
-        sql = selecting_copies("f.position, f.length")
-        found: dict[Key, list[Copy]] = {}
-        for position, length in await self._index.keyed(sql, copy_spans(keys)):
-            entry = self._journal.entry_at(position, length)
-            if isinstance(entry, Copy):
-                found.setdefault((entry.source, entry.message_id), []).append(entry)
-        return found
 
     async def _break_ties(self, messages: dict[Key, Message], submissions: Sequence[Submission]) -> None:
         """Finds the owner where several have the same claim, also of older messages that the batch sheds light on."""
@@ -465,6 +460,7 @@ _OF_COPIES = (
 _COPIED = f"SELECT f.key {_OF_COPIES}"
 _REPEATING = f"SELECT DISTINCT s.session_id {_OF_COPIES}"
 _COPIES = f"{selecting_copies('f.key')} WHERE f.rail = '{MAIN}'"
+_COPY_LINES = selecting_copies("f.position, f.length")
 _OWNERS = (
     "WITH wanted(source, message_id) AS ({keys}) SELECT n.name, t.message_id, t.ts, s.session_id FROM wanted w "
     "CROSS JOIN names n ON n.name = w.source CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id "
