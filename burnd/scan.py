@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +23,7 @@ from burnd.harness.quick_pass import QuickPass, find_logs, read_all
 from burnd.harness.totals import Places
 from burnd.index import schema
 from burnd.index.apply import Applier
+from burnd.index.bulk_load import BulkLoader
 from burnd.index.change import Change
 from burnd.index.store import IndexStore
 from burnd.ledger.journal import Logged
@@ -31,6 +31,8 @@ from burnd.paths import Home, user_home
 from burnd.pricing import PriceTable
 from burnd.queries.summary import summary
 from burnd.queries.view import Mistaken, View
+from burnd.records import Copy, Turn
+from burnd.records.codec import Entry
 from burnd.records.times import wall_ms
 from burnd.server import rpc
 from burnd.server.faults import fault_of
@@ -38,7 +40,6 @@ from burnd.server.method import Result, at_its_prices
 from burnd.server.prices import Prices
 from burnd.settings import config
 
-_AT_ONCE = 5000
 _NEEDS_DAEMON = ("workflow", "agent", "tags", "activity", "version", "quality", "tree")
 _BY = ("model", "provider", "project", "branch", "session", "day", "hour", "week", "month", "source")
 _WHOLE = {"done": True, "percent": None, "secondsLeft": None, "blocked": None}
@@ -114,14 +115,29 @@ async def memory_index(quick_pass: QuickPass, prices: PriceTable) -> AsyncIterat
         await writer.executescript(schema.TABLES)
         store = IndexStore(Path(":memory:"), writer, [])
         store.prices = prices
-        applier, position = Applier(store), count(1)
-        batch = [(Logged(next(position), 0, entry), 0) for entry in quick_pass.facts()]
-        for turn in quick_pass.turns():
-            batch.append((Logged(next(position), 0, turn), 0))
-            if len(batch) >= _AT_ONCE:
-                await applier.apply(Change(logged=batch))
-                batch = []
-        await applier.apply(Change(logged=batch))
+        await Applier(store).apply(Change(logged=_logged(quick_pass.facts())))
+        copies: list[Copy] = []
+
+        def turns() -> Iterator[Turn]:
+            for entry in quick_pass.turns():
+                if isinstance(entry, Turn):
+                    yield entry
+                else:
+                    copies.append(entry)
+
+        def load(db: sqlite3.Connection) -> BulkLoader:
+            loader = BulkLoader(db, prices)
+            loader.load(turns())
+            return loader
+
+        loader = await store.transact(load)
+        await Applier(store).apply(Change(logged=_logged(copies, len(copies))))
+        await store.transact(lambda _db: loader.finish())
         yield store
     finally:
         await writer.close()
+
+
+def _logged(entries: Sequence[Entry], begin: int = 0) -> list[tuple[Logged, int]]:
+    """Entries as the index takes them, with positions in a ledger that there is none of."""
+    return [(Logged(position, 0, entry), 0) for position, entry in enumerate(entries, begin)]

@@ -1,0 +1,117 @@
+"""Loads turns into an empty index in one go, without a ledger: no look-ups, and all sums at the end.
+
+For an index in memory that is made for a few reports. Of a turn only what totals need is written: no calls, labels or
+prompts.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+from burnd.index.dimensions import Numbering
+from burnd.index.rows import TURN_COLUMNS, turn_names
+from burnd.index.sums import SumWriter
+from burnd.pricing import PriceTable
+from burnd.records import Turn
+from burnd.records.content import MAIN
+from burnd.records.times import index_ms
+
+_AT_ONCE = 5000
+_COLUMNS = (
+    *("id", "source", "message_id", "session", "rail", "turn_index", "ts", "model", "provider", "project"),
+    *("project_key", "branch", "input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h"),
+    *("speed", "searches", "fetches", "quality", "stated_usd", "open", "rev", "digest", "class", "place", "subagent"),
+)
+_INSERT = f"INSERT INTO turns({','.join(_COLUMNS)}) VALUES({','.join('?' * len(_COLUMNS))})"
+# Indexes are made once all rows are there, which takes a fraction of the time.
+_INDEXES = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'turns' AND sql IS NOT NULL"
+_DATE_SESSIONS = """
+UPDATE sessions SET source = coalesce(sessions.source, t.source),
+  created_at = min(coalesce(created_at, t.first), t.first),
+  updated_at = max(coalesce(updated_at, t.last), t.last)
+FROM (SELECT session, min(source) AS source, min(ts) AS first, max(ts) AS last FROM turns GROUP BY session) t
+WHERE t.session = sessions.id
+"""
+_PLACE_SESSIONS = f"""
+UPDATE sessions SET (project, project_key) = (
+  SELECT t.project, t.project_key FROM turns t WHERE t.session = sessions.id AND t.project IS NOT NULL
+  ORDER BY t.rail <> '{MAIN}', t.rail, t.turn_index LIMIT 1)
+WHERE project_by IS NULL
+"""
+assert set(_COLUMNS) <= set(TURN_COLUMNS)  # noqa: S101 - a column that was renamed
+
+
+class BulkLoader:
+    """Used in one transaction, `load` first."""
+
+    def __init__(self, db: sqlite3.Connection, prices: PriceTable) -> None:
+        self._db, self._prices = db, prices
+        self._numbering = Numbering(prices)
+        self._names: dict[str, int] = {}
+        self._sessions: dict[str, int] = {}
+        self._kinds: dict[Any, tuple[Any, ...]] = {}  # numbers of all that many turns have in common
+        self._tiers: dict[tuple[str, str | None], tuple[int, ...]] = {}
+
+    def load(self, turns: Iterable[Turn]) -> None:
+        """Writes turns, each message once."""
+        indexes = self._db.execute(_INDEXES).fetchall()
+        for name, _ in indexes:
+            self._db.execute(f"DROP INDEX {name}")
+        rows = (self._row(number, turn) for number, turn in enumerate(turns, 1))
+        while some := list(islice(rows, _AT_ONCE)):
+            self._db.executemany(_INSERT, some)
+        for _, sql in indexes:
+            self._db.execute(sql)
+
+    def finish(self) -> None:
+        """Dates sessions by their turns, and writes all sums."""
+        self._db.execute(_DATE_SESSIONS)
+        self._db.execute(_PLACE_SESSIONS)
+        SumWriter(self._prices).rebuild(self._db, lambda _done, _total: None)
+
+    def _row(self, number: int, turn: Turn) -> tuple[Any, ...]:
+        usage, tools = turn.usage, turn.server_tools
+        named = (turn.model, turn.provider)
+        if named not in self._tiers:
+            price = self._prices.find(*named)
+            self._tiers[named] = price.thresholds if price is not None else ()
+        sizes = self._tiers[named]
+        tier = bisect_left(sizes, usage.context) if sizes else 0
+        terms = (turn.speed, turn.service_tier, turn.inference_geo)
+        key = (turn.source, named, turn.project, turn.project_key, turn.git_branch, terms, tier)
+        kind = self._kinds.get(key)
+        if kind is None or turn.stated_usd is not None:  # its own figure may be part of its class
+            kind = self._kind(turn)
+            if turn.stated_usd is None:
+                self._kinds[key] = kind
+        source, model, provider, project, project_key, branch, speed, class_, place = kind
+        session = self._sessions.get(turn.session_id) or self._session(turn.session_id)
+        searches = turn.searches if tools is not None or turn.tool_calls else 0
+        return (
+            *(number, source, turn.message_id, session, turn.rail_id, turn.turn_index, index_ms(turn.ts)),
+            *(model, provider, project, project_key, branch),
+            *(usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_create_5m),
+            *(usage.cache_create_1h, speed, searches, tools.fetch if tools is not None else 0, turn.quality),
+            *(turn.stated_usd, 0, 1, 0, class_, place, 0),
+        )
+
+    def _kind(self, turn: Turn) -> tuple[Any, ...]:
+        names = self._names
+        for name in turn_names(turn):
+            if name is not None and name not in names:
+                names[name] = self._number("names", "name", name)
+        ((class_, place, _),) = self._numbering.number(self._db, [(turn, False)], names)
+        texts = (turn.source, *(turn.model, turn.provider), turn.project, turn.project_key, turn.git_branch, turn.speed)
+        return (*(None if text is None else names[text] for text in texts), class_, place)
+
+    def _session(self, session_id: str) -> int:
+        number = self._sessions[session_id] = self._number("sessions", "session_id", session_id)
+        return number
+
+    def _number(self, table: str, column: str, text: str) -> int:
+        self._db.execute(f"INSERT OR IGNORE INTO {table}({column}) VALUES(?)", (text,))
+        return int(self._db.execute(f"SELECT id FROM {table} WHERE {column} = ?", (text,)).fetchone()[0])
