@@ -109,7 +109,7 @@ class QuickPass:
     """Merges logs in any order, each message once. To be used in the order of its methods."""
 
     def __init__(self) -> None:
-        self._packed: list[bytes] = []
+        self._packed: list[tuple[bytes, bytes]] = []  # candidates, and a hash of each
         self._seen: set[int] = set()
         self._contested: set[int] = set()  # messages that several logs have, rows that may be copies
         self._sessions: dict[str, Session] = {}
@@ -120,7 +120,7 @@ class QuickPass:
 
     def add(self, log: PackedLog) -> None:
         """Adds what one log has."""
-        self._packed.append(log.candidates)
+        self._packed.append((log.candidates, log.hashes))
         hashes = array("q", log.hashes)
         for one in hashes:
             (self._contested if one in self._seen else self._seen).add(one)
@@ -145,8 +145,9 @@ class QuickPass:
         contested: dict[int, list[Candidate]] = defaultdict(list)
         first_own: dict[str, int] = {}
         while self._packed:
-            for candidate in _candidates.decode(zstandard.decompress(self._packed.pop())):
-                key = _hash(candidate) if self._contested else 0
+            packed, hashes = self._packed.pop()
+            candidates = _candidates.decode(zstandard.decompress(packed))
+            for candidate, key in zip(candidates, array("q", hashes), strict=True):
                 if key in self._contested:
                     contested[key].append(self._in_project(candidate))
                     continue

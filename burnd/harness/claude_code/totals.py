@@ -58,6 +58,7 @@ from burnd.records.turn import FORKED, token_count
 _LONGEST_WORD: Final = 11
 _SEARCH_COUNT: Final = b'"searchCount"'
 _LINES_AT_ONCE: Final = 1000
+_USER, _MESSAGE, _HEAD = b'"type":"user"', b'"message":', 1024
 _TO_SKIP: Final = BARE | IGNORED
 
 
@@ -174,11 +175,19 @@ class _TotalsReader(ClaudeReader):
         self._rail = Rail(path.rail_id or MAIN)
         self._responses: dict[str, _Response] = {}
         self._searches: dict[str, int] = {}  # by call
+        self._may_skip = False
+        self._last_skipped: bytes | None = None
 
     def feed(self, line: bytes, offset: int) -> str | None:
         kind = leading_type(line)
         if kind is not None and kind in _TO_SKIP:
-            return super().feed(line, offset)
+            self._note_time()
+            reason = super().feed(line, offset)
+            self._update_skip()
+            return reason
+        if self._may_skip and self._is_user_line(line):
+            self._last_skipped = line
+            return None
         try:
             decoded: _Line | None = _decode(line)
         except _FAILURES:
@@ -186,6 +195,24 @@ class _TotalsReader(ClaudeReader):
         if decoded is not None:
             self._read_head(decoded, line, offset)
         return None
+
+    def _is_user_line(self, line: bytes) -> bool:
+        """Whether a line is a prompt or a result without searches, by its first fields: it is not worth decoding."""
+        at = line.find(_USER, 0, _HEAD)
+        return at > 0 and line.find(_MESSAGE, 0, at) < 0 and _SEARCH_COUNT not in line
+
+    def _update_skip(self) -> None:
+        """User lines are skipped once the session, its folder and its beginning are known and no request waits."""
+        state, rail = self._memory.state, self._rail
+        is_known = None not in (state.session_id, state.project, state.birth)
+        self._may_skip = is_known and not state.attempts and (rail.id == MAIN or rail.has_prompt)
+
+    def _note_time(self) -> None:
+        """Takes the time of the last line that was skipped: another line may need it."""
+        data, self._last_skipped = self._last_skipped, None
+        line = _repairing.value(data) if data is not None else None
+        if line is not None:
+            self._memory.time_of(line.timestamp)
 
     def totals(self, file: BinaryIO) -> LogTotals:
         """All that the transcript adds, after its last line; `file` is read again if there are web searches."""
@@ -208,8 +235,12 @@ class _TotalsReader(ClaudeReader):
 
     def _read_head(self, line: _Line, data: bytes, offset: int) -> None:
         kind, memory = line.type, self._memory
+        if kind in BARE or line.timestamp is None:
+            self._note_time()
+        self._last_skipped = None
         if kind in BARE:
             self._read_bare(data, offset)
+            self._update_skip()
             return
         state = memory.state
         if state.session_id is None:
@@ -226,6 +257,8 @@ class _TotalsReader(ClaudeReader):
                 self._note_searches(data, offset)
         elif kind == "system":
             self._read_system(line, ts, data, offset)
+        if not self._may_skip:
+            self._update_skip()
 
     def _read_response(self, line: _Line, ts: str, data: bytes, offset: int) -> None:
         message, memory = line.message, self._memory
