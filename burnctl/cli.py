@@ -144,11 +144,13 @@ def _help(words: list[str]) -> int:
 
 def _complain(error: BurnctlError) -> int:
     """One sentence on stderr, in one line but for a terminal's width: what happened, and what to do."""
+    from burnctl.progress_line import waiting
     from burnctl.render.paragraphs import wrapped
     from burnctl.render.screen import columns
     from burnctl.render.text import clean
 
     said = f"{error.message.rstrip('.')}; {error.hint}" if error.hint else error.message
+    waiting.stop()
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
+from burnctl.progress_line import waiting
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
@@ -43,6 +45,7 @@ def as_json(answer: Any) -> int:
 
     Everything beyond ASCII is escaped: the same text in every locale, and nothing in it can steer a terminal.
     """
+    waiting.stop()
     print(json.dumps(answer, indent=2 if sys.stdout.isatty() else None))
     return 0
 
@@ -59,6 +62,7 @@ def as_csv(rows: list[dict[str, Any]], answer: dict[str, Any]) -> int:
     """
     import csv
 
+    waiting.stop()
     from burnctl.render.caveats import backfill_line
 
     if line := backfill_line(answer):

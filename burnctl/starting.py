@@ -47,6 +47,10 @@ def reach(options: argparse.Namespace, *, causes: bool = False) -> Client:
         wait_for_old_logs(client, color=not getattr(options, "no_color", False))
         if causes:
             _wait_for_causes(client)
+    if hasattr(options, "no_wait"):
+        from burnctl.progress_line import waiting
+
+        waiting.start()
     return client
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnctl.render.numbers import counted, duration, money, number, roughly
+from burnctl.render.numbers import counted, duration, money, roughly
 from burnctl.render.text import clean
 
 TYPE_CHECKING = False
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from burnctl.render.screen import Screen
 
-API_PRICES = "Costs are at API prices; a subscriber did not pay them."
-NO_NAME = "(none)"  # of a project, a branch or a model that a log does not tell
+API_PRICES = "Costs are at API list prices; a subscription covers them."
+NO_NAME = "(unknown)"  # a model that no log names
 _NAMED = 5
 
 
@@ -32,13 +32,13 @@ def add_caveats(answer: Mapping[str, Any], screen: Screen) -> None:
 def caveats(answer: Mapping[str, Any]) -> list[str]:
     notes = []
     if models := answer["unpricedModels"]:
-        turns = answer["totals"].get("unpricedTurns", 1)  # of one turn alone it is not counted
-        notes.append(f"{turns_are(turns)} without a price: {_named(models)}. See: burnctl pricing show MODEL")
+        requests = counted(answer["totals"].get("unpricedTurns", 1), "request")  # one request alone has no count
+        notes.append(f"{requests} without a price: {_named(models)}. See: burnctl pricing show MODEL")
     return notes + price_caveats(answer)
 
 
 def _harness_figure(answer: Mapping[str, Any]) -> list[str]:
-    """How much of an answer's cost is the harness's own figure; not every answer names the models."""
+    """A note on the part of the cost that is the harness's own figure; not every answer names the models."""
     models, cost = answer.get("harnessModels"), (answer.get("totals") or {}).get("harnessCostUsd")
     if not models and cost is None:
         return []
@@ -69,11 +69,11 @@ def _unlogged(extra: Mapping[str, Any]) -> str:
     tokens = sum(extra["usage"].values())
     used = f"{roughly(tokens, 'token')}{cost}"
     if not (requests := extra.get("requests", 0)):
-        return f"Beside these, harnesses used {used} that they did not log."
+        return f"Not included: {used} that harnesses used without logging it."
     lost = f"{counted(requests, 'request')} whose response is in no log"
     if not tokens:
-        return f"Beside these, {lost} may have been billed."
-    return f"Beside these, at least {used} may have been billed: {lost} and what harnesses did not log."
+        return f"Not included: {lost}, which may have been billed."
+    return f"Not included: at least {used} that may have been billed ({lost}, and usage that is not logged)."
 
 
 def price_caveats(answer: Mapping[str, Any]) -> list[str]:
@@ -87,7 +87,3 @@ def price_caveats(answer: Mapping[str, Any]) -> list[str]:
             f"The price list of {day} is more than 60 days old and lacks models in use: burnctl pricing update"
         )
     return notes
-
-
-def turns_are(count: int) -> str:
-    return "1 turn is" if count == 1 else f"{number(count)} turns are"

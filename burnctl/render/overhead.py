@@ -1,11 +1,11 @@
-"""How standing instructions look: what sessions began with, and what each file and section of that cost."""
+"""The screen of `overhead`: what sessions start with, and what each file and section of that cost."""
 
 from __future__ import annotations
 
 import os
 
-from burnctl.render.caveats import API_PRICES, price_caveats
-from burnctl.render.names import tilde
+from burnctl.render.caveats import price_caveats
+from burnctl.render.names import harness_name, tilde
 from burnctl.render.numbers import counted, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
@@ -23,40 +23,44 @@ _HOW = {
     "global": "yours",
     "project": "project",
     "import": "imported",
-    "memory": "its notes",
+    "memory": "memory",
     "nested": "when needed",
 }
 _SECTIONS = 8
 
 
 def shown(told: Mapping[str, Any], folder: str, asked: str, screen: Screen) -> str:
-    """All of it, for a person; nothing where no session matches. `folder` is the one sessions of `asked` began in."""
+    """The report as text; empty if no session matches. `folder` is the one that sessions of `asked` started in."""
     if not told["sources"]:
         return ""
     lines = []
     if folder != asked and os.path.isabs(asked):
-        elsewhere = f"No session began in {tilde(asked)}; these began in {tilde(folder)}."
+        elsewhere = f"No session started in {tilde(asked)}; these started in {tilde(folder)}."
         lines += [*wrapped(clean(elsewhere), screen.width), ""]
     for source in told["sources"]:
         lines += [*_source(source, told["totals"]["costUsd"], folder, screen), ""]
-    notes = [line for note in _notes(told) for line in wrapped(clean(note), screen.width)]
-    return "\n".join([*lines, *notes])
+    if told["neverCalled"]:
+        names = ", ".join(told["neverCalled"][:8]) + (" ..." if len(told["neverCalled"]) > 8 else "")
+        unused = f"MCP servers whose tools every session starts with, but which were never called: {names}."
+        lines += wrapped(clean(unused), screen.width)
+    _add_notes(told, screen)
+    return "\n".join(lines).rstrip()
 
 
 def _source(source: Mapping[str, Any], bill: float | None, folder: str, screen: Screen) -> Iterator[str]:
     sizes, cost = source["prefix"], source["costUsd"]
-    share = f", {percent(cost / bill)} of all that was spent" if cost is not None and bill else ""
+    share = f", {percent(cost / bill)} of the bill" if cost is not None and bill else ""
     sessions = counted(source["sessions"], "session")
     span = (
         f" (from {number(sizes['smallest'])} to {number(sizes['largest'])})"
         if number(sizes["smallest"]) != number(sizes["largest"])
         else ""
     )
-    said = (
-        f"{source['source']}: {sessions} began with {number(sizes['median'])} tokens{span}, which were paid for in "
-        f"{source['rides']:,} requests: {money(cost)}{share}"
+    headline = (
+        f"{harness_name(source['source'])}: {sessions} started with {number(sizes['median'])} tokens{span}, sent in "
+        f"{counted(source['rides'], 'request')}: {money(cost)}{share}"
     )
-    for line in wrapped(clean(said), screen.width):
+    for line in wrapped(clean(headline), screen.width):
         yield screen.paint(line, "bold")
     yield ""
     columns = [
@@ -109,14 +113,10 @@ def _place(path: str, folder: str) -> str:
     return tilde(real)
 
 
-def _notes(told: Mapping[str, Any]) -> Iterator[str]:
+def _add_notes(told: Mapping[str, Any], screen: Screen) -> None:
     if told["folder"] is None and not any(source["files"] for source in told["sources"]):
-        yield "The project's folder is not on this machine: what its files cost is with the system prompt and tools."
-    if told["neverCalled"]:
-        names = ", ".join(told["neverCalled"][:8]) + (" ..." if len(told["neverCalled"]) > 8 else "")
-        yield f"MCP servers never called in these sessions, though every one began with their tools: {names}."
-    yield (
-        "Files are sized as the newest session logged them, else as they are today, at four bytes a token. What "
-        f"subagents began with is not in it. {API_PRICES}"
-    )
-    yield from price_caveats(told)
+        screen.footnote("The project's folder is not on this machine: its files are in the system prompt and tools.")
+    screen.note("Files have the size that the newest session logged, else their size today, at four bytes a token.")
+    screen.note("Without what subagents started with.")
+    for note in price_caveats(told):
+        screen.note(note)

@@ -33,11 +33,6 @@ def wrapped(line: str, room: int, hanging: int = 0) -> list[str]:
     return list(_filled(line.split(), indent, room, hanging))
 
 
-def dimmed(text: str, screen: Screen) -> str:
-    """What is said below a report, in as many lines as it takes."""
-    return "\n".join(screen.paint(line, "dim") for line in wrapped(clean(text), screen.width))
-
-
 def _filled(words: Sequence[str], indent: str, room: int, hanging: int) -> Iterator[str]:
     held, used = indent, len(indent)
     for word in words:

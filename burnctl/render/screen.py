@@ -113,6 +113,9 @@ class Screen:
 
     def show(self, text: str) -> None:
         """Prints; through a pager when it is a terminal and the text is longer than that."""
+        from burnctl.progress_line import waiting
+
+        waiting.stop()
         if self.lines and text.count("\n") + 1 >= self.lines and _paged(text):
             return
         print(text)

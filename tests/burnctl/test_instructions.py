@@ -294,10 +294,11 @@ def test_labels_keep_their_words(folder: Path, width: int) -> None:
     shown_text = shown(told, str(folder), str(folder / "src"), Screen(width))
     assert "  How we name what we build" in shown_text
     assert "system prompt and tools" in shown_text
-    assert "No session began in ~/code/it/src; these began in ~/code/it." in shown_text
+    assert "No session started in ~/code/it/src; these started in ~/code/it." in shown_text
     assert all(width_of(line) <= width for line in shown_text.splitlines())
     gone = priced(answer(), [], []) | {"unpricedModels": [], "folder": None}
-    assert "not on this machine" in shown(gone, str(folder), "it", Screen(width))
+    screen = Screen(width)
+    assert "not on this machine" in screen.page({}, shown(gone, str(folder), "it", screen))
     assert "No session began" not in shown(gone, str(folder), "it", Screen(width))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -104,3 +105,23 @@ def test_nothing_to_wait_for(home: Home) -> None:
         Person(home, command=[sys.executable, "-c", FOLLOW, "colour"]) as person,
     ):
         assert person.end().text.rstrip() == "the answer"
+
+
+def test_a_report_that_takes_long_says_that_it_works(home: Home) -> None:
+    """After a second there is a line at a terminal, and it is wiped before the report."""
+    seen = threading.Event()
+    status: dict[str, Any] = {"sources": [], "backfill": None}
+
+    def limits(_params: dict[str, Any], _talk: object) -> dict[str, Any]:
+        seen.wait(60)
+        windows: dict[str, Any] = {name: {"current": None, "history": []} for name in ("5h", "7d")}
+        budget = {"period": "daily", "limitUsd": 20, "spentUsd": 3, "leftUsd": 17, "projectedUsd": None}
+        budgets = [budget | {"unpricedTurns": 0, "crossed": False}]
+        return {"source": "x", "now": "2026-11-16T12:30:00.000Z", "windows": windows, "budgets": budgets, "crossed": []}
+
+    with fake(home.root / "burnd.sock", status=status, limits=limits), Person(home, "limits") as person:
+        person.wait_for("working ... 1 s")
+        seen.set()
+        shown = person.end()
+    assert shown.code == 0
+    assert "\r\x1b[K5-hour window" in shown.text.replace("\x1b[1m", "")

@@ -51,7 +51,7 @@ def test_a_model_that_no_log_names_is_said_to_be_none() -> None:
     """In its row and where requests without a price are counted."""
     shown = page(answer("model", "gpt-5", "", unpricedModels=["", "house"]))
     assert shown.splitlines()[4].startswith("(unknown) ")
-    assert "0 requests without a price ((none), house)" in shown
+    assert "0 requests without a price ((unknown), house)" in shown
 
 
 def test_hours_are_told_apart() -> None:
@@ -136,7 +136,7 @@ def test_what_must_be_known_to_trust_it_is_said() -> None:
         "2 responses cut off in the log",
         "3 requests without a price (house-model)",
         "4 requests failed or aborted without any usage",
-        "9.1M tokens, $0.25 that they did not log",
+        "9.1M tokens, $0.25 that harnesses used without logging it",
         "12 more rows",
     ):
         assert words in shown

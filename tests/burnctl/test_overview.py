@@ -1,0 +1,94 @@
+"""The figures of the overview: each period against the average of the time before it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+
+from burnctl.commands.overview import drawn, periods
+from burnctl.render.screen import Screen
+
+TODAY = date(2025, 11, 17)
+NOW = 1_763_389_800.0  # 14:30 in Greenwich
+USAGE = {"input": 10, "output": 5, "reasoning": 0, "cacheRead": 80, "cacheCreate5m": 5, "cacheCreate1h": 0}
+
+
+@pytest.fixture(autouse=True)
+def _greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def day(age: int, cost: float | None) -> dict[str, Any]:
+    key = (TODAY - timedelta(days=age)).isoformat()
+    return {"key": key, "costUsd": cost, "turns": 2, "usage": USAGE}
+
+
+def hour(age: int, at: int, cost: float) -> dict[str, Any]:
+    return {"key": f"{TODAY - timedelta(days=age)}T{at:02d}:00+00:00", "costUsd": cost}
+
+
+def changes(days: list[dict[str, Any]], hours: list[dict[str, Any]]) -> list[float | None]:
+    return [period["change"] for period in periods(days, hours, TODAY, NOW)]
+
+
+def test_periods_add_up_their_days() -> None:
+    rows = periods([day(age, 1.0) for age in range(60)], [], TODAY, NOW)
+    assert [(row["period"], row["costUsd"], row["requests"], row["tokens"]) for row in rows] == [
+        ("today", 1.0, 2, 100), ("7 days", 7.0, 14, 700), ("30 days", 30.0, 60, 3000),
+    ]  # fmt: skip
+
+
+def test_today_is_compared_with_the_same_hours_of_earlier_days() -> None:
+    """The hours before now count in full, the running one by half at half past, later ones not at all."""
+    days = [day(0, 3.0), day(28, 0.0)]
+    hours = [hour(3, 10, 14.0), hour(2, 14, 28.0), hour(1, 20, 100.0), hour(0, 9, 3.0)]
+    assert changes(days, hours)[0] == pytest.approx((3.0 - 1.0) / 1.0)
+
+
+def test_weeks_and_months_are_compared_with_those_before() -> None:
+    """7 days with the average of the four before, 30 days with the 30 before."""
+    days = [day(age, 2.0 if age < 7 else 1.0) for age in range(60)]
+    _, week, month = changes(days, [])
+    assert week == pytest.approx(1.0)
+    assert month == pytest.approx((37.0 - 30.0) / 30.0)
+
+
+def test_without_a_whole_period_before_there_is_no_change() -> None:
+    assert changes([day(0, 1.0)], []) == [None, None, None]
+    assert changes([day(age, 1.0) for age in range(13)], [])[1] is None
+    assert changes([day(age, 1.0) for age in range(14)], [])[1] == pytest.approx(0.0)
+    assert changes([day(age, 1.0) for age in range(59)], [])[2] is None
+
+
+def answer(**more: Any) -> dict[str, Any]:
+    period = {"period": "today", "costUsd": 1.0, "requests": 2, "tokens": 100, "change": 0.08}
+    rows = [{"key": "claude-code", "costUsd": 310.22, "share": 1.0}]
+    empty: dict[str, Any] = {"days": [], "hours": [], "projects": [], "models": [], "windows": [], "running": []}
+    return {"periods": [period], **empty, "harnesses": rows, "avoidable": None, "totals": {"costUsd": 310.22}} | more
+
+
+def test_the_plan_shows_what_it_covers_and_what_is_left() -> None:
+    window = {"to": "2025-11-17T15:00:00Z", "quota": {"usedPercent": 42.0, "projectedPercent": 88.0}}
+    week = {"to": "2025-11-20T15:00:00Z", "quota": {"usedPercent": 61.0, "projectedPercent": 88.0}}
+    plan = {"name": "max20", "source": "claude-code", "title": "Claude Max 20x", "monthlyUsd": 200}
+    said = answer(windows=[{"source": "claude-code", "windows": {"5h": window, "7d": week}}], plans=[plan])
+    lines = drawn(said, Screen(100)).splitlines()
+    assert "plan     Claude Max 20x, $200.00 a month, covers $310.22 of 30 days" in lines
+    assert "Claude Code 5-hour window 42% used, resets 15:00 · week 61% used, on course for 88%" in lines[-1]
+
+
+def test_what_runs_and_what_could_be_saved() -> None:
+    session = {"project": "/w/shop-api", "model": "claude-opus-4-5", "costUsd": 2.1}
+    said = answer(running=[session] * 6, avoidable={"costUsd": 74.0, "kind": "cache-miss"})
+    text = drawn(said, Screen(200))
+    assert "running  shop-api (opus-4-5, $2.10 so far) · " in text
+    assert "2 more: burnctl top" in text
+    assert "save     about $74.00 of the last 30 days was avoidable, most of all cache misses: burnctl waste" in text
