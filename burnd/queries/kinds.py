@@ -16,7 +16,7 @@ from burnd.queries.view import View
 _DATE = re.compile(r"[-@]20\d\d-?\d\d-?\d\d$")
 _BEDROCK = re.compile(r"(?:[a-z-]+\.)?[a-z0-9]+\.([a-z].*?)(?:-v\d+)?(?::\d+)?")
 _REMEMBERED = 1024
-_REMEMBERED_KINDS = 16_384  # each turn priced by its harness has one
+_REMEMBERED_KINDS = 32_768  # each turn priced by its harness has one
 _BESIDE_THE_NAME = ("-latest", "@latest", "@default")
 
 

@@ -102,6 +102,7 @@ def _session(rng: random.Random, number: int) -> Iterator[Turn]:
                 cache_read=context * 93 // 100,
                 cache_create_5m=context * 7 // 100,
             ),
+            harness_version=f"2.{number // 500}.{number // 50 % 10}",
             subagent=Subagent(agent_id=agent, type=rng.choice(("Explore", "general-purpose"))) if by_agent else None,
             stop_reason="tool_use",
             activity=activity,
