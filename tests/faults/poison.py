@@ -3,7 +3,8 @@
 POISON says what does it: a line of a log, a row of opencode's, words that are made ready for search, a document that
 tantivy's own threads choke on later, a session that search takes up, a turn whose causes are counted. With `kill` it is
 killed from outside while it reads a line, with `memory` a line needs more memory than there is.
-The processes that it starts to read logs are this module as well, without arguments.
+The processes that it starts to read logs are this module as well, without arguments; so it imports what it poisons
+only when it does.
 """
 
 from __future__ import annotations
@@ -14,14 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from burnd.attribution.rail import Rail
 from burnd.harness.claude_code.reader import ClaudeReader
-from burnd.harness.opencode import reader as opencode_reader
 from burnd.ledger import content
-from burnd.logfiles import follower
 from burnd.recording import child_process
-from burnd.search.engine import Engine
-from burnd.search.shelf import Shelf
 
 MARK = "poison"
 IS_CHILD = len(sys.argv) == 1
@@ -45,6 +41,8 @@ def poison_line() -> None:
 
 def poison_backlog() -> None:
     """A line, while a child reads all logs."""
+    from burnd.logfiles import follower
+
     poison_line()
     follower.CHILD_FROM_BYTES = 0
 
@@ -82,6 +80,8 @@ def poison_nothing() -> None:
 
 
 def poison_row() -> None:
+    from burnd.harness.opencode import reader as opencode_reader
+
     reader: Any = opencode_reader
     decode_message = reader.decode_message
 
@@ -104,6 +104,8 @@ def poison_words() -> None:
 
 
 def poison_document() -> None:
+    from burnd.search.engine import Engine
+
     add, commit, added = Engine.add, Engine.commit, list[Any]()
 
     def remember(self: Engine, document: Any) -> None:
@@ -119,6 +121,8 @@ def poison_document() -> None:
 
 
 def poison_session() -> None:
+    from burnd.search.shelf import Shelf
+
     names_of = Shelf._names_of
 
     def deadly(self: Shelf, plan: Any) -> Any:
@@ -130,6 +134,8 @@ def poison_session() -> None:
 
 
 def poison_turn() -> None:
+    from burnd.attribution.rail import Rail
+
     feed = Rail.feed
 
     def deadly(self: Rail, entry: Any) -> Any:
@@ -141,12 +147,12 @@ def poison_turn() -> None:
 
 
 if __name__ == "__main__":
-    from burnd.cli import main
-
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
     child_process.MODULE = "tests.faults.poison"
     globals()[f"poison_{os.environ['POISON']}"]()
     if IS_CHILD:
         child_process.main()
     else:
+        from burnd.cli import main
+
         raise SystemExit(main())

@@ -13,7 +13,7 @@ from tests.attribution.test_worked_example import eight_thousand_tokens_that_rid
 from tests.harness.claude_code.transcript import call
 from tests.queries.test_waste import elsewhere, wasteful
 from tests.server.logs import conversation, write
-from tests.server.wire import Wire, running
+from tests.server.wire import Wire, running, until
 
 
 def furnish(home: Home) -> None:
@@ -28,6 +28,7 @@ def test_causes_and_waste_of_a_running_daemon(home: Home) -> None:
     """The worked example to the last digit; every session's causes are its summary; waste outlives an index."""
     furnish(home)
     with running(home) as daemon, daemon.wire() as wire:
+        until(lambda: wire.call("summary")["backfill"]["done"])
         told = wire.call("why", session="s1")
         (result,) = [row for row in told["causes"] if row["kind"] == "call"]
         entry_and_rides = 8_000 * 3 + 20 * 8_000 * Decimal("0.3")
