@@ -49,7 +49,9 @@ def find_session(client: Client, given: str) -> str:
     try:
         return str(client.sessions_meta(given)["sessionId"])
     except Failed as error:
-        if error.code not in (protocol.NOT_FOUND, protocol.NO_SUCH_METHOD):
+        if error.code == protocol.NO_SUCH_METHOD:
+            return given
+        if error.code != protocol.NOT_FOUND:
             raise
         found = [one for one in _titled(client) if given.casefold() in str(one["title"]).casefold()]
         if not found:

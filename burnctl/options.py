@@ -100,6 +100,9 @@ class Search(Params):
     """Of `search`."""
 
     memory: bool = param(default=False, help="search instruction and memory files instead of sessions")
+    context: int | None = param(
+        default=None, help="show this many messages before and after each hit", kind="index", flag="-C"
+    )
 
 
 class Show(Params):

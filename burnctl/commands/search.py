@@ -1,40 +1,52 @@
-"""`burnctl search`: finds words in everything that was said."""
+"""`burnctl search`: finds words in all conversations, one line for each hit or with the messages around it."""
 
 from __future__ import annotations
 
 from burnctl import flags
 from burnctl import options as own
 from burnctl.errors import Usage
+from burnctl.render.names import enough_of_id, last_name, tilde
+from burnctl.render.numbers import ago, counted
+from burnctl.render.paragraphs import lines_of, wrapped
+from burnctl.render.text import clean, cut, pad, width_of
 from burnctl.starting import reach
-from burnd.contract.sessions import MemoryParams, SearchParams
+from burnd.contract.sessions import MOST_HITS, MemoryParams, SearchParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from burnctl.render.screen import Screen
 
 HELP = (
-    "finds the sessions in which something was said: prompts, answers, thoughts, arguments and results of tools, "
-    "titles. Any of the words will do, and those that have more of them come first. What stands in quotation marks "
-    "must stand so in a message; a shell takes them away unless they are quoted themselves. With --memory it searches "
-    "standing instructions instead: files such as CLAUDE.md and AGENTS.md by section, and memory files, yours and "
-    "those of every project with recorded sessions"
+    "finds the sessions with some words: in prompts, answers, thinking, arguments and results of tools, and titles. "
+    "Messages with more of the words come first; words in quotation marks must follow each other (quote them for the "
+    "shell, too). One line for each session's best message; -C shows the messages around it. --memory searches "
+    "instruction and memory files such as CLAUDE.md and AGENTS.md instead, yours and those of every recorded project"
 )
 EXAMPLES = (
     "burnctl search cron refactor",
-    "burnctl search --project . --since 4w 'resolve_dirs(config)'",
+    "burnctl search --project . --since 4w 'resolve_dirs(config)' -C 2",
     "burnctl search '\"connection refused\"' --tool Bash --all",
     "burnctl search --memory deploy staging",
 )
+_HITS = 10
+_LINES = 6  # of a message that matched, with the messages around it
+_NAME, _TITLE, _PROJECT, _PASSAGE, _PIPE_PASSAGE = 11, 36, 14, 26, 200
+_MARK = "bold red"
+_ON, _OFF = "\ue000", "\ue001"  # private characters: clean text has none of them
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.place(parser, SearchParams, "query", "words", nargs="+")
-    flags.add(parser, SearchParams, own.Search, skip=("query",))
+    flags.add(parser, SearchParams, own.Search, skip=("query",), usual={"limit": _HITS})
     flags.reading(parser)
     parser.set_defaults(no_wait=True)
 
 
-_OF_SESSIONS = ("project", "source", "since", "until", "role", "tool", "session", "all", "before", "after")
+_OF_SESSIONS = ("project", "source", "since", "until", "role", "tool", "session", "all", "context", "before", "after")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -42,37 +54,235 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _search_memory(options: argparse.Namespace) -> int:
+    from burnctl.output import present
+
     for name in _OF_SESSIONS:
         if getattr(options, name) not in (None, False):
-            flag = {"before": "-B", "after": "-A"}.get(name, f"--{name}")
+            flag = {"context": "-C", "before": "-B", "after": "-A"}.get(name, f"--{name}")
             raise Usage(f"{flag} cannot be used with --memory", "it filters sessions: leave it out")
     answer = flags.ask(reach(options), MemoryParams, options, query=" ".join(options.words))
-    if options.json:
-        from burnctl.output import as_json
-
-        return as_json(answer)
-    from burnctl.render.hits import memories
-    from burnctl.render.screen import Screen
-
-    screen = Screen.of(options)
-    screen.report(answer, memories(answer, screen), "Results")
-    return 0
+    return present(options, answer, memories, what="Results")
 
 
 def _search_sessions(options: argparse.Namespace) -> int:
-    client = reach(options)
-    answer = flags.ask(client, SearchParams, options, query=" ".join(options.words))
-    if options.json:
-        from burnctl.output import as_json
-
-        return as_json(answer)
     import time
 
+    from burnctl.output import present
     from burnctl.render.empty import no_matches
-    from burnctl.render.hits import found
-    from burnctl.render.screen import Screen
 
-    screen = Screen.of(options)
-    otherwise = "" if answer["hits"] else no_matches(client, options, "Nothing was found")
-    screen.report(answer, found(answer, screen, time.time() * 1000, otherwise), "Results")
-    return 0
+    before, after = (options.context if one is None else one for one in (options.before, options.after))
+    is_list = before is None and after is None
+    around = {} if options.json and is_list else {"before": before or 0, "after": after or 0}
+    limit = options.limit if options.json else MOST_HITS
+    client = reach(options)
+    answer = flags.ask(client, SearchParams, options, query=" ".join(options.words), limit=limit, **around)
+
+    def drawn(found: dict[str, Any], screen: Screen) -> str:
+        most = min(options.limit or _HITS, MOST_HITS)
+        return draw(found, screen, time.time() * 1000, most, is_list=is_list)
+
+    return present(
+        options, answer, drawn, empty=lambda: no_matches(client, options, "Nothing was found"), what="Results"
+    )
+
+
+def draw(answer: Mapping[str, Any], screen: Screen, now: float, most: int = _HITS, *, is_list: bool = True) -> str:
+    """The hits, one line each or with the messages around them; empty if there are none."""
+    every = answer["hits"]
+    hits = every[:most]
+    for word, others in (answer.get("corrected") or {}).items():
+        screen.footnote(f"{clean(word)} was not found; searched for {clean(', '.join(others))}.")
+    if answer.get("note"):
+        note = clean(answer["note"])
+        screen.footnote(f"{note[:1].upper()}{note[1:]}.")
+    if not hits:
+        return ""
+    if answer.get("allWords") is False:
+        screen.footnote("No message has all words.")
+    if len(every) > len(hits):
+        number = f"{len(every)} or more" if len(every) >= MOST_HITS else f"{len(every)}"
+        screen.footnote(f"{len(hits)} of {number} hits: --limit {MOST_HITS}.")
+    if is_list:
+        import shlex
+
+        name = shlex.quote(clean(enough_of_id(hits[0])))
+        screen.footnote(f"Read one: burnctl show {name} --from {hits[0]['msgIdx'] or 0}")
+        return "\n".join(_line(hit, hits, screen, now) for hit in hits)
+    return "\n\n".join(_session(some, clean(enough_of_id(some[0])), screen, now) for some in _by_session(hits))
+
+
+def _line(hit: Mapping[str, Any], hits: Sequence[Mapping[str, Any]], screen: Screen, now: float) -> str:
+    """`29660267  Add a retry  shop-api  3 days ago  …the words of the passage…`."""
+    facts = [_facts(one, now) for one in hits]
+    title, project, age = _facts(hit, now)
+    ids = max(width_of(clean(enough_of_id(one))) for one in hits)
+    wide = [max(width_of(one[n]) for one in facts) for n in range(3)]
+    wide[1] = wide[1] if screen.is_pipe else min(wide[1], _PROJECT)
+    name = pad(clean(enough_of_id(hit)), ids)
+    if not screen.is_pipe:
+        room = screen.width - ids - 2 - 6 - wide[1] - wide[2]
+        wide[0] = min(wide[0], _TITLE, max(room - _PASSAGE, 12))
+    left = [screen.paint(name, "cyan"), screen.paint(pad(cut(title, wide[0]), wide[0]), "bold")]
+    used = ids + 2 + wide[0]
+    for n, text in ((1, project), (2, age)):
+        if screen.is_pipe or used + wide[n] + 2 + _PASSAGE <= screen.width:
+            left.append(screen.paint(pad(cut(text, wide[n]), wide[n]), "dim"))
+            used += wide[n] + 2
+    room = _PIPE_PASSAGE if screen.is_pipe else screen.width - used - 2
+    return "  ".join([*left, *([_passage(hit, room, screen)] if room >= 10 else [])]).rstrip()
+
+
+def _facts(hit: Mapping[str, Any], now: float) -> tuple[str, str, str]:
+    meta = hit["meta"]
+    return clean(meta["title"] or "(no title)"), clean(last_name(meta["project"])), ago(meta["updatedAt"], now)
+
+
+def _passage(hit: Mapping[str, Any], room: int, screen: Screen) -> str:
+    """What matched in one line, cut around the first word that did."""
+    found = hit.get("matchedTitle") or next((item for item in hit["window"] if item.get("match")), None)
+    if found is None:
+        return ""
+    text = " ".join(clean(_with_marks(found["snippet"], found["highlights"])).split())
+    before, on, behind = text.partition(_ON)
+    if not on:
+        return cut(text, room)
+    kept = room // 3
+    head = before if width_of(before) <= kept else "…" + before[-max(kept - 1, 0) :]
+    line, used = "", 0
+    for n, part in enumerate(f"{head}{_ON}{behind}".replace(_OFF, _ON).split(_ON)):
+        shown = cut(part, room - used)
+        line += screen.paint(shown, _MARK) if n % 2 else shown
+        used += width_of(shown)
+        if shown != part:
+            break
+    return line
+
+
+def _with_marks(snippet: str, highlights: Sequence[Sequence[int]]) -> str:
+    """The text with a mark at the start and the end of each word that matched."""
+    snippet = snippet.replace(_ON, " ").replace(_OFF, " ")
+    text, at = "", 0
+    for begin, end in highlights:
+        text += f"{snippet[at:begin]}{_ON}{snippet[begin:end]}{_OFF}"
+        at = end
+    return text + snippet[at:]
+
+
+def memories(answer: Mapping[str, Any], screen: Screen) -> str:
+    """Entries of instruction and memory files, each whole below the file it is in."""
+    parts = [_memory(entry, screen) for entry in answer["entries"]] or [
+        "No instruction or memory file has these words."
+    ]
+    if answer.get("matches", 0) > len(answer["entries"]):
+        screen.footnote(f"{len(answer['entries']):,} of {answer['matches']:,} entries: --limit.")
+    if answer.get("note"):
+        screen.footnote(f"Note: {clean(answer['note'])}.")
+    return "\n\n".join(parts)
+
+
+def _memory(entry: Mapping[str, Any], screen: Screen) -> str:
+    where = f"{tilde(clean(entry['path']))}:{entry['line']}"
+    also = f" and {counted(len(entry['alsoIn']), 'other file')}" if entry["alsoIn"] else ""
+    lines = [f"  {line}".rstrip() for line in lines_of(entry["text"], screen.width - 2)]
+    return "\n".join([screen.paint(where, "cyan") + screen.paint(also, "dim"), *lines])
+
+
+def _by_session(hits: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for hit in hits:
+        groups.setdefault(hit["sessionId"], []).append(hit)
+    return list(groups.values())
+
+
+def _session(hits: Sequence[Mapping[str, Any]], name: str, screen: Screen, now: float) -> str:
+    first = hits[0]
+    lines = [_head(first["meta"], name, screen, now)]
+    if title := first.get("matchedTitle"):
+        lines += [f"  {line}" for line in _marked(title["snippet"], title["highlights"], screen.width - 2, screen)]
+    import shlex
+
+    last = None
+    for rail, item in _in_order(hits):
+        if last is not None and last != (rail, item["msgIdx"] - 1):
+            lines.append("  ⋯")
+        lines += _item(item, screen)
+        last = (rail, item["msgIdx"])
+    begin = max((first["msgIdx"] or 0) - 4, 0)
+    rail = f" --rail {shlex.quote(clean(first['railId']))}" if first["railId"] not in (None, "main") else ""
+    lines.append(screen.paint(f"  burnctl show {shlex.quote(name)}{rail} --from {begin}", "dim"))
+    return "\n".join(lines)
+
+
+def _in_order(hits: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The messages around the hits of a session in order, by conversation, that of the best hit first."""
+    rails = list(dict.fromkeys(str(hit["railId"]) for hit in hits))
+    items = [(str(hit["railId"]), item) for hit in hits for item in hit["window"]]
+    return sorted(items, key=lambda one: (rails.index(one[0]), one[1]["msgIdx"]))
+
+
+def _head(meta: Mapping[str, Any], name: str, screen: Screen, now: float) -> str:
+    """The title of a session first, then as many facts as fit."""
+    room = screen.width - width_of(name) - 2
+    title = cut(clean(meta["title"] or ""), room * 3 // 5 if room > 24 else room)
+    about = [ago(meta["updatedAt"], now), last_name(meta["project"]), meta["source"]]
+    facts = [clean(part) for part in (*about, counted(meta["messageCount"], "message")) if part]
+    left = room - (width_of(title) + 2 if title else 0)
+    while facts and width_of(" · ".join(facts)) > left:
+        facts.pop()
+    parts = [screen.paint(name, "cyan"), screen.paint(title, "bold"), screen.paint(" · ".join(facts), "dim")]
+    return "  ".join(part for part, value in zip(parts, (name, title, facts), strict=True) if value)
+
+
+def _item(item: Mapping[str, Any], screen: Screen) -> Iterator[str]:
+    name = item.get("toolName") or item["role"].replace("tool_result", "result")
+    sign, number = "▸" if item.get("match") else " ", f"#{item['msgIdx']}"
+    head = f"{sign} {pad(number, 5)} {pad(cut(clean(name), _NAME), _NAME)} "
+    room = max(screen.width - width_of(head), 10)
+    if not item.get("match"):
+        first = cut(clean(" ".join(item["snippet"].split())), room)
+        yield screen.paint(head + first, "dim").rstrip()
+        return
+    lines = _marked(item["snippet"], item["highlights"], room, screen)
+    for n, line in enumerate(lines):
+        yield (head if n == 0 else " " * width_of(head)) + line
+
+
+def _marked(snippet: str, highlights: Sequence[Sequence[int]], room: int, screen: Screen) -> list[str]:
+    """The lines around what matched, its words marked."""
+    text = _with_marks(snippet, highlights)
+    lines = [part for line in text.splitlines() if line.strip() for part in _broken(clean(line.expandtabs(4)), room)]
+    first = next((n for n, line in enumerate(lines) if _ON in line), 0)
+    begin = max(min(first - 1, len(lines) - _LINES), 0)
+    return [_painted(line, screen) for line in lines[begin : begin + _LINES]]
+
+
+def _broken(line: str, room: int) -> list[str]:
+    """Like `wrapped`; marks take no room and are closed at the end of a line."""
+    plain = line.replace(_ON, "").replace(_OFF, "")
+    if width_of(plain) <= room:
+        return [line.strip()]
+    parts, line_so_far, is_on = [], "", False
+    for word in line.split():
+        if line_so_far and width_of(_bare(f"{line_so_far} {word}")) > room:
+            parts.append(line_so_far + (_OFF if is_on else ""))
+            line_so_far = (_ON if is_on else "") + word
+        else:
+            line_so_far = f"{line_so_far} {word}" if line_so_far else word
+        is_on = line_so_far.rfind(_ON) > line_so_far.rfind(_OFF)
+    return [*(piece for part in parts for piece in _fit(part, room)), *_fit(line_so_far, room)]
+
+
+def _bare(text: str) -> str:
+    return text.replace(_ON, "").replace(_OFF, "")
+
+
+def _fit(part: str, room: int) -> list[str]:
+    """A word that is longer than the room is broken, without its marks."""
+    return [part] if width_of(_bare(part)) <= room else wrapped(_bare(part), room)
+
+
+def _painted(line: str, screen: Screen) -> str:
+    painted = ""
+    for n, part in enumerate(line.replace(_OFF, _ON).split(_ON)):
+        painted += screen.paint(part, _MARK) if n % 2 else part
+    return painted

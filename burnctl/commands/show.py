@@ -1,31 +1,41 @@
-"""`burnctl show`: a session's conversation, to be read."""
+"""`burnctl show`: the messages of a session."""
 
 from __future__ import annotations
 
-from burnctl import flags
+from burnctl import flags, naming
 from burnctl import options as own
+from burnctl.render.names import short_model
+from burnctl.render.numbers import clock, day, money, number, size
+from burnctl.render.paragraphs import lines_of, wrapped
+from burnctl.render.text import clean, cut
 from burnctl.starting import reach
 from burnd.contract.sessions import MessagesParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
     from burnctl.client import Client
+    from burnctl.render.screen import Screen
 
 HELP = (
-    "shows what was said in a session, in a pager: who said it, calls and their results in a line each, and what each "
-    "turn cost at API prices in the margin. SESSION is an id, or as much of its beginning as no other one shares. "
-    "With --json it prints one page of at most 200 messages as the socket gives it"
+    "shows the messages of a session in a pager: prompts and answers in full, calls, results, thinking and a long "
+    "system prompt in a line each (--raw shows all of them), with the cost of each request in the margin. --json "
+    "prints one page of at most 200 messages"
 )
-EXAMPLES = ("burnctl show 0f9c1d2e", "burnctl show 0f9c1d2e --from 120 --limit 20 --raw")
+EXAMPLES = ("burnctl show", "burnctl show scheduler", "burnctl show 0f9c1d2e --from 120 --limit 20 --raw")
 _PAGE = 200
+_MARGIN = 10
+_LONG_PROMPT = 600  # characters: a longer system prompt is folded
+_ROLES = {"user": "bold cyan", "assistant": "bold green", "system": "bold yellow", "tool_result": "bold magenta"}
+_CALL, _RESULT, _THOUGHT, _FILE = "▸", "◂", "∴", "+"
+_FIRST_ARGUMENTS = ("file_path", "filePath", "notebook_path", "path", "command", "query", "url", "description")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.place(parser, MessagesParams, "id", "session")
+    naming.add_session(parser)
     flags.add(parser, MessagesParams, skip=("id", "limit"))
     flags.add(parser, own.Show)
     parser.set_defaults(offset=0)
@@ -34,12 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
+    options.session = naming.chosen_session(client, options)
     if options.json:
         from burnctl.output import as_json
 
         return as_json(_page(client, options, options.offset, options.limit))
     from burnctl.render.screen import Screen
-    from burnctl.render.transcript import Transcript
 
     screen = Screen.of(options)
     pages = _pages(client, options)
@@ -70,10 +80,7 @@ def _page(client: Client, options: argparse.Namespace, begin: int, limit: int) -
     return client.sessions_messages(options.session, offset=begin, limit=min(limit, _PAGE), rail=options.rail)
 
 
-def _heading(page: dict[str, Any], screen: Any) -> list[str]:
-    from burnctl.render.paragraphs import wrapped
-    from burnctl.render.text import clean, cut
-
+def _heading(page: dict[str, Any], screen: Screen) -> list[str]:
     def line(text: str, style: str) -> str:
         return str(screen.paint(cut(clean(text), screen.width), style))
 
@@ -91,15 +98,15 @@ def _heading(page: dict[str, Any], screen: Any) -> list[str]:
     return lines
 
 
-def _ending(page: dict[str, Any], options: argparse.Namespace, screen: Any) -> list[str]:
+def _ending(page: dict[str, Any], options: argparse.Namespace, screen: Screen) -> list[str]:
     if page.get("next") is None:
         return _where_it_ends(page)
     import shlex
 
-    from burnctl.render.text import clean
+    from burnctl.render.names import short_id
 
     same = ([f"--rail {shlex.quote(options.rail)}"] if options.rail else []) + (["--raw"] if options.raw else [])
-    again = clean(" ".join(["burnctl show", shlex.quote(options.session), *same, f"--from {page['next']}"]))
+    again = clean(" ".join(["burnctl show", shlex.quote(short_id(options.session)), *same, f"--from {page['next']}"]))
     return ["", screen.paint(f"{page['total'] - page['next']:,} more: {again}", "dim")]
 
 
@@ -108,3 +115,130 @@ def _where_it_ends(page: dict[str, Any]) -> list[str]:
     if page["messages"] or not page["total"]:
         return []
     return ["", f"No messages from there on; the last one is #{page['total'] - 1:,}."]
+
+
+class Transcript:
+    """Draws messages: who wrote them, calls and thinking in a line each, costs in the margin; a day when it begins."""
+
+    def __init__(self, screen: Screen, *, raw: bool = False) -> None:
+        self._screen = screen
+        self._raw = raw
+        self._room = max(screen.width - _MARGIN, 20)
+        self._day = ""
+
+    def drawn(self, messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+        """Lines, message by message."""
+        for message in messages:
+            yield from self._message(message)
+
+    def _message(self, message: Mapping[str, Any]) -> Iterator[str]:
+        if (today := day(message["ts"])) != self._day:
+            self._day = today
+            yield ""
+            yield self._screen.paint(f"{'':{_MARGIN}}{today}", "dim")
+        # Results belong to the calls above them: they have no head of their own.
+        if message["role"] != "tool_result" or self._raw:
+            yield ""
+            yield from self._head(message)
+        for block in message["blocks"]:
+            for line in self._block(block, is_system=message["role"] == "system"):
+                yield f"{'':{_MARGIN}}{line}".rstrip()
+        if message.get("blocksLeftOut"):
+            yield f"{'':{_MARGIN}}… and {message['blocksLeftOut']:,} more blocks"
+
+    def _head(self, message: Mapping[str, Any]) -> Iterator[str]:
+        turn = message.get("turn") or {}
+        cost = money(turn.get("costUsd")) if turn else ""
+        margin = f"{cost:>{_MARGIN - 2}}  "
+        about = [short_model(turn["model"]), _tokens(turn)] if turn else []
+        rest = " · ".join([*filter(None, about), clock(message["ts"]), f"#{message['msgIdx']}"])
+        role = message["role"].replace("_", " ")
+        facts = cut(clean(f" · {rest}"), self._room - len(role))
+        head = self._screen.paint(role, _ROLES.get(message["role"], "bold"))
+        yield (self._screen.paint(margin, "yellow") + head + self._screen.paint(facts, "dim")).rstrip()
+
+    def _block(self, block: Mapping[str, Any], *, is_system: bool) -> Iterator[str]:
+        is_cut = bool(block.get("truncated"))
+        if block.get("lost"):
+            yield self._screen.paint(f"[{block['kind']}: {block['lost']} on disk]", "red")
+        elif "toolUse" in block:
+            yield from self._call(block["toolUse"], is_cut=is_cut)
+        elif "toolResult" in block:
+            yield from self._result(block["toolResult"], is_cut=is_cut)
+        elif "file" in block and not block.get("text"):
+            yield self._screen.paint(f"{_FILE} {_file(block['file'])}", "magenta")
+        elif block["kind"] == "thinking" and not self._raw:
+            yield self._folded(_THOUGHT, "thinking", block.get("text") or "", "dim")
+        elif is_system and not self._raw and len(block.get("text") or "") > _LONG_PROMPT:
+            yield self._folded(_THOUGHT, "system prompt", block["text"], "dim", is_cut=is_cut)
+        else:
+            yield from self._whole(block.get("text") or "", is_cut=is_cut)
+
+    def _whole(self, text: str, *, is_cut: bool) -> Iterator[str]:
+        yield from lines_of(text, self._room)
+        if is_cut:
+            yield self._screen.paint("… cut here", "dim")
+
+    def _call(self, use: Mapping[str, Any], *, is_cut: bool) -> Iterator[str]:
+        if not self._raw:
+            yield self._folded(_CALL, use["name"], _arguments(use.get("input")), "blue", with_size=False)
+            return
+        yield self._screen.paint(f"{_CALL} {clean(use['name'])}", "blue")
+        yield from self._whole(_plain(use.get("input")), is_cut=is_cut)
+
+    def _result(self, result: Mapping[str, Any], *, is_cut: bool) -> Iterator[str]:
+        name = result.get("toolName") or "result"
+        style = "red" if result.get("isError") else "magenta"
+        text = _plain(result.get("content"))
+        if not self._raw:
+            label = f"{name} failed" if result.get("isError") else name
+            yield self._folded(_RESULT, label, text, style, is_cut=is_cut)
+            return
+        yield self._screen.paint(f"{_RESULT} {clean(name)}", style)
+        yield from self._whole(text, is_cut=is_cut)
+
+    def _folded(
+        self, sign: str, name: str, text: str, style: str, *, with_size: bool = True, is_cut: bool = False
+    ) -> str:
+        """One line for something long: its name, its size, its start."""
+        head = f"{sign} {clean(name)}"
+        much = f" {size(len(text.encode(errors='replace')))}" if with_size and text else ""
+        much += " and more" if is_cut else ""
+        first = clean(" ".join(text.split(maxsplit=self._room)[: self._room]))  # more words than there is room for
+        shown = cut(f"{much}  {first}".rstrip(), max(self._room - len(head), 0))
+        return self._screen.paint(head, style) + self._screen.paint(shown, "dim")
+
+
+def _tokens(turn: Mapping[str, Any]) -> str:
+    usage = turn["usage"]
+    made = usage["output"] + usage["reasoning"]
+    return f"{number(sum(usage.values()) - made)} in, {number(made)} out"
+
+
+def _arguments(value: Any) -> str:
+    """The arguments of a call in a line: a pattern with its place, else the one that tells most."""
+    if not isinstance(value, dict):
+        return _plain(value)
+    if isinstance(value.get("pattern"), str):
+        where = value.get("path") or value.get("glob")
+        return f'"{value["pattern"]}"' + (f" in {_plain(where)}" if where else "")
+    names = [name for name in _FIRST_ARGUMENTS if name in value]
+    return " ".join(_plain(value[name]) for name in (names[:1] or list(value)))
+
+
+def _plain(value: Any) -> str:
+    """A JSON value as text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(item, dict) and isinstance(item.get("text"), str) for item in value):
+        return "\n".join(item["text"] for item in value)
+    if value is None:
+        return ""
+    import json
+
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _file(file: Mapping[str, Any]) -> str:
+    known = f", {size(file['bytes'])}" if file.get("bytes") else ""
+    return clean(f"{file.get('name') or 'file'} ({file['mime']}{known})")

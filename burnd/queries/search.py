@@ -16,12 +16,13 @@ from burnd.queries.sessions import find, times
 from burnd.queries.view import View
 from burnd.queries.windows import Hit, Windows
 from burnd.search.documents import session_key
-from burnd.search.typed import typed
-from burnd.search.wanted import Only
+from burnd.search.typed import Typed, typed
+from burnd.search.wanted import Only, Wanted
 
 if TYPE_CHECKING:
     from burnd.search.lookup import Lookup
 
+_ALL_WORDS: Final = 8  # of a query that are looked for together
 _WEIGHED: Final = 3  # for each hit that is wanted, so many candidates are weighed together
 
 Role = Literal["user", "assistant", "tool_result", "system"]
@@ -42,9 +43,20 @@ def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> 
     hits = list(islice(candidates.hits(), limit))
     windows = Windows(view, recall, candidates.spotter, only, *window(params.before, params.after))
     answer["hits"] = windows.around(hits)
+    if hits and not _has_all_words(lookup, asked, wanted, only):
+        answer["allWords"] = False
     if note := _note(view, params, candidates, hits):
         answer["note"] = note
     return answer
+
+
+def _has_all_words(lookup: Lookup, asked: Typed, wanted: Wanted, only: Only) -> bool:
+    """Whether any message has every word of the query, within what it is narrowed to."""
+    words = dict.fromkeys(word for piece in (*asked.pieces, *asked.phrases) for word in lookup.words(piece))
+    if len(words) < 2:
+        return True
+    together = wanted._replace(musts=tuple(islice(words, _ALL_WORDS)))
+    return any(next(lookup.messages(together, only), []))
 
 
 def _note(view: View, params: SearchParams, candidates: Candidates, hits: Sequence[Hit]) -> str:

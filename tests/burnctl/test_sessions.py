@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from burnctl.cli import load
+from burnctl.commands import search
 from burnctl.commands.resume import command
 from burnctl.commands.sessions import drawn as listed
+from burnctl.commands.show import Transcript
 from burnctl.errors import BurnctlError
 from burnctl.parser import parser_for
 from burnctl.render import width_of
-from burnctl.render.hits import found
 from burnctl.render.paragraphs import lines_of, wrapped
 from burnctl.render.screen import Screen
 from burnctl.render.text import clean
-from burnctl.render.transcript import Transcript
 from burnd import protocol
 from burnd.contract.sessions import MOST_HITS, MOST_WINDOW
 from burnd.paths import Home
@@ -34,6 +34,11 @@ from tests.burnctl.person import environment, run, seen
 NOW = 1_794_800_000_000
 EVIL = "\x1b]52;c;cm0gLXJm\x07\x1b[31m\u202e"
 WIDTHS = (40, 80, 160)
+
+
+def found(answer: dict[str, Any], screen: Screen, now: float) -> str:
+    """The hits with the messages around them, and the notes below."""
+    return screen.page(answer, search.draw(answer, screen, now, 20, is_list=False))
 
 
 def session(number: int, **more: Any) -> dict[str, Any]:
@@ -198,9 +203,8 @@ def test_hits_fit_any_width(width: int) -> None:
     assert text.count("00000001  ") == 1
     assert "▸ #7    assistant" in text
     assert "burnctl show 00000001 --from 3" in text
-    assert "corn is nowhere; looked for cron." in text
-    assert "Note: there is more." in text
-    assert found({"hits": []}, Screen(width), NOW) == "Nothing was found."
+    assert "corn was not found; searched for cron. There is more." in " ".join(text.split())
+    assert found({"hits": []}, Screen(width), NOW) == ""
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -262,6 +266,33 @@ def test_hits_of_a_session_are_shown_in_order() -> None:
     assert told == ["#2", "#3", "#4", "#5", "#6", "⋯", "#9", "⋯", "#0"]
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_hit_is_a_line(width: int) -> None:
+    """With its title and the passage, whose words are marked; how many more there are is below."""
+    hits = [HIT | {"sessionId": f"{n:08d}-1", "shortId": f"{n:08d}"} for n in range(12)]
+    screen = Screen(width)
+    text = screen.page({}, search.draw({"hits": hits, "allWords": False}, screen, NOW))
+    lines = text.partition("\n\n")[0].splitlines()
+    assert len(lines) == 10
+    assert all(width_of(line) <= width for line in text.splitlines())
+    assert all("cron" in line for line in lines) or width == 40
+    below = " ".join(text.partition("\n\n")[2].split())
+    assert below.startswith("No message has all words. 10 of 12 hits: --limit 20. Read one: burnctl show 00000000")
+    colored = search.draw({"hits": hits[:1]}, Screen(160, color=True), NOW)
+    assert "\x1b[1;31mcron\x1b[0m" in colored
+    assert "\n" not in search.draw({"hits": hits[:1]}, Screen(80, is_pipe=True), NOW)
+
+
+def test_a_long_system_prompt_is_folded_and_a_pattern_is_shown() -> None:
+    blocks = [{"kind": "text", "text": "You are an agent. " * 100}]
+    lines = list(Transcript(Screen(80)).drawn([message(0, "system", *blocks)]))
+    assert len(lines) < 8
+    assert any("system prompt 1.8 kB" in line for line in lines)
+    assert len(list(Transcript(Screen(80), raw=True).drawn([message(0, "system", *blocks)]))) > 20
+    grep = {"kind": "tool_use", "toolUse": {"id": "c", "name": "Grep", "input": {"path": "src", "pattern": "def x"}}}
+    assert any('Grep  "def x" in src' in line for line in Transcript(Screen(80)).drawn([message(0, "assistant", grep)]))
+
+
 def test_one_message_is_one() -> None:
     assert "1 message\n" in found({"hits": [HIT | {"meta": HIT["meta"] | {"messageCount": 1}}]}, Screen(160), NOW)
 
@@ -276,7 +307,7 @@ def test_what_is_cut_says_so_also_when_all_is_shown() -> None:
     for block in blocks:
         said = [message(0, "assistant", block | {"truncated": True}), message(1, "assistant", block)]
         lines = list(Transcript(Screen(80), raw=True).drawn(said))
-        assert sum("… cut here; it goes on" in line for line in lines) == 1
+        assert sum("… cut here" in line for line in lines) == 1
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -424,7 +455,8 @@ def test_what_is_asked_is_what_was_typed(home: Home) -> None:
         run(home, "sessions", "--agent", "a", "--parent", "b", "--next", "c", "--source", "opencode")
     (_, search), (_, listing) = server.asked
     assert search.pop("tz") is not None
-    assert search == {"query": "cron job", "role": "user", "since": "today", "session": "ab", "limit": 5}
+    asked = {"query": "cron job", "role": "user", "since": "today", "session": "ab"}
+    assert search == asked | {"limit": 20, "before": 0, "after": 0}  # so that it can say how many more there are
     assert listing == {
         "agent": "a",
         "parent": "b",
