@@ -22,14 +22,17 @@ from rich.text import Text
 
 from burnctl.client import Client
 from burnctl.demo.machine import Machine
+from burnctl.demo.stories import live
 from burnctl.stopping import stop
 
 _CONSOLE = Console()
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 COLUMNS = 96
-COMMANDS = {
+_RUNNING_S = 150.0
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "overview": (),
     "summary": ("summary", "--by", "project"),
-    "why": ("why", "aafb14aa", "--limit", "8"),
+    "why": ("why", "--costliest"),
     "search": ("search", "cron", "refactor"),
     "waste": ("waste", "--limit", "4"),
 }
@@ -40,7 +43,9 @@ _LINE, _CHARACTER, _MARGIN = 18.0, 8.1, 14.0
 _COLORS = {1: "#f47067", 2: "#6bc46d", 3: "#daaa3f", 4: "#6cb6ff", 5: "#dcbdfb", 6: "#76e3ea"}
 _PAPER, _INK, _FAINT = "#1c2128", "#d5dbe3", "#8b949e"
 # What depends on the day on which a picture was made.
-_OF_THE_DAY = re.compile(r"[0-9a-f]{8}\b|ses_\w+|\d+ (?:min|h|days) ago|yesterday|by day .*")
+_OF_THE_DAY = re.compile(
+    r"[0-9a-f]{8}\b|ses_\w+|\d+ (?:min|h|days) ago|yesterday|by day .*|(?:today|7 days|.*┤).*|.*└.*|[A-Z][a-z]{2} +\d+"
+)
 
 
 def outputs() -> dict[str, str]:
@@ -49,6 +54,10 @@ def outputs() -> dict[str, str]:
     machine.enter()
     os.environ |= {"COLUMNS": str(COLUMNS), "LINES": "500", "TERM": "xterm-256color"}
     machine.write_logs(time.time())
+    story = live()
+    log = machine.live_log(story, time.time() - _RUNNING_S)
+    for act in story.acts:
+        log.act(act)
     _burnctl("up")
     client = Client()
     try:
