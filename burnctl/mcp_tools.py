@@ -1,11 +1,11 @@
-"""Past sessions as tools for an agent: questions to burnd, with answers short enough to be read by a model."""
+"""Past sessions as tools for an agent: methods of the table, with answers short enough for a model to read."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -17,80 +17,53 @@ from burnctl import flags
 from burnctl.client import Client
 from burnctl.errors import BurnctlError, Failed
 from burnd import __version__, protocol
-from burnd.harness.registry import BY_SOURCE, PRODUCTS
+from burnd.contract import Param, Params
+from burnd.contract import reports as report
+from burnd.contract import sessions as session
+from burnd.harness.registry import PRODUCTS
 
 MOST_BYTES: Final = 40_000  # of one answer
-MOST_HITS, MOST_WINDOW, MOST_MESSAGES, BLOCK_BYTES = 20, 16, 40, 2_000
+MOST_MESSAGES, BLOCK_BYTES = 40, 2_000
 _NEIGHBOUR_CHARACTERS: Final = 200  # of each message around a hit, if the answer is too long
 _LONGEST_ENTRY: Final = MOST_BYTES // 2  # bytes; a longer entry is shown without its text
-MOST_CAUSES, MOST_ROWS = 40, 40
-_LOOKED_AT: Final = 50  # sessions of a folder, for the caller's own
-# Where the harnesses that start this server say which session it is for.
+_DIGITS: Final = 4
+_FOLDER_SESSIONS: Final = 50  # listed, to find the caller's own
+# The variables in which the harnesses that start this server give the id of their session.
 OWN_SESSION: Final = (
     "RELAYBURN_SESSION_ID",
     *(name for product in PRODUCTS for name in product.session_variables),
 )
 INSTRUCTIONS: Final = (
     "Past coding sessions on this machine, of every harness: what was said in them and what they cost at API prices. "
-    "Search first; then read around a hit with session_messages. Nothing here changes anything. Where a session may be "
-    "left out, it is the one you are in."
+    "Search first; then read around a hit with session_messages. Nothing here changes anything. If session is left "
+    "out, it is the one you are in."
 )
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-
-Session = Annotated[str | None, Field(description="A session's id or the beginning of it; your own when left out.")]
-Since = Annotated[str | None, Field(description="From then on: 24h, 7d, today, week, month, 2026-11, a date or time.")]
-Until = Annotated[str | None, Field(description="Up to then.")]
-Project = Annotated[str | None, Field(description="A folder, or a git remote such as github.com/me/it.")]
-
-
-def server() -> MCPServer[Any]:
-    """The server with all its tools. It never starts the daemon."""
-    every = (search_sessions, search_memory, session_messages, session_cost, why, summary, hotspots, compare)
-    tools = [_tool(function) for function in every]
-    return MCPServer("burnd", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING", tools=tools)
+# Fields of answers that a model does not need.
+_DROPPED: Final = {
+    *("version", "filters", "unlogged", "newest", "emptyTurns", "partialTurns", "harnessTurns", "harnessCostUsd"),
+    *("series", "parts", "agents", "oneShotTurnRate", "oneShotTurns", "editTurns", "pricedTurns", "minSample"),
+    *("projectKey", "createdBy", "contentMode", "content", "matchesInSession", "score"),
+}
+_TIME: Final = ("since", "until", "project")
 
 
-def _tool(function: Callable[..., str]) -> Tool:
-    """A tool that refuses what it does not know: a filter that is passed over would be taken for one that holds."""
-    made = Tool.from_function(function, annotations=_READS, structured_output=False)
-    known = made.fn_metadata.arg_model
-    strict = create_model(known.__name__, __base__=known, __cls_kwargs__={"extra": "forbid"})
-    takes = made.fn_metadata.model_copy(update={"arg_model": strict})
-    return made.model_copy(update={"parameters": strict.model_json_schema(by_alias=True), "fn_metadata": takes})
+class Offer(NamedTuple):
+    """A tool: a method of the table, the parameters that an agent may give, and values for others."""
+
+    name: str
+    about: str
+    method: type[Params]
+    takes: tuple[str, ...]
+    usual: Mapping[str, Any] = {}
+    own: str = ""  # the parameter that is the caller's own session by default
+    more: str = ""  # how to get more, if the answer was cut
+    shaped: Callable[[Client, dict[str, Any]], dict[str, Any]] = lambda _, answer: answer
 
 
-def search_sessions(
-    query: Annotated[str, Field(description='Words; "in quotation marks" they must stand so.')],
-    project: Project = None,
-    source: Annotated[str | None, Field(description=f"A harness: {', '.join(BY_SOURCE)}.")] = None,
-    since: Since = None,
-    until: Until = None,
-    role: Annotated[str | None, Field(description="Who said it: user, assistant, tool_result or system.")] = None,
-    tool: Annotated[str | None, Field(description="Calls of this tool and their results.")] = None,
-    session: Annotated[str | None, Field(description="Only in this session.")] = None,
-    limit: Annotated[int, Field(description=f"How many hits at most, up to {MOST_HITS}.")] = 10,
-    before: Annotated[int, Field(description="Messages to show before each hit.")] = 4,
-    after: Annotated[
-        int, Field(description=f"Messages to show after each hit; {MOST_WINDOW} at most, hit included.")
-    ] = 4,
-) -> str:
-    """Find past conversations by words that were said in them: prompts, answers, tool calls and results, titles."""
-    given: dict[str, Any] = {
-        "query": query,
-        "project": _folder(project),
-        "source": source,
-        "since": since,
-        "until": until,
-    }
-    given |= {"role": role, "tool": tool, "session": session}
-    given |= {"limit": min(max(limit, 1), MOST_HITS), "before": max(before, 0), "after": max(after, 0)}
-    sent = {name: value for name, value in given.items() if value is not None}
-    return _answered(lambda client: _with_short_neighbours(client.call("sessions.search", sent)))
-
-
-def _with_short_neighbours(answer: dict[str, Any]) -> dict[str, Any]:
+def _shorter_neighbours(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
     """Cuts the messages around hits if the answer is too long, so that fewer hits are left out."""
-    if _size(answer) > MOST_BYTES:
+    if len(_json(answer).encode(errors="replace")) > MOST_BYTES:
         for hit in answer["hits"]:
             for item in hit["window"]:
                 if not item.get("match") and len(item["snippet"]) > _NEIGHBOUR_CHARACTERS:
@@ -99,152 +72,230 @@ def _with_short_neighbours(answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def search_memory(
-    query: Annotated[str, Field(description='Words; a "quoted phrase" must match exactly.')],
-    limit: Annotated[int, Field(description=f"How many entries at most, up to {MOST_HITS}.")] = 5,
-) -> str:
-    """Find whole entries of standing instructions and memories, of the user and of all projects, by their words.
+def _shorter_entries(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
+    def short(entry: dict[str, Any]) -> dict[str, Any]:
+        size = len(entry["text"].encode(errors="replace"))
+        is_long = size > _LONGEST_ENTRY
+        return entry | {"text": None, "bytes": size, "note": "too long: read the file"} if is_long else entry
 
-    Instruction files such as CLAUDE.md and AGENTS.md by section, and memory files, as they are now.
-    """
-
-    def ask(client: Client) -> dict[str, Any]:
-        answer = client.search_memory(query, limit=min(max(limit, 1), MOST_HITS))
-        return answer | {"entries": [_short_entry(entry) for entry in answer["entries"]]}
-
-    return _answered(ask)
+    return answer | {"entries": [short(entry) for entry in answer["entries"]]}
 
 
-def _short_entry(entry: dict[str, Any]) -> dict[str, Any]:
-    size = len(entry["text"].encode(errors="replace"))
-    return entry if size <= _LONGEST_ENTRY else entry | {"text": None, "bytes": size, "note": "too long: read the file"}
+def _by_model(client: Client, answer: dict[str, Any]) -> dict[str, Any]:
+    """The facts of a session, with its cost by model."""
+    rows = client.ask(report.SummaryParams, {"session": answer["sessionId"], "by": "model"})["rows"]
+    names = ("sessionId", "title", "source", "project", "createdAt", "updatedAt", "turns", "usage", "costUsd")
+    shown = {name: answer.get(name) for name in (*names, "backfill")}
+    return shown | {"byModel": [{name: row.get(name) for name in ("key", "turns", "costUsd")} for row in rows]}
 
 
-def session_messages(
-    session: Session = None,
-    offset: Annotated[int, Field(description="The number of the first message, as a hit's msgIdx gives it.")] = 0,
-    limit: Annotated[int, Field(description=f"How many, up to {MOST_MESSAGES}.")] = 10,
-    rail: Annotated[str | None, Field(description="A subagent's conversation instead of the main one.")] = None,
-) -> str:
-    """Read a page of a session's messages. Long texts are cut and say so; `next` is where the next page begins."""
-    most = min(max(limit, 1), MOST_MESSAGES)
-    given = {"offset": max(offset, 0), "limit": most, "rail": rail, "blockBytes": BLOCK_BYTES}
-    return _asked("sessions.messages", _own(session, "id"), **given)
+def _with_data(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
+    """A comparison without the cells that have too few requests."""
+    cells = [one for one in answer["cells"] if not one.get("noData") and not one.get("insufficientSample")]
+    return {**answer, "cells": cells, "cellsWithFewRequests": len(answer["cells"]) - len(cells)}
 
 
-def session_cost(session: Session = None) -> str:
-    """What a session has cost so far at API prices, with its subagents and child sessions, by model."""
+OFFERS: Final = (
+    Offer(
+        "search_sessions",
+        "Find past conversations by the words in them: prompts, answers, tool calls and results, titles.",
+        session.SearchParams,
+        ("query", "project", "source", "since", "until", "role", "tool", "session", "limit", "before", "after"),
+        more="session_messages reads on around a hit, from its msgIdx",
+        shaped=_shorter_neighbours,
+    ),
+    Offer(
+        "search_memory",
+        "Find whole entries of standing instructions and memories (CLAUDE.md, AGENTS.md, memory files) by their words.",
+        session.MemoryParams,
+        ("query", "limit"),
+        {"limit": 5},
+        shaped=_shorter_entries,
+    ),
+    Offer(
+        "list_sessions",
+        "List past sessions, the one written last first, with title, project and cost.",
+        session.ListParams,
+        ("project", "source", "since", "until", "agent", "limit", "next"),
+        {"limit": 10, "costs": True},
+        more="give next for the next page",
+    ),
+    Offer(
+        "session_messages",
+        "Read a page of a session's messages. Long texts are cut; `next` is the offset of the next page.",
+        session.MessagesParams,
+        ("id", "offset", "limit", "rail"),
+        {"limit": 10, "block_bytes": BLOCK_BYTES},
+        own="id",
+        more="give next as offset",
+    ),
+    Offer(
+        "session_cost",
+        "What a session has cost so far at API prices, with its subagents and child sessions, by model.",
+        session.MetaParams,
+        ("id",),
+        own="id",
+        shaped=_by_model,
+    ),
+    Offer(
+        "why",
+        "What a session was spent on: its groups and largest causes, which add up to its cost.",
+        report.WhyParams,
+        ("session", "turn", "rail", "limit"),
+        {"limit": 8},
+        own="session",
+        more="a larger limit lists more causes",
+    ),
+    Offer(
+        "waste",
+        "Where money could be saved: spending that could have been avoided, with evidence and advice.",
+        report.WasteParams,
+        (*_TIME, "session", "kind", "limit"),
+        {"limit": 5, "per_kind": 1},
+        more="kind and a larger limit list more findings",
+    ),
+    Offer(
+        "limits",
+        "How much of the plan's windows and of the budgets is used, and when they reset.",
+        report.LimitsParams,
+        ("source",),
+        {"history": 0},
+    ),
+    Offer(
+        "summary",
+        "What was spent at API prices: totals, and rows by what you name.",
+        report.SummaryParams,
+        ("by", *_TIME, "session", "limit"),
+        {"limit": 10},
+        more="a larger limit lists more rows",
+    ),
+    Offer(
+        "hotspots",
+        "What the money was spent on over all sessions: tools, files, commands, prompts. The rows add up to the bill.",
+        report.HotspotsParams,
+        ("by", *_TIME, "session", "limit"),
+        {"limit": 10},
+        more="a larger limit lists more rows",
+    ),
+    Offer(
+        "compare",
+        "Compare models by kind of work: cost per request, first-try rate, cache.",
+        report.CompareParams,
+        ("models", *_TIME),
+        shaped=_with_data,
+    ),
+)
 
-    def ask(client: Client) -> dict[str, Any]:
-        chosen = _own(session, "id")(client)
-        about = client.sessions_meta(chosen["id"])
-        by_model = client.call("summary", {"session": about["sessionId"], "by": "model"})
-        rows = [{name: row.get(name) for name in ("key", "turns", "usage", "costUsd")} for row in by_model["rows"]]
-        kept = ("sessionId", "title", "source", "project", "createdAt", "updatedAt", "turns", "usage", "costUsd")
-        return {name: about.get(name) for name in kept} | {"byModel": rows, "backfill": by_model.get("backfill")}
 
-    return _answered(ask)
+def server() -> MCPServer[Any]:
+    """The server with all its tools. It never starts the daemon."""
+    tools = [_tool(offer) for offer in OFFERS]
+    return MCPServer("burnd", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING", tools=tools)
 
 
-def why(
-    session: Session = None,
-    turn: Annotated[
-        int | None, Field(description="Only this turn, by its turnIndex: what stood in its context.")
-    ] = None,
-    rail: Annotated[str | None, Field(description="Of a subagent's conversation instead of the main one.")] = None,
-) -> str:
-    """What each dollar of a session went to: which results, files and prompts, and how far they rode along.
+def _tool(offer: Offer) -> Tool:
+    """A tool that rejects unknown parameters: a filter that is ignored would look like one that holds."""
 
-    The causes add up to the bill; those that cost least stand together as one.
-    """
-    return _asked("why", _own(session, "session"), turn=turn, rail=rail, limit=MOST_CAUSES)
+    def run(**given: Any) -> str:
+        return _answered(offer, given)
 
-
-def summary(
-    by: Annotated[str, Field(description="model, day, project, session, source, activity, ...")] = "model",
-    since: Since = None,
-    until: Until = None,
-    project: Project = None,
-    session: Annotated[str | None, Field(description="Only this session.")] = None,
-) -> str:
-    """What was spent at API prices: totals, and rows by what you name."""
-    return _asked("summary", by=by, since=since, until=until, project=_folder(project), session=session)
+    made = Tool.from_function(
+        run, name=offer.name, description=offer.about, annotations=_READS, structured_output=False
+    )
+    fields: dict[str, Any] = {
+        "session" if name == offer.own else name: _field(offer, offer.method.params[name]) for name in offer.takes
+    }
+    base = made.fn_metadata.arg_model.__mro__[1]
+    model: Any = create_model(offer.name, __base__=base, __cls_kwargs__={"extra": "forbid"}, **fields)
+    takes = made.fn_metadata.model_copy(update={"arg_model": model})
+    return made.model_copy(update={"parameters": model.model_json_schema(by_alias=True), "fn_metadata": takes})
 
 
-def hotspots(
-    by: Annotated[
-        str, Field(description="tool, file, command, mcp, skill, subagent, prompt, prefix or cache-miss.")
-    ] = "tool",
-    since: Since = None,
-    until: Until = None,
-    project: Project = None,
-    session: Annotated[str | None, Field(description="Only this session.")] = None,
-) -> str:
-    """What the money went to over all sessions: the tools, files, commands, prompts that cost most, and all others."""
-    chosen = {"since": since, "until": until, "project": _folder(project), "session": session}
-    return _asked("hotspots", by=by, limit=MOST_ROWS, **chosen)
+def _field(offer: Offer, one: Param) -> tuple[Any, Any]:
+    """The type and description of a parameter, as pydantic takes them."""
+    types = {"bool": bool, "int": int, "float": float, "str": str, "list[str]": list[str]}
+    parts = [types[part] for part in one.type.split(" | ") if part in types]
+    kind: Any = parts[-1] if one.kind in ("time", "models") else parts[0]
+    about = one.help[:1].upper() + one.help[1:]
+    if one.choices:
+        kind = Literal[one.choices]
+        if one.others:
+            kind |= Annotated[str, Field(pattern=r"^(tag:.+|\w+,\w+)$")]
+    if one.name == offer.own:
+        return kind | None, Field(default=None, description=f"{about}; your own when left out.")
+    if one.is_required:
+        return kind, Field(description=f"{about}.")
+    default = offer.usual.get(one.name, one.default)
+    bound = f", up to {_most(one):g}" if one.most is not None else ""
+    return (kind | None if default is None else kind), Field(default=default, description=f"{about}{bound}.")
 
 
-def compare(
-    models: Annotated[list[str] | None, Field(description="Only these models.")] = None,
-    since: Since = None,
-    until: Until = None,
-    project: Project = None,
-) -> str:
-    """Models side by side, by kind of work: cost, one-shot rate, cache, retries."""
-    return _asked("compare", models=models, since=since, until=until, project=_folder(project))
+def _most(one: Param) -> float:
+    return min(float(one.most or 0), MOST_MESSAGES) if one.name == "limit" else float(one.most or 0)
 
 
-def _asked(method: str, own: Callable[[Client], dict[str, Any]] | None = None, /, **params: Any) -> str:
-    """The answer to one question; what is None is not sent."""
-    given = {name: value for name, value in params.items() if value is not None}
-    return _answered(lambda client: client.call(method, given | (own(client) if own is not None else {})))
-
-
-def _answered(ask: Callable[[Client], dict[str, Any]]) -> str:
+def _answered(offer: Offer, given: dict[str, Any]) -> str:
+    params = {**offer.usual, **{name: value for name, value in given.items() if value is not None}}
+    for one in (offer.method.params[name] for name in offer.takes if isinstance(params.get(name), int)):
+        params[one.name] = max(params[one.name], int(one.least or 0))
+        if one.name == "limit":
+            params[one.name] = min(params[one.name], int(_most(one)))
+    if params.get("project") is not None:
+        params["project"] = flags.project(params["project"])
     try:
         with Client() as client:
-            return bounded(ask(client))
+            if offer.own:
+                params[offer.own] = params.pop("session", None) or _own_session(client)
+            answer = offer.shaped(client, client.ask(offer.method, params))
     except BurnctlError as error:
         raise ToolError(f"{error.message}; {error.hint}" if error.hint else error.message) from None
+    return bounded(compact(answer), offer.more)
 
 
-def _own(session: str | None, name: str) -> Callable[[Client], dict[str, Any]]:
-    """The session that is meant: the one named, or the caller's own, under the parameter's name."""
+def _own_session(client: Client) -> str:
+    """The caller's session: the one its harness names, else the one written last in this folder.
 
-    def chosen(client: Client) -> dict[str, Any]:
-        named = session or next((os.environ[key] for key in OWN_SESSION if os.environ.get(key)), None)
-        return {name: named or _newest_here(client)}
-
-    return chosen
-
-
-def _newest_here(client: Client) -> str:
-    """The session that was written last in this folder: whoever asks is writing to it now.
-
-    Before those of other clones of the same project, and before the sessions that it started itself.
+    Before sessions of other clones of the same project, and before those that it started itself.
     """
+    if named := next((os.environ[key] for key in OWN_SESSION if os.environ.get(key)), None):
+        return named
     here = os.getcwd()
     try:
-        found = client.sessions_list(project=here, limit=_LOOKED_AT)["sessions"]
+        found = client.ask(session.ListParams, {"project": here, "limit": _FOLDER_SESSIONS})["sessions"]
     except Failed as error:
         if error.code != protocol.NOT_FOUND:
             raise
-        found = []  # nothing was ever written here
+        found = []
     if not found:
-        raise ToolError("it cannot be told which session is yours; say session")
-    newest = min(found, key=lambda session: (session["project"] != here, session["parentSessionId"] is not None))
+        raise ToolError("it is not clear which session is yours; give session")
+    newest = min(found, key=lambda one: (one["project"] != here, one["parentSessionId"] is not None))
     return str(newest["sessionId"])
 
 
-def _folder(given: str | None) -> str | None:
-    return flags.project(given) if given is not None else None
+def compact(value: Any, name: str = "") -> Any:
+    """A value without empty fields and with four significant digits; tokens that are zero are left out."""
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, list):
+        return [compact(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: compact(item, key) for key, item in value.items() if key not in _DROPPED}
+    if (kept.get("backfill") or {}).get("done"):
+        del kept["backfill"]
+    empty: tuple[Any, ...] = (None, "", [], {}, 0) if name == "usage" else (None, "", [], {})
+    return {key: item for key, item in kept.items() if isinstance(item, bool) or item not in empty}
 
 
-def bounded(answer: dict[str, Any]) -> str:
-    """The answer as JSON in at most so many bytes: of its longest list as many as fit, and how many were left out."""
-    text = _json(answer)
+def bounded(answer: dict[str, Any], more: str = "") -> str:
+    """The answer as JSON in at most so many bytes: of its longest list as many items as fit, and the number left out.
+
+    If there is more, `hint` names the way to it.
+    """
     left_out: dict[str, int] = {}
+    is_cut = bool(more) and any(answer.get(name) for name in ("next", "moreRows", "moreFindings", "leftOut"))
+    answer = answer | {"hint": more} if is_cut else answer
+    text = _json(answer)
     while len(text.encode(errors="replace")) > MOST_BYTES:
         lists = {name: value for name, value in answer.items() if isinstance(value, list) and value}
         if not lists:
@@ -263,15 +314,11 @@ def bounded(answer: dict[str, Any]) -> str:
 
 
 def _json(answer: dict[str, Any]) -> str:
-    return json.dumps(answer, ensure_ascii=False)
-
-
-def _size(answer: dict[str, Any]) -> int:
-    return len(_json(answer).encode(errors="replace"))
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
 
 def _with_fewer_blocks(message: dict[str, Any]) -> dict[str, Any]:
-    """A message that is too long by itself: a harness may keep an answer with all its calls and results as one."""
+    """A message that is too long by itself: a harness may store an answer with all its calls and results as one."""
     blocks = message["blocks"]
     kept = len(blocks) * 3 // 4
     left_out = message.get("blocksLeftOut", 0) + len(blocks) - kept
