@@ -17,6 +17,7 @@ from burnd import protocol, scan
 from burnd.paths import Home
 from tests.bench.corpus import Tree
 from tests.capture.rig import Rig
+from tests.harness.codex.rollout import Rollout, says
 from tests.harness.scanning import differences
 from tests.queries.asking import ask_summary
 
@@ -69,6 +70,29 @@ async def test_what_the_logs_alone_cannot_tell_is_refused(tmp_path: Path, logs: 
     for params in ({"by": "activity"}, {"by": "tag:team"}, {"quality": True}, {"workflow": "w"}, {"by": "nonsense"}):
         assert (await ask(tmp_path / "none", **params))["error"]["code"] == protocol.BAD_PARAMS, params
     assert (await ask(tmp_path / "none", "waste"))["error"]["code"] == protocol.NO_SUCH_METHOD
+
+
+async def test_requests_for_names_of_threads(tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of names counts for threads that have a log, once with what the log itself states."""
+    codex = tmp_path / "codex"
+    threads = [Rollout(number=number) for number in (1, 2)]
+    for n, thread in enumerate(threads):
+        thread.task()
+        thread.prompt("look")
+        if n:
+            thread.event("thread_name_updated", thread_name="A look")
+        thread.item(says("hello"))
+        thread.meter(100, 0, 10, 0)
+        path = codex / "sessions" / "2026" / f"rollout-2026-11-16T10-00-00-{thread.thread}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"".join(line + b"\n" for line in thread.lines))
+    names = [*(thread.thread for thread in threads), Rollout(number=3).thread]
+    lines = [{"id": name, "thread_name": "A look", "updated_at": "2026-11-16T10:00:30Z"} for name in names]
+    (codex / "session_index.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    monkeypatch.setenv("CODEX_HOME", str(codex))
+    answer = (await ask(tmp_path / "none", source="codex"))["result"]
+    assert answer["totals"]["turns"] == 2
+    assert answer["unlogged"]["requests"] == 2
 
 
 def test_the_command_needs_no_daemon_and_writes_nothing(tmp_path: Path, logs: Path) -> None:

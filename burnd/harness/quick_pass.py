@@ -114,6 +114,7 @@ class QuickPass:
         self._contested: set[int] = set()  # messages that several logs have, rows that may be copies
         self._sessions: dict[str, Session] = {}
         self._facts: dict[tuple[str, ...], Overhead | Request | Compaction] = {}
+        self._beside: list[Request] = []
         self._folders: set[str] = set()
         self._without_keys: set[str] = set()
         self._keys = ProjectKeys()
@@ -136,6 +137,7 @@ class QuickPass:
 
     def facts(self) -> list[Entry]:
         """The sessions, and evidence of usage that no log has."""
+        self._add_facts([one for one in self._beside if one.session_id in self._sessions])
         known = self._facts.values()
         facts = [fact for fact in known if not isinstance(fact, Request) or not fact.withdrawn]
         return [*self._sessions.values(), *facts]
@@ -180,8 +182,13 @@ class QuickPass:
             known = self._facts.get(identity(overhead))
             if not isinstance(known, Overhead) or overhead_size(known) < overhead_size(overhead):
                 self._facts[identity(overhead)] = overhead
-        others: list[Request | Compaction] = [*log.requests, *log.compactions]
-        for fact in others:
+        if log.session_id is None and not log.sessions:  # a file beside logs, which may name sessions without one
+            self._beside += log.requests
+        else:
+            self._add_facts([*log.requests, *log.compactions])
+
+    def _add_facts(self, facts: Sequence[Request | Compaction]) -> None:
+        for fact in facts:
             old = self._facts.get(identity(fact))
             if old is None or not outranks(old, fact):
                 self._facts[identity(fact)] = fact

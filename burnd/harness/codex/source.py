@@ -41,7 +41,7 @@ _BLOCK: Final = 1 << 20
 _LARGEST_WINDOW: Final = 1 << 27
 
 _NAMES_FILE: Final = "session_index.jsonl"
-_LARGEST_NAMES_FILE: Final = 16 << 20
+LARGEST_NAMES_FILE: Final = 16 << 20
 _FIRST_NUMBER: Final = 1 << 20  # of titles from that file: they override those in the rollout
 _SOON_MS: Final = 10 * 60 * 1000
 _EXISTING: Final = "SELECT session_id FROM sessions WHERE session_id IN ({keys})"
@@ -196,7 +196,7 @@ class ThreadNames:
             if self._read.get(path) != version:
                 self._read[path] = version
                 # Names that were recorded before have the same numbers, and are dropped as duplicates.
-                titles = titles_in(small_file(path, folder, _LARGEST_NAMES_FILE) or b"")
+                titles = titles_in(small_file(path, folder, LARGEST_NAMES_FILE) or b"")
                 self._waiting += [*titles, *title_requests(titles)]
 
     async def batch(self, index: IndexStore) -> Batch | None:

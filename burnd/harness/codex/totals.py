@@ -8,7 +8,7 @@ Equal totals need these lines:
   identify a response in every fork that repeats it;
 - `thread_settings_applied`: model and tier;
 - `response_item`: output begins a response, and a web search is billed; a prompt ends one in releases without tasks;
-- `compacted`, and `thread_name_updated`: a request for a title, which is in no log.
+- `compacted`, and `thread_name_updated`, or the file of thread names: a request for a title, which is in no log.
 
 Results of calls, and events that repeat items, are skipped without being decoded.
 """
@@ -16,6 +16,7 @@ Results of calls, and events that repeat items, are skipped without being decode
 from __future__ import annotations
 
 import errno
+import os
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -27,10 +28,11 @@ from burnd.harness.codex.reader import COMPRESSED, CodexReader, place_of
 from burnd.harness.codex.state import SOURCE, LineRef, Place, RolloutLog, State
 from burnd.harness.totals import LogTask, LogTotals, Places, lines_in, without_content
 from burnd.index.keys import path_key
-from burnd.logfiles.scanner import SUFFIX, below
+from burnd.logfiles.scanner import SUFFIX, below, small_file
 from burnd.records import Block
 from burnd.records.content import Kind, Role
 
+NAMES_FILE: Final = "session_index.jsonl"
 _USED_EVENTS: Final = frozenset(
     {
         "token_count",
@@ -63,12 +65,17 @@ _FAILURES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def find_logs(places: Places) -> list[LogTask]:
-    """All rollouts, compressed ones too."""
-    return places.files(PRODUCT, __name__, (SUFFIX, COMPRESSED), place_of)
+    """All rollouts, compressed ones too, and the files of thread names."""
+    folders = dict.fromkeys(os.path.dirname(os.path.realpath(folder)) for folder in places.logs(PRODUCT))
+    names = [(os.path.join(folder, NAMES_FILE), folder) for folder in folders]
+    tasks = [LogTask(__name__, (path,), folder, 0.0, 0) for path, folder in names if os.path.isfile(path)]
+    return [*places.files(PRODUCT, __name__, (SUFFIX, COMPRESSED), place_of), *tasks]
 
 
 def read_logs(task: LogTask) -> list[LogTotals]:
     """What a rollout adds to totals. Raises Refused or OSError, also for a damaged compressed file."""
+    if os.path.basename(task.path) == NAMES_FILE:
+        return _read_names(task)
     place = place_of(path_key(below(task.path, task.root)))
     if place is None:
         return []
@@ -82,6 +89,14 @@ def read_logs(task: LogTask) -> list[LogTotals]:
                 return [_read_log(place, text, MOST_UNPACKED)]
         except zstandard.ZstdError as error:
             raise OSError(errno.EIO, "not a zstd file, or damaged") from error
+
+
+def _read_names(task: LogTask) -> list[LogTotals]:
+    """The requests that made the names of threads."""
+    from burnd.harness.codex.source import LARGEST_NAMES_FILE, title_requests, titles_in  # noqa: PLC0415
+
+    data = small_file(task.path, task.root, LARGEST_NAMES_FILE) or b""
+    return [LogTotals(SOURCE, requests=title_requests(titles_in(data)))]
 
 
 def _read_log(place: Place, file: BinaryIO, most: int | None = None) -> LogTotals:
