@@ -1,14 +1,16 @@
-"""`burnctl mcp`, asked by the SDK's own client: as a process over its pipes, with a real daemon or none."""
+"""`burnctl mcp`, asked by the SDK's own client: as a process over its pipes, or within this one."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
 
 import anyio
 import pytest
@@ -42,18 +44,30 @@ TOOLS = [
 
 
 @asynccontextmanager
-async def agent(home: Home, folder: Path | None = None, own: str = "") -> AsyncIterator[Client]:
-    """An agent whose harness has started `burnctl mcp` in its folder; `own` is where it says which session that is."""
+async def agent(home: Home) -> AsyncIterator[Client]:
+    """An agent whose harness has started `burnctl mcp`."""
     from mcp import Client, StdioServerParameters  # takes a second to load, and every worker loads this file
 
     command = StdioServerParameters(
         command=sys.executable,
         args=["-m", "burnctl", "mcp"],
-        env=environment(home, PYTHONPATH=str(Path(__file__).parents[2])) | ({own: "mine"} if own else {}),
-        cwd=str(folder) if folder is not None else None,
+        env=environment(home, PYTHONPATH=str(Path(__file__).parents[2])),
     )
     async with Client(command) as client:
         yield client
+
+
+@asynccontextmanager
+async def agent_here(home: Home, folder: Path | None = None, own: str = "") -> AsyncIterator[Client]:
+    """An agent at the server in this process, in its folder; `own` is the variable that names its session."""
+    from mcp import Client
+
+    from burnctl.mcp_tools import server
+
+    variables = environment(home) | ({own: "mine"} if own else {})
+    with mock.patch.dict(os.environ, variables, clear=True), chdir(folder or home.root.parent):
+        async with Client(server()) as client:
+            yield client
 
 
 async def told(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -161,17 +175,11 @@ def test_it_never_starts_the_daemon(alone: Alone) -> None:
     assert not alone.home.root.exists()
 
 
-@pytest.mark.parametrize(
-    "variable",
-    [
-        "CLAUDE_CODE_SESSION_ID",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in _VARIABLES if name != "CLAUDE_CODE_SESSION_ID"),
-    ],
-)
+@pytest.mark.parametrize("variable", _VARIABLES)
 async def test_ones_own_session_is_meant(home: Home, variable: str) -> None:
     """Where the harness says which session it is, that one is the default."""
     with fake(home.root / "burnd.sock", why={"causes": []}, sessions__messages={"messages": []}) as burnd:
-        async with agent(home, own=variable) as client:
+        async with agent_here(home, own=variable) as client:
             await told(client, "why")
             await told(client, "session_messages")
             await told(client, "why", session="other")
@@ -193,7 +201,7 @@ async def test_else_the_newest_session_of_the_folder(home: Home, folder: Path) -
         return {"sessions": sessions}
 
     with fake(home.root / "burnd.sock", sessions__list=listed, why={"causes": []}) as burnd:
-        async with agent(home, folder) as client:
+        async with agent_here(home, folder) as client:
             await told(client, "why")
             sessions.clear()
             assert "which session is yours" in await complaint(client, "why")
@@ -208,7 +216,7 @@ async def test_answers_are_bounded(home: Home) -> None:
     messages = [{"msgIdx": n, "blocks": [{"kind": "text", "text": "é" * 900}]} for n in range(40)]
     page = {"offset": 10, "total": 900, "messages": messages, "next": 50}
     with fake(home.root / "burnd.sock", why={"causes": causes}, sessions__messages=page) as burnd:
-        async with agent(home) as client:
+        async with agent_here(home) as client:
             long = await told(client, "why", session="x")
             cut = await told(client, "session_messages", session="x", limit=10**6, offset=-3)
             await client.call_tool("search_sessions", {"query": "x", "limit": 99})
@@ -228,7 +236,7 @@ async def test_a_hit_counts_more_than_what_is_around_it(home: Home) -> None:
     window = [{"msgIdx": n, "role": "user", "snippet": "x" * 1000, "match": n == 4} for n in range(9)]
     answer = {"query": "x", "hits": [{"sessionId": f"s{n}", "window": window} for n in range(10)]}
     with fake(home.root / "burnd.sock", sessions__search=answer) as burnd:
-        async with agent(home) as client:
+        async with agent_here(home) as client:
             found = await told(client, "search_sessions", query="x", before=9, after=9)
     assert (burnd.asked[0][1]["before"], burnd.asked[0][1]["after"]) == (9, 9)
     assert len(found["hits"]) == 10
@@ -239,7 +247,7 @@ async def test_a_memory_is_whole_or_named(home: Home) -> None:
     """An entry that is too long for an answer is not cut: the agent is shown where it is."""
     entry = {"path": "/p/CLAUDE.md", "heading": "Deploying", "line": 3, "text": "short"}
     with fake(home.root / "burnd.sock", search_memory={"entries": [entry, entry | {"text": "é" * 15_000}]}):
-        async with agent(home) as client:
+        async with agent_here(home) as client:
             found = (await told(client, "search_memory", query="x"))["entries"]
     assert found[0]["text"] == "short"
     assert ("text" in found[1], found[1]["bytes"], found[1]["path"]) == (False, 30_000, "/p/CLAUDE.md")
