@@ -17,6 +17,7 @@ DIMENSIONS = (
     *("activity", "agent", "source", "version"),
 )
 CAUSES = ("tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss")
+TWO = "WHAT,DIMENSION"
 RANKS = ("cost", "tokens", "rides")
 COMPARED = ("model", "source", "version")
 ACTIVITIES = (
@@ -145,7 +146,7 @@ class ByToolParams(Filters, method="by_tool", errors=("not_found",), partial=Tru
 class HotspotsParams(ByToolParams, method="hotspots", errors=("not_found",), partial=True):
     """Shows what the money was spent on over all sessions: tools, files, commands. The rows add up to the bill."""
 
-    by: str = param(default="tool", help="what the rows are", choices=CAUSES, metavar="WHAT")
+    by: str = param(default="tool", help="what the rows are", choices=CAUSES, others=TWO, metavar="WHAT")
 
 
 class WasteParams(Filters, method="waste", errors=("not_found",), deadline=LONG_S, partial=True, progress=True):

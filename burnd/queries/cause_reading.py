@@ -90,6 +90,12 @@ class CauseReader:
             branches = within("branch", chosen.branches)[0]
             on_branches = f"x.session IN (SELECT session FROM sums WHERE segment = 0 AND {branches.sql})"
             terms.append(Clause(on_branches, branches.bound))
+        if chosen.agent_groups is not None and chosen.groups is None:
+            agents = within("subagent", chosen.subagents)[0]
+            with_agents = (
+                f"x.session IN (SELECT session FROM sums WHERE segment = 0 AND subagent <> 0 AND {agents.sql})"
+            )
+            terms.append(Clause(with_agents, agents.bound))
         return terms
 
     def _days_by(self, by: By) -> Days:

@@ -6,7 +6,8 @@ not asked for is a row of the kind `other`, and so is what is not explained yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from heapq import nsmallest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,11 +17,12 @@ from burnd.attribution.loading import RailName
 from burnd.attribution.rail import Origin
 from burnd.classify.tools import kind as tool_kind
 from burnd.classify.tools import mcp_server
-from burnd.contract.reports import HotspotsParams
+from burnd.contract.reports import CAUSES, HotspotsParams
 from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
 from burnd.queries import dimensions
 from burnd.queries.cause_reading import CauseReader, Spent
 from burnd.queries.cause_sum import CauseSum, rates_of
+from burnd.queries.dimensions import Dimension
 from burnd.queries.groups import group_of, group_of_command
 from burnd.queries.kinds import Kinds
 from burnd.queries.prompts import PromptKey, heaviest, places
@@ -29,11 +31,12 @@ from burnd.queries.selection import Selection, choose
 from burnd.queries.summary import add_up, unlogged
 from burnd.queries.sums import By, Reader
 from burnd.queries.tally import Tally
-from burnd.queries.view import View
+from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 
 OTHER_TOOLS: Final = "other tools"
 NO_PROMPT: Final = "no prompt"
+NO_SECOND: Final = ("no second dimension",)
 
 # The level at which subjects are read, and their kind.
 _SUBJECTS: Final[dict[str, tuple[int, str]]] = {
@@ -48,27 +51,34 @@ _CALLS: Final = -2  # where counts have calls and errors
 
 
 class Label(NamedTuple):
-    """What a row is about: its kind, which is `other` for what was not asked for, and its name."""
+    """What a row is about: its kind, which is `other` for what was not asked for, and its name.
+
+    `second` is its key in the second dimension, if there is one.
+    """
 
     kind: str
     key: str
     prompt: PromptKey | None = None
+    second: Any = NO_SECOND
 
 
 def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | None = None) -> dict[str, Any]:
     """The answer of the method `hotspots`."""
-    chosen = choose(view, params)
+    way, second = _ways(params.by)
+    chosen = choose(view, params, dimensions.tag_keys(second))
     reader = Reader(view, chosen.selection, chosen.kinds)
     by_model = dimensions.dimension(view, ["model"], chosen.selection)
     added = add_up(reader.read(by_model.by), chosen, by_model)
     causes = CauseReader(view, ledger, chosen.selection, reader)
-    table = _Rows(view, params, chosen.kinds)
-    if params.by == "prompt":
+    dimension = dimensions.dimension(view, second, chosen.selection) if second else None
+    table = _Rows(view, way, params, chosen.kinds, dimension)
+    if way == "prompt":
         table.add_prompts(chosen.selection, reader, causes)
     else:
         table.add_causes(causes)
     rows = table.ranked(added.total)
     first_turns = places(view, [label.prompt for label, _ in rows if label.prompt is not None])
+    names = _second_names(dimension, rows)
     whole = added.total.units
     return {
         "filters": chosen.said,
@@ -83,6 +93,7 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | 
                 "key": label.key,
                 "kind": label.kind,
                 "group": _group(label),
+                **({"keys": {way: label.key, second[0]: names[label.second]}} if label.second in names else {}),
                 **(_prompt_answer(label.prompt, first_turns.get(label.prompt), quotes) if label.prompt else {}),
                 **paid.answer(),
                 "share": paid.units / whole if whole and paid.is_priced else None,
@@ -92,6 +103,29 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | 
         "moreRows": table.left_out,
         "pending": view.rows("SELECT count(*) FROM changed")[0][0],
     }
+
+
+def _ways(by: str) -> tuple[str, list[str]]:
+    """The way of adding up that a caller names, like `tool`, and the second dimension of `tool,model`."""
+    way, comma, second = by.partition(",")
+    if way not in CAUSES:
+        close = get_close_matches(way[:40], CAUSES, 1)
+        hint = f"did you mean: {close[0]}" if close else f"one of: {', '.join(CAUSES)}"
+        raise Mistaken(f"unknown by value {way[:40]!r}", f"{hint}; or with a dimension of summary, like tool,model")
+    if not comma:
+        return way, []
+    if way == "prompt":
+        raise Mistaken("prompts cannot be grouped by a second dimension", "use by prompt, with filters if needed")
+    if len(dimension := dimensions.split(second)) > 1:
+        raise Mistaken(f"by {by[:80]!r} has more than two dimensions", "use two, like tool,model")
+    return way, dimension
+
+
+def _second_names(dimension: Dimension | None, rows: Sequence[tuple[Label, CauseSum]]) -> dict[Any, Any]:
+    if dimension is None:
+        return {}
+    keys = [*dict.fromkeys(label.second for label, _ in rows if label.second != NO_SECOND)]
+    return {key: named["key"] for key, named in zip(keys, dimension.named(keys), strict=True)}
 
 
 def _prompt_answer(prompt: PromptKey, first_turn: tuple[Any, ...] | None, quotes: Quotes | None) -> dict[str, Any]:
@@ -119,9 +153,11 @@ def _group(label: Label) -> str | None:
 class _Rows:
     """The rows of an answer as they grow."""
 
-    def __init__(self, view: View, params: HotspotsParams, kinds: Kinds) -> None:
+    def __init__(self, view: View, way: str, params: HotspotsParams, kinds: Kinds, dimension: Dimension | None) -> None:
         self._view = view
-        self._by = params.by
+        self._by = way
+        self._dimension = dimension
+        self._keys_read = dimension.by if dimension is not None else By()
         self._rank = params.rank
         self._limit = params.limit
         self._kinds = kinds
@@ -145,21 +181,29 @@ class _Rows:
 
     def _add_subjects(self, causes: CauseReader, level: int, kind: str) -> None:
         """Adds the heaviest subjects; there may be very many, so only these are given their names."""
-        sums: dict[int, CauseSum] = {}
-        for spent in causes.read(level):
-            paid = sums.get(spent.cause)
+        sums: dict[tuple[int, Any], CauseSum] = {}
+        for spent in causes.read(level, self._keys_read):
+            row = spent.cause, self._second(spent)
+            paid = sums.get(row)
             if paid is None:
-                paid = sums[spent.cause] = CauseSum()
+                paid = sums[row] = CauseSum()
             paid.add(self._kinds[spent.kind], spent.counts)
         if self._by in _TOOLS_OF:
-            keys = self._keys(sums)
-            sums = {cause: paid for cause, paid in sums.items() if keys[cause].kind == kind}
+            keys = self._keys({cause for cause, _ in sums})
+            sums = {row: paid for row, paid in sums.items() if keys[row[0]].kind == kind}
         # Several agents, or misses of several agents, may have one name.
         most = len(sums) if self._by in ("subagent", "cache-miss") else self._limit
-        shown = nsmallest(most, sums, key=lambda cause: (-sums[cause].weight(self._rank), cause))
+        shown = nsmallest(most, sums, key=lambda row: (-sums[row].weight(self._rank), row[0], repr(row[1])))
         self.left_out = len(sums) - len(shown)
-        for cause, key in self._keys(shown).items():
-            self._sum(Label(self._by, self._subject(key))).merge(sums.pop(cause))
+        keys = self._keys({cause for cause, _ in shown})
+        for row in shown:
+            cause, second = row
+            self._sum(Label(self._by, self._subject(keys[cause]), None, second)).merge(sums[row])
+
+    def _second(self, spent: Spent) -> Any:
+        if self._dimension is None:
+            return NO_SECOND
+        return self._dimension.label(spent.keys[: len(self._dimension.by.keys)], self._kinds[spent.kind])
 
     def _subject(self, key: CauseKey) -> str:
         if self._by == "cache-miss":
@@ -169,28 +213,29 @@ class _Rows:
     def _add_tools(self, causes: CauseReader) -> None:
         """Adds all causes by tool: as rows where tools are asked for, as `other` and as what is left out else."""
         is_prefix = self._by == "prefix"
-        spent = [*causes.read(TOOL, By(("place",)) if is_prefix else By())]
+        by = self._keys_read.plus(By(("place",))) if is_prefix else self._keys_read
+        spent = [*causes.read(TOOL, by)]
         keys = self._keys({one.cause for one in spent})
         projects: dict[int, str] = dict(self._view.rows(_PROJECTS)) if is_prefix else {}
         tools = _one_spelling(key.tool for key in keys.values())
         listed = CauseSum()
         for one in spent:
-            label = self._label(keys[one.cause], one, projects, tools)
+            project = projects.get(one.keys[by.keys.index("place")]) if is_prefix else None
+            label = self._label(keys[one.cause], project, tools)
             kind = self._kinds[one.kind]
             if label is None:
                 listed.add(kind, one.counts)
             else:
                 # An agent's own calls are not calls of the agent.
                 is_agent = label.kind == "subagent"
+                label = label._replace(second=self._second(one))
                 self._sum(label).add(kind, (*one.counts[:_CALLS], 0, 0) if is_agent else one.counts)
         for label, paid in self._sums.items():
             if label.kind == self._by and self._by in ("file", "command", "skill"):
                 listed.take_off(paid)
         self._rest = listed
 
-    def _label(
-        self, key: CauseKey, spent: Spent, projects: dict[int, str], tools: Callable[[str], str]
-    ) -> Label | None:
+    def _label(self, key: CauseKey, project: str | None, tools: Callable[[str], str]) -> Label | None:
         """The row that a cause belongs to; None if its subjects are rows of their own."""
         by, is_call = self._by, key.kind == "call"
         level, _ = _SUBJECTS.get(by, (TOOL, ""))
@@ -199,7 +244,7 @@ class _Rows:
         if by == "subagent" and key.agent:
             return Label(by, key.agent)
         if by == "prefix" and key.kind == "prefix":
-            return Label(by, projects.get(spent.keys[0], "(no project)"))
+            return Label(by, project or "(no project)")
         if not is_call:
             return Label(OTHER, key.kind)
         if by == "tool":
@@ -242,7 +287,7 @@ class _Rows:
     def _order(self, row: tuple[Label, CauseSum]) -> tuple[Any, ...]:
         """By weight; what weighs the same, as all without a price does, by tokens."""
         label, paid = row
-        return -paid.weight(self._rank), -sum(paid.tokens), label.key, label.prompt or ()
+        return -paid.weight(self._rank), -sum(paid.tokens), label.key, label.prompt or (), repr(label.second)
 
 
 def _one_spelling(names: Iterable[str]) -> Callable[[str], str]:

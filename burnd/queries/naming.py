@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
 from burnd.harness.registry import SOURCES
-from burnd.protocol import UNKNOWN_AGENT
 from burnd.queries.kinds import Kind, Kinds, shown_model
 from burnd.queries.view import Missing, Mistaken, View
 
@@ -88,12 +87,9 @@ def version(view: View, given: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def subagents(view: View, given: str) -> tuple[frozenset[int], int | None]:
-    """The subagents with this id or of this type; and the type's number, where it is one and they are all of it."""
-    found = view.rows(_SUBAGENTS, (given, given))
-    names = view.rows("SELECT id FROM names WHERE name = ?", (given,)) if given != UNKNOWN_AGENT else []
-    of_type = names[0][0] if found and names and all(kind == names[0][0] for _, kind in found) else None
-    return frozenset(number for number, _ in found), of_type
+def subagents(view: View, given: str) -> frozenset[int]:
+    """The subagents with this id or of this type."""
+    return frozenset(row[0] for row in view.rows(_SUBAGENTS, (given, given)))
 
 
 def no_such(what: str, given: str, known: Iterable[str | None]) -> Missing:
@@ -109,6 +105,4 @@ SELECT id, name FROM names WHERE id IN (
   SELECT version FROM session_sums WHERE level = 0 AND session NOT IN (SELECT session FROM stale_sessions)
   UNION ALL SELECT x.version FROM stale_sessions s CROSS JOIN sums x ON x.segment = 0 AND x.session = s.session)
 """
-_SUBAGENTS = (
-    "SELECT s.id, s.type FROM subagents s LEFT JOIN names n ON n.id = s.type WHERE s.agent_id = ? OR n.name = ?"
-)
+_SUBAGENTS = "SELECT s.id FROM subagents s LEFT JOIN names n ON n.id = s.type WHERE s.agent_id = ? OR n.name = ?"

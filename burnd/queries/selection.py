@@ -77,7 +77,6 @@ class Selection(NamedTuple):
     groups: Groups | None = None
     agent_groups: frozenset[int] | None = None  # turns of these groups ...
     subagents: frozenset[int] = frozenset()  # ... or of these subagents, if either is asked for
-    agent_type: int | None = None  # where these are all of one type and nothing else, its name
 
     def takes(self, group: int, subagent: int) -> bool:
         """Whether turns of this group and subagent are selected."""
@@ -88,16 +87,6 @@ class Selection(NamedTuple):
     def is_of_all_sessions(self) -> bool:
         """Whether sums over all sessions can answer."""
         return (self.branches, self.sessions, self.groups, self.agent_groups) == (None, None, None, None)
-
-    @property
-    def is_by_sums(self) -> bool:
-        """The same for causes, whose sums over all sessions do not tell versions apart."""
-        return self.is_of_all_sessions and self.versions is None
-
-    @property
-    def is_by_type(self) -> bool:
-        """Whether sums over all sessions can answer that tell types of agents apart."""
-        return self.agent_type is not None and (self.branches, self.sessions, self.groups) == (None, None, None)
 
 
 class Chosen(NamedTuple):
@@ -163,8 +152,7 @@ def _by_tags(view: View, filters: Filters, selection: Selection, tag_keys: tuple
     keys = [*wanted, *tag_keys, *(WORKFLOWS if filters.workflow is not None else ())]
     agent = None if filters.agent is None else bounded(filters.agent)
     if filters.agent is not None and agent is not None:
-        theirs, of_type = naming.subagents(view, filters.agent)
-        selection = selection._replace(agent_groups=frozenset(), subagents=theirs, agent_type=of_type)
+        selection = selection._replace(agent_groups=frozenset(), subagents=naming.subagents(view, filters.agent))
         keys += (AGENT,) if keys or is_said(view, AGENT, agent) else ()
     if not keys:
         return selection

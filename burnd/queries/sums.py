@@ -19,7 +19,7 @@ from burnd.index.grains import BUCKET_MS, SHIFT_MS, begin_of, bucket_of
 from burnd.index.sums import COUNT_TURNS, DAY, FIRST_EDITS, TURN_MEASURES
 from burnd.queries.kinds import Kinds
 from burnd.queries.periods import Stretch, stretches
-from burnd.queries.selection import OUT, Selection
+from burnd.queries.selection import OUT, Groups, Selection
 from burnd.queries.view import View
 from burnd.records.times import DAY_MS, HOUR_MS
 
@@ -310,6 +310,11 @@ class Reader:
             *selected(chosen, table, self._fine if kinds == "fine" else kinds),
         ]
         groups = chosen.groups
+        sessions = self._in_any_group() if groups is not None else None
+        is_plain = not is_mixed and "group" not in by.keys and chosen.agent_groups is None
+        if groups is not None and sessions is not None and is_plain:  # all turns of these sessions are selected
+            conditions += within(columns["session"], sessions - groups.mixed)
+            groups = None
         if groups is None:
             keys = by.keys
             if chosen.agent_groups is not None:
@@ -320,7 +325,7 @@ class Reader:
             beside: tuple[Key, ...] = ("session", "subagent", "turn", "ts") if is_mixed else ("session", "subagent")
             keys = (*beside, *(key for key in by.keys if key not in ("group", *beside)))
             if not is_mixed:
-                conditions += within(columns["session"], self._in_any_group())
+                conditions += within(columns["session"], sessions)
         columns = columns | {"time": table.clock(by.unit or "day", offset)}
         counted = (table.each if groups is not None else ()) or table.counted
         read = [*(columns[key] for key in keys), columns["class"], extra, *counted]
@@ -334,13 +339,13 @@ class Reader:
         if groups is None:
             width = len(keys)
             return ((row[:width], row[width], row[width + 1], row[width + 2 :]) for row in rows)
-        return self._in_groups(rows, by, keys, is_mixed=is_mixed)
+        return self._in_groups(groups, rows, by, keys, is_mixed=is_mixed)
 
-    def _in_groups(self, rows: Iterable[Row], by: By, keys: tuple[Key, ...], *, is_mixed: bool) -> Iterator[Parts]:
+    def _in_groups(
+        self, groups: Groups, rows: Iterable[Row], by: By, keys: tuple[Key, ...], *, is_mixed: bool
+    ) -> Iterator[Parts]:
         """Adds up rows by session, or of mixed sessions by turn, by the groups that tags put them in."""
         chosen = self._chosen
-        groups = chosen.groups
-        assert groups is not None  # noqa: S101 - for the type checker: it is called with groups only
         width = len(keys)
         places = [keys.index(key) if key != "group" else -1 for key in by.keys]
         mixed, of, others = groups.mixed, groups.whole.get, groups.rest

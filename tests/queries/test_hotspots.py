@@ -10,6 +10,7 @@ import pytest
 from burnd.attribution.explainer import Explainer
 from burnd.attribution.rail import Entry
 from burnd.protocol import NOT_COUNTED
+from burnd.queries.view import Mistaken
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Subagent
@@ -198,3 +199,44 @@ async def test_what_has_no_price_has_none_beyond_the_limit_either(opened: Opened
     assert (shown["key"], more["key"]) == ("/p/claude-sonnet-4-5.py", "1 more")
     assert (more["costUsd"], more["share"]) == (None, None)
     assert sum(more["usage"].values()) > 0
+
+
+async def test_two_dimensions(opened: Opened) -> None:
+    """Rows by tool and model, or by file and session, add up to the bill and name both keys."""
+    pipeline = await counted(opened, *busy())
+    plain = keyed(await ask_hotspots(pipeline, by="tool"), "tool")
+    for second in ("model", "session", "day", "project", "agent"):
+        answer = await ask_hotspots(pipeline, by=f"tool,{second}")
+        assert all(row["keys"].keys() == {"tool", second} for row in answer["rows"])
+        assert sum(row["calls"] for row in answer["rows"] if row["key"] == "Read") == plain["Read"]["calls"]
+        assert sum(row["costUsd"] for row in answer["rows"]) == pytest.approx(answer["totals"]["costUsd"], rel=1e-14)
+    agents = {row["keys"]["agent"] for row in (await ask_hotspots(pipeline, by="file,agent"))["rows"]}
+    assert agents == {None, "Explore"}
+
+
+@pytest.mark.parametrize("by", ["tool,tool", "model", "prompt,model", "tool,model,day", "tools"])
+async def test_dimensions_that_there_are_not(opened: Opened, by: str) -> None:
+    pipeline = await counted(opened, *busy())
+    with pytest.raises(Mistaken):
+        await ask_hotspots(pipeline, by=by)
+
+
+async def test_days_of_another_zone(opened: Opened) -> None:
+    """A local day that is no day of UTC has what the turns of that day paid."""
+    pipeline = await counted(opened, *busy())
+    for tz in ("UTC", "Asia/Kolkata", "America/Los_Angeles"):
+        answer = await ask_hotspots(pipeline, by="tool,day", tz=tz)
+        days = {row["key"]: row["costUsd"] for row in (await ask_summary(pipeline.index, by="day", tz=tz))["rows"]}
+        for day, cost in days.items():
+            rows = [row["costUsd"] for row in answer["rows"] if row["keys"]["day"] == day]
+            assert sum(rows) == pytest.approx(cost, rel=1e-13)
+
+
+async def test_one_tool_of_two_harnesses(opened: Opened) -> None:
+    """`Bash` and `bash` are one row."""
+    scene = Scene()
+    calls = (call("Bash", "npm test", "c1"), call("bash", "npm test", "c2"))
+    made = tuple(said("call", 100, one.id) for one in calls)
+    scene.turn(20_000, 500, entered=(prompt(),), made=made, tool_calls=calls)
+    rows = keyed(await ask_hotspots(await counted(opened, *scene.entries)), "tool")
+    assert {key: row["calls"] for key, row in rows.items()} == {"Bash": 2}

@@ -42,10 +42,15 @@ async def explain(service: Service, params: WhyParams) -> Result:
 
 
 async def show_hotspots(service: Service, params: HotspotsParams) -> Result:
-    """Waits a moment for what has just landed to be counted; what is not by then is a row of the answer."""
+    """Waits a moment for new turns to be explained; the answer has a row for those that are not by then.
+
+    May read content, to quote the prompts of its rows.
+    """
     await service.explainer.settled(_SETTLED_S)
-    ledger = service.home.ledger
-    return await service.ask(lambda view: at_its_prices(view, hotspots(view, ledger, params)), project=params.project)
+    ledger, recall = service.home.ledger, service.search_indexer.recall
+    return await service.ask(
+        lambda view: at_its_prices(view, hotspots(view, ledger, params, Quotes(view, recall))), project=params.project
+    )
 
 
 async def show_by_tool(service: Service, params: ByToolParams) -> Result:
