@@ -135,17 +135,19 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
     if not totals["turns"] and not totals["emptyTurns"]:
         return ""
     _add_notes(answer, screen)
-    none = answer["by"] in _NONE_OF and all(row["kind"] == OTHER for row in answer["rows"])
-    return (f"{_NONE_OF[answer['by']]}\n\n" if none else "") + _table(answer, screen)
+    by = answer["by"].partition(",")[0]
+    none = by in _NONE_OF and all(row["kind"] == OTHER for row in answer["rows"])
+    return (f"{_NONE_OF[by]}\n\n" if none else "") + _table(answer, screen)
 
 
 def _table(answer: dict[str, Any], screen: Screen) -> str:
-    by, rows = answer["by"], answer["rows"]
+    (by, _, second), rows = answer["by"].partition(","), answer["rows"]
     is_prompt = by == "prompt"
     counts = "misses" if by == "cache-miss" else "requests" if is_prompt else "calls"
     longest = max((width_of(_label(row, by)) for row in rows), default=0)
     columns = [
         Column(_TITLES.get(by, by), least=longest if by == "cache-miss" else _LEAST_NAME, where=_CUT.get(by, "end")),
+        *([Column(second)] if second else []),
         *([Column("session"), Column("date", drop=8)] if is_prompt else []),
         Column(counts, "right", drop=1),
         Column("failed", "right", drop=1),
@@ -160,9 +162,12 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     most = max((row["share"] or 0 for row in rows), default=0)
     most_cost = max((row["costUsd"] or 0 for row in rows), default=0)
     cells = [_cells(row, by, most, most_cost) for row in rows]
+    if second:
+        for row, shown in zip(rows, cells, strict=True):
+            shown.insert(1, str(row.get("keys", {}).get(second) or NOTHING))
     totals = answer["totals"]
     output = totals["usage"]["output"] + totals["usage"]["reasoning"]
-    about = ["", ""] if is_prompt else []
+    about = ["", ""] if is_prompt else [""] if second else []
     footer = ["total", *about, "", "", "", "", number(output), "", money(totals["costUsd"]), "", ""]
     used = [n for n, _ in enumerate(columns) if n == 0 or any(row[n] for row in cells)]
     return table(
@@ -232,6 +237,7 @@ def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             **{name: row.get(name) for name in names},
+            **row.get("keys", {}),
             **row["usage"],
             "costUsd": row["costUsd"],
             "costPerCall": row["costPerCall"],
