@@ -137,11 +137,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def draw_all(screen: Screen) -> str:
+    from burnctl.render.paragraphs import wrapped
     from burnctl.render.tables import Column, table
 
     rows = [(name, kind.title) for name, kind in KINDS.items()]
     listed = table((Column("kind"), Column("finds", least=20)), rows, screen)
-    return f"{listed}\n\nburnctl explain KIND tells how one is proved, and what to do about it."
+    hint = wrapped("burnctl explain KIND tells how one is proved, and what to do about it.", screen.width)
+    return "\n".join([listed, "", *hint])
 
 
 def draw(name: str, screen: Screen) -> str:

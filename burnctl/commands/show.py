@@ -82,7 +82,7 @@ def _page(client: Client, options: argparse.Namespace, begin: int, limit: int) -
 
 def _heading(page: dict[str, Any], screen: Screen) -> list[str]:
     def line(text: str, style: str) -> str:
-        return str(screen.paint(cut(clean(text), screen.width), style))
+        return screen.paint(clean(text) if screen.is_pipe else cut(clean(text), screen.width), style)
 
     about = [str(part) for part in (page["source"], page["project"]) if part]
     lines = [line(page["title"] or page["sessionId"], "bold")]
@@ -94,7 +94,7 @@ def _heading(page: dict[str, Any], screen: Screen) -> list[str]:
         lines.append(line(shown + (", ..." if len(others) > 6 else ""), "dim"))
     if not page["retained"]:
         why = wrapped(clean(page["why"][:1].upper() + page["why"][1:] + "."), screen.width)
-        lines += ["", *(str(screen.paint(part, "yellow")) for part in why)]
+        lines += ["", *(screen.paint(part, "yellow") for part in why)]
     return lines
 
 

@@ -168,8 +168,8 @@ def test_instructions_are_told_by_file_and_section(desk: Desk) -> None:
     for columns in (40, 80, 160):
         shown = desk.run("overhead", "--project", folder, columns=columns).stdout
         assert all(width_of(line) <= columns for line in shown.splitlines())
-        assert "as they are today" in " ".join(shown.split())
         assert "History" in shown
+    assert "else their size today" in " ".join(desk.run("overhead", "--project", folder, "--notes").stdout.split())
 
 
 def test_a_session_as_a_picture(desk: Desk, tmp_path: Path) -> None:
