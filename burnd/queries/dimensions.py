@@ -52,7 +52,7 @@ def split(by: str, names: Sequence[str] = DIMENSIONS) -> list[str]:
         if part not in names and not (part.startswith(TAG) and part != TAG):
             close = get_close_matches(part[:40], names, 1)
             hint = f"did you mean: {close[0]}" if close else f"one of: {', '.join(names)}, tag:KEY"
-            raise Mistaken(f"nothing can be divided by {part[:40]!r}", f"{hint}; or two of them, like day,model")
+            raise Mistaken(f"unknown dimension {part[:40]!r}", f"{hint}; or two of them, like day,model")
     if len(set(parts)) < len(parts):
         raise Mistaken(f"{parts[0]} is given twice", "use two different dimensions, like day,model")
     return parts

@@ -41,11 +41,10 @@ class Groups:
 
         self.rest = number((None,) * len(stamped.keys))
         self.whole = {session: number(values) for session, values in stamped.whole.items()}
-        self.parts = [(session, begin, end, number(values)) for session, begin, end, values in stamped.parts]
-        self.single = {turn: (session, number(values)) for turn, (session, values) in stamped.single.items()}
+        self._single = {turn: number(values) for turn, (_, values) in stamped.single.items()}
         self._parts: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        for session, *part in self.parts:
-            self._parts[session].append((part[0], part[1], part[2]))
+        for session, begin, end, values in stamped.parts:
+            self._parts[session].append((begin, end, number(values)))
         self.mixed = frozenset(self._parts)
         self.labels: tuple[Any, ...] = tuple(numbers)
 
@@ -55,8 +54,8 @@ class Groups:
 
     def at(self, session: int, ts: int, turn: int) -> int:
         """The group of one turn."""
-        if turn in self.single:
-            return self.single[turn][1]
+        if turn in self._single:
+            return self._single[turn]
         if session in self._parts:
             return next((group for begin, end, group in self._parts[session] if begin <= ts < end), OUT)
         return self.of(session)
@@ -107,7 +106,7 @@ def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Chos
     begin = moment(filters.since, view.now, zone) if filters.since is not None else None
     end = moment(filters.until, view.now, zone, is_end=True) if filters.until is not None else None
     if begin is not None and end is not None and begin >= end:
-        raise Mistaken("the time ends before it begins", f"since is {to_iso(begin)}, and it is up to {to_iso(end)}")
+        raise Mistaken("until is before since", f"since is {to_iso(begin)}, until is {to_iso(end)}")
     kinds = kinds_of(view)
     selection = Selection(
         begin=begin,

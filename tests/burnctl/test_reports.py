@@ -128,7 +128,7 @@ def test_compare(desk: Desk) -> None:
         (("compare", "--csv", "--json"), 2, "not allowed with"),
         (("summary", "--source", "nobody"), 2, "nobody"),
         (("summary", "--activity", "idling"), 2, "idling"),
-        (("summary", "--since", "1d", "--until", "2d"), 2, "ends before it begins"),
+        (("summary", "--since", "1d", "--until", "2d"), 2, "until is before since"),
         (("limits", "--source", "nobody"), 2, "nobody"),
         (("summary", "--session", "zzz"), 1, "zzz"),
         (("summary", "--limit", "0"), 2, "number"),
