@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from burnctl.client import Client
 
 HELP = (
-    "writes turns one by one, with what stamps say of them and what they cost at API prices: as lines of JSON, as CSV, "
-    "or as Parquet files by day (UTC), which DuckDB, ClickHouse and Spark read together with those of other machines"
+    "writes every request with its tags and its cost: as lines of JSON, as CSV, or as Parquet files by day (UTC), "
+    "which DuckDB, ClickHouse and Spark read together with those of other machines"
 )
 EXAMPLES = (
     "burnctl export > turns.jsonl",

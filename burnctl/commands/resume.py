@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 HELP = (
-    "prints the command that goes on with a session where it was: in its folder, in the harness it was made with. "
-    "SESSION is an id, or as much of its beginning as no other one shares. With --json it prints what is known of the "
-    "session"
+    "prints the command that continues a session in its folder and its harness. --json prints the facts of the session"
 )
 EXAMPLES = ("burnctl resume 0f9c1d2e", 'eval "$(burnctl resume 0f9c1d2e)"')
 

@@ -1,4 +1,4 @@
-"""`burnctl stamps`: what was said about turns, to be read by a person or taken to another machine."""
+"""`burnctl stamps`: lists tags, or exports them for another machine."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def _show(stamps: list[dict[str, Any]], options: argparse.Namespace) -> int:
     from burnctl.render import Column, Screen, table
 
     if not stamps:
-        print("there are no such stamps")
+        print("No tag matches.")
         return 0
     screen = Screen.of(options)
     rows = [_row(stamp) for stamp in stamps]
     columns = [
-        Column("said (UTC)", style="dim", drop=2),
+        Column("time (UTC)", style="dim", drop=2),
         Column("session or message", least=36),
-        Column("turns", least=10, drop=1),
+        Column("period", least=10, drop=1),
         Column("tags", least=30),
     ]
     if not any(span for _, _, span, _ in rows):

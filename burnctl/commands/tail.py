@@ -1,4 +1,4 @@
-"""`burnctl tail`: turns as they happen, one line each, for a person to watch or a program to read."""
+"""`burnctl tail`: requests as they happen, one line each."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     Turns = Iterator[dict[str, Any]]
 
 HELP = (
-    "shows turns as they happen, one line each, until Ctrl-C: when, where, which model, tokens in and out, how much of "
-    "the context came from the cache, cost at API prices, activity and tools (a failed one is marked with !); and a "
-    "budget that is crossed. At a terminal the turn that is still being made stands dimly in the last line. With "
-    "--json there is one object a line, for open turns too"
+    "shows requests as they happen, one line each, until Ctrl-C: time, project, session, model, tokens in and out, the "
+    "share of the context from the cache, cost, activity and tools (a failed one has a !); and budgets that are "
+    "exceeded. At a terminal the last line is the request that is still open. With --json there is one object a line, "
+    "for open requests too"
 )
 EXAMPLES = ("burnctl tail --project .", "burnctl tail --json | jq --unbuffered .costUsd")
 _LOOK_AGAIN_S = 0.5
@@ -100,7 +100,7 @@ def _show(turns: Turns, screen: Screen) -> None:
     print(heading(screen), flush=True)
     for landed in turns:
         if landed.get("missed"):
-            print(f"{wipe}... {counted(landed['missed'], 'turn')} went by unseen", flush=True)
+            print(f"{wipe}... {counted(landed['missed'], 'request')} not shown", flush=True)
         if "budget" in landed:
             from burnctl.commands.status import exceeded
 

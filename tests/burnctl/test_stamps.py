@@ -45,7 +45,7 @@ def test_a_person_sees_a_table(stamped: Path) -> None:
     done = burnctl(stamped, "stamps", "list", env={"COLUMNS": "120"})
     assert done.returncode == 0, done.stderr
     head, *rows = done.stdout.splitlines()
-    assert head.split("  ")[0] == "said (UTC)"
+    assert head.split("  ")[0] == "time (UTC)"
     assert rows[0].split() == ["2026-11-16", "08:00", SESSION, "workflowId=wf-1", "persona=senior"]
     assert "verdict=wr" in rows[1]
     assert rows[2].endswith("  from 2026-11-16 07:00  workflowId=wf-2")
@@ -78,7 +78,7 @@ def test_some_of_them(stamped: Path) -> None:
         done = burnctl(stamped, "stamps", "list", "--json", *words)
         assert len(json.loads(done.stdout)["stamps"]) == found, words
     assert len(burnctl(stamped, "stamps", "export", "--tag", "workflowId").stdout.splitlines()) == 2
-    assert burnctl(stamped, "stamps", "list", "--session", "nobody").stdout == "there are no such stamps\n"
+    assert burnctl(stamped, "stamps", "list", "--session", "nobody").stdout == "No tag matches.\n"
 
 
 def test_they_go_to_another_machine_as_they_are(stamped: Path, folder: Path) -> None:
