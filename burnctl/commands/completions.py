@@ -16,7 +16,7 @@ HELP = (
 EXAMPLES = (
     "source <(burnctl completions bash)     # in ~/.bashrc",
     "source <(burnctl completions zsh)      # in ~/.zshrc, after compinit",
-    "burnctl completions fish > ~/.config/fish/completions/burnctl.fish",
+    "burnctl completions fish --install",
 )
 
 # Names from logs need quoting: zsh and fish do it themselves, for bash burnctl does it.
@@ -61,10 +61,19 @@ complete -c burnctl -n __burnctl_has_none -F
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
+# Where each shell looks for completions of a user, below the folder of a variable or else of the home.
+_PLACES = {
+    "bash": ("XDG_DATA_HOME", ".local/share", "bash-completion/completions/burnctl"),
+    "zsh": ("XDG_DATA_HOME", ".local/share", "zsh/site-functions/_burnctl"),
+    "fish": ("XDG_CONFIG_HOME", ".config", "fish/completions/burnctl.fish"),
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     shells = parser.add_subparsers(dest="shell", required=True, metavar="SHELL")
     for shell in _SCRIPTS:
-        shells.add_parser(shell, help=f"the script for {shell}", description=f"prints the script for {shell}")
+        script = shells.add_parser(shell, help=f"the script for {shell}", description=f"prints the script for {shell}")
+        flags.add(script, own.Completions, only=("install",))
     # For the scripts: one candidate a line, a tab and its description. For bash, only the quoted candidate.
     words = shells.add_parser("words")
     flags.add(words, own.Completions, only=("bash",))
@@ -72,6 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.shell in _SCRIPTS and options.install:
+        return _install(options.shell)
     if options.shell in _SCRIPTS:
         print(_SCRIPTS[options.shell], end="")
         return 0
@@ -82,4 +93,23 @@ def run(options: argparse.Namespace) -> int:
         return 0
     for word, about in candidates(options.word):
         print(f"{word}\t{about}")
+    return 0
+
+
+def _install(shell: str) -> int:
+    import os
+
+    from burnctl.errors import BurnctlError
+
+    variable, usual, name = _PLACES[shell]
+    path = os.path.join(os.environ.get(variable) or os.path.join(os.path.expanduser("~"), usual), name)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(_SCRIPTS[shell])
+    except OSError as error:
+        raise BurnctlError(f"cannot write {path}: {error.strerror}", f"or use: burnctl completions {shell}") from None
+    print(f"wrote {path}; new shells use it")
+    if shell == "zsh":
+        print(f"if they do not, add this before compinit in ~/.zshrc: fpath=({os.path.dirname(path)} $fpath)")
     return 0

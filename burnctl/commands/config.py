@@ -17,6 +17,7 @@ HELP = "makes, shows and changes the settings in config.toml; the environment wi
 EXAMPLES = (
     "burnctl config init",
     "burnctl config set content.retention_days 30",
+    "burnctl config get content.store",
     "burnctl config set content.store off",
     "burnctl config set claude.roots '[\"/mnt/work/.claude\"]'",
 )
@@ -32,14 +33,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     change.description = "changes one setting in config.toml, keeping comments and every other line"
     flags.place(change, own.Setting, "key")
     flags.place(change, own.Setting, "value")
+    get = actions.add_parser("get", help="print the value of one setting")
+    get.description = "prints the value of one setting that a daemon started now would use"
+    flags.place(get, own.Setting, "key")
+    edit = actions.add_parser("edit", help="open config.toml in an editor, then check it")
+    edit.description = "opens config.toml in $VISUAL or $EDITOR, makes it first if there is none, and checks it"
     path = actions.add_parser("path", help="print where config.toml belongs")
     path.description = "prints where config.toml belongs, whether it is there or not"
-    for action in (init, show, change, path):
+    for action in (init, show, change, get, path):
         flags.add(action, own.Output, only=("json",))
     flags.add(show, own.Output, only=("no_color",))
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.action == "get":
+        return _get(options)
+    if options.action == "edit":
+        return _edit()
     words = [options.key, options.value] if options.action == "set" else []
     said = ask_burnd(options.action, *words)
     if options.json:
@@ -50,6 +60,43 @@ def run(options: argparse.Namespace) -> int:
         _tell_change(said)
     else:
         print(f"wrote {said['path']}" if options.action == "init" else said["path"])
+    return 0
+
+
+def _get(options: argparse.Namespace) -> int:
+    """Prints a setting by its whole name, or by the last part of it."""
+    said = ask_burnd("show")
+    found = [one for one in said["settings"] if f".{one['key']}".endswith(f".{options.key}")]
+    if len(found) != 1:
+        from difflib import get_close_matches
+
+        close = get_close_matches(options.key, [one["key"] for one in said["settings"]], 1)
+        hint = f"did you mean: {close[0]}" if close else "burnctl config show lists them"
+        raise BurnctlError(f"there is no setting {options.key!r}", hint)
+    if options.json:
+        return as_json({"version": said["version"], **found[0]})
+    value = found[0]["value"]
+    print(value if isinstance(value, str) else _toml(value))
+    return 0
+
+
+def _edit() -> int:
+    """Opens the file, and checks it afterwards. A mistake is named; the file stays as it was saved."""
+    import os
+    import shlex
+    import subprocess
+
+    path = ask_burnd("path")["path"]
+    if not os.path.exists(path):
+        ask_burnd("init")
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        code = subprocess.run([*shlex.split(editor), path], check=False).returncode
+    except OSError as error:
+        raise BurnctlError(f"{editor}: {error.strerror}", "set EDITOR to the editor to use") from None
+    if code != 0:
+        raise BurnctlError(f"{editor} ended with code {code}")
+    _tell_stale(ask_burnd("show")["settings"])
     return 0
 
 

@@ -87,7 +87,7 @@ def test_the_table_of_verbs_is_the_folder_of_commands() -> None:
         (["tail", "--since", "1h"], "burnctl: tail: no such option: --since; see: burnctl help tail"),
         (["status", "now"], "burnctl: status: did not expect 'now'; see: burnctl help status"),
         (["config", "sett"], "burnctl: config: no such action: 'sett'; did you mean: set"),
-        (["config"], "burnctl: config: ACTION is missing; choose from init, show, set, path"),
+        (["config"], "burnctl: config: ACTION is missing; choose from init, show, set, get, edit, path"),
         (
             ["config", "set", "x"],
             "burnctl: config set: VALUE is missing; see: burnctl help config set",
@@ -303,3 +303,18 @@ BURND_LEAVES = (
         for part in ("__init__", "product")
     ),
 )
+
+
+def test_a_setting_can_be_read_and_edited(home: Home, tmp_path: Path) -> None:
+    """By its whole name or its last part; a mistake in the edited file is named."""
+    assert run(home, "config", "get", "content.store").stdout == "full\n"
+    assert run(home, "config", "get", "store").stdout == "full\n"
+    missing = run(home, "config", "get", "content.stor")
+    assert (missing.returncode, "did you mean: content.store" in missing.stderr) == (1, True)
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\necho \'[content]\nstore = "off"\' > "$1"\n')
+    editor.chmod(0o755)
+    assert run(home, "config", "edit", EDITOR=str(editor)).returncode == 0
+    assert run(home, "config", "get", "content.store").stdout == "off\n"
+    editor.write_text("#!/bin/sh\necho 'nonsense = 1' > \"$1\"\n")
+    assert "nonsense" in run(home, "config", "edit", EDITOR=str(editor)).stderr

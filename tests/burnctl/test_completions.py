@@ -38,7 +38,7 @@ def test_verbs_flags_and_choices(home: Home) -> None:
     assert words(home, "") == [*present(), "help"]
     assert words(home, "sta") == [verb for verb in present() if verb.startswith("sta")]
     assert words(home, "help", "con") == [verb for verb in present() if verb.startswith("con")]
-    assert words(home, "config", "") == ["init", "show", "set", "path"]
+    assert words(home, "config", "") == ["init", "show", "set", "get", "edit", "path"]
     assert words(home, "config", "show", "--") == ["--help", "--json", "--no-color"]
     assert words(home, "completions", "") == ["bash", "zsh", "fish"]
     assert words(home, "compare", "--by", "") == ["model", "source", "version", "tag:"]
@@ -72,6 +72,16 @@ def test_burnd_is_never_started_and_never_waited_for(home: Home) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_is_installed_where_the_shell_looks(home: Home, tmp_path: Path, shell: str) -> None:
+    folders = {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    done = run(home, "completions", shell, "--install", **folders)
+    assert done.returncode == 0, done.stderr
+    (file,) = [path for path in tmp_path.rglob("*burnctl*") if path.is_file()]
+    assert file.read_text() == run(home, "completions", shell).stdout
+    assert str(file) in done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_scripts_are_sound(home: Home, shell: str) -> None:
     done = run(home, "completions", shell)
     assert done.returncode == 0
@@ -84,7 +94,7 @@ def test_the_scripts_are_sound(home: Home, shell: str) -> None:
     ("typed", "offered"),
     [
         ("stat", ["statusline", "status"]),
-        ("config|", ["init", "show", "set", "path"]),
+        ("config|", ["init", "show", "set", "get", "edit", "path"]),
         ("tail|--session|0f", ["0f9c12ab-1", "0fff12ab-2"]),
         ("tail|--session|=|0f9", ["0f9c12ab-1"]),
         ("tail|--session|=", ["0f9c12ab-1", "0fff12ab-2", "ses_77"]),
