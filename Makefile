@@ -32,7 +32,8 @@ test: $(READY)  ## the default tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-slow: $(READY)  ## all tests at length: kill loops, large inputs, many more examples
-	BURND_THOROUGH=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not real'
+	@seed=$${SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; echo "seed $$seed; again with: SEED=$$seed make test-slow"; \
+	BURND_THOROUGH=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not real' --hypothesis-seed=$$seed
 
 test-faults: $(READY)  ## everything that can go wrong, at length; ends in a table
 	@rm -f $(TALLY)
