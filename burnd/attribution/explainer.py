@@ -1,8 +1,8 @@
-"""Keeps the sums of causes in step with the turns, in the background: the one task that counts what was marked.
+"""Explains changed rails in the background and writes the sums of their causes.
 
-What is due is a mark in the index, made with the change itself: so a crash, a lost index and a rebuild all heal the
-same way. Being told that something landed only makes it quick. Old logs are read in first: a rail is then counted
-once, whole, and not again with every piece of it that is read.
+Each change of a rail leaves a mark in the index, in the same transaction: so a crash, a lost index and a rebuild are
+all handled in the same way. `landed` only makes it quick. Old logs are read first: a rail is then explained once, as a
+whole, and not again with every part of it that is read.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ log = structlog.get_logger()
 
 AT_ONCE: Final = 500  # messages between two looks at what else there is to do: some 15 ms of the one writer
 FEW: Final = 256  # of them while others are at work
-QUIET_S: Final = 0.1  # after this long without a change it is nobody's way
+QUIET_S: Final = 0.1  # a pause in changes after which it works at full speed
 LATEST_S: Final = 1.0  # so long it waits for that
 WAY_S: Final = 0.002
-STALLED_S: Final = 5.0  # old logs of which nothing has come for so long keep nobody waiting
+STALLED_S: Final = 5.0  # a backlog without any progress for so long is not waited for
 LOOK_S: Final = 30.0
 CONDENSE_S: Final = 30.0  # a session that is being worked on makes its day stale with every turn
 DAYS_AT_ONCE, SESSIONS_AT_ONCE = 2, 50  # condensed in one transaction of some 20 ms
-BLOCKS_S: Final = 3600.0  # the newest block is stale while somebody works, and read from finer rows
+BLOCKS_S: Final = 3600.0  # the newest block is stale while agents work, and read from finer rows
 ROWS_AT_ONCE: Final = 4000  # of a block, written in some 10 ms
 WITHIN_S: Final = 60.0
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
@@ -53,7 +53,7 @@ State = Literal["ready", "catching-up", "waiting"]  # the last while old logs ar
 class Explainer:
     """Runs beside the pipeline, which tells it when something landed.
 
-    `is_reading` is whether old logs are read in, `is_asked` whether somebody waits for an answer just now.
+    `is_reading` is whether old logs are being read, `is_asked` whether a request is being answered.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Explainer:
     def _give_way(self) -> None:
         """Called in the thread that counts, which would else take its turns of the interpreter with all others.
 
-        As long as somebody is asking or writing it rests as long as it works, unless it is this that they wait for.
+        While a request is answered or written, it rests as long as it works, unless the request waits for it.
         """
         if not self._wanted and (self._is_asked() or self._pipeline.writing):
             time.sleep(WAY_S)
@@ -215,8 +215,8 @@ class Explainer:
         return True
 
     async def _quiet(self) -> bool:
-        """Waits until nobody else is at work, but not for ever; somebody who asks is not kept waiting."""
-        while self._has_backlog():  # noqa: ASYNC110 - sources tell nobody when they have read it
+        """Waits until there are no changes, for a second at most; not at all if a request waits for it."""
+        while self._has_backlog():  # noqa: ASYNC110 - sources give no notice when they have read it
             await anyio.sleep(QUIET_S)
         begun = self._clock()
         while not self._wanted:

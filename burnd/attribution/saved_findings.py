@@ -48,9 +48,9 @@ def begin(db: sqlite3.Connection) -> None:
     db.execute(_BEGIN)
 
 
-def keep(db: sqlite3.Connection, sizes: str, told: Iterable[tuple[Family, bytes]]) -> None:
+def keep(db: sqlite3.Connection, sizes: str, families: Iterable[tuple[Family, bytes]]) -> None:
     """Remembers what was found, unless one of the family has changed since. To be run inside a transaction."""
-    for family, found in told:
+    for family, found in families:
         if not family.is_whole:
             continue
         sessions = list(zip(family.members, family.changes, strict=True))

@@ -66,7 +66,7 @@ def no_guard(_session: int, _rail: str, _n: int) -> AbstractContextManager[None]
 
 
 class Place(NamedTuple):
-    """What the turns of a row have in common: the day of UTC, and the numbers of what they are told apart by."""
+    """What the turns of a row have in common: the day of UTC, and the numbers of their dimensions."""
 
     day: int
     kind: int

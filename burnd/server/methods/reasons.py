@@ -95,7 +95,7 @@ async def _looked_at(service: Service, generation: int, plan: waste_search.Plan,
         if service.pipeline.generation != generation:
             break  # rows are other sessions' now
         told = await service.ask(partial(_look, ledger, plan, some), within=_PORTION_S)
-        await _write(service, generation, partial(saved_findings.keep, told=told.families, sizes=told.sizes))
+        await _write(service, generation, partial(saved_findings.keep, families=told.families, sizes=told.sizes))
         looked_at |= {family.root: found for family, found in told.families}
         done += sum(family.turns for family in some)
         await caller.progress(done, total)
