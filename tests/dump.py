@@ -127,9 +127,6 @@ _CAUSES = {
       LEFT JOIN names a ON a.id = x.activity LEFT JOIN names b ON b.id = x.branch
       LEFT JOIN names v ON v.id = x.version LEFT JOIN subagents u ON u.id = x.subagent
       LEFT JOIN names ut ON ut.id = u.type""",
-    "cause_blocks": f"""
-      SELECT {_KIND}, f.name, g.name, a.name, x.activity = 0, x.level, x.block, {_CAUSE}, {_PAID}
-      FROM cause_blocks x {_JOINS} {_NAMED} LEFT JOIN names a ON a.id = x.activity""",
     "segments": """
       SELECT s.session_id, x.rail, x.n, x.newest FROM segments x
       JOIN sessions s ON s.id = x.session""",
@@ -137,7 +134,7 @@ _CAUSES = {
 
 
 async def causes_dump(index: IndexStore) -> dict[str, list[Any]]:
-    """Every sum of causes, by what it says."""
+    """Every sum of causes, by what it says; not the condensed ones, which are written when it is quiet."""
     return {name: sorted(await index.rows(sql), key=repr) for name, sql in _CAUSES.items()}
 
 
