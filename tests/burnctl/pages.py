@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,11 +15,14 @@ from burnctl.commands import present
 from burnctl.methods import Method
 from burnctl.parser import Parser, parser_for
 from burnctl.usage import help_of, overview
-from burnd.contract import Params
+from burnd.contract import Param, Params
+from burnd.contract import methods as contract_methods
+from burnd.contract.reports import Filters
 from burnd.harness.registry import PRODUCTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 COMMANDS, API, CONFIGURATION = DOCS / "commands.md", DOCS / "python-api.md", DOCS / "configuration.md"
+PROTOCOL = DOCS / "protocol.md"
 BEGIN, END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 WIDTH = 80
 
@@ -96,6 +100,39 @@ def _sentence(text: str) -> str:
     return text.removesuffix(".").replace("<", "&lt;").replace(">", "&gt;").replace("|", "\\|").replace("*", "\\*")
 
 
+def protocol(text: str) -> str:
+    """docs/protocol.md with a table of parameters in each method's section, before its example."""
+    parts = re.split(r"(?m)^(### `[a-z_.]+`\n)", text)
+    for n in range(1, len(parts), 2):
+        params = contract_methods()[parts[n].strip("# `\n")]
+        body = re.sub(r"<!-- parameters -->\n.*?<!-- end -->\n\n", "", parts[n + 1], flags=re.DOTALL)
+        before, example, after = body.partition("```json\n")
+        parts[n + 1] = f"{before}{_parameter_table(params)}{example}{after}"
+    return "".join(parts)
+
+
+def _parameter_table(params: type[Params]) -> str:
+    """The parameters of a method; the filters of all reports are one row."""
+    own = [one for name, one in params.params.items() if not (issubclass(params, Filters) and name in Filters.params)]
+    rows = [f"| `{one.wire}` | {_default(one)} | {_cell(one)} |" for one in own]
+    if issubclass(params, Filters):
+        rows.append("| the filters | | see [reports](#reports) |")
+    if not rows:
+        return ""
+    lines = ["<!-- parameters -->", "| parameter | default | meaning |", "|---|---|---|", *rows, "<!-- end -->"]
+    return "\n".join(lines) + "\n\n"
+
+
+def _default(one: Param) -> str:
+    return "required" if one.is_required else f"`{json.dumps(one.default)}`"
+
+
+def _cell(one: Param) -> str:
+    choices = ", ".join(f"`{word}`" for word in (*one.choices, *filter(None, [one.others])))
+    bounds = f" ({one.least or 0:g} to {one.most:g})" if one.most is not None else ""
+    return f"{one.help}{bounds}{f': {choices}' if choices else ''}".replace("|", "\\|")
+
+
 GENERATED: dict[Path, Callable[[], str]] = {COMMANDS: commands, API: methods, CONFIGURATION: harnesses}
 
 
@@ -109,3 +146,4 @@ def page(path: Path) -> str:
 if __name__ == "__main__":
     for path in GENERATED:
         path.write_text(page(path))
+    PROTOCOL.write_text(protocol(PROTOCOL.read_text()))

@@ -20,7 +20,7 @@ from burnctl.parser import parser_for
 from burnd.paths import Home
 from burnd.records.codec import encode
 from tests.burnctl.fake import fake
-from tests.burnctl.pages import API, COMMANDS, GENERATED, actions_of, page
+from tests.burnctl.pages import API, COMMANDS, GENERATED, PROTOCOL, actions_of, page, protocol
 from tests.make import turn
 from tests.server.logs import conversation
 
@@ -32,6 +32,11 @@ DOCS = COMMANDS.parent
 def test_what_is_generated_is_fresh(path: Path) -> None:
     """When this fails: `python -m tests.burnctl.pages`, and read what changed."""
     assert path.read_text() == page(path)
+
+
+def test_the_tables_of_parameters_are_fresh() -> None:
+    """Made from the table of methods by the same command."""
+    assert PROTOCOL.read_text() == protocol(PROTOCOL.read_text())
 
 
 def test_every_command_and_flag_is_documented() -> None:
