@@ -276,7 +276,10 @@ class _Rows:
                 rest.merge(paid)
             self.left_out = more
             others.insert(0, (Label(OTHER, f"{more:,} more"), rest))
-            if rest is missing:
+            if rest is missing:  # prompts, whose fresh input and cache writes count as entered, and turns as calls
+                fresh, _, _, _, five, hour = rest.tokens
+                rest.entered = fresh + five + hour
+                rest.calls = total.turns + total.empty - sum(paid.calls for _, paid in (*asked, *others[1:]))
                 return [*asked, *others]
             missing.take_off(rest)
             missing.calls = missing.errors = missing.entered = 0
