@@ -13,8 +13,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import aiosqlite
-
 from burnd import protocol
 from burnd.clients.folders import Folders
 from burnd.contract.checking import decoded
@@ -25,7 +23,7 @@ from burnd.index import schema
 from burnd.index.apply import Applier
 from burnd.index.bulk_load import BulkLoader
 from burnd.index.change import Change
-from burnd.index.store import IndexStore
+from burnd.index.store import IndexStore, Writer
 from burnd.ledger.journal import Logged
 from burnd.paths import Home, user_home
 from burnd.pricing import PriceTable
@@ -110,9 +108,9 @@ def _check(params: SummaryParams) -> None:
 @asynccontextmanager
 async def memory_index(quick_pass: QuickPass, prices: PriceTable) -> AsyncIterator[IndexStore]:
     """An index of what a quick pass found, for reports that need turns and unlogged usage only."""
-    writer = await aiosqlite.connect(":memory:", isolation_level=None)
+    writer = await Writer.open(":memory:")
     try:
-        await writer.executescript(schema.TABLES)
+        await writer.run(lambda db: db.executescript(schema.TABLES))
         store = IndexStore(Path(":memory:"), writer, [])
         store.prices = prices
         await Applier(store).apply(Change(logged=_logged(quick_pass.facts())))

@@ -17,6 +17,7 @@ AT_ONCE = 2  # more would not answer sooner: they share one interpreter, of whic
 LONG_S = 0.2  # a question that takes longer makes way, so that those that take a moment need not wait for it
 LONG_AT_ONCE = 2
 DEADLINE_S = 5.0
+SHRINK = "PRAGMA shrink_memory"
 _AGAIN_S = 0.02
 # Begun before a question and left there: SQLite forgets an interrupt when a statement begins while none is running, so
 # that a question of many short ones could not be stopped.
@@ -87,7 +88,7 @@ class Asking:
 
 def shrink(db: sqlite3.Connection) -> None:
     """Lets go of what a connection keeps at hand and does not need; it touches no file."""
-    db.execute("PRAGMA shrink_memory")
+    db.execute(SHRINK)
 
 
 class _Place:

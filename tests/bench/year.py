@@ -39,7 +39,7 @@ _BATCH = 20_000
 async def make_year(path: Path, turns: int, seed: int = 7) -> IndexStore:
     """An index of so many turns in a year."""
     store = await open_index(path)
-    await store.writer.execute("PRAGMA synchronous=OFF")
+    await store.writer.run(lambda db: db.execute("PRAGMA synchronous=OFF").fetchall())
     applier = Applier(store)
     rng = random.Random(seed)
     made = 0

@@ -35,12 +35,14 @@ async def steps_of(pipeline: Pipeline, batch: Batch) -> int:
         steps += 1
         return 0
 
-    connections: list[aiosqlite.Connection] = [pipeline.index.writer, *pipeline.index._idle]
-    for connection in connections:
-        await connection.set_progress_handler(count, EVERY)
+    readers: list[aiosqlite.Connection] = pipeline.index._idle
+    await pipeline.index.writer.run(lambda db: db.set_progress_handler(count, EVERY))
+    for reader in readers:
+        await reader.set_progress_handler(count, EVERY)
     await pipeline.commit(batch)
-    for connection in connections:
-        await connection.set_progress_handler(None, 0)  # type: ignore[arg-type]
+    await pipeline.index.writer.run(lambda db: db.set_progress_handler(None, 0))
+    for reader in readers:
+        await reader.set_progress_handler(None, 0)  # type: ignore[arg-type]
     return steps * EVERY
 
 

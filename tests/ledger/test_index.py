@@ -7,7 +7,7 @@ import random
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any
 
@@ -98,9 +98,10 @@ async def test_damage_under_a_running_daemon_heals(opened: Opened) -> None:
     """F53: SQLite finding damage during a commit leads to a rebuild, and the commit is done."""
     await fill(opened)
     pipeline = await opened()
-    await pipeline.index.writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
-    for connection in (pipeline.index.writer, *pipeline.index._idle):
-        await connection.execute_fetchall("PRAGMA cache_size=0")
+    await pipeline.index.writer.run(lambda db: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+    await pipeline.index.writer.run(lambda db: db.execute("PRAGMA cache_size=0"))
+    for reader in pipeline.index._idle:
+        await reader.execute_fetchall("PRAGMA cache_size=0")
     with open(opened.home.index_db, "r+b") as file:
         size = file.seek(0, os.SEEK_END)
         for page in range(1, size // 4096):
@@ -266,20 +267,26 @@ async def test_a_re_owned_turn_counts_once(opened: Opened) -> None:
     assert ledger_dump(pipeline.journal)["skipped"] == {}
 
 
+def _plan_of(sql: str) -> Callable[[sqlite3.Connection], list[Any]]:
+    return lambda db: db.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()
+
+
 async def test_a_commit_looks_up_by_whole_keys(opened: Opened) -> None:
     """The cost of one more turn must not grow with history: no statement of a commit scans a table or
     goes through all rows of a source or a session."""
     pipeline = await opened()
     seen: set[str] = set()
-    for connection in (pipeline.index.writer, *pipeline.index._idle):
-        await connection.set_trace_callback(seen.add)
+    await pipeline.index.writer.run(lambda db: db.set_trace_callback(seen.add))
+    for reader in pipeline.index._idle:
+        await reader.set_trace_callback(seen.add)
     where: dict[str, Any] = {"source": "claude-code", "session_id": "s1", "rail_id": "main", "ts": at(3)}
     for n in range(2):
         entries: list[Any] = [turn("m1", ts=at(n)), turn("m2", ts=at(n)), stamp(1, k="v"), stamp(2, k="w")]
         entries += [Copy(**where, message_id=f"c{i}", turn_index=n) for i in range(2)]
         await pipeline.commit(Batch(entries=entries, content=[text(f"m{n}", "words")]))
-    for connection in (pipeline.index.writer, *pipeline.index._idle):
-        await connection.set_trace_callback(None)  # type: ignore[arg-type]
+    await pipeline.index.writer.run(lambda db: db.set_trace_callback(None))
+    for reader in pipeline.index._idle:
+        await reader.set_trace_callback(None)  # type: ignore[arg-type]
     verbs = ("SELECT", "WITH", "UPDATE", "DELETE", "INSERT")
     planned = [sql for sql in seen if sql.lstrip().startswith(verbs) and "VALUES(?" not in sql]
     assert len(planned) > 8
@@ -287,7 +294,7 @@ async def test_a_commit_looks_up_by_whole_keys(opened: Opened) -> None:
     large |= {"session_cells", "session_prompts", "c"}
     for sql in planned:
         # On the writer's connection, which has the temporary tables of a commit.
-        steps = await pipeline.index.writer.execute_fetchall(f"EXPLAIN QUERY PLAN {sql}")
+        steps = await pipeline.index.writer.run(_plan_of(sql))
         plan = "; ".join(row[3] for row in steps)
         scanned = [step.split()[1] for step in plan.split("; ") if step.startswith("SCAN") and "VIRTUAL" not in step]
         assert not set(scanned) & large, (sql, plan)
