@@ -41,7 +41,7 @@ INSTRUCTIONS: Final = (
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 # Fields of answers that a model does not need.
 _DROPPED: Final = {
-    *("version", "filters", "unlogged", "newest", "emptyTurns", "partialTurns", "harnessTurns", "harnessCostUsd"),
+    *("version", "filters", "newest", "emptyTurns", "partialTurns", "harnessTurns"),
     *("series", "parts", "agents", "oneShotTurnRate", "oneShotTurns", "editTurns", "pricedTurns", "minSample"),
     *("projectKey", "createdBy", "contentMode", "content", "matchesInSession", "score"),
 }
@@ -85,8 +85,9 @@ def _by_model(client: Client, answer: dict[str, Any]) -> dict[str, Any]:
     """The facts of a session, with its cost by model."""
     rows = client.ask(report.SummaryParams, {"session": answer["sessionId"], "by": "model"})["rows"]
     names = ("sessionId", "title", "source", "project", "createdAt", "updatedAt", "turns", "usage", "costUsd")
-    shown = {name: answer.get(name) for name in (*names, "backfill")}
-    return shown | {"byModel": [{name: row.get(name) for name in ("key", "turns", "costUsd")} for row in rows]}
+    by_model = ("key", "turns", "costUsd", "harnessCostUsd")
+    shown = {name: answer.get(name) for name in (*names, "harnessCostUsd", "backfill")}
+    return shown | {"byModel": [{name: row.get(name) for name in by_model} for row in rows]}
 
 
 def _with_data(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
@@ -282,7 +283,7 @@ def compact(value: Any, name: str = "") -> Any:
         return value
     kept = {key: compact(item, key) for key, item in value.items() if key not in _DROPPED}
     if (kept.get("backfill") or {}).get("done"):
-        del kept["backfill"]
+        kept["backfill"] = {"done": True}
     empty: tuple[Any, ...] = (None, "", [], {}, 0) if name == "usage" else (None, "", [], {})
     return {key: item for key, item in kept.items() if isinstance(item, bool) or item not in empty}
 

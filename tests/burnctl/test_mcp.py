@@ -268,7 +268,7 @@ def test_a_message_that_is_too_long_by_itself_is_cut() -> None:
 
 
 def test_an_answer_is_compact() -> None:
-    """Nothing that is empty, four significant digits, and where to get more."""
+    """Nothing that is empty, four significant digits, whether it is whole, and where to get more."""
     from burnctl.mcp_tools import bounded, compact
 
     answer = {
@@ -278,7 +278,12 @@ def test_an_answer_is_compact() -> None:
         "moreRows": 3,
     }
     row = {"key": "a", "costUsd": 1.235, "usage": {"input": 5}, "is": False}
-    assert json.loads(bounded(compact(answer), "more")) == {"rows": [row], "moreRows": 3, "hint": "more"}
+    assert json.loads(bounded(compact(answer), "more")) == {
+        "backfill": {"done": True},
+        "rows": [row],
+        "moreRows": 3,
+        "hint": "more",
+    }
 
 
 def test_every_parameter_comes_from_the_table(alone: Alone) -> None:
