@@ -298,7 +298,7 @@ def test_a_claude_that_cannot_be_run(stage: Stage, tmp_path: Path) -> None:
         (["--tag", "workflow"], {}, "is not KEY=VALUE"),
         (["--tag", "=x"], {}, "no key before the ="),
         ([], {"RELAYBURN_CONTENT_STORE": "none"}, "RELAYBURN_CONTENT_STORE is 'none'"),
-        (["--resume", OLD], {}, "no such option: --resume"),
+        (["--resume", OLD], {}, f"try: burnctl claude -- --resume {OLD}"),
     ],
 )
 def test_mistakes_stop_it_before_it_starts(stage: Stage, words: list[str], env: dict[str, str], says: str) -> None:
