@@ -35,13 +35,16 @@ def flow(view: View, ledger: Path, params: FlowParams) -> dict[str, Any]:
     shown = [_Lane(bill, turns[bill.rail.key]) for bill in lanes]
     drawing = _Drawing(explaining.costing, known.facts["project"], shown, params.limit)
     left_out = [bill.own for bill in every if bill not in lanes]
+    drawn = [drawing.lane(lane) for lane in shown]
     return {
         "sessionId": known.session_id,
         "source": known.facts["source"],
         "project": known.facts["project"],
         "title": known.facts["title"],
         "totals": {"turns": sum(bill.explained.turns for bill in every), **total([b.own for b in every]).answer()},
-        "lanes": [drawing.lane(lane) for lane in shown],
+        "unpricedModels": explaining.costing.unpriced(drawing.rates),
+        "harnessModels": explaining.costing.by_harness(drawing.rates),
+        "lanes": drawn,
         "moreLanes": {"count": len(left_out), **total(left_out).answer()} if left_out else None,
     }
 
@@ -122,6 +125,7 @@ class _Drawing:
         }
         turns = {(turn.model, turn.provider) for lane in lanes for turn in lane.turns}
         self._rates = Rates(costing.thresholds(turns))
+        self.rates: set[Rate] = set()  # of all turns that were drawn
 
     def lane(self, lane: _Lane) -> dict[str, Any]:
         bill, turns = lane
@@ -142,6 +146,7 @@ class _Drawing:
 
     def _step(self, turns: Sequence[Turn], marks: _Marks) -> dict[str, Any]:
         spent = [(self._rates.of(turn, turn.usage.context), spent_by(turn)) for turn in turns]
+        self.rates.update(rate for rate, _ in spent)
         paid = total([self._costing.of({rate: tokens}) for rate, tokens in spent])
         return {
             "turnIndex": turns[0].turn_index,

@@ -21,6 +21,7 @@ from tests.conftest import Opened
 from tests.dump import index_dump
 from tests.make import at, turn
 from tests.queries.asking import NOW, PRICES, ask_compare, ask_hotspots, ask_summary
+from tests.queries.test_flow import ask_flow
 
 UNLISTED, LISTED = "claude-haiku-5-5", "claude-sonnet-4-5"
 
@@ -135,6 +136,10 @@ async def test_causes_add_up_to_it(opened: Opened) -> None:
     answer = await ask_hotspots(opened.pipeline, by="tool")
     assert answer["totals"]["costUsd"] == pytest.approx(0.417)
     assert sum(row["costUsd"] or 0 for row in answer["rows"]) == pytest.approx(0.417, rel=1e-12)
+    session = str((await opened.pipeline.index.rows("SELECT session_id FROM sessions"))[0][0])
+    picture = await ask_flow(opened.pipeline, session)
+    assert picture["harnessModels"] == answer["harnessModels"] != []
+    assert picture["unpricedModels"] == []
 
 
 def listing(**models: float) -> PriceTable:
