@@ -177,8 +177,12 @@ def _add_notes(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Scre
     screen.footnote(f"first try: prompts whose edits needed no second attempt{mark}.")
     if unpriced := sum(one["turns"] - one["pricedTurns"] for one in answer["coverage"]):
         screen.footnote(f"{counted(unpriced, 'request')} without a price.")
-    if problem := answer.get("pricesProblem"):
-        screen.footnote(f"Prices: {problem}.")
+    for one in answer["coverage"]:
+        if one.get("harnessTurns"):
+            requests = counted(one["harnessTurns"], "request")
+            screen.footnote(f"{_name(one['model'], answer['by'])}: the cost of {requests} is the harness's own figure.")
+    for note in price_caveats(answer):
+        screen.footnote(note)
     if answer.get("moreModels"):
         screen.note(f"{counted(answer['moreModels'], 'more row')}, each cheaper than these, left out.")
     if len(answer["models"]) == 1:
@@ -187,13 +191,6 @@ def _add_notes(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Scre
         for model in dict.fromkeys(note["model"] for note in answer["notes"]):
             alone = [note["category"] for note in answer["notes"] if note["model"] == model]
             screen.note(f"Only {_name(model, answer['by'])} has data for {', '.join(alone)}.")
-    for one in answer["coverage"]:
-        if one.get("harnessTurns"):
-            requests = counted(one["harnessTurns"], "request")
-            screen.note(f"{_name(one['model'], answer['by'])}: the cost of {requests} is the harness's own figure.")
-    for note in price_caveats(answer):
-        if note != f"Prices: {answer.get('pricesProblem')}.":
-            screen.note(note)
 
 
 def flat_cells(answer: dict[str, Any]) -> list[dict[str, Any]]:

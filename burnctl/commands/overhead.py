@@ -160,4 +160,4 @@ def _add_notes(report: Mapping[str, Any], screen: Screen) -> None:
     screen.note("Files have the size that the newest session logged, else their size today, at four bytes a token.")
     screen.note("Without what subagents started with.")
     for note in price_caveats(report):
-        screen.note(note)
+        screen.footnote(note)

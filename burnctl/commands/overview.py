@@ -98,7 +98,10 @@ def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, A
     }
 
 
-_PASSED_ON = ("backfill", "currency", "plans", "totals", "unpricedModels", "unlogged", "pricesProblem", "stalePrices")
+_PASSED_ON = (
+    "backfill", "currency", "plans", "totals",
+    "unpricedModels", "harnessModels", "unlogged", "pricesProblem", "stalePrices",
+)  # fmt: skip
 
 
 def periods(

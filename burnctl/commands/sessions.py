@@ -86,6 +86,8 @@ def drawn(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
         screen.footnote(f"There are more: --limit N or --next {answer['next']}.")
     if answer.get("more"):
         screen.footnote(f"{count(answer['more'])} more: --limit.")
+    if figures := [session["harnessCostUsd"] for session in sessions if session.get("harnessCostUsd") is not None]:
+        screen.footnote(f"{money(sum(figures))} is the harness's own figure: no price list has its models.")
     most = max((session.get("costUsd") or 0 for session in sessions), default=0)
     columns = (
         Column("session", style="cyan"),

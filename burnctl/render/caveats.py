@@ -18,22 +18,17 @@ _NAMED = 5
 
 
 def add_caveats(answer: Mapping[str, Any], screen: Screen) -> None:
-    """Adds the notes on prices to a report: those that change its numbers as its footnote, the rest for `--notes`."""
-    if models := answer.get("unpricedModels"):
-        requests = counted(answer["totals"].get("unpricedTurns", 1), "request")  # one request alone has no count
-        screen.footnote(f"{requests} without a price ({_named(models)}): burnctl pricing show MODEL.")
-    if problem := answer.get("pricesProblem"):
-        screen.footnote(f"Prices: {problem}.")
-    for note in price_caveats(answer):
-        if not problem or note != f"Prices: {problem}.":
-            screen.note(note)
+    """Adds the notes on prices to the footnote of a report: each changes how its numbers are to be read."""
+    for note in caveats(answer):
+        screen.footnote(note)
 
 
 def caveats(answer: Mapping[str, Any]) -> list[str]:
     notes = []
-    if models := answer["unpricedModels"]:
-        requests = counted(answer["totals"].get("unpricedTurns", 1), "request")  # one request alone has no count
-        notes.append(f"{requests} without a price: {_named(models)}. See: burnctl pricing show MODEL")
+    if models := answer.get("unpricedModels"):
+        turns = answer["totals"].get("unpricedTurns")  # not every answer counts them
+        requests = "No price" if turns is None else f"{counted(turns, 'request')} without a price"
+        notes.append(f"{requests} ({_named(models)}): burnctl pricing show MODEL.")
     return notes + price_caveats(answer)
 
 
@@ -65,15 +60,14 @@ def backfill_line(answer: Mapping[str, Any], what: str = "Totals") -> str:
 
 def _unlogged(extra: Mapping[str, Any]) -> str:
     """One sentence on usage that is in no log; for requests without a response it is a lower bound."""
-    cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
-    tokens = sum(extra["usage"].values())
-    used = f"{roughly(tokens, 'token')}{cost}"
-    if not (requests := extra.get("requests", 0)):
+    tokens, requests = sum(extra["usage"].values()), extra.get("requests", 0)
+    used = roughly(tokens, "token")
+    if extra["costUsd"] is not None:
+        used = f"{money(extra['costUsd'])} ({used})"
+    if not requests:
         return f"Not included: {used} that harnesses used without logging it."
-    lost = f"{counted(requests, 'request')} whose response is in no log"
-    if not tokens:
-        return f"Not included: {lost}, which may have been billed."
-    return f"Not included: at least {used} that may have been billed ({lost}, and usage that is not logged)."
+    lost = f"{counted(requests, 'request')} without a logged response"
+    return f"Not included: at least {used}, with {lost}." if tokens else f"Not included: {lost}, maybe billed."
 
 
 def price_caveats(answer: Mapping[str, Any]) -> list[str]:
@@ -84,6 +78,6 @@ def price_caveats(answer: Mapping[str, Any]) -> list[str]:
         notes.append(f"Prices: {problem}.")
     if day := answer.get("stalePrices"):
         notes.append(
-            f"The price list of {day} is more than 60 days old and lacks models in use: burnctl pricing update"
+            f"The price list of {day} is more than 60 days old and lacks models in use: burnctl pricing update."
         )
     return notes

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from burnctl.commands.overview import drawn, periods
+from burnctl.commands.overview import _PASSED_ON, drawn, periods
+from burnctl.render.caveats import add_caveats
 from burnctl.render.screen import Screen
 
 TODAY = date(2025, 11, 17)
@@ -92,3 +93,21 @@ def test_what_runs_and_what_could_be_saved() -> None:
     assert "running  shop-api (opus-4-5, $2.10 so far) · " in text
     assert "2 more: burnctl top" in text
     assert "save     about $74.00 of the last 30 days was avoidable, most of all cache misses: burnctl waste" in text
+
+
+def test_old_prices_and_figures_of_the_harness_are_named_without_being_asked() -> None:
+    """In the footnote of every report with costs, not only with `--notes`."""
+    answer = {
+        "totals": {"harnessCostUsd": 0.25},
+        "harnessModels": ["house-1"],
+        "unlogged": {"usage": {"input": 1000}, "costUsd": 0.5, "requests": 2},
+        "stalePrices": "2025-01-01",
+    }
+    screen = Screen(200, is_pipe=True)
+    add_caveats(answer, screen)
+    assert screen.page(answer, "").strip() == (
+        "$0.25 is the harness's own figure: no price list has house-1. "
+        "Not included: at least $0.50 (1.0k tokens), with 2 requests without a logged response. "
+        "The price list of 2025-01-01 is more than 60 days old and lacks models in use: burnctl pricing update."
+    )
+    assert set(answer) <= set(_PASSED_ON)

@@ -136,7 +136,7 @@ def test_what_must_be_known_to_trust_it_is_said() -> None:
         "2 responses cut off in the log",
         "3 requests without a price (house-model)",
         "4 requests failed or aborted without any usage",
-        "9.1M tokens, $0.25 that harnesses used without logging it",
+        "$0.25 (9.1M tokens) that harnesses used without logging it",
         "12 more rows",
     ):
         assert words in shown
