@@ -65,7 +65,7 @@ _QUERIES = {
       SELECT {_KIND}, f.name, g.name, a.name, b.name, v.name, u.agent_id, ut.name, s.session_id, bucket, {_COUNTED}
       FROM sums x {_JOINS} JOIN sessions s ON s.id = x.session LEFT JOIN names a ON a.id = x.activity
       LEFT JOIN names b ON b.id = x.branch LEFT JOIN names v ON v.id = x.version
-      LEFT JOIN subagents u ON u.id = x.subagent LEFT JOIN names ut ON ut.id = u.type WHERE x.segment = 0""",
+      LEFT JOIN subagents u ON u.id = x.subagent LEFT JOIN names ut ON ut.id = u.type""",
     "prompts": """
       SELECT s.session_id, x.prompt_id, t.message_id, x.retries
       FROM prompts x JOIN sessions s ON s.id = x.session JOIN turns t ON t.id = x.turn""",

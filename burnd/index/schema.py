@@ -208,9 +208,7 @@ _MEASURES = """
   n INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
   cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
   searches INTEGER NOT NULL, partials INTEGER NOT NULL, empties INTEGER NOT NULL, edits INTEGER NOT NULL,
-  one_shots INTEGER NOT NULL, prompts INTEGER NOT NULL, one_shot_prompts INTEGER NOT NULL,
-  stated_micros INTEGER NOT NULL, stated_rest INTEGER NOT NULL,
-  entered INTEGER NOT NULL, calls INTEGER NOT NULL, errors INTEGER NOT NULL"""
+  one_shots INTEGER NOT NULL, prompts INTEGER NOT NULL, one_shot_prompts INTEGER NOT NULL"""
 
 _SUMS = f"""
 -- What many turns have in common, by number; within these tables 0 stands for "none".
@@ -235,26 +233,22 @@ CREATE TABLE places(
 CREATE TABLE subagents(
   id INTEGER PRIMARY KEY, agent_id TEXT NOT NULL, type INTEGER NOT NULL, UNIQUE(agent_id, type));
 
--- The one table of sums, by quarter of an hour. Segment 0 has the turns themselves, with cause 0; any other segment is
--- a stretch of a rail and has what its turns' tokens went to. -1 is the activity of turns without a label.
--- `stated_micros` and `stated_rest` are the cost that harnesses state, in millionths of a USD and the rest in 10^-15.
+-- The sums of turns, by session and quarter of an hour. -1 is the activity of turns without a label.
 CREATE TABLE sums(
-  segment INTEGER NOT NULL, session INTEGER NOT NULL, bucket INTEGER NOT NULL, cause INTEGER NOT NULL,
-  class INTEGER NOT NULL, place INTEGER NOT NULL, branch INTEGER NOT NULL, activity INTEGER NOT NULL,
-  version INTEGER NOT NULL, subagent INTEGER NOT NULL, {_MEASURES},
-  PRIMARY KEY(segment, session, bucket, cause, class, place, branch, activity, version, subagent)) WITHOUT ROWID;
+  session INTEGER NOT NULL, bucket INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL,
+  branch INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL, subagent INTEGER NOT NULL, {_MEASURES},
+  PRIMARY KEY(session, bucket, class, place, branch, activity, version, subagent)) WITHOUT ROWID;
 
 -- The same condensed: over all sessions by time, and over all time by session. `index.sums` says what each level
 -- leaves out; that is 0. What is listed as stale has changed since.
 CREATE TABLE time_sums(
-  level INTEGER NOT NULL, bucket INTEGER NOT NULL, cause INTEGER NOT NULL, class INTEGER NOT NULL,
-  place INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL, {_MEASURES},
-  PRIMARY KEY(level, bucket, cause, class, place, activity, version)) WITHOUT ROWID;
+  level INTEGER NOT NULL, bucket INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL,
+  activity INTEGER NOT NULL, version INTEGER NOT NULL, {_MEASURES},
+  PRIMARY KEY(level, bucket, class, place, activity, version)) WITHOUT ROWID;
 CREATE TABLE session_sums(
-  level INTEGER NOT NULL, session INTEGER NOT NULL, cause INTEGER NOT NULL, class INTEGER NOT NULL,
-  place INTEGER NOT NULL, branch INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL,
-  subagent INTEGER NOT NULL, {_MEASURES},
-  PRIMARY KEY(level, session, cause, class, place, branch, activity, version, subagent)) WITHOUT ROWID;
+  level INTEGER NOT NULL, session INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL,
+  branch INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL, subagent INTEGER NOT NULL, {_MEASURES},
+  PRIMARY KEY(level, session, class, place, branch, activity, version, subagent)) WITHOUT ROWID;
 CREATE TABLE stale_days(day INTEGER PRIMARY KEY);
 CREATE TABLE stale_sessions(session INTEGER PRIMARY KEY);
 
@@ -367,4 +361,4 @@ def is_message(wanted: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FINDINGS + _CAUSES
-LAYOUT = 45  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 46  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

@@ -1,10 +1,8 @@
-"""The one table of sums: rewritten in the transaction that changes its turns, condensed in quiet times.
+"""Sums of turns: rewritten in the transaction that changes its turns, condensed in quiet times.
 
-`sums` has one row for each segment, session, quarter of an hour, cause, class, place, branch, activity, version and
-subagent. Segment 0 holds the turns themselves (cause 0): a quarter of an hour whose turns changed has its rows deleted
-and written again from `turns`, so no row is ever adjusted by a difference, and one more turn costs the same however
-long its session is. The other segments are stretches of rails and hold what their turns' tokens went to; they are
-replaced whole.
+`sums` has one row for each session, quarter of an hour, class, place, branch, activity, version and subagent. A quarter
+of an hour whose turns changed has its rows deleted and written again from `turns`, so no row is ever adjusted by a
+difference, and one more turn costs the same however long its session is.
 
 Two condensed tables answer what needs no session or no time, each at several levels:
 
@@ -33,11 +31,8 @@ from burnd.records.content import MAIN
 DAY = 96  # in buckets
 MEASURES = (
     *("n", "input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h", "searches"),
-    *("partials", "empties", "edits", "one_shots", "prompts", "one_shot_prompts", "stated_micros", "stated_rest"),
-    *("entered", "calls", "errors"),
+    *("partials", "empties", "edits", "one_shots", "prompts", "one_shot_prompts"),
 )
-TURN_MEASURES = MEASURES[:16]  # the others are of causes
-UNITS_PER_MICRO = 10**9  # units of cost in a millionth of a USD
 # Events after the last turn of a session that end it: it was cut short or failed. A retry is not one.
 ENDING_EVENTS = ("api_error", "interrupt", "no_response", "refusal")
 Report = Callable[[int, int], None]
@@ -157,7 +152,7 @@ def _write(db: sqlite3.Connection) -> None:
     db.execute(_MARK_FIRST_EDITS)
     db.execute("DELETE FROM temp.touched")
     buckets = [tuple(row) for row in db.execute("SELECT session, bucket FROM temp.marked").fetchall()]
-    db.executemany("DELETE FROM sums WHERE segment = 0 AND session = ? AND bucket = ?", buckets)
+    db.executemany("DELETE FROM sums WHERE session = ? AND bucket = ?", buckets)
     db.execute(_WRITE_BUCKETS)
     db.execute(f"INSERT OR IGNORE INTO stale_days SELECT DISTINCT bucket / {DAY} FROM temp.marked")
     db.execute("INSERT OR IGNORE INTO stale_sessions SELECT DISTINCT session FROM temp.marked")
@@ -279,7 +274,7 @@ FROM temp.touched k CROSS JOIN turns t
   ON t.id = (SELECT id FROM {_EDITS} ORDER BY prompt_retries, ts, turn_index, message_id LIMIT 1)
 """
 _EDITED = "x.has_edits IS 1 AND x.quality <> 'empty'"
-# Sums over turns `x`, joined with the prompts `p` whose first edit they made; in the order of TURN_MEASURES.
+# Sums over turns `x`, joined with the prompts `p` whose first edit they made; in the order of MEASURES.
 COUNT_TURNS = (
     "count(*)",
     *(f"sum(x.{name})" for name in MEASURES[1:8]),
@@ -289,44 +284,42 @@ COUNT_TURNS = (
     f"sum({_EDITED} AND coalesce(x.retries, 0) = 0)",
     "count(p.turn)",
     "coalesce(sum(p.retries = 0), 0)",
-    "0",
-    "0",
 )
 FIRST_EDITS = "prompts p ON x.has_edits AND p.session = x.session AND p.prompt_id = x.prompt_id AND p.turn = x.id"
 _WRITE_BUCKETS = f"""
 INSERT INTO sums
-SELECT 0, k.session, k.bucket, 0, x.class, x.place, coalesce(x.branch, 0), coalesce(x.activity, {NO_ACTIVITY}),
-       coalesce(x.version, 0), x.subagent, {",".join(COUNT_TURNS)}, 0, 0, 0
+SELECT k.session, k.bucket, x.class, x.place, coalesce(x.branch, 0), coalesce(x.activity, {NO_ACTIVITY}),
+       coalesce(x.version, 0), x.subagent, {",".join(COUNT_TURNS)}
 FROM temp.marked k CROSS JOIN turns x INDEXED BY turns_by_session_time ON x.session = k.session
   AND x.ts >= k.bucket * {BUCKET_MS} - {SHIFT_MS} AND x.ts < (k.bucket + 1) * {BUCKET_MS} - {SHIFT_MS}
 LEFT JOIN {FIRST_EDITS}
-GROUP BY k.session, k.bucket, x.class, x.place, 7, 8, 9, x.subagent
+GROUP BY k.session, k.bucket, x.class, x.place, 5, 6, 7, x.subagent
 """
 _TOTALS = ",".join(f"sum(x.{name})" for name in MEASURES)
 _OF_DAY = """
-FROM endings e CROSS JOIN sums x ON x.segment = 0 AND x.session = e.session AND x.bucket >= ?1 AND x.bucket < ?2
+FROM endings e CROSS JOIN sums x ON x.session = e.session AND x.bucket >= ?1 AND x.bucket < ?2
 WHERE e.last_bucket >= ?1 AND e.first_bucket < ?2
 """
 _CONDENSE_TIME = (
-    f"INSERT INTO time_sums SELECT 0, x.bucket, 0, x.class, 0, 0, 0, {_TOTALS} {_OF_DAY} GROUP BY x.bucket, x.class",
+    f"INSERT INTO time_sums SELECT 0, x.bucket, x.class, 0, 0, 0, {_TOTALS} {_OF_DAY} GROUP BY x.bucket, x.class",
     f"""
-INSERT INTO time_sums SELECT 1, x.bucket / {DAY}, 0, x.class, 0, 0, 0, {_TOTALS}
-FROM time_sums x WHERE x.level = 0 AND x.cause = 0 AND x.bucket >= ?1 AND x.bucket < ?2 GROUP BY x.class
+INSERT INTO time_sums SELECT 1, x.bucket / {DAY}, x.class, 0, 0, 0, {_TOTALS}
+FROM time_sums x WHERE x.level = 0 AND x.bucket >= ?1 AND x.bucket < ?2 GROUP BY x.class
 """,
     f"""
-INSERT INTO time_sums SELECT 2, x.bucket / {DAY}, 0, x.class, x.place, x.activity, x.version, {_TOTALS} {_OF_DAY}
+INSERT INTO time_sums SELECT 2, x.bucket / {DAY}, x.class, x.place, x.activity, x.version, {_TOTALS} {_OF_DAY}
 GROUP BY x.class, x.place, x.activity, x.version
 """,
 )
 _CONDENSE_SESSION = [
     f"""
 INSERT INTO session_sums
-SELECT {level}, x.session, 0, x.class, x.place, x.branch, {activity}, x.version, x.subagent, {_TOTALS}
-FROM sums x WHERE x.segment = 0 AND x.session = ? GROUP BY x.class, x.place, x.branch, 7, x.version, x.subagent
+SELECT {level}, x.session, x.class, x.place, x.branch, {activity}, x.version, x.subagent, {_TOTALS}
+FROM sums x WHERE x.session = ? GROUP BY x.class, x.place, x.branch, 6, x.version, x.subagent
 """
     for level, activity in ((0, "0"), (1, "x.activity"))
 ]
-_BUCKETS_OF = "bucket) FROM sums WHERE segment = 0 AND session = s.value"
+_BUCKETS_OF = "bucket) FROM sums WHERE session = s.value"
 _WRITE_ENDINGS = f"""
 INSERT INTO endings
 WITH unlogged_of AS (

@@ -279,5 +279,5 @@ _IN_STATE = "SELECT 1 FROM cost_states WHERE session = ?1 AND since <= ?2 AND ts
 _OWN = f"""
 SELECT s.session, n.name, sum(s.searches), {",".join(f"sum(s.{kind})" for kind in KINDS)}
 FROM sums s JOIN classes c ON c.id = s.class JOIN names n ON n.id = c.model
-WHERE s.segment = 0 AND s.session = ? GROUP BY c.model
+WHERE s.session = ? GROUP BY c.model
 """

@@ -88,13 +88,11 @@ class CauseReader:
             terms.append(Clause(f"x.day >= {first} AND x.day < {end}"))
         if chosen.branches is not None:
             branches = within("branch", chosen.branches)[0]
-            on_branches = f"x.session IN (SELECT session FROM sums WHERE segment = 0 AND {branches.sql})"
+            on_branches = f"x.session IN (SELECT session FROM sums WHERE {branches.sql})"
             terms.append(Clause(on_branches, branches.bound))
         if chosen.agent_groups is not None and chosen.groups is None:
             agents = within("subagent", chosen.subagents)[0]
-            with_agents = (
-                f"x.session IN (SELECT session FROM sums WHERE segment = 0 AND subagent <> 0 AND {agents.sql})"
-            )
+            with_agents = f"x.session IN (SELECT session FROM sums WHERE subagent <> 0 AND {agents.sql})"
             terms.append(Clause(with_agents, agents.bound))
         return terms
 

@@ -103,6 +103,6 @@ _OF_SOURCE = "SELECT 1 FROM sessions s JOIN names n ON n.id = s.source WHERE n.n
 _VERSIONS = """
 SELECT id, name FROM names WHERE id IN (
   SELECT version FROM session_sums WHERE level = 0 AND session NOT IN (SELECT session FROM stale_sessions)
-  UNION ALL SELECT x.version FROM stale_sessions s CROSS JOIN sums x ON x.segment = 0 AND x.session = s.session)
+  UNION ALL SELECT x.version FROM stale_sessions s CROSS JOIN sums x ON x.session = s.session)
 """
 _SUBAGENTS = "SELECT s.id FROM subagents s LEFT JOIN names n ON n.id = s.type WHERE s.agent_id = ? OR n.name = ?"

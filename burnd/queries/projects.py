@@ -113,7 +113,7 @@ _PLACES = """
 SELECT p.id, f.name, k.name FROM places p LEFT JOIN names f ON f.id = p.project
 LEFT JOIN names k ON k.id = p.project_key WHERE p.id IN (
   SELECT place FROM session_sums WHERE level = 0 AND session NOT IN (SELECT session FROM stale_sessions)
-  UNION ALL SELECT x.place FROM stale_sessions s CROSS JOIN sums x ON x.segment = 0 AND x.session = s.session)
+  UNION ALL SELECT x.place FROM stale_sessions s CROSS JOIN sums x ON x.session = s.session)
 """
 _OF_SESSIONS = (
     "SELECT f.name, k.name FROM (SELECT DISTINCT project, project_key FROM sessions) s "
@@ -124,6 +124,6 @@ _WORKED_IN = (
     "LEFT JOIN names k ON k.id = s.project_key GROUP BY s.project, s.project_key"
 )
 _FOLDERS = "SELECT id, name FROM names WHERE id IN (SELECT project FROM sessions)"
-_IN_PLACES = "SELECT DISTINCT session FROM sums WHERE segment = 0 AND place IN ({keys})"
+_IN_PLACES = "SELECT DISTINCT session FROM sums WHERE place IN ({keys})"
 _IN_FOLDERS = "SELECT id FROM sessions WHERE project IN ({keys})"
 _OF_REMOTES = "SELECT id FROM sessions WHERE project_key IN (SELECT id FROM names WHERE name IN ({keys}))"

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from burnd.contract.reports import SummaryParams
-from burnd.index.sums import TURN_MEASURES
+from burnd.index.sums import MEASURES
 from burnd.queries import agents, dimensions
 from burnd.queries.dimensions import Dimension
 from burnd.queries.quality import Outcomes, in_all, outcomes, quality
@@ -20,7 +20,7 @@ from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 
 _FEW = 2000
-_EMPTIES = TURN_MEASURES.index("empties")
+_EMPTIES = MEASURES.index("empties")
 
 
 class Added(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from burnd.index.grains import BUCKET_MS, SHIFT_MS, begin_of, bucket_of
-from burnd.index.sums import COUNT_TURNS, DAY, FIRST_EDITS, TURN_MEASURES
+from burnd.index.sums import COUNT_TURNS, DAY, FIRST_EDITS, MEASURES
 from burnd.queries.kinds import Kinds
 from burnd.queries.periods import Stretch, stretches
 from burnd.queries.selection import OUT, Groups, Selection
@@ -76,17 +76,17 @@ _COLUMNS = {
 }
 # Most turns are no subagent's: nothing needs to be looked up for these.
 _COLUMNS["agent_type"] = "CASE x.subagent WHEN 0 THEN NULL ELSE (SELECT type FROM subagents WHERE id = x.subagent) END"
-_SUMMED = tuple(f"sum(x.{name})" for name in TURN_MEASURES)
-SUMS = Table("sums x", "x.segment = 0", _COLUMNS, _SUMMED, "x.bucket", BUCKET_MS, 0)
-_QUARTERS = SUMS._replace(source="time_sums x", only="x.level = 0 AND x.cause = 0")
-_DAYS = _QUARTERS._replace(only="x.level = 1 AND x.cause = 0", unit_ms=DAY_MS)
-_DETAILED_DAYS = _DAYS._replace(only="x.level = 2 AND x.cause = 0")
+_SUMMED = tuple(f"sum(x.{name})" for name in MEASURES)
+SUMS = Table("sums x", "1", _COLUMNS, _SUMMED, "x.bucket", BUCKET_MS, 0)
+_QUARTERS = SUMS._replace(source="time_sums x", only="x.level = 0")
+_DAYS = _QUARTERS._replace(only="x.level = 1", unit_ms=DAY_MS)
+_DETAILED_DAYS = _DAYS._replace(only="x.level = 2")
 _SESSIONS = SUMS._replace(
     source="session_sums x",
-    only="x.level = 0 AND x.cause = 0",
-    each=tuple(f"x.{name}" for name in TURN_MEASURES),
+    only="x.level = 0",
+    each=tuple(f"x.{name}" for name in MEASURES),
 )
-_SESSION_ACTIVITIES = _SESSIONS._replace(only="x.level = 1 AND x.cause = 0")
+_SESSION_ACTIVITIES = _SESSIONS._replace(only="x.level = 1")
 _TURN_COLUMNS = _COLUMNS | {
     "turn": "x.id",
     "branch": "coalesce(x.branch, 0)",
@@ -98,7 +98,7 @@ _UNLOGGED = Table(
     "unlogged x",
     "1",
     _COLUMNS | {"turn": "0", "branch": "0", "activity": "-1", "version": "0", "subagent": "0", "agent_type": "NULL"},
-    ("count(*)", *(f"sum(x.{name})" for name in TURN_MEASURES[1:8]), "sum(x.requests)", *["0"] * 7),
+    ("count(*)", *(f"sum(x.{name})" for name in MEASURES[1:8]), "sum(x.requests)", *["0"] * 5),
 )
 _RETRIED = Table("prompts p CROSS JOIN turns x ON x.id = p.turn", "p.retries > 0", _TURN_COLUMNS, ("count(*)",))
 # A child session is a part of its parent's work.

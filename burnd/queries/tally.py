@@ -44,7 +44,7 @@ class Tally:
 
     def add(self, kind: Kind, tier: int | None, counts: Sequence[int]) -> None:
         """Takes in turns of one kind, as `reading` counts them."""
-        n, i, o, r, read, five, hour, searches, partials, empties, edits, one_shots, prompts, firsts, *_ = counts
+        n, i, o, r, read, five, hour, searches, partials, empties, edits, one_shots, prompts, firsts = counts
         tokens = self.tokens
         tokens[0] += i
         tokens[1] += o

@@ -194,7 +194,7 @@ def _selected(view: View, chosen: Chosen, family: Family) -> Selected:
     return lambda turn: (turn.source, turn.message_id) in keys
 
 
-_TURNS_OF = "SELECT session, sum(n) FROM sums WHERE segment = 0 GROUP BY session"
+_TURNS_OF = "SELECT session, sum(n) FROM sums GROUP BY session"
 # Sessions of the same projects.
 _BESIDE = """
 WITH own(project) AS (SELECT DISTINCT coalesce(project_key, project) FROM sessions WHERE id IN ({keys}))
