@@ -1,6 +1,8 @@
-"""Short names of folders, sessions, models and harnesses."""
+"""Short names of folders, sessions, models and harnesses, safe to print."""
 
 from __future__ import annotations
+
+from burnctl.render.text import clean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,17 +15,17 @@ def tilde(path: str) -> str:
     import os
 
     home = os.path.expanduser("~")
-    return "~" + path[len(home) :] if home != "/" and path.startswith(home + "/") else path
+    return clean("~" + path[len(home) :] if home != "/" and path.startswith(home + "/") else path)
 
 
 def last_name(path: object) -> str:
     """`/home/me/work/burnd` is `burnd`."""
-    return str(path or "").rstrip("/").rpartition("/")[2]
+    return clean(str(path or "").rstrip("/").rpartition("/")[2])
 
 
 def short_id(session_id: object) -> str:
     """As much of the front of an id as mostly tells sessions apart."""
-    text = str(session_id or "")
+    text = clean(session_id or "")
     if text[14:15] == "7" and text[8:9] == text[13:14] == "-":
         return text[:13]  # such an id begins with the time, of which eight digits are a minute
     return text[:12] if text.startswith("ses_") else text[:8]
@@ -31,12 +33,12 @@ def short_id(session_id: object) -> str:
 
 def enough_of_id(session: Mapping[str, Any]) -> str:
     """As much of the front of a session's id as may be typed back in: burnd says how much no other session shares."""
-    return max(short_id(session["sessionId"]), str(session["shortId"]), key=len)
+    return max(short_id(session["sessionId"]), clean(session["shortId"]), key=len)
 
 
 def short_model(model: object) -> str:
     """`opus-4-5`: without the provider or `claude-` before it and the date behind it."""
-    name = str(model or "").rpartition("/")[2]
+    name = clean(model or "").rpartition("/")[2]
     head, dash, date = name.rpartition("-")
     return (head if dash and len(date) == 8 and date.isdigit() else name).removeprefix("claude-")
 
@@ -46,4 +48,4 @@ def harness_name(source: object) -> str:
     from burnd.harness.registry import BY_SOURCE
 
     product = BY_SOURCE.get(str(source or ""))
-    return product.title if product else str(source or "")
+    return product.title if product else clean(source or "")

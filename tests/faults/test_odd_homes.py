@@ -17,7 +17,7 @@ from tests.server.logs import conversation, write
 from tests.server.wire import Daemon, running, until
 
 
-def test_a_home_whose_path_is_not_utf8(tmp_path: Path) -> None:
+def test_a_path_not_in_utf8(tmp_path: Path) -> None:
     """F82: logs of every harness below it are recorded and found, and every command answers."""
     home = Home(tmp_path / os.fsdecode(b"h\xff\xfe") / ".relayburn")
     write(home, conversation("s1", "walrus one"), "s1")

@@ -207,9 +207,12 @@ def test_names_with_control_characters_are_shown_without(home: Home) -> None:
     with running(home) as daemon, daemon.wire() as wire:
         until(lambda: wire.call("summary")["totals"]["turns"] == 1)
         wire.call("stamp", selector={"sessionId": session}, enrichment={f"k{EVIL}": f"v{EVIL}"})
+        unnamed = [["status"], ["doctor"], ["by-tool"], [], ["top"], ["agents"], ["tags"], ["waste"], ["search", "EV"]]
         for words in (
-            ["status"],
-            ["doctor"],
+            *unnamed,
+            ["projects"],
+            ["models"],
+            ["daily", "--breakdown"],
             ["sessions"],
             ["show", session],
             ["why", session],
@@ -222,10 +225,9 @@ def test_names_with_control_characters_are_shown_without(home: Home) -> None:
             ["summary", "--by", "branch"],
             ["summary", "--model", f"no{EVIL}"],
             ["compare", "--by", f"tag:k{EVIL}"],
-            ["by-tool"],
             ["stamps", "list"],
             ["pricing", "show", f"m{EVIL}", "--provider", f"p{EVIL}"],
         ):
             done = burnctl(home, *words)
             assert all(line.isprintable() for line in (done.stdout + done.stderr).split("\n")), (words, done)
-            assert "EV" in done.stdout + done.stderr or words in (["status"], ["doctor"], ["by-tool"])
+            assert "EV" in done.stdout + done.stderr or words in unnamed
