@@ -37,6 +37,7 @@ class Sizes(NamedTuple):
     long_session: int
     many_files: int
     history: int
+    reported: tuple[int, ...]  # turns of the histories that reports are asked of
     messages: tuple[int, ...]
     opencode_sessions: int
     explained_turns: int
@@ -53,11 +54,12 @@ FULL = Sizes(
     long_session=10_000,
     many_files=20_000,
     history=1_000_000,
+    reported=tuple(reports.BOUNDS),
     messages=(100_000, 1_000_000),
     opencode_sessions=400,
     explained_turns=5000,
 )
-QUICK = Sizes((10, 20, 40, 80), 20, 2, 30, 300, 5.0, 200, 500, 300, 60_000, (10_000,), 60, 500)
+QUICK = Sizes((10, 20, 40, 80), 20, 2, 30, 300, 5.0, 200, 500, 300, 60_000, (60_000,), (10_000,), 60, 500)
 
 
 def main() -> None:
@@ -101,7 +103,7 @@ def measure(folder: Path, sizes: Sizes, *, with_peers: bool) -> Findings:
     say("explaining a long session")
     findings.why = (sizes.explained_turns, asking.why(folder / "homes" / "long", sizes.explained_turns))
     say("reports over a long history")
-    findings.reports = (sizes.history, list(reports.slowest(reports.measured(sizes.history))))
+    findings.reports = {turns: reports.measured(turns) for turns in sizes.reported}
     say("one more turn")
     flats = folder / "homes" / "flat"
     for what, *cases, numbers in (

@@ -52,15 +52,13 @@ def questions() -> Iterator[Question]:
         {"session": session_id(40)},
     )
     for by in CAUSES:
-        for filters in plain:
-            yield _hotspots(100, by=by, limit=30, **filters)
-        for filters in by_session:
-            yield _hotspots(500, by=by, limit=30, **filters)
+        for filters in (*plain, *by_session):
+            yield _hotspots(by=by, limit=30, **filters)
 
 
-def _hotspots(within: float, **params: Any) -> Question:
+def _hotspots(**params: Any) -> Question:
     asked = checked(HotspotsParams, params)
-    return Question("hotspots", within, str(params), lambda view: hotspots(view, Path("/dev/null"), asked))
+    return Question("hotspots", str(params), lambda view: hotspots(view, Path("/dev/null"), asked))
 
 
 async def fill(store: IndexStore) -> None:
