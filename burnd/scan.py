@@ -17,7 +17,7 @@ from burnd import protocol
 from burnd.clients.folders import Folders
 from burnd.contract.checking import decoded
 from burnd.contract.reports import SummaryParams
-from burnd.harness.quick_pass import QuickPass, find_logs, read_all
+from burnd.harness.quick_pass import QuickPass, find_logs, scan_logs
 from burnd.harness.totals import Places
 from burnd.index import schema
 from burnd.index.apply import Applier
@@ -53,8 +53,9 @@ async def serve(home: Home, requests: BinaryIO, answers: BinaryIO) -> None:
             try:
                 params = _params(request)
                 if index is None:
-                    found = await _scanned(Places(config.load(home), os.environ, str(user_home())))
-                    index = await stack.enter_async_context(memory_index(found, prices))
+                    places = Places(config.load(home), os.environ, str(user_home()))
+                    quick_pass = await scan_logs(find_logs(places))
+                    index = await stack.enter_async_context(memory_index(quick_pass, prices))
                 answer = rpc.answer(request.id or rpc.NO_ID, await _summary(index, prices, params))
             except Exception as error:
                 fault = error if isinstance(error, rpc.Fault) else fault_of(error)
@@ -63,15 +64,6 @@ async def serve(home: Home, requests: BinaryIO, answers: BinaryIO) -> None:
                 answer = rpc.error(request.id or rpc.NO_ID, fault)
             answers.write(answer)
             answers.flush()
-
-
-async def _scanned(places: Places) -> QuickPass:
-    quick_pass = QuickPass()
-    for logs in read_all(find_logs(places)):
-        for log in logs:
-            quick_pass.add(log)
-    await quick_pass.look_up_projects()
-    return quick_pass
 
 
 async def _summary(index: IndexStore, prices: PriceTable, params: SummaryParams) -> dict[str, Any]:

@@ -33,12 +33,12 @@ from burnd.recording.ownership import (
     Decision,
     Partings,
     SharedMessage,
+    break_tie,
     copied_rows,
     copy_of,
     decide,
-    hand_over,
-    holder,
-    tied,
+    is_contested,
+    shared_message,
 )
 from burnd.recording.projects import ProjectKeys
 from burnd.records import Compaction, Copy, Overhead, Request, Session, Turn
@@ -243,15 +243,11 @@ class QuickPass:
             decisions[key] = decide(decisions.get(key), candidate, by_name=candidate.rail_id != MAIN)
             by_holder[candidate.message_id, candidate.holder] = candidate
         shared = [SharedMessage(at, frozenset({session})) for session, at in first_own.items()]
-        shared += map(_shared, decisions.values())
+        shared += map(shared_message, decisions.values())
         partings = Partings(shared)
         for decision in decisions.values():
-            equal = tied(decision) if decision.copies else []
-            if len(equal) > 1 and all(rail == MAIN for _, rail in equal):
-                owner = (partings.owner(frozenset(session for session, _ in equal)), MAIN)
-                if owner != holder(decision.turn):
-                    candidate_of = by_holder.get((decision.turn.message_id, owner))
-                    decision = hand_over(decision, owner, candidate_of)
+            if is_contested(decision):
+                decision = break_tie(decision, partings, by_holder)
             turn = decision.turn
             if turn.project_key is None and turn.project is not None:
                 turn = replace(turn, project_key=self._keys.key(turn.project))
@@ -259,21 +255,15 @@ class QuickPass:
             yield from decision.copies
 
 
-def _shared(decision: Decision) -> SharedMessage:
-    rails = [holder(decision.turn), *map(holder, decision.copies)]
-    sessions = frozenset(session for session, rail in rails if rail == MAIN)
-    return SharedMessage(index_ms(decision.turn.ts), sessions)
-
-
 def _plain(turn: Turn) -> Turn:
     """A turn without a label: its calls and prompt were not read."""
     return replace(turn, activity=None, retries=None, has_edits=None, prompt_retries=None, basis=None)
 
 
-async def scanned(places: Places) -> QuickPass:
-    """Reads and merges all logs."""
+async def scan_logs(tasks: Sequence[LogTask], processes: int | None = None) -> QuickPass:
+    """Reads and merges these logs."""
     quick_pass = QuickPass()
-    for logs in read_all(find_logs(places)):
+    for logs in read_all(tasks, processes):
         for log in logs:
             quick_pass.add(log)
     await quick_pass.look_up_projects()

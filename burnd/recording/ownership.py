@@ -18,6 +18,7 @@ import msgspec
 from burnd.recording.candidate import Candidate, Claim, relabelled, turn_of, with_label_of
 from burnd.records import Basis, Copy, Subagent, ToolCall, Turn, Usage
 from burnd.records.content import MAIN
+from burnd.records.times import index_ms
 from burnd.records.turn import FORKED, Quality
 
 _QUALITIES: Final[dict[Quality, int]] = {"empty": 0, "partial": 1, "final": 2}
@@ -69,6 +70,27 @@ def tied(decision: Decision) -> dict[Holder, Claim]:
     best = claim_of(decision.turn)
     equal = {holder(copy): best for copy in decision.copies if claim_of(copy) == best}
     return {holder(decision.turn): best} | equal
+
+
+def is_contested(decision: Decision) -> bool:
+    """Whether several holders have the best claim and all of them are main conversations: `Partings` decides."""
+    equal = tied(decision) if decision.copies else {}
+    return len(equal) > 1 and all(rail == MAIN for _, rail in equal)
+
+
+def break_tie(decision: Decision, partings: Partings, candidates: Mapping[tuple[str, Holder], Candidate]) -> Decision:
+    """Hands a contested message to the session that was there first; `candidates` are by message id and holder."""
+    owner = owner_of(tied(decision), partings)
+    if owner == holder(decision.turn):
+        return decision
+    return hand_over(decision, owner, candidates.get((decision.turn.message_id, owner)))
+
+
+def shared_message(decision: Decision) -> SharedMessage:
+    """The time of a message, and the sessions that have it in their main conversation."""
+    turn, copies = decision
+    rails = [holder(turn), *map(holder, copies)]
+    return SharedMessage(index_ms(turn.ts), frozenset(session for session, rail in rails if rail == MAIN))
 
 
 def hand_over(before: Decision, to: Holder, candidate: Candidate | None = None) -> Decision:

@@ -15,19 +15,19 @@ from burnd.index.change import AgentRow, OpenTurn
 from burnd.index.keys import copy_holder, copy_spans, selecting_copies
 from burnd.index.store import IndexStore
 from burnd.ledger.journal import Journal
-from burnd.recording.candidate import Batch, Candidate, Claim, SessionOrigin, Submission
+from burnd.recording.candidate import Batch, Candidate, SessionOrigin, Submission
 from burnd.recording.ownership import (
     Decision,
     Partings,
     SharedMessage,
+    break_tie,
     copied_rows,
     copy_of,
     decide,
-    hand_over,
     holder,
+    is_contested,
     number_on_rail,
-    owner_of,
-    tied,
+    shared_message,
     withdrawal,
 )
 from burnd.recording.projects import ProjectKeys
@@ -60,19 +60,6 @@ class Message(msgspec.Struct):
     is_touched: bool = False
     is_dropped: bool = False
     beside: tuple[Entry, ...] = ()
-
-    @property
-    def holders(self) -> SharedMessage:
-        assert self.decision is not None  # noqa: S101 - used only for messages with a turn
-        turn, copies = self.decision
-        rails = [holder(turn), *map(holder, copies)]
-        return SharedMessage(index_ms(turn.ts), frozenset(session for session, rail in rails if rail == MAIN))
-
-    @property
-    def ties(self) -> Mapping[Rail, Claim]:
-        """The holders with the same claim, if there are several and all of them are main conversations."""
-        equal = tied(self.decision) if self.decision is not None and self.decision.copies else {}
-        return equal if len(equal) > 1 and all(rail == MAIN for _, rail in equal) else {}
 
     def add(self, candidate: Candidate, path: str) -> None:
         """Adds a candidate. One that may still grow counts only where it owns the message."""
@@ -107,14 +94,11 @@ class Message(msgspec.Struct):
             self.decision, self.is_touched = self.decision._replace(turn=turn), True
 
     def break_tie(self, partings: Partings, candidates: Mapping[tuple[str, Rail], Candidate]) -> None:
-        """Hands the message to the session that was there first. One that still grows waits."""
-        equal = self.ties
-        if self.decision is None or self.open_in is not None or not equal:
-            return
-        owner = owner_of(equal, partings)
-        if owner != holder(self.decision.turn):
-            candidate = candidates.get((self.decision.turn.message_id, owner))
-            self.decision, self.is_touched = hand_over(self.decision, owner, candidate), True
+        """Hands a contested message to the session that was there first. One that still grows waits."""
+        before = self.decision
+        if before is not None and self.open_in is None and is_contested(before):
+            self.decision = break_tie(before, partings, candidates)
+            self.is_touched = self.is_touched or self.decision is not before
 
 
 class TurnBuilder:
@@ -186,19 +170,21 @@ class TurnBuilder:
 
     async def _break_ties(self, messages: dict[Key, Message], submissions: Sequence[Submission]) -> None:
         """Finds the owner where several have the same claim, also of older messages that the batch sheds light on."""
-        of_logs = {key: one for key, one in messages.items() if one.decision is not None and not one.is_row}
-        in_several = [one for one in of_logs.values() if one.decision is not None and one.decision.copies]
-        contested = {session for one in in_several if one.is_touched and one.ties for session in one.holders.sessions}
+        of_logs = {key: one.decision for key, one in messages.items() if one.decision is not None and not one.is_row}
+        touched = [decision for key, decision in of_logs.items() if messages[key].is_touched]
+        contested = {session for one in touched if is_contested(one) for session in shared_message(one).sessions}
         own: dict[str, Turn] = {}
-        for turn, others in (one.decision for one in of_logs.values() if one.decision is not None and one.is_touched):
+        for turn, others in touched:
             if not others and turn.rail_id == MAIN:
                 first = own.setdefault(turn.session_id, turn)
                 own[turn.session_id] = turn if turn.turn_index < first.turn_index else first
-        parting = await parting_sessions(self._index, own, [one.holders for one in in_several])
+        parting = await parting_sessions(
+            self._index, own, [shared_message(one) for one in of_logs.values() if one.copies]
+        )
         sessions = frozenset(contested | parting)
         if not sessions:
             return
-        current = {key: one.holders for key, one in of_logs.items()}
+        current = {key: shared_message(one) for key, one in of_logs.items()}
         shared = await shared_messages(self._index, sessions, current)
         keys = [key for key, one in shared.items() if len(one.sessions) > 1 and one.sessions & sessions]
         messages |= await self._load(key for key in keys if key not in messages)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from burnd.contract.reports import SummaryParams
-from burnd.harness import quick_pass
 from burnd.harness.claude_code.lines import parse_path
 from burnd.harness.codex.reader import COMPRESSED, place_of
 from burnd.harness.opencode.product import present_databases
 from burnd.harness.opencode.reader import ReadOptions
+from burnd.harness.quick_pass import scan_logs
 from burnd.harness.totals import LogTask, files_below
 from burnd.index.store import IndexStore
 from burnd.queries.summary import summary
@@ -42,12 +42,7 @@ def opencode_logs(folder: Path, options: ReadOptions | None = None) -> list[LogT
 
 async def totals_of(tasks: Sequence[LogTask], by: Iterable[str] = BY, processes: int = 1) -> dict[str, Any]:
     """The summaries of what a quick pass finds in these logs."""
-    found = quick_pass.QuickPass()
-    for logs in quick_pass.read_all(tasks, processes):
-        for log in logs:
-            found.add(log)
-    await found.look_up_projects()
-    async with memory_index(found, PRICES) as store:
+    async with memory_index(await scan_logs(tasks, processes), PRICES) as store:
         return {one: await store.transact(partial(_summary, by=one)) for one in by}
 
 
