@@ -145,10 +145,10 @@ def test_a_run_of_it_claims_its_session(machine: Machine) -> None:
     claim = machine.burnctl("run", "--tag", "task=birds", "--", "madeup", PATH=path)
     assert json.loads(claim.splitlines()[0])["source"] == "made-up"
     pytest.importorskip("mcp")
-    texts = "from burnctl import mcp_tools as m; print(m.OWN_SESSION, m._tool(m.search_sessions).parameters)"
+    texts = "from burnctl import mcp_tools as m; print(m.OWN_SESSION, *(m._tool(one).parameters for one in m.OFFERS))"
     shown = machine.run("-c", texts)
     assert "MADE_UP_SESSION" in shown
-    assert "opencode, made-up." in shown
+    assert "'opencode', 'made-up'" in shown
 
 
 def test_it_is_documented(tree: Path, home: Home) -> None:
