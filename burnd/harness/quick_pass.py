@@ -27,7 +27,7 @@ from burnd.harness.totals import LogTask, LogTotals, Places
 from burnd.ledger.journal import identity, outranks
 from burnd.logfiles.scanner import Refused
 from burnd.memory import relax_gc
-from burnd.recording.candidate import Candidate, turn_of
+from burnd.recording.candidate import Candidate, billed_turn, turn_of
 from burnd.recording.dedupe import overhead_size
 from burnd.recording.ownership import (
     Decision,
@@ -78,7 +78,7 @@ def read_all(tasks: Sequence[LogTask], processes: int | None = None) -> Iterator
 
 
 def read_packed(task: LogTask) -> list[PackedLog]:
-    """Reads one log, in whichever process."""
+    """Reads one log, in this process or a child."""
     try:
         logs: list[LogTotals] = import_module(task.module).read_logs(task)
     except (Refused, OSError, sqlite3.Error):
@@ -138,8 +138,7 @@ class QuickPass:
     def facts(self) -> list[Entry]:
         """The sessions, and evidence of usage that no log has."""
         self._add_facts([one for one in self._beside if one.session_id in self._sessions])
-        known = self._facts.values()
-        facts = [fact for fact in known if not isinstance(fact, Request) or not fact.withdrawn]
+        facts = [fact for fact in self._facts.values() if not isinstance(fact, Request) or not fact.withdrawn]
         return [*self._sessions.values(), *facts]
 
     def turns(self) -> Iterator[Turn | Copy]:
@@ -153,7 +152,7 @@ class QuickPass:
                 if key in self._contested:
                     contested[key].append(self._in_project(candidate))
                     continue
-                turn = self._turn(self._in_project(candidate))
+                turn = billed_turn(self._in_project(candidate))
                 if self._contested and turn.rail_id == MAIN:
                     at = index_ms(turn.ts)
                     first_own[turn.session_id] = min(first_own.get(turn.session_id, at), at)
@@ -179,8 +178,8 @@ class QuickPass:
                 self._folders.add(project)
                 self._without_keys.add(record.session_id)
         for overhead in log.overheads:
-            known = self._facts.get(identity(overhead))
-            if not isinstance(known, Overhead) or overhead_size(known) < overhead_size(overhead):
+            largest = self._facts.get(identity(overhead))
+            if not isinstance(largest, Overhead) or overhead_size(largest) < overhead_size(overhead):
                 self._facts[identity(overhead)] = overhead
         if log.session_id is None and not log.sessions:  # a file beside logs, which may name sessions without one
             self._beside += log.requests
@@ -202,30 +201,6 @@ class QuickPass:
         if candidate.project_key is None and candidate.project is not None:
             candidate.project_key = self._keys.key(candidate.project)
         return candidate
-
-    def _turn(self, candidate: Candidate) -> Turn:
-        return Turn(
-            source=candidate.source,
-            session_id=candidate.session_id,
-            rail_id=candidate.rail_id,
-            message_id=candidate.message_id,
-            turn_index=candidate.turn_index,
-            ts=candidate.ts,
-            model=candidate.model,
-            provider=candidate.provider,
-            project=candidate.project,
-            project_key=candidate.project_key,
-            git_branch=candidate.git_branch,
-            usage=candidate.usage,
-            speed=candidate.speed,
-            service_tier=candidate.service_tier,
-            inference_geo=candidate.inference_geo,
-            stated_usd=candidate.stated_usd,
-            harness_version=candidate.harness_version,
-            server_tools=candidate.server_tools,
-            tool_calls=candidate.calls,
-            quality=candidate.quality,
-        )
 
     def _rows(self, candidates: Sequence[Candidate]) -> Iterator[Turn | Copy]:
         """Rows of databases that may be copies of each other."""

@@ -59,7 +59,7 @@ class Queue:
     @property
     def has_only_live(self) -> bool:
         """Whether no log is worked on and no large or old one waits."""
-        return not (self.busy or self.large or self.old)
+        return not (self.busy or self.has_old)
 
     @property
     def is_flushing(self) -> bool:
@@ -192,7 +192,7 @@ class Queue:
             self.live.setdefault(path, self._clock())
 
     def forget(self, path: str) -> None:
-        """Drops a log that is gone; work on it goes on."""
+        """Drops a log that was deleted; a task that is reading it continues."""
         for waiting in (self.live, self.large, self.old):
             waiting.pop(path, None)
         if path not in self.busy:

@@ -172,16 +172,14 @@ def with_iterations(candidate: Candidate) -> Iterator[Candidate]:
         yield own
 
 
-def turn_of(candidate: Candidate) -> Turn:
-    """The turn as this candidate alone has it, with its claim."""
-    calls = as_calls(candidate.calls)
+def billed_turn(candidate: Candidate) -> Turn:
+    """The turn as far as it is billed: without label, claim, prompt and blocks."""
     return Turn(
         source=candidate.source,
         session_id=candidate.session_id,
         rail_id=candidate.rail_id,
         message_id=candidate.message_id,
         turn_index=candidate.turn_index,
-        parent=candidate.parent,
         ts=candidate.ts,
         model=candidate.model,
         provider=candidate.provider,
@@ -196,6 +194,16 @@ def turn_of(candidate: Candidate) -> Turn:
         harness_version=candidate.harness_version,
         server_tools=candidate.server_tools,
         tool_calls=candidate.calls,
+        quality=candidate.quality,
+    )
+
+
+def turn_of(candidate: Candidate) -> Turn:
+    """The turn as this candidate alone has it, with its claim."""
+    calls = as_calls(candidate.calls)
+    return msgspec.structs.replace(
+        billed_turn(candidate),
+        parent=candidate.parent,
         entered=candidate.entered,
         made=candidate.made,
         files_touched=candidate.files,
@@ -207,7 +215,6 @@ def turn_of(candidate: Candidate) -> Turn:
         has_edits=_has_edits(calls),
         prompt_id=candidate.prompt_id,
         prompt_retries=candidate.prompt_retries,
-        quality=candidate.quality,
         basis=_basis(candidate),
     )
 

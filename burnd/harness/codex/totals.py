@@ -25,12 +25,10 @@ import zstandard
 from burnd.harness.codex.lines import RESULTS
 from burnd.harness.codex.product import PRODUCT
 from burnd.harness.codex.reader import COMPRESSED, CodexReader, place_of
-from burnd.harness.codex.state import SOURCE, LineRef, Place, RolloutLog, State
+from burnd.harness.codex.state import SOURCE, Place, RolloutLog, State
 from burnd.harness.totals import LogTask, LogTotals, Places, lines_in, without_content
 from burnd.index.keys import path_key
 from burnd.logfiles.scanner import SUFFIX, below, small_file
-from burnd.records import Block
-from burnd.records.content import Kind, Role
 
 NAMES_FILE: Final = "session_index.jsonl"
 _USED_EVENTS: Final = frozenset(
@@ -122,24 +120,13 @@ def _read_log(place: Place, file: BinaryIO, most: int | None = None) -> LogTotal
 class _TotalsLog(RolloutLog):
     """A rollout of which no content is read."""
 
-    def add_content(
-        self,
-        line: LineRef,
-        message_id: str,
-        role: Role,
-        kind: Kind,
-        text: str | None = None,
-        *,
-        n: int = 0,
-        b: int = 0,
-        **part: Any,
-    ) -> None:
+    def add_content(self, *_: Any, **_part: Any) -> None:
         pass
 
-    def add_event(self, line: LineRef, name: str) -> None:
+    def add_event(self, *_: Any) -> None:
         pass
 
-    def enter(self, *blocks: Block) -> None:
+    def enter(self, *_: Any) -> None:
         pass
 
 
