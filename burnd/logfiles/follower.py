@@ -91,7 +91,7 @@ class LogFollower:
         self._receiving = anyio.CapacityLimiter(1)
         self._child: BackfillProcess | None = None
         self._trial: BackfillProcess | None = None
-        self._ahead: _OldRead | None = None  # the next one, which the child has begun with
+        self._ahead: _OldRead | None = None  # the next one, if the child has it already
         self._bell, self._old_bell, self._large_bell = anyio.Event(), anyio.Event(), anyio.Event()
         self._flushes: list[tuple[str | None, anyio.Event]] = []
         self._settle_at = 0.0
@@ -182,7 +182,7 @@ class LogFollower:
 
     def _ring(self) -> None:
         self._bell.set()
-        if self._queue.large or self._queue.old:
+        if self._queue.has_old:
             self._old_bell.set()
 
     # Live logs
@@ -210,8 +210,8 @@ class LogFollower:
     async def _read_live(self) -> None:
         """Reads and records live logs for a tenth of a second, and settles what is quiet when that is due."""
         pieces: list[Piece] = []
-        size, begun = 0, self._clock()
-        while size < BATCH_BYTES and self._clock() - begun < LIVE_BATCH_S:
+        size, start = 0, self._clock()
+        while size < BATCH_BYTES and self._clock() - start < LIVE_BATCH_S:
             path = self._queue.take()
             if path is None:
                 break
@@ -244,13 +244,13 @@ class LogFollower:
         news_every = self.format.news_every()
         self._waits_for_news = news_every is not None
         waits += [news_every] if news_every is not None else []
-        if any(known.waiting_sessions for known in self.logs):
+        if any(open_log.waiting_sessions for open_log in self.logs):
             waits.append(SETTLE_EVERY_S)
         with anyio.move_on_after(max(0.01, min(waits, default=IDLE_S))):
             await self._bell.wait()
 
     def _on_record(self, _change: Change) -> None:
-        """Wakes the live task if something was recorded because of which there may be news from now on."""
+        """Wakes the live task if a change made the format look for news from now on."""
         if not self._waits_for_news and self.format.news_every() is not None:
             self._bell.set()
 
@@ -301,7 +301,7 @@ class LogFollower:
         return bool(sessions)
 
     async def _retry_skipped(self) -> bool:
-        """Reads logs with skipped lines again, after a day or an upgrade; returns whether there are any."""
+        """Reads logs with skipped lines again, after a day or an upgrade; returns whether there were any."""
         if not (paths := self.guard.due(self.pipeline.now())):
             return False
         for path in paths:
@@ -340,7 +340,7 @@ class LogFollower:
                     if all(self._queue.is_old(piece.path) for piece in pieces):
                         await self._let_search_catch_up()
                     await to_commit.send(pieces)
-                elif not (self._queue.large or self._queue.old):
+                elif not self._queue.has_old:
                     if not len(self._queue):
                         await self._close_child()
                     await self._old_bell.wait()
@@ -353,7 +353,7 @@ class LogFollower:
                 self._old_bell.set()  # the child is closed
 
     async def _let_search_catch_up(self) -> None:
-        """Waits until those who follow the pipeline have little left to do, or a large log waits."""
+        """Waits until the listeners of the pipeline have little left to do, or a large log waits."""
         self._large_bell = anyio.Event()
         if self._queue.large:
             return
@@ -368,10 +368,10 @@ class LogFollower:
             tasks.cancel_scope.cancel()
 
     async def _gather_old(self) -> list[Piece]:
-        """Reads large and old logs for a batch; the child is given the log after each as well, so as never to wait."""
+        """Reads large and old logs for a batch. The child is also sent the next log, so that it never waits."""
         pieces: list[Piece] = []
-        size, begun = 0, self._clock()
-        while size < BATCH_BYTES and self._clock() - begun < OLD_BATCH_S:
+        size, start = 0, self._clock()
+        while size < BATCH_BYTES and self._clock() - start < OLD_BATCH_S:
             async with self._take_lock:
                 current, self._ahead = self._ahead or await self._begin_old(None), None
                 if current is None:
@@ -388,7 +388,7 @@ class LogFollower:
         return pieces
 
     async def _begin_old(self, current: _OldRead | None) -> _OldRead | None:
-        """Takes the next large or old log; if it is read in the child, lets that begin with it.
+        """Takes the next large or old log, and sends it to the child if it is read there.
 
         `current` is the one that the child is reading.
         """
@@ -415,7 +415,7 @@ class LogFollower:
 
     async def _read_in_child(self, path: str, root: str) -> Piece | None:
         """The child's answer; the log is read here if the child has ended or failed."""
-        assert self._child is not None  # noqa: S101 - it was asked
+        assert self._child is not None  # noqa: S101 - it was sent a request
         try:
             return await self._with_child(self._child, self._child.receive_piece)
         except Gone as gone:
@@ -469,10 +469,10 @@ class LogFollower:
         """Reads on in a worker thread, or a suspect log in a trial child; None if it is not a log."""
         if self.guard.is_suspect(path_key(path)):
             return await self._try_suspect(path, root, "read")
-        known = await self._log(path, root)
-        if known is None:
+        open_log = await self._log(path, root)
+        if open_log is None:
             return None
-        return await self._in_thread(partial(self.logs.read, known, MAX_BYTES, self._clock(), self.pipeline.now()))
+        return await self._in_thread(partial(self.logs.read, open_log, MAX_BYTES, self._clock(), self.pipeline.now()))
 
     async def _log(self, path: str, root: str) -> Log | None:
         return self.logs.get(path) or self.logs.open(path, root, await self._positions.saved(path))
@@ -499,9 +499,11 @@ class LogFollower:
 
     async def _load(self, path: str, root: str, changed_at: float | None = None) -> None:
         """Loads the reader of a log with open turns, so that they settle even if the log never grows again."""
-        known = await self._log(path, root)
-        if known is not None:
-            await self._in_thread(partial(self.logs.load, known, self._clock() if changed_at is None else changed_at))
+        open_log = await self._log(path, root)
+        if open_log is not None:
+            await self._in_thread(
+                partial(self.logs.load, open_log, self._clock() if changed_at is None else changed_at)
+            )
 
     async def _reload(self, path: str, root: str) -> None:
         """Goes back to what the index has of a log that could not be read."""
@@ -512,8 +514,8 @@ class LogFollower:
 
     async def _keep_open_turns(self, path: str, root: str) -> None:
         """After a log was deleted, keeps its open turns so that they settle."""
-        known = self.logs.get(path)
-        has_open_turns = known is not None and bool(known.waiting_sessions)
+        open_log = self.logs.get(path)
+        has_open_turns = open_log is not None and bool(open_log.waiting_sessions)
         self.logs.forget(path)
         if has_open_turns:
             await self._load(path, root)
@@ -549,8 +551,8 @@ class LogFollower:
         for piece in pieces:
             change, counts = piece.change, piece.reading.counts
             self._positions.note(change.path, change.root, piece.cursor, change.seen_ms)
-            if (known := self.logs.get(piece.path)) is not None and known.packs is not None:
-                known.packs.committed()
+            if (open_log := self.logs.get(piece.path)) is not None and open_log.packs is not None:
+                open_log.packs.committed()
             self.counts["lines"] += counts.lines
             self.counts["skipped lines"] += len(piece.skipped)
             if piece.is_unfinished:
@@ -566,47 +568,53 @@ class LogFollower:
         """Settles turns with all results after 10 s of quiet, other turns and requests after 10 minutes."""
         now = self._clock()
         self._settle_at = now + SETTLE_EVERY_S
-        quiet_for = [(known, now - known.changed_at) for known in self.logs if known.path not in self._queue.busy]
-        quiet = [known for known, seconds in quiet_for if QUIET_S <= seconds < IDLE_S]
-        idle = [known for known, seconds in quiet_for if seconds >= IDLE_S]
-        answered = [
-            known for known in quiet if known.reader and any(one.answered for one in known.reader.open_candidates())
+        quiet_for = [
+            (open_log, now - open_log.changed_at) for open_log in self.logs if open_log.path not in self._queue.busy
         ]
-        if answered:
-            await self._settle(answered, answered_only=True)
-        if open_logs := [known for known in idle if known.waiting_sessions]:
+        quiet = [open_log for open_log, seconds in quiet_for if QUIET_S <= seconds < IDLE_S]
+        idle = [open_log for open_log, seconds in quiet_for if seconds >= IDLE_S]
+        with_results = [
+            open_log
+            for open_log in quiet
+            if open_log.reader and any(one.answered for one in open_log.reader.open_candidates())
+        ]
+        if with_results:
+            await self._settle(with_results, answered_only=True)
+        if open_logs := [open_log for open_log in idle if open_log.waiting_sessions]:
             await self._settle(open_logs, answered_only=False)
         if self._positions.tails:
             await self._take_tails(TAILS_AT_ONCE)
 
     async def _settle_sessions(self, session_ids: Collection[str | None]) -> None:
         """Settles at once what is open in these sessions; None among them means in all."""
-        waiting = {known: known.waiting_sessions for known in self.logs if known.path not in self._queue.busy}
-        wanted = [
-            known
-            for known, sessions in waiting.items()
+        waiting = {
+            open_log: open_log.waiting_sessions for open_log in self.logs if open_log.path not in self._queue.busy
+        }
+        logs = [
+            open_log
+            for open_log, sessions in waiting.items()
             if sessions and (None in session_ids or sessions.intersection(session_ids))
         ]
-        await self._settle(wanted, answered_only=False)
+        await self._settle(logs, answered_only=False)
 
     async def _settle(self, logs: list[Log], *, answered_only: bool) -> None:
         task: Task = "settle answered" if answered_only else "settle"
         for begin in range(0, len(logs), SETTLED_AT_ONCE):
-            some = {known.path: known for known in logs[begin : begin + SETTLED_AT_ONCE]}
-            taken = {path: known for path, known in some.items() if self._queue.take_quiet(path)}
-            suspects = {path: known for path, known in taken.items() if self.guard.is_suspect(path_key(path))}
-            here = [known for path, known in taken.items() if path not in suspects]
+            some = {open_log.path: open_log for open_log in logs[begin : begin + SETTLED_AT_ONCE]}
+            quiet = {path: open_log for path, open_log in some.items() if self._queue.take_quiet(path)}
+            suspects = {path: open_log for path, open_log in quiet.items() if self.guard.is_suspect(path_key(path))}
+            here = [open_log for path, open_log in quiet.items() if path not in suspects]
             pieces = await self._in_thread(partial(self._settle_here, here, answered_only=answered_only))
-            for path, known in suspects.items():
+            for path, open_log in suspects.items():
                 try:
-                    pieces.append(await self._try_suspect(path, known.root, task))
+                    pieces.append(await self._try_suspect(path, open_log.root, task))
                 except OSError:
-                    await self._load(path, known.root)  # it is tried again
-            await self._record_quiet([piece for piece in pieces if piece is not None], list(taken))
+                    await self._load(path, open_log.root)  # it is tried again
+            await self._record_quiet([piece for piece in pieces if piece is not None], list(quiet))
 
     def _settle_here(self, logs: Sequence[Log], *, answered_only: bool) -> list[Piece | None]:
         now_ms = self.pipeline.now()
-        return [self.logs.settle(known, now_ms, answered_only=answered_only) for known in logs]
+        return [self.logs.settle(open_log, now_ms, answered_only=answered_only) for open_log in logs]
 
     async def _take_tails(self, most: int) -> None:
         """Tries last lines that have waited long enough for their newlines; only a few are in memory at once."""
@@ -622,9 +630,9 @@ class LogFollower:
             if self.guard.is_suspect(path_key(path)):
                 piece = await self._try_suspect(path, root, "tail" if is_last else "whole tail")
             else:
-                known = await self._log(path, root)
+                open_log = await self._log(path, root)
                 take = partial(self.logs.take_tail, seen_ms=self.pipeline.now(), only_whole=not is_last)
-                piece = await self._in_thread(partial(take, known)) if known is not None else None
+                piece = await self._in_thread(partial(take, open_log)) if open_log is not None else None
         except (FileNotFoundError, Refused):
             piece = None
         except OSError:
@@ -636,11 +644,11 @@ class LogFollower:
             self._positions.retry_tail(path, at_last=True)
         return piece
 
-    async def _record_quiet(self, pieces: list[Piece], taken: list[str]) -> None:
+    async def _record_quiet(self, pieces: list[Piece], paths: list[str]) -> None:
         """Records what was settled and ends the work on these logs."""
         if pieces:
             await self._record(pieces)
-        for path in taken:
+        for path in paths:
             self._queue.release(path)
         self.logs.trim(self._queue.busy)
 

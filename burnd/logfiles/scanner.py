@@ -296,7 +296,7 @@ _Entries = list[os.DirEntry[str]]
 def _sweep(root: str, suffix: Suffix, tally: Tally) -> Iterator[tuple[str, _Entries]]:
     """Walks all folders and yields each with its entries that end in `suffix` and are not folders.
 
-    Entries are valid until the next folder is asked for: the folder is open until then, so that the kernel
+    Entries are valid until the next folder is yielded: the folder is open until then, so that the kernel
     need not resolve the path of each file.
     """
     folders = [(root, 0)]
@@ -374,7 +374,7 @@ class Explanation(NamedTuple):
 _ROOTS_KEYS = " or ".join(product.roots_key for product in PRODUCTS if not product.has_databases)
 EXPLANATIONS = {
     "unreadable folder": Explanation(
-        "the folder cannot be read", "let yourself read it (chmod u+rx); it is looked at again by itself"
+        "the folder cannot be read", "let yourself read it (chmod u+rx); burnd tries it again"
     ),
     "foreign owner": Explanation(
         "it belongs to another user", "if it is yours, make it so again (chown); logs of others are never read"

@@ -79,7 +79,7 @@ class UnusedLines:
 class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A position in one file.
 
-    Lines before `offset` are consumed. The `passed` bytes after it were looked at and hold no newline, so they
+    Lines before `offset` are consumed. The `passed` bytes after it were read and have no newline, so they
     are looked at again only once their newline is there. Anchor and head are taken over everything before
     `position`.
     """
@@ -173,8 +173,8 @@ def read_open(fd: int, cursor: Cursor | None, *, max_bytes: int = MAX_BYTES, max
 def last_line(fd: int, cursor: Cursor, *, max_line: int = MAX_LINE) -> LastLine | None:
     """The bytes after the last newline, once everything before them was read; None if there are none.
 
-    If they are used, they are consumed: when their newline comes at last, only what was written in between, if
-    anything, is a line of its own.
+    If they are used, they are consumed: when their newline is written later, only bytes between the two, if
+    any, are a separate line.
     """
     stat = os.fstat(fd)
     if cursor.passed == 0 or stat.st_size != cursor.position or stat.st_ino != cursor.ino:
@@ -278,7 +278,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _pread(fd: int, size: int, offset: int) -> bytes:
-    """Up to `size` bytes, fewer only at the end of the file; some file systems return less than was asked for."""
+    """Up to `size` bytes, fewer only at the end of the file; some file systems return less than `size`."""
     data = os.pread(fd, size, offset)
     if len(data) == size or not data:
         return data

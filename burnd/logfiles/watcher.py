@@ -105,10 +105,10 @@ class Inbox:
         self._has_woken = False
 
     def put(self, path: str = "", *, folder: str = "", cause: str | None = None) -> None:
-        """Counts an event: of a changed file, or of a new folder, into which files may have been put unseen.
+        """Adds an event of a changed file, or of a new folder, which may have files without events.
 
-        With a cause it asks for a scan. Without a path it is the event of another file: after very many of these,
-        events of our files may have been lost.
+        With a cause it requests a scan. An event without path and folder is of another file and only
+        counted: after very many of these, events of our files may have been lost.
         """
         with self._lock:
             drained = self._drained
@@ -145,7 +145,7 @@ class Inbox:
 class Unwatchable(Exception):
     """Raised when watching cannot work here for now; its text is the reason and `remedy` what to do, for `status`.
 
-    If it `passes`, it may be over in a moment by itself.
+    If it `passes`, it is retried soon.
     """
 
     def __init__(self, reason: str, remedy: str = "", *, passes: bool = False) -> None:
@@ -395,7 +395,7 @@ class Watch:
 class Watcher:
     """Waits for changes below the named roots, which need not exist. An async context manager.
 
-    One task calls `changes` in a loop, and `scanned` after every scan that was asked for.
+    One task calls `changes` in a loop, and `scanned` after every scan that it made for `scan_all`.
     """
 
     def __init__(
@@ -465,10 +465,10 @@ class Watcher:
             self._scan_at = max(self._scan_at, self._clock() + self._interval())
 
     async def _rest(self) -> None:
-        """Sleeps until an event comes, or a check or a scan is due; asks for a scan if the machine slept meanwhile."""
+        """Sleeps until an event comes, or a check or a scan is due; requests a scan if the machine slept meanwhile."""
         now = self._clock()
         if now - self._expected > self._times.jump:
-            self._want_scan("the machine slept")
+            self._request_scan("the machine slept")
         planned = max(now, min(self._scan_at, *self.watch.due.values()))
         with anyio.move_on_after(planned - now):
             await self._bell.wait()
@@ -477,13 +477,13 @@ class Watcher:
         self._bell = anyio.Event()
         self._expected = self._clock()
         if self._expected - planned > self._times.jump:
-            self._want_scan("the machine slept")
+            self._request_scan("the machine slept")
 
-    def _want_scan(self, reason: str, *, at_once: bool = False) -> None:
+    def _request_scan(self, reason: str, *, at_once: bool = False) -> None:
         now = self._clock()
         # A flood of events must not become a flood of scans.
         at = now if at_once else max(now, self._scanned_at + self._times.poll)
-        # The reason is kept even if a scan is due anyway, unless that has one of its own.
+        # A scan that is due anyway takes this reason, unless it has a better one than the timer.
         if at < self._scan_at or self._scan_reason in _ROUTINE:
             self._scan_at = min(at, self._scan_at)
             self._scan_reason = reason
@@ -494,10 +494,10 @@ class Watcher:
             await anyio.to_thread.run_sync(watch.check, now, drained.cause, limiter=self._thread)
             now = self._clock()
         if watch.news is not None:
-            self._want_scan(watch.news, at_once=True)
+            self._request_scan(watch.news, at_once=True)
             watch.news = None
         elif drained.cause is not None:
-            self._want_scan(drained.cause)
+            self._request_scan(drained.cause)
         if now >= self._scan_at:
             changes = Changes(paths=drained.paths, scan_all=True, reason=self._scan_reason)
             self._scanned_at = now
@@ -515,11 +515,11 @@ class Watcher:
         return min(max(self._times.poll, _SCAN_SHARE * self._scan_took), self._times.scan)
 
     async def _files_in(self, folders: set[str]) -> set[str]:
-        found = await anyio.to_thread.run_sync(_list_files, folders, self._suffix, limiter=self._thread)
-        if len(found) > LIMIT:
-            self._want_scan("a large folder appeared")
+        paths = await anyio.to_thread.run_sync(_list_files, folders, self._suffix, limiter=self._thread)
+        if len(paths) > LIMIT:
+            self._request_scan("a large folder appeared")
             return set()
-        return found
+        return paths
 
     def _wake(self) -> None:
         # Called from watchdog's threads, perhaps after the loop is closed.
@@ -531,5 +531,5 @@ class Watcher:
 
 
 def _list_files(folders: Iterable[str], suffix: Suffix) -> set[str]:
-    found = itertools.chain.from_iterable(walk(folder, suffix=suffix) for folder in folders)
-    return {file.path for file in itertools.islice(found, LIMIT + 1)}
+    files = itertools.chain.from_iterable(walk(folder, suffix=suffix) for folder in folders)
+    return {file.path for file in itertools.islice(files, LIMIT + 1)}

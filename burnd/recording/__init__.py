@@ -1,1 +1,1 @@
-"""What is recorded, on its way to content, ledger and index: what is new of it, whose it is, and the one writer."""
+"""The way from candidates to content, ledger and index: ownership, deduplication, and the one writer."""

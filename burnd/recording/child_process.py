@@ -1,8 +1,8 @@
 """Runs work in a child process: a large backlog, and inputs that an earlier process died over (see `crash_guard`).
 
-The child answers requests in the order they were sent, has no state of its own, and ends at the end of its input, even
-if its parent dies. Work is a callable that is made in the child, is called with a request and a guard, and returns
-bytes.
+The child answers requests in the order they were sent, has no state between requests, and ends at the end of its
+input, even if its parent dies. Work is a callable that is made in the child, is called with a request and a guard, and
+returns bytes.
 """
 
 from __future__ import annotations

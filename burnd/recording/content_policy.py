@@ -1,7 +1,7 @@
 """Decides which text of a batch may be stored, by the session that owns each message, and which stored text must go.
 
 A fork, a branch or a copy repeats messages of another session. If the owner's text must not be stored, it is withheld
-in every session, whichever log is read first: the ledger has hashes of the ids of such messages. How a harness's
+in every session, in any order of reading: the ledger has hashes of the ids of such messages. How a harness's
 copies are recognised is stated by its product (`Copies`).
 """
 
@@ -149,10 +149,10 @@ class ContentPolicy:
         if not changed and not origins and not self.has_limits() and keeping.mode == "full":
             return Ruling(list(shelved), [], set())
         work = _Work(self._index, keeping)
-        begun = await self._begun({one.origin for one in origins if one.by_process})
+        starts = await self._starts({one.origin for one in origins if one.by_process})
         for session_id, origin, at_ms, by_process in origins:
             keeping.came_from(session_id, origin)
-            work.inherit(session_id, origin, at_ms, begun.get(origin, 0) if by_process else 0)
+            work.inherit(session_id, origin, at_ms, starts.get(origin, 0) if by_process else 0)
             if copies and copies.by_time and keeping.is_pruned(origin):
                 work.note_origin(session_id, origin)  # a fork's title is read before its messages
         if not changed and not work.entries and not self.has_limits() and keeping.mode == "full":
@@ -264,8 +264,8 @@ class ContentPolicy:
                 return Session(session_id=session_id, source="", created_at=to_iso(created), updated_at=to_iso(updated))
         return None
 
-    async def _begun(self, session_ids: set[str]) -> dict[str, int]:
-        """When these sessions began, for those that are private: a process cannot go on from one before that."""
+    async def _starts(self, session_ids: set[str]) -> dict[str, int]:
+        """When the private ones of these sessions began: a process cannot continue one before that."""
         private = [(one,) for one in sorted(session_ids) if self._keeping.is_private(one)]
         return {row[0]: row[1] or 0 for row in await self._index.keyed(_TIMES, private)} if private else {}
 
@@ -317,9 +317,9 @@ class _Work:
 
     async def look_up(self, keys: Iterable[int]) -> None:
         """Loads which of these messages are withheld, and by which sessions."""
-        wanted = sorted({key for key in keys if key not in self._withheld})
-        if self._keeping.has_withheld and wanted:
-            for key, session_id, by_mode in await self._index.keyed(_WITHHELD, [(key,) for key in wanted]):
+        missing = sorted({key for key in keys if key not in self._withheld})
+        if self._keeping.has_withheld and missing:
+            for key, session_id, by_mode in await self._index.keyed(_WITHHELD, [(key,) for key in missing]):
                 self._withheld.setdefault(key, {})[session_id] = bool(by_mode)
 
     def barred(self, messages: Iterable[MessageRef]) -> set[tuple[str, str]]:
@@ -423,8 +423,8 @@ class _Work:
     async def _holders(self, messages: Iterable[MessageRef]) -> dict[int, set[str]]:
         """The sessions that have stored text of the same messages, by key."""
         holders: defaultdict[int, set[str]] = defaultdict(set)
-        wanted = sorted({(one.message_id,) for one in messages})
-        for session_id, source, message_id, ts in await self._index.keyed(_EVERYWHERE, wanted):
+        ids = sorted({(one.message_id,) for one in messages})
+        for session_id, source, message_id, ts in await self._index.keyed(_EVERYWHERE, ids):
             holders[key_of(source, message_id, ts)].add(session_id)
         return holders
 

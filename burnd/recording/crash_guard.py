@@ -1,6 +1,6 @@
 """Crash guard: skips an item of an input that crashes its reader repeatedly, and nothing else.
 
-An input is a log, a session of a database or whatever else is read item by item; it has a name. A note on disk names
+An input is a log, a session of a database or anything else that is read by items; it has a name. A note on disk names
 the input in progress, so that the next process knows what the previous one was reading when it died, by a crash, kill
 -9 or a power cut. That alone proves nothing: the suspect input is read in a child process that acknowledges each item
 (`recording/child_process.py`). Only a crash of that child counts, or an item that takes it longer than a minute; after
@@ -220,7 +220,7 @@ class InProcessGuard(CrashGuard):
         return list(dict.fromkeys(one.name for one in old))
 
     def set_in_progress(self, names: Sequence[str]) -> None:
-        """Names the inputs that are in progress until the next call, for work that goes on in the background."""
+        """Names the inputs that are in progress until the next call, for work in the background."""
         self._set_in_progress(names)
 
     @contextlib.contextmanager
@@ -237,7 +237,7 @@ class InProcessGuard(CrashGuard):
             self._set_in_progress(*before)
 
     def summary(self, kind: str) -> str:
-        """A sentence about skipped items for `status`; empty if there are none."""
+        """A sentence about skipped items for `status`; empty if no item is skipped."""
         skipped = self.all_skipped()
         if not skipped:
             return ""

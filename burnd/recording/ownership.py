@@ -231,7 +231,7 @@ def _is_forked(row: Turn) -> bool:
 def _is_copied(row: Turn, other: Turn) -> bool:
     """Compares the tokens of a row with another's; a row that was copied before its step ended has none.
 
-    The output of an old row may include the reasoning, which only the release of its own session shows: in a copy the
+    The output of an old row may include the reasoning, which only the release of its session shows: in a copy the
     two are not separated.
     """
     whole = msgspec.structs.replace(other.usage, output=other.usage.output + other.usage.reasoning)
@@ -252,9 +252,9 @@ class SharedMessage(NamedTuple):
 class Partings:
     """Distinguishes forks from originals with equal claims, by when each session diverged.
 
-    A fork is written with all that its session had by then. A session that ended there never parted, and one that goes
-    on after its fork was made does so later than the fork, which is written only when it is used. A session with a
-    message of its own from before they parted, a rewound attempt that was not copied, was there first.
+    A fork is written with all that its session had by then. A session that ended there never parted. One that
+    continues after its fork was made parts later than the fork, which is written only when it is used. A session with a
+    message that no other has from before they parted, a rewound attempt that was not copied, was there first.
     The result depends on which session has which message, not on the order of reading.
     """
 
@@ -278,7 +278,7 @@ class Partings:
         return frozenset(session for session, when in parted.items() if when == last)
 
     def _parted(self, session: str, group: frozenset[str]) -> tuple[bool, int]:
-        """(True, 0) if it has a message of its own from before the last shared one, else when it first had one."""
+        """(True, 0) if it alone has a message from before the last shared one; else the time of its first such message."""
         messages = self._messages[session]
         parted = min((one.ts for one in messages if not group <= one.sessions), default=_NEVER)
         last = max((one.ts for one in messages if group <= one.sessions), default=0)
@@ -308,7 +308,7 @@ def _contest(
 
 
 def _better_claim(one: Claim, other: Claim) -> Claim:
-    """Adds up the evidence for one holder: what spoke against it and was refuted once stays refuted."""
+    """Adds up the evidence for one holder: evidence against it that one candidate refutes stays refuted."""
     return Claim(one.rank & other.rank, *min(one[1:], other[1:]))
 
 

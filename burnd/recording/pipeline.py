@@ -119,7 +119,7 @@ class Pipeline:
             await pace()
 
     async def commit(self, batch: Batch) -> int:
-        """Makes a batch durable and visible; returns how many lines the ledger grew by.
+        """Makes a batch durable and visible; returns the number of new lines in the ledger.
 
         Content, then ledger, then one index transaction with rows, cursors and ledger position: after a crash between
         any two, work is repeated, and the index never shows what is not durable. After a failure the same records may
@@ -144,14 +144,14 @@ class Pipeline:
             return await self._with_repair(partial(self._drop_content, list(session_ids), up_to_ms=self.now()))
 
     async def rewrite_ledger(self, change: Callable[[Entry], Entry], report: build.Progress = build.no_progress) -> int:
-        """Replaces the whole ledger by one with every entry changed; returns how many changed.
+        """Replaces the whole ledger by one with every entry changed; returns the number that changed.
 
-        Unusable lines stay as they are. Queries use the old index until the new ledger and its index are complete;
+        Unusable lines are copied unchanged. Queries use the old index until the new ledger and its index are complete;
         then both are swapped in. May be cancelled until then.
         """
         async with self._lock:
-            with self.status.shown(report) as shown:
-                return await self._rebuild.rewrite_ledger(change, shown)
+            with self.status.shown(report) as progress:
+                return await self._rebuild.rewrite_ledger(change, progress)
 
     async def rebuild_index(self) -> None:
         """Rebuilds the index from ledger and content, and swaps it in. May be cancelled until then."""
@@ -170,12 +170,12 @@ class Pipeline:
                 await self._rebuild.rebuild_damaged()
 
     async def adopt_prices(self, prices: PriceTable) -> None:
-        """Uses these prices from now on, and recomputes the sums if they are too coarse for them."""
+        """Uses these prices from now on; recomputes sums that mix what the new prices separate."""
         self.index.prices = prices
         if await too_coarse(self.index, prices):
             async with self._writing():
-                with self.status.shown(build.no_progress) as shown:
-                    await self._with_repair(partial(self._rebuild.refine, shown))
+                with self.status.shown(build.no_progress) as progress:
+                    await self._with_repair(partial(self._rebuild.refine, progress))
 
     async def derive(self, generation: int, work: Callable[[sqlite3.Connection], T]) -> T | None:
         """Writes to the index what was computed from its `generation`; None if the index was replaced meanwhile."""

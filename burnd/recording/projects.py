@@ -1,7 +1,7 @@
 """Maps a folder to its project: the git remote in canonical form, so that clones and worktrees add up.
 
 In a repository without a remote, its worktrees and subfolders map to the repository's folder. A repository of another
-user that git would not trust is not read: each folder in it is a project of its own.
+user that git would not trust is not read: each folder in it is a separate project.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DetachedCall(Generic[T]):
         threading.Thread(target=self._run, name="detached", daemon=True).start()
 
     async def result(self, within: float) -> T:
-        """Waits for the result. Raises TimeoutError after so many seconds; the thread then goes on by itself."""
+        """Waits for the result. Raises TimeoutError after so many seconds; the thread is left running."""
         with anyio.fail_after(within):
             await self._event.wait()
         if self._error is not None:
@@ -76,7 +76,7 @@ class ProjectKeys:
     """Looks up each folder once. Of a repository only the config in its `.git` is read.
 
     Folder names come from logs and may be anything, such as a dead network mount or one with a pipe for a config: each
-    lookup runs in a thread of its own with a timeout, and opens only regular files that git itself would trust.
+    lookup runs in a separate thread with a timeout, and opens only regular files that git itself would trust.
     """
 
     def __init__(self) -> None:

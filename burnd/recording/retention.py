@@ -82,8 +82,8 @@ async def outdated(index: IndexStore, sidecars: Sidecars, older_than_ms: int, no
     """
 
     def listed() -> dict[str, Sidecar]:
-        found = ((sidecars.session_of(s.path), s) for s in candidates(sidecars.list(), older_than_ms, now_ms))
-        return {session_id: sidecar for session_id, sidecar in found if session_id is not None}
+        sessions = ((sidecars.session_of(s.path), s) for s in candidates(sidecars.list(), older_than_ms, now_ms))
+        return {session_id: sidecar for session_id, sidecar in sessions if session_id is not None}
 
     due: dict[str, Sidecar] = {}
     for session_id, sidecar in (await anyio.to_thread.run_sync(listed)).items():
@@ -125,15 +125,17 @@ async def drop_content(
 async def _last_records(
     index: IndexStore, sidecars: Sidecars, session_ids: Sequence[str], up_to_ms: int
 ) -> list[Entry]:
-    """The records that must outlive the content: the times of a session, and how many messages it had."""
+    """The records that must outlive the content: the times of a session, and the number of its messages."""
     entries: list[Entry] = []
     for session_id in session_ids:
         rows = await index.rows(_SESSION_FACTS, (session_id,))
         source, created, updated, count, newest = rows[0] if rows else (None, None, None, 0, None)
         up_to = to_iso(max(up_to_ms, newest or 0, sidecars.mtime_ms(session_id)))
         if created is not None and updated is not None:
-            begun, ended = to_iso(created), to_iso(updated)
-            entries.append(Session(session_id=session_id, source=source or "", created_at=begun, updated_at=ended))
+            created_at, updated_at = to_iso(created), to_iso(updated)
+            entries.append(
+                Session(session_id=session_id, source=source or "", created_at=created_at, updated_at=updated_at)
+            )
         entries.append(Prune(session_id=session_id, up_to=up_to, messages=count))
     return entries
 
@@ -151,7 +153,7 @@ async def erase_records(
     keeps: Callable[[Content], bool],
     record: Callable[[str, bool], Awaitable[None]],
 ) -> int:
-    """Erases the records of a session's sidecar for which `keeps` is false; returns how many.
+    """Erases the records of a session's sidecar for which `keeps` is false; returns their number.
 
     Before that, `record` writes to the ledger what only the sidecar has, and whether the whole text goes.
     """
@@ -181,11 +183,11 @@ async def scrub(stores: Stores) -> None:
 
 
 def would_free(home: Home, session_ids: Iterable[str]) -> Pruned:
-    """How many sidecars a prune of these sessions would delete, and how many bytes with their blobs. Blocking."""
-    wanted = list(session_ids)
+    """Counts the sidecars that a prune of these sessions would delete, and the bytes with their blobs. Blocking."""
+    sessions = list(session_ids)
     sidecars = Sidecars(home.content)
-    sizes = [size for session_id in wanted if (size := sidecars.size(session_id))]
-    return Pruned(len(sizes), sum(sizes) + _blob_bytes(home, wanted))
+    sizes = [size for session_id in sessions if (size := sidecars.size(session_id))]
+    return Pruned(len(sizes), sum(sizes) + _blob_bytes(home, sessions))
 
 
 def _blob_bytes(home: Home, session_ids: Sequence[str]) -> int:
@@ -204,7 +206,7 @@ def _blob_bytes(home: Home, session_ids: Sequence[str]) -> int:
 
 
 def _freed_of(db: sqlite3.Connection, pack: int) -> int:
-    """How much smaller a pack becomes when it is rewritten without the blobs that go."""
+    """The bytes that a pack shrinks by when it is rewritten without the deleted blobs."""
     (data,) = db.execute("SELECT data FROM pack WHERE id = ?", (pack,)).fetchone() or (b"",)
     rest = db.execute(_REST_OF_PACK, (pack,)).fetchall()
     try:

@@ -1,4 +1,4 @@
-"""What every source offers the daemon: its status, the progress of reading old logs, and commits that wait for room."""
+"""The interface of a source: its status, the progress of reading old logs, and commits that wait for disk space."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class UnusedInAll(msgspec.Struct, frozen=True):
 
 
 class SkippedFiles(msgspec.Struct, frozen=True):
-    """Files or folders that are not read, for one reason: how many, the first of them, and what to do about it.
+    """Files or folders that are not read, for one reason: their number, the first of them, and what to do about it.
 
     If it `is_normal`, nothing need be done unless logs are missing.
     """
@@ -81,7 +81,7 @@ class Status(msgspec.Struct, frozen=True):
     skipped: Sequence[SkippedFiles] = ()
     remedy: str = ""
     has_looked: bool = True
-    blocked: str = ""  # why reading does not go on at the moment
+    blocked: str = ""  # why reading has stopped for now
 
 
 class Source(Protocol):
@@ -153,7 +153,7 @@ class Backfill(msgspec.Struct):
 class BackfillState(msgspec.Struct, frozen=True, rename=camel):
     """Whether all old logs are read, and the progress if not. Part of every answer about turns.
 
-    `percent` and `seconds_left` are None while unknown. `blocked` is set when no source can go on.
+    `percent` and `seconds_left` are None while unknown. `blocked` is set when no source can continue.
     """
 
     done: bool
@@ -191,7 +191,7 @@ def backfill_state(sources: Iterable[Status]) -> BackfillState:
 
 
 class Committer:
-    """Commits the batches of one source, and waits while there is no room; `blocked` is the reason meanwhile.
+    """Commits the batches of one source, and waits while the disk is full; `blocked` is the reason meanwhile.
 
     Nothing is lost, and no cursor moves until the batch is durable.
     """

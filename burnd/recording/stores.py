@@ -78,7 +78,7 @@ class DiskReserve:
         free, reserve = self.measure()
         if free < reserve:
             raise NoSpace(
-                f"only {free} bytes are free and {reserve} are held in reserve",
+                f"only {free} bytes are free and {reserve} are reserved",
                 str(self._root),
                 "free some space; nothing is lost meanwhile",
             )
@@ -182,7 +182,7 @@ class IndexRebuild:
             await self._rebuild(build.no_progress, Change())
 
     async def rewrite_ledger(self, change: Callable[[Entry], Entry], report: build.Progress) -> int:
-        """Replaces the ledger by one with every entry changed, and the index with it; returns how many changed."""
+        """Replaces the ledger by one with every entry changed, and the index; returns the number that changed."""
         with anyio.CancelScope(shield=True):
             await self.catch_up()
         stores = self._stores
@@ -223,9 +223,9 @@ class IndexRebuild:
         stores = self._stores
         stores.check_home()
         stores.is_behind = True
-        with stores.status.shown(report) as shown:
+        with stores.status.shown(report) as progress:
             journal, prices = rewritten or stores.journal, stores.index.prices
-            await build.build_beside(stores.home.index_db, journal, stores.content, shown, prices, carried)
+            await build.build_beside(stores.home.index_db, journal, stores.content, progress, prices, carried)
 
         def swap() -> None:
             stores.check_home()

@@ -151,14 +151,14 @@ class TurnBuilder:
         A row is rewritten in place, and only what was recorded of it counts.
         """
         messages = {key: Message() for key in keys}
-        known = await self._index.known_turns(sorted(messages))
-        opened = await open_turns(self._index, [row.id for row in known.values() if row.open])
+        recorded = await self._index.known_turns(sorted(messages))
+        opened = await open_turns(self._index, [row.id for row in recorded.values() if row.open])
         copies: defaultdict[Key, dict[Rail, Copy]] = defaultdict(dict)
-        for position, length in await self._index.keyed(_COPY_LINES, copy_spans(known)):
+        for position, length in await self._index.keyed(_COPY_LINES, copy_spans(recorded)):
             copy = self._journal.entry_at(position, length)
             if isinstance(copy, Copy):
                 copies[copy.source, copy.message_id][holder(copy)] = copy
-        for key, row in known.items():
+        for key, row in recorded.items():
             message, shown = messages[key], opened.get(row.id)
             message.is_known = True
             message.open_in = shown.path if shown is not None else None
@@ -169,12 +169,12 @@ class TurnBuilder:
         return messages
 
     async def _break_ties(self, messages: dict[Key, Message], submissions: Sequence[Submission]) -> None:
-        """Finds the owner where several have the same claim, also of older messages that the batch sheds light on."""
+        """Finds the owner where several have the same claim, also of older messages that the batch is evidence for."""
         of_logs = {key: one.decision for key, one in messages.items() if one.decision is not None and not one.is_row}
-        touched = [decision for key, decision in of_logs.items() if messages[key].is_touched]
-        contested = {session for one in touched if is_contested(one) for session in shared_message(one).sessions}
+        changed = [decision for key, decision in of_logs.items() if messages[key].is_touched]
+        contested = {session for one in changed if is_contested(one) for session in shared_message(one).sessions}
         own: dict[str, Turn] = {}
-        for turn, others in touched:
+        for turn, others in changed:
             if not others and turn.rail_id == MAIN:
                 first = own.setdefault(turn.session_id, turn)
                 own[turn.session_id] = turn if turn.turn_index < first.turn_index else first
@@ -327,8 +327,8 @@ async def shared_messages(
 async def parting_sessions(index: IndexStore, own: Mapping[str, Turn], shared: Iterable[SharedMessage]) -> set[str]:
     """Finds those of the sessions of `own` that may part from others with these turns, which each has alone.
 
-    `shared` are the messages of the batch that several sessions may have. One more turn costs a look at the one before
-    it: only where a session parts from another, or repeats it, are all of its messages looked up.
+    `shared` are the messages of the batch that several sessions may have. One more turn costs one lookup, of the turn
+    before it: only where a session parts from another, or repeats it, are all of its messages looked up.
     """
     places = [(session, turn.turn_index - 1) for session, turn in own.items() if turn.turn_index]
     before = {row[0]: row[1:] for row in await index.keyed(_BEFORE, places)}
@@ -346,9 +346,9 @@ async def parting_sessions(index: IndexStore, own: Mapping[str, Turn], shared: I
 async def _messages_of(
     index: IndexStore, sessions: frozenset[str], current: Mapping[Key, SharedMessage]
 ) -> dict[Key, SharedMessage]:
-    wanted = [(session,) for session in sorted(sessions)]
-    own = _pairs(await index.keyed(_OWN, wanted))
-    copied = {copy_holder(key)[0] for (key,) in await index.keyed(_COPIED, wanted)}
+    keys_of_sessions = [(session,) for session in sorted(sessions)]
+    own = _pairs(await index.keyed(_OWN, keys_of_sessions))
+    copied = {copy_holder(key)[0] for (key,) in await index.keyed(_COPIED, keys_of_sessions)}
     keys = sorted((own | copied) - current.keys())
     others = await _copies_of(index, keys)
     messages = {

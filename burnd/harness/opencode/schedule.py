@@ -1,4 +1,4 @@
-"""When to look at a database: how often, and again after which problem."""
+"""Decides when to check a database for changes, and when to retry after a problem."""
 
 from __future__ import annotations
 
