@@ -278,7 +278,7 @@ class Partings:
         return frozenset(session for session, when in parted.items() if when == last)
 
     def _parted(self, session: str, group: frozenset[str]) -> tuple[bool, int]:
-        """(True, 0) if it alone has a message from before the last shared one; else the time of its first such message."""
+        """(True, 0) if it alone has a message from before the last shared one; else the time of the first one."""
         messages = self._messages[session]
         parted = min((one.ts for one in messages if not group <= one.sessions), default=_NEVER)
         last = max((one.ts for one in messages if group <= one.sessions), default=0)
