@@ -19,6 +19,7 @@ import anyio
 
 import burnd
 from burnd.harness.claude_code.source import ClaudeLogs
+from burnd.index.change import Change
 from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.logfiles.follower import LogFollower
@@ -77,11 +78,20 @@ async def trace(root: Path, tracer: Tracer) -> None:
         _append(path, log)
         await _until_visible(db, "m1")
         await anyio.sleep(3)  # until nothing is left to do
+
+        is_visible = anyio.Event()
+
+        def stop_when_visible(change: Change) -> None:
+            if any(one.turn.message_id == "m2" for one in change.open):
+                tracer.is_on = False
+                is_visible.set()
+
+        pipeline.follow(stop_when_visible)  # called as soon as the index has the row
         log.says("m2", text("well"), output=7)
         tracer.is_on = True
         _append(path, log)
+        await is_visible.wait()
         await _until_visible(db, "m2")
-        tracer.is_on = False
         tasks.cancel_scope.cancel()
     db.close()
     await pipeline.close()
