@@ -148,6 +148,13 @@ def test_only_a_harness_package_names_its_product() -> None:
     assert named == []
 
 
+def test_no_other_room_imports_the_package_of_a_harness() -> None:
+    """They know the registry at most; the contract lists the sources of sessions that programs push."""
+    others = [(path, name) for path, room, name in imports("burnd") if room != "harness"]
+    packages = {(path, name) for path, name in others if re.match(r"burnd\.harness\.\w+\.", name)}
+    assert packages == {("burnd/contract/sessions.py", "burnd.harness.api.product")}
+
+
 def test_queries_only_read() -> None:
     """No statement of theirs writes."""
     writes = re.compile(r"\b(INSERT (OR \w+ )?INTO|UPDATE \w+ SET|DELETE FROM|REPLACE INTO|CREATE|DROP) ")
