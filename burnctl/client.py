@@ -147,6 +147,23 @@ class Client(Methods):
         made = stamping.made(stamping.selector_of(session, message, from_ts, to_ts), tags)
         return delivery.stamps(self, [made]).answer()
 
+    def stamps_remove(
+        self,
+        *keys: str,
+        session: str | None = None,
+        message: str | None = None,
+        from_ts: str | None = None,
+        to_ts: str | None = None,
+    ) -> dict[str, Any]:
+        """Removes tags by their keys from the same turns that `stamp` selects.
+
+        Durable when it returns, as a stamp is.
+        """
+        from burnctl import delivery, stamping
+
+        made = stamping.removal(stamping.selector_of(session, message, from_ts, to_ts), keys)
+        return delivery.removal(self, made).answer() | {"removes": made["removes"]}
+
     def stamp_many(self, stamps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """Makes many stamps, each in one of the forms that `burnctl stamp --stdin` takes: all of them, or none."""
         from burnctl import delivery, stamping

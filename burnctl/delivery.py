@@ -40,7 +40,7 @@ def stamps(client: Client, stamps: Sequence[Mapping[str, Any]], timeout: float =
     """Every stamp is durable when this returns. Raises Failed when the daemon refuses, NotSpooled when nobody can."""
     recorded = 0
     for batch in _batches(stamps):
-        wire_form = [{key: stamp[key] for key in ("ts", "selector", "enrichment")} for stamp in batch]
+        wire_form = [{key: stamp[key] for key in stamp if key not in ("v", "kind")} for stamp in batch]
         problem = _ask(client, "stamp", {"stamps": wire_form}, timeout)
         if problem is not None:
             rest = stamps[recorded:]
@@ -54,6 +54,16 @@ def stamps(client: Client, stamps: Sequence[Mapping[str, Any]], timeout: float =
             return Delivered(recorded, len(rest), problem.message)
         recorded += len(batch)
     return Delivered(recorded, 0)
+
+
+def removal(client: Client, stamp: Mapping[str, Any], timeout: float = ANSWER_S) -> Delivered:
+    """The removal of tags is durable when this returns. Raises as `stamps` does."""
+    params = {"selector": stamp["selector"], "keys": stamp["removes"], "ts": stamp["ts"]}
+    problem = _ask(client, "stamps.remove", params, timeout)
+    if problem is None:
+        return Delivered(1, 0)
+    spool.put(home(), [stamp])
+    return Delivered(0, 1, problem.message)
 
 
 def announcement(client: Client, wishes: Mapping[str, Any], since: str, timeout: float = ANSWER_S) -> Delivered:

@@ -59,7 +59,10 @@ def sent(method: type[Params], given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Methods:
-    """Every method of the socket but `stamp`, which the client itself has: it must not be lost when burnd is down."""
+    """Every method of the socket but `stamp` and `stamps.remove`.
+
+    The client itself has these: they must not be lost when burnd is down.
+    """
 
     status = Method(daemon.StatusParams)
     methods = Method(daemon.MethodsParams)

@@ -1,7 +1,8 @@
 """What a stamp may say: building it from words, flags or lines of JSON, and the reason when it cannot be one.
 
-A stamp is made in the ledger's own form, `{"v":1,"kind":"stamp","ts","selector","enrichment"}`, with its time set
-here: so that one sent to the daemon and spooled as well, because no answer came, is the very same stamp twice.
+A stamp is made in the ledger's own form, `{"v":1,"kind":"stamp","ts","selector","enrichment"}`, with `removes` if it
+removes keys. Its time is set here: so that one sent to the daemon and spooled as well, because no answer came, is the
+very same stamp twice.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from burnd import protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
 EARLIEST, LATEST = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
 MOST_BYTES = protocol.REQUEST_BYTES // 4  # of one stamp; a request must hold at least one
-_OF_A_LINE = {"v", "kind", "ts", "selector", "sessionId", "messageId", "range", "enrichment"}
+_OF_A_LINE = {"v", "kind", "ts", "selector", "sessionId", "messageId", "range", "enrichment", "removes"}
 
 
 class BadStamp(Usage, ValueError):
@@ -32,15 +33,23 @@ def now_iso(later_s: float = 0) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:03d}Z"
 
 
-def made(selector: Mapping[str, Any], enrichment: Mapping[str, Any], ts: str | None = None) -> dict[str, Any]:
+def made(
+    selector: Mapping[str, Any], enrichment: Mapping[str, Any], ts: str | None = None, removes: Sequence[str] = ()
+) -> dict[str, Any]:
     """A stamp in the ledger's form. Raises BadStamp."""
+    if not isinstance(removes, list | tuple):
+        raise BadStamp("removes is not a list of keys", "a tag of that name goes into enrichment")
+    for key in removes:
+        _text(key, "a key to remove")
     stamp = {
         "v": 1,
         "kind": "stamp",
         "ts": now_iso() if ts is None else _time(ts),
         "selector": dict(selector),
-        "enrichment": _checked(enrichment),
+        "enrichment": _checked(enrichment, removes),
     }
+    if removes:
+        stamp["removes"] = list(dict.fromkeys(removes))
     if len(json.dumps(stamp)) > MOST_BYTES:
         raise BadStamp(f"a stamp may have {MOST_BYTES // 1024} KiB at most")
     return stamp
@@ -82,6 +91,13 @@ def from_words(words: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def removal(selector: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """A stamp that removes these keys. Raises BadStamp."""
+    if not keys:
+        raise BadStamp("no key to remove", "name the keys, like persona workflowId")
+    return made(selector, {}, removes=keys)
+
+
 def from_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
     """The stamps of JSON lines, all or none: the first line that is none is refused with its number."""
     stamps = []
@@ -115,7 +131,7 @@ def _from_object(said: Any) -> dict[str, Any]:
     flat = {key: value for key, value in said.items() if key not in _OF_A_LINE}
     if "enrichment" in said and flat:
         raise BadStamp(f"has enrichment and {next(iter(flat))!r} beside it: put all tags in one place")
-    return made(_selector_in(said), said.get("enrichment", flat), said.get("ts"))
+    return made(_selector_in(said), said.get("enrichment", flat), said.get("ts"), said.get("removes", ()))
 
 
 def _selector_in(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,11 +153,13 @@ def _only(value: Any, what: str, *keys: str) -> Mapping[str, Any]:
     return value
 
 
-def _checked(enrichment: Mapping[str, Any]) -> dict[str, str]:
+def _checked(enrichment: Mapping[str, Any], removes: Sequence[str]) -> dict[str, str]:
     if not isinstance(enrichment, dict):
         raise BadStamp("the enrichment is not an object")
-    if not enrichment:
+    if not enrichment and not removes:
         raise BadStamp("a stamp says at least one KEY=VALUE")
+    if both := [key for key in removes if key in enrichment]:
+        raise BadStamp(f"the key {both[0]!r} is both given and removed")
     for key, value in enrichment.items():
         _text(key, "a key")
         if not isinstance(value, str):

@@ -51,6 +51,8 @@ class Folded:
             matching = [s for s in self.stamps if matches(s[2], turn, session_id, own=own)]
             for _, _, stamp in sorted(matching, key=lambda s: s[:2]):
                 folded.update(stamp.enrichment)
+                for key in stamp.removes:
+                    folded.pop(key, None)
         return folded
 
     def _owns(self, copy: Copy) -> bool:

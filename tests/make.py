@@ -66,7 +66,9 @@ def tool_result(message_id: str = "r1", value: Any = None, **changes: Any) -> Co
     return text(message_id, None, **facts | changes)  # type: ignore[arg-type]
 
 
-def stamp(seconds: float = 0, *, within: tuple[float, float] | None = None, **keys: str) -> Stamp:
+def stamp(
+    seconds: float = 0, *, within: tuple[float, float] | None = None, removes: Iterable[str] = (), **keys: str
+) -> Stamp:
     """A stamp for session `s1`, or for what `session`/`message` among the keys names."""
     span = TimeRange(from_ts=at(within[0]), to_ts=at(within[1])) if within else None
     message = keys.pop("message", None)
@@ -75,6 +77,7 @@ def stamp(seconds: float = 0, *, within: tuple[float, float] | None = None, **ke
         ts=at(seconds),
         selector=Selector(session_id=session, message_id=message, range=span),
         enrichment=keys,
+        removes=tuple(removes),
     )
 
 

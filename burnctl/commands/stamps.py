@@ -1,6 +1,8 @@
-"""`burnctl stamps`: lists tags, or exports them for another machine."""
+"""`burnctl stamps`: lists tags, exports them for another machine, or removes them."""
 
 from __future__ import annotations
+
+import sys
 
 from burnctl import flags
 from burnctl import options as own
@@ -8,7 +10,7 @@ from burnctl.errors import Failed
 from burnctl.naming import whole_id
 from burnctl.starting import reach
 from burnd import protocol
-from burnd.contract.daemon import ListStampsParams
+from burnd.contract.daemon import ListStampsParams, RangeParams, RemoveStampsParams, SelectorParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,12 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-HELP = "lists the tags that were given, or exports them for another machine"
+HELP = "lists the tags that were given, exports them for another machine, or removes them"
 EXAMPLES = (
     "burnctl stamps list --session 0f9c1d2e",
     "burnctl stamps list --tag workflowId=wf-1",
     "burnctl stamps export > stamps.jsonl",
     "burnctl stamp --stdin < stamps.jsonl",
+    "burnctl stamps remove --session 0f9c1d2e persona",
 )
 _PAGE = 1000
 
@@ -38,9 +41,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         flags.add(action, ListStampsParams, own.Stamps)
     flags.reading(listing)
     flags.add(export, own.Output, only=("no_start",))
+    removing = actions.add_parser("remove", help="remove tags from a session, a part of it or one message")
+    removing.description = (
+        "removes tags by their keys from the selected turns. A later stamp may give them again. With burnd down or "
+        "busy the removal is spooled and taken in later: when this returns 0, it is safe on the disk"
+    )
+    flags.place(removing, RemoveStampsParams, "keys", nargs="+")
+    flags.add(removing, SelectorParams, RangeParams)
+    flags.add(removing, own.Output, only=("json",))
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.action == "remove":
+        return _remove(options)
     found = _every(options)
     if options.action == "export":
         from burnctl.output import json_line
@@ -53,6 +66,28 @@ def run(options: argparse.Namespace) -> int:
 
         return as_json({"version": protocol.VERSION, "stamps": list(found), "next": None})
     return _show(list(found), options)
+
+
+def _remove(options: argparse.Namespace) -> int:
+    from burnctl import delivery, stamping
+    from burnctl.client import Client
+
+    for word in options.keys:
+        key, equals, _ = word.partition("=")
+        if equals:
+            raise stamping.BadStamp(f"{word!r} is not a key", f"name the key alone: {key}")
+    selector = stamping.selector_of(options.session_id, options.message_id, options.from_ts, options.to_ts)
+    removal = stamping.removal(selector, options.keys)
+    with Client(timeout=delivery.ANSWER_S) as client:
+        done = delivery.removal(client, removal)
+    if options.json:
+        from burnctl.output import as_json
+
+        return as_json(done.answer() | {"removes": removal["removes"]})
+    if sys.stdout is not None and sys.stdout.isatty():
+        state = f"removal is in the spool for later: {done.reason}" if done.spooled else "removed"
+        print(f"{', '.join(removal['removes'])}: {state}")
+    return 0
 
 
 def _every(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -103,7 +138,7 @@ def _row(stamp: dict[str, Any]) -> tuple[str, ...]:
     selector = stamp["selector"]
     about = selector["messageId"] if "messageId" in selector else selector["sessionId"]
     span = selector.get("range")
-    return _minute(stamp["ts"]), about, _within(span) if span else "", _tags(stamp["enrichment"])
+    return _minute(stamp["ts"]), about, _within(span) if span else "", _tags(stamp)
 
 
 def _within(span: dict[str, str]) -> str:
@@ -116,5 +151,6 @@ def _minute(ts: str) -> str:
     return ts[:16].replace("T", " ")
 
 
-def _tags(enrichment: dict[str, str]) -> str:
-    return " ".join(f"{key}={value}" for key, value in enrichment.items())
+def _tags(stamp: dict[str, Any]) -> str:
+    given = [f"{key}={value}" for key, value in stamp["enrichment"].items()]
+    return " ".join([*given, *(f"{key} (removed)" for key in stamp.get("removes", ()))])

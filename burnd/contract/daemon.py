@@ -86,6 +86,7 @@ class OneStamp(Params):
 
     selector: SelectorParams = param(help="the turns that are stamped", flag="")
     enrichment: dict[str, str] = param(help="tags; of equal keys the last counts", metavar="KEY=VALUE")
+    removes: list[str] = param(default=[], help="keys to remove", flag="")
     ts: str | None = param(default=None, help="time of the stamp (now)", flag="")
 
 
@@ -111,6 +112,15 @@ class ListStampsParams(Params, method="stamps.list"):
     until: str | None = param(default=None, help="recorded before this ISO time", kind="time", flag="")
     limit: int = param(default=100, help="at most this many", kind="count", most=MOST_STAMPS, flag="")
     after: int = param(default=-1, help="`next` of the page before", flag="")
+
+
+class RemoveStampsParams(Params, method="stamps.remove", errors=("refused",)):
+    """Removes tags from the selected turns by recording a stamp that says so. Durable when it returns."""
+
+    answer: ClassVar[results.RemovedStamps]
+    selector: SelectorParams = param(help="the turns that lose the tags", flag="")
+    keys: list[str] = param(help="the keys of the tags to remove", metavar="KEY")
+    ts: str | None = param(default=None, help="time of the removal (now); stamps after it are not affected", flag="")
 
 
 class AnnounceParams(Params, method="announce", errors=("refused",)):

@@ -131,7 +131,10 @@ def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
 
 
 def stamp_row(stamp: Stamp, position: int) -> Row:
-    """A stamp as it was given. Its times are not clamped: a range without an end has the latest possible time."""
+    """A stamp as it was given, with null for keys that it removes.
+
+    Its times are not clamped: a range without an end has the latest possible time.
+    """
     selector = stamp.selector
     span = selector.range
     return (
@@ -141,7 +144,7 @@ def stamp_row(stamp: Stamp, position: int) -> Row:
         selector.message_id,
         to_ms(span.from_ts) if span else None,
         to_ms(span.to_ts) if span else None,
-        msgspec.json.encode(stamp.enrichment).decode(),
+        msgspec.json.encode(stamp.tags).decode(),
     )
 
 
@@ -150,7 +153,7 @@ def session_tag_rows(stamp: Stamp, position: int) -> list[Row]:
     selector = stamp.selector
     if selector.session_id is None or selector.range is not None:
         return []
-    tags = bounded_tags(stamp.enrichment)
+    tags = bounded_tags(stamp.tags)
     return [(key, selector.session_id, to_ms(stamp.ts), position, value) for key, value in tags.items()]
 
 
@@ -159,7 +162,7 @@ def narrow_tag_rows(stamp: Stamp, position: int) -> list[Row]:
     if session_tag_rows(stamp, position):
         return []
     _, ts, *selected, _ = stamp_row(stamp, position)
-    return [(key, position, ts, *selected, value) for key, value in bounded_tags(stamp.enrichment).items()]
+    return [(key, position, ts, *selected, value) for key, value in bounded_tags(stamp.tags).items()]
 
 
 def quota_row(quota: Quota, position: int, name_id: NameId) -> Row:

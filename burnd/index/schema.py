@@ -136,7 +136,7 @@ CREATE TABLE stamps(
   message_id TEXT,
   from_ts INTEGER,
   to_ts INTEGER,
-  enrichment TEXT NOT NULL
+  enrichment TEXT NOT NULL    -- null for a key that is removed
 );
 CREATE INDEX stamps_by_session ON stamps(session_id) WHERE session_id IS NOT NULL;
 CREATE INDEX stamps_by_message ON stamps(message_id) WHERE message_id IS NOT NULL;
@@ -292,13 +292,14 @@ CREATE TABLE inherited(
   session INTEGER NOT NULL, owner INTEGER NOT NULL, PRIMARY KEY(session, owner)) WITHOUT ROWID;
 CREATE INDEX inherited_by_owner ON inherited(owner);
 
--- Stamps by key: of those on whole sessions the one that counts; all of those on less.
+-- Stamps by key: of those on whole sessions the one that counts; all of those on less. Without a value the key is
+-- removed.
 CREATE TABLE session_tags(
-  key TEXT NOT NULL, session_id TEXT NOT NULL, ts INTEGER NOT NULL, position INTEGER NOT NULL, value TEXT NOT NULL,
+  key TEXT NOT NULL, session_id TEXT NOT NULL, ts INTEGER NOT NULL, position INTEGER NOT NULL, value TEXT,
   PRIMARY KEY(key, session_id)) WITHOUT ROWID;
 CREATE TABLE narrow_tags(
   key TEXT NOT NULL, position INTEGER NOT NULL, ts INTEGER NOT NULL, session_id TEXT, message_id TEXT,
-  from_ts INTEGER, to_ts INTEGER, value TEXT NOT NULL,
+  from_ts INTEGER, to_ts INTEGER, value TEXT,
   PRIMARY KEY(key, position)) WITHOUT ROWID;
 """
 
@@ -361,4 +362,4 @@ def is_message(wanted: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FINDINGS + _CAUSES
-LAYOUT = 46  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 47  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

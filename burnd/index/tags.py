@@ -19,7 +19,7 @@ class _Stamped(NamedTuple):
     order: tuple[int, int]
     from_ts: int | None
     to_ts: int | None
-    keys: dict[str, str]
+    keys: dict[str, str | None]
 
     def covers(self, ts: int) -> bool:
         return self.from_ts is None or self.to_ts is None or self.from_ts <= ts < self.to_ts
@@ -45,13 +45,13 @@ def tags_of(keyed: Keyed, keys: Sequence[TurnKey]) -> dict[TurnKey, dict[str, st
 def _fold(
     line: list[str], ts: int, by_session: dict[str, list[_Stamped]], of_message: list[_Stamped]
 ) -> dict[str, str]:
-    folded: dict[str, str] = {}
+    folded: dict[str, str | None] = {}
     for session_id in line:
         own = of_message if session_id == line[-1] else []
         matching = [s for s in by_session.get(session_id, []) if s.covers(ts)] + own
         for stamped in sorted(matching, key=lambda s: s.order):
             folded.update(stamped.keys)
-    return folded
+    return {key: value for key, value in folded.items() if value is not None}
 
 
 def _parents(keyed: Keyed, session_ids: set[str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -23,7 +24,7 @@ def list_stamps(view: View, params: ListStampsParams) -> dict[str, Any]:
     last = size = 0
     for row in view.db.execute(_STAMPS, asked):
         found = _shown(row)
-        if not _has(found["enrichment"], params):
+        if not _has(found, params):
             continue
         if len(stamps) == params.limit or size >= _PAGE_BYTES:
             return {"stamps": stamps, "next": last}
@@ -40,11 +41,17 @@ def time_of(text: str, name: str) -> int:
         raise Refusal(f"{name} is not an ISO time", "for example 2026-11-16T09:30:00Z") from None
 
 
-def _has(enrichment: dict[str, str], params: ListStampsParams) -> bool:
+def unknown_keys(view: View, keys: Iterable[str]) -> list[str]:
+    """Those of the keys that no stamp has."""
+    return [key for key in keys if not view.rows(_WITH_KEY, (bounded(key),))]
+
+
+def _has(found: dict[str, Any], params: ListStampsParams) -> bool:
+    tags = found["enrichment"] | dict.fromkeys(found.get("removes", ()))
     if params.key is None:
-        return params.value is None or params.value in enrichment.values()
+        return params.value is None or params.value in tags.values()
     key = bounded(params.key)
-    return any(bounded(name) == key and params.value in (None, value) for name, value in enrichment.items())
+    return any(bounded(name) == key and params.value in (None, value) for name, value in tags.items())
 
 
 def _shown(row: tuple[Any, ...]) -> dict[str, Any]:
@@ -52,7 +59,10 @@ def _shown(row: tuple[Any, ...]) -> dict[str, Any]:
     selector: dict[str, Any] = {"messageId": message_id} if session_id is None else {"sessionId": session_id}
     if from_ts is not None:
         selector["range"] = {"fromTs": to_iso(from_ts), "toTs": to_iso(to_ts)}
-    return {"ts": to_iso(ts), "selector": selector, "enrichment": msgspec.json.decode(enrichment)}
+    tags = msgspec.json.decode(enrichment)
+    given = {key: value for key, value in tags.items() if value is not None}
+    removes = [key for key in tags if key not in given]
+    return {"ts": to_iso(ts), "selector": selector, "enrichment": given} | ({"removes": removes} if removes else {})
 
 
 _STAMPS = """
@@ -60,4 +70,7 @@ SELECT position, ts, session_id, message_id, from_ts, to_ts, enrichment FROM sta
 WHERE position > ?1 AND (?2 IS NULL OR session_id = ?2) AND (?3 IS NULL OR message_id = ?3)
   AND (?4 IS NULL OR ts >= ?4) AND (?5 IS NULL OR ts < ?5)
 ORDER BY position
+"""
+_WITH_KEY = """
+SELECT 1 FROM session_tags WHERE key = ?1 UNION ALL SELECT 1 FROM narrow_tags WHERE key = ?1 LIMIT 1
 """

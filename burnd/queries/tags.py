@@ -39,10 +39,10 @@ class Stamped(NamedTuple):
 
 
 class _Word(NamedTuple):
-    """What a stamp says of one key: its place in the order of stamps, the value, and when it holds."""
+    """What a stamp says of one key: its place in the order of stamps, the value (None: removed), and when it holds."""
 
     order: tuple[int, int]
-    value: str
+    value: str | None
     key: int
     begin: int
     end: int
@@ -98,7 +98,7 @@ class _Fold:
 
     def _own(self) -> dict[int, Values]:
         """What is said of sessions as a whole: the last for each key, since the others can never count."""
-        said: list[dict[int, str]] = [dict(self._view.rows(_OWN, (key,))) for key in self._keys]
+        said: list[dict[int, str | None]] = [dict(self._view.rows(_OWN, (key,))) for key in self._keys]
         numbers = dict.fromkeys(chain.from_iterable(said))
         return dict(zip(numbers, zip(*[map(own.get, numbers) for own in said], strict=True), strict=True))
 
@@ -146,7 +146,7 @@ class _Fold:
         words: list[_Word] = []
         for session_id in line:
             said = [word for word in self._words(session_id) if word.begin <= ts < word.end]
-            words += sorted([*said, *of_message] if session_id is line[-1] else said)
+            words += sorted([*said, *of_message] if session_id is line[-1] else said, key=lambda word: word.order)
         return self._values(words)
 
     def _values(self, words: list[_Word]) -> Values:

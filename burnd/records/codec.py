@@ -59,6 +59,7 @@ class _FlatStamp(msgspec.Struct):
     ts: str
     selector: Selector
     enrichment: dict[Name, str]
+    removes: tuple[Name, ...] = ()
     v: int = VERSION
     kind: str = "stamp"
 
@@ -94,7 +95,8 @@ def encode(entry: Entry) -> bytes:
     """One line of the ledger, newline included."""
     if isinstance(entry, Stamp):
         flat = {"v": VERSION, "kind": "stamp", "ts": entry.ts, "selector": entry.selector}
-        return _to_json({**flat, "enrichment": entry.enrichment}) + b"\n"
+        removes = {"removes": entry.removes} if entry.removes else {}
+        return _to_json({**flat, "enrichment": entry.enrichment, **removes}) + b"\n"
     return _PREFIX[type(entry)] + _to_json(entry) + b"}\n"
 
 
@@ -203,7 +205,7 @@ def _check_times(entry: Entry) -> None:
 
 def _decode_stamp(line: bytes) -> Stamp | Skipped:
     flat = _bounded(_flat_stamp, line)
-    stamp = Stamp(ts=flat.ts, selector=flat.selector, enrichment=flat.enrichment)
+    stamp = Stamp(ts=flat.ts, selector=flat.selector, enrichment=flat.enrichment, removes=flat.removes)
     return Skipped("corrupt", "stamp") if stamp.problem() else stamp
 
 

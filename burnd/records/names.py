@@ -31,9 +31,9 @@ def bounded(text: str, most: int = LONGEST_NAME) -> str:
     return f"{data[: most - len(digest) - 1].decode('utf-8', 'ignore')}~{digest}"
 
 
-def bounded_tags(tags: Mapping[str, str]) -> dict[str, str]:
+def bounded_tags(tags: Mapping[str, str | None]) -> dict[str, str | None]:
     """Tags as reports have them; the ledger and the list of stamps have their values whole."""
-    return {bounded(key): bounded(value) for key, value in tags.items()}
+    return {bounded(key): None if value is None else bounded(value) for key, value in tags.items()}
 
 
 def bound_names(value: Any, struct: Any) -> Any:

@@ -37,11 +37,20 @@ class Selector(Record, frozen=True, kw_only=True):
 
 
 class Stamp(Record, frozen=True, kw_only=True):
-    """Keys, and values of any length, for the selected turns, at `ts`; on disk it is flat, beside `v` and `kind`."""
+    """Keys, and values of any length, for the selected turns, at `ts`; on disk it is flat, beside `v` and `kind`.
+
+    `removes` are keys that the selected turns have no more, unless a later stamp gives them again.
+    """
 
     ts: str
     selector: Selector
     enrichment: dict[Name, str]
+    removes: tuple[Name, ...] = ()
+
+    @property
+    def tags(self) -> dict[str, str | None]:
+        """The value of each key; None for a key that is removed."""
+        return {**self.enrichment, **dict.fromkeys(self.removes)}
 
     def of_session(self, session_id: str | None) -> Stamp:
         """The stamp for this session id; unchanged if that is None."""
@@ -54,10 +63,12 @@ class Stamp(Record, frozen=True, kw_only=True):
         """Why this stamp cannot be used, or None when it is sound."""
         if (reason := self.selector.problem()) is not None:
             return reason
-        if not self.enrichment:
+        if not self.tags:
             return "a stamp says at least one key=value"
-        if not all(self.enrichment):
+        if not all(self.tags):
             return "a key must not be empty"
+        if both := self.enrichment.keys() & set(self.removes):
+            return f"the key {min(both)[:40]!r} is both given and removed"
         return _time_problem(self.ts)
 
 

@@ -1,4 +1,4 @@
-"""`burnctl stamps`: what was said can be read, and taken to another machine as it is."""
+"""`burnctl stamps`: stamps are listed, exported to another machine as they are, and removed."""
 
 from __future__ import annotations
 
@@ -119,3 +119,64 @@ def test_with_no_daemon_a_script_is_told(folder: Path) -> None:
     done = burnctl(folder / "home", "stamps", "list")
     assert done.returncode == 3
     assert not (folder / "home").exists()
+
+
+def test_tags_are_removed(stamped: Path, folder: Path) -> None:
+    """By key; the list shows the removal, and export takes it to another machine."""
+    done = burnctl(stamped, "stamps", "remove", "--session", SESSION, "persona", "workflowId", "--json")
+    answer = {"version": 1, "state": "recorded", "stamps": 1, "removes": ["persona", "workflowId"]}
+    assert (done.returncode, json.loads(done.stdout)) == (0, answer)
+    assert burnctl(stamped, "stamps", "remove", "--message", "msg_1", "verdict").stdout == ""
+    listed = burnctl(stamped, "stamps", "list", env={"COLUMNS": "120"}).stdout.splitlines()
+    assert listed[-2].endswith("  persona (removed) workflowId (removed)")
+    exported = burnctl(stamped, "stamps", "export").stdout
+    elsewhere = folder / "elsewhere"
+    with running(Home(elsewhere)):
+        assert burnctl(elsewhere, "stamp", "--stdin", input=exported).returncode == 0
+        assert burnctl(elsewhere, "stamps", "export").stdout == exported
+
+
+def test_a_removal_waits_in_the_spool(folder: Path) -> None:
+    """With burnd down it is spooled behind the stamp; burnd takes in both."""
+    home = folder / "home"
+    assert burnctl(home, "stamp", "--session", SESSION, "a=1", "b=2").returncode == 0
+    done = burnctl(home, "stamps", "remove", "--session", SESSION, "a", "--json")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["state"], answer["removes"]) == (0, "spooled", ["a"])
+    with running(Home(home)) as daemon, daemon.wire() as wire:
+        wire.call("spool")
+        given, removed = wire.call("stamps.list")["stamps"]
+    assert given["enrichment"] == {"a": "1", "b": "2"}
+    assert (removed["enrichment"], removed["removes"]) == ({}, ["a"])
+
+
+WRONG = {
+    ("--session", SESSION): (2, "KEY"),
+    ("persona",): (2, "for a session or for a message"),
+    ("--session", SESSION, "persona=senior"): (2, "name the key alone: persona"),
+    ("--session", SESSION, ""): (2, "must not be empty"),
+    ("--message", "msg_1", "--from", "2026-11-16", "verdict"): (2, "goes with a session"),
+    ("--session", SESSION, "persna"): (1, "no stamp has the key 'persna'"),
+}
+
+
+def test_a_wrong_removal_is_refused_with_the_reason(stamped: Path) -> None:
+    """And nothing is recorded."""
+    before = (stamped / "ledger.jsonl").read_bytes()
+    for words, (code, reason) in WRONG.items():
+        done = burnctl(stamped, "stamps", "remove", *words)
+        assert (done.returncode, reason in done.stderr) == (code, True), done.stderr
+    assert (stamped / "ledger.jsonl").read_bytes() == before
+
+
+def test_lines_that_remove(folder: Path) -> None:
+    """`removes` is a list of keys, none of them given too."""
+    home = folder / "home"
+    for line, reason in {
+        '{"sessionId": "s", "removes": "a"}': "removes is not a list of keys",
+        '{"sessionId": "s", "a": "1", "removes": ["a"]}': "both given and removed",
+        '{"sessionId": "s", "removes": [1]}': "is not a string",
+    }.items():
+        done = burnctl(home, "stamp", "--stdin", input=line)
+        assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
+    assert burnctl(home, "stamp", "--stdin", input='{"sessionId": "s", "b": "1", "removes": ["a"]}').returncode == 0

@@ -71,6 +71,45 @@ async def test_the_last_word_counts_whatever_it_is_about(opened: Opened) -> None
     assert _tags(found, numbers["claude-code", "m2"], to_ms(at(20))) == {"k": "late"}
 
 
+async def test_a_removal_is_the_last_word_until_a_later_one(opened: Opened) -> None:
+    """It beats earlier stamps on the session, a range or a message, only where it applies, and loses to later ones."""
+    pipeline = await opened()
+    turns = [turn(f"m{n}", turn_index=n, ts=at(10 * n)) for n in range(3)]
+    early = [stamp(1, k="v", other="v"), stamp(2, message="m0", k="message"), stamp(2, within=(10, 20), k="range")]
+
+    async def tags() -> list[str | None]:
+        found, numbers = await pipeline.index.ask(lambda db: _fold(View(db, PRICES, NOW), ("k", "other")))
+        each = [_tags(found, numbers["claude-code", f"m{n}"], to_ms(at(10 * n))) for n in range(3)]
+        folded = Folded(pipeline.journal.read())
+        assert each == [folded.tags(one) for one in turns]
+        assert [one.pop("other") for one in each] == ["v"] * 3
+        return [one.get("k") for one in each]
+
+    await pipeline.commit(Batch(entries=[*turns, *early]))
+    assert await tags() == ["message", "range", "v"]
+    await pipeline.commit(Batch(entries=[stamp(3, within=(10, 20), removes=["k"])]))
+    assert await tags() == ["message", None, "v"]
+    await pipeline.commit(Batch(entries=[stamp(4, message="m0", removes=["k"])]))
+    assert await tags() == [None, None, "v"]
+    await pipeline.commit(Batch(entries=[stamp(5, removes=["k"]), stamp(0, k="older")]))
+    assert await tags() == [None, None, None]
+    await pipeline.commit(Batch(entries=[stamp(6, k="again")]))
+    assert await tags() == ["again"] * 3
+
+
+async def test_a_child_loses_the_tag_of_its_parent_and_keeps_its_own(opened: Opened) -> None:
+    """Removed from a parent, a child's own tag stays; removed from a child, the parent's tag stays on the parent."""
+    pipeline = await opened()
+    child = Session(session_id="child", source="opencode", parent_session_id="s1")
+    turns = [turn("m1"), turn("m2", session_id="child")]
+    stamps = [stamp(1, k="v", own="v", gone="v"), stamp(2, session="child", own="child"), stamp(3, removes=["own"])]
+    stamps.append(stamp(3, session="child", removes=["gone"]))
+    await pipeline.commit(Batch(entries=[*turns, child, *stamps]))
+    found, numbers = await pipeline.index.ask(lambda db: _fold(View(db, PRICES, NOW), ("k", "own", "gone")))
+    assert _tags(found, numbers["claude-code", "m1"], to_ms(at(0))) == {"k": "v", "gone": "v"}
+    assert _tags(found, numbers["claude-code", "m2"], to_ms(at(0))) == {"k": "v", "own": "child"}
+
+
 async def test_a_grandchild_has_what_its_elders_were_stamped_with(opened: Opened) -> None:
     """Stamps reach down through children that have none of their own, whenever they were made."""
     pipeline = await opened()

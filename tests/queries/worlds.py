@@ -106,8 +106,10 @@ def turns(draw: st.DrawFn) -> Turn:
 
 @st.composite
 def stamps(draw: st.DrawFn) -> Any:
-    said = draw(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), min_size=1))
-    made = stamp(draw(st.integers(0, 5)), within=None, **said)
+    keys = draw(st.sets(st.sampled_from(KEYS), min_size=1))
+    tags = {key: draw(st.sampled_from((*VALUES, None))) for key in sorted(keys)}
+    given = {key: value for key, value in tags.items() if value is not None}
+    made = stamp(draw(st.integers(0, 5)), within=None, removes=sorted(tags.keys() - given.keys()), **given)
     where = draw(st.sampled_from(("session", "session", "message", "range")))
     if where == "message":
         return msgspec.structs.replace(made, selector=_selector(message_id=f"m{draw(st.integers(0, 7))}"))

@@ -202,3 +202,76 @@ def test_a_session_may_be_named_by_the_beginning_of_its_id(home: Home) -> None:
         stamped = [line["selector"]["sessionId"] for line in ledger(home) if line["kind"] == "stamp"]
         assert stamped == [ids[0], "job-1"]
         assert wire.call("summary", tags={"x": "y"})["totals"]["turns"] == 1
+
+
+def test_a_removal_is_in_the_ledger_when_it_is_answered(live: Daemon) -> None:
+    """As a stamp without tags; the same one again is the same one, and the stamp before it stays listed."""
+    session = {"sessionId": "s1"}
+    removal = {"selector": session, "keys": ["persona", "persona"], "ts": "2026-11-16T11:00:00Z"}
+    with live.wire() as wire:
+        wire.call("stamp", selector=session, enrichment={"persona": "x", "b": "y"}, ts="2026-11-16T10:00:00Z")
+        before = ledger(live.home)
+        answer = wire.call("stamps.remove", **removal)
+        assert (answer["removed"], answer["new"]) == (["persona"], 1)
+        line = {"v": 1, "kind": "stamp", "ts": "2026-11-16T11:00:00.000Z", "selector": session, "enrichment": {}}
+        assert ledger(live.home) == [*before, line | {"removes": ["persona"]}]
+        assert wire.call("stamps.remove", **removal)["new"] == 0
+        given, removed = wire.call("stamps.list", key="persona")["stamps"]
+        assert given["enrichment"] == {"persona": "x", "b": "y"}
+        assert "removes" not in given
+        assert (removed["enrichment"], removed["removes"]) == ({}, ["persona"])
+        assert wire.call("stamps.list", key="persona", value="x")["stamps"] == [given]
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"selector": {"sessionId": "s1"}, "keys": []}, "no key to remove"),
+        ({"selector": {"sessionId": "s1"}, "keys": [""]}, "key must not be empty"),
+        ({"selector": {"sessionId": "s1"}, "keys": ["nowhere"]}, "no stamp has the key 'nowhere'"),
+        ({"selector": {}, "keys": ["a"]}, "either a sessionId or a messageId"),
+        ({"selector": {"sessionId": "s1"}, "keys": "a"}, "must be a list"),
+        ({"selector": {"sessionId": "s1"}, "keys": ["a"], "ts": "soon"}, "not an ISO time"),
+        ({"keys": ["a"]}, "selector"),
+    ],
+)
+def test_a_removal_that_cannot_be_used_is_refused_with_the_reason(
+    live: Daemon, params: dict[str, Any], reason: str
+) -> None:
+    """The ledger does not grow."""
+    before = ledger(live.home)
+    with live.wire() as wire:
+        assert reason in wire.error("stamps.remove", **params)["message"]
+    assert ledger(live.home) == before
+
+
+def test_a_removed_tag_is_gone_from_reports_and_from_a_rebuilt_index(home: Home) -> None:
+    """For a part of a session, then for all of it; `stamp` takes removals among many too."""
+    home.root.mkdir(mode=0o700)
+    times = ["2026-11-16T09:00:00.000Z", "2026-11-16T10:00:00.000Z"]
+    home.ledger.write_bytes(b"".join(encode(turn(f"m{n}", turn_index=n, ts=ts)) for n, ts in enumerate(times)))
+    home.ledger.chmod(0o600)
+    span = {"fromTs": times[1], "toTs": "2026-11-16T11:00:00Z"}
+
+    def tagged() -> dict[str | None, int]:
+        exported = [row["tags"] for row in wire.call("export")["turns"]]
+        rows = {row["key"]: row["turns"] for row in wire.call("summary", by="tag:wf")["rows"]}
+        assert sum(tags.get("wf") == "1" for tags in exported) == rows.get("1", 0)
+        return rows
+
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("stamp", selector={"sessionId": "s1"}, enrichment={"wf": "1"})
+        assert tagged() == {"1": 2}
+        wire.call("stamps.remove", selector={"sessionId": "s1", "range": span}, keys=["wf"])
+        assert tagged() == {"1": 1, None: 1}
+        wire.call("rebuild", index=True)
+        assert tagged() == {"1": 1, None: 1}
+        many = [{"selector": {"sessionId": "s1"}, "enrichment": {"b": "2"}, "removes": ["wf"]}]
+        assert wire.call("stamp", stamps=many)["new"] == 1
+        assert tagged() == {None: 2}
+        both = [{"selector": {"sessionId": "s1"}, "enrichment": {"wf": "2"}, "removes": ["wf"]}]
+        assert "both given and removed" in wire.error("stamp", stamps=both)["message"]
+    shutil.rmtree(home.root / "index")
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        assert tagged() == {None: 2}

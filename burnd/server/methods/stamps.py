@@ -1,4 +1,4 @@
-"""Stamps, and what else a spawner says: sessions announced, and the spool taken in."""
+"""Stamps given, listed and removed, and what else a spawner says: sessions announced, and the spool taken in."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from burnd.contract.daemon import (
     AnnounceParams,
     ListStampsParams,
     OneStamp,
+    RemoveStampsParams,
     SpoolParams,
     StampParams,
 )
 from burnd.errors import NotNow
 from burnd.harness.registry import BY_SOURCE
 from burnd.queries.session_ids import no_such_session, stamped_sessions
-from burnd.queries.stamps import list_stamps, time_of
+from burnd.queries.stamps import list_stamps, time_of, unknown_keys
 from burnd.queries.view import Refusal
 from burnd.recording.candidate import Batch
 from burnd.records import Selector, Stamp, TimeRange
@@ -38,6 +39,21 @@ async def stamp(service: Service, params: StampParams) -> Result:
     return {"stamped": len(stamps), "new": new}
 
 
+async def remove(service: Service, params: RemoveStampsParams) -> Result:
+    """Durable when it returns. Reads the spool first: the stamp that gave a tag may still wait there."""
+    if not params.keys:
+        raise Refusal("no key to remove", "name at least one in `keys`")
+    keys = list(dict.fromkeys(params.keys))
+    given = OneStamp(selector=params.selector, enrichment={}, removes=keys, ts=params.ts)
+    removal = _as_stamp(given, to_iso(service.now()), None)
+    await service.spool.drain()
+    stamps = await _for_known_sessions(service, [removal])
+    if unknown := await service.ask(lambda view: unknown_keys(view, keys)):
+        raise Refusal(f"no stamp has the key {unknown[0][:40]!r}", "nothing was removed; burnctl stamps list shows all")
+    new = await service.pipeline.commit(Batch(entries=list(stamps)))
+    return {"removed": keys, "new": new}
+
+
 async def _for_known_sessions(service: Service, stamps: list[Stamp]) -> list[Stamp]:
     """The stamps with their sessions' ids in full. Raises Refusal, or NotNow while the session may still turn up."""
     named = {one.selector.session_id for one in stamps if one.selector.session_id is not None}
@@ -50,7 +66,7 @@ async def _for_known_sessions(service: Service, stamps: list[Stamp]) -> list[Sta
         if found is None and not backfill.done:
             raise NotNow("old logs are still being read, so the session is not known yet", given, "try again later")
         if found is None:
-            raise Refusal(no_such_session(given), "nothing was stamped; burnctl sessions lists them")
+            raise Refusal(no_such_session(given), "nothing was recorded; burnctl sessions lists them")
         sessions[given] = found
     return [one.of_session(sessions.get(one.selector.session_id or "")) for one in stamps]
 
@@ -73,7 +89,8 @@ def _as_stamp(given: OneStamp, now: str, number: int | None) -> Stamp:
         message_id=said.message_id,
         range=TimeRange(from_ts=span.from_ts, to_ts=span.to_ts) if span else None,
     )
-    made = Stamp(ts=given.ts or now, selector=selector, enrichment=given.enrichment)
+    removes = tuple(dict.fromkeys(given.removes))
+    made = Stamp(ts=given.ts or now, selector=selector, enrichment=given.enrichment, removes=removes)
     if (problem := made.problem()) is not None:
         which = "" if number is None else f"stamp {number}: "
         raise Refusal(which + problem, "nothing was stamped" if number is not None else "")
@@ -126,6 +143,7 @@ async def take_spool(service: Service, params: SpoolParams) -> Result:
 METHODS: tuple[AnyMethod, ...] = (
     Method(StampParams, stamp),
     query(ListStampsParams, list_stamps),
+    Method(RemoveStampsParams, remove),
     Method(AnnounceParams, announce_session),
     Method(SpoolParams, take_spool),
 )
