@@ -210,7 +210,8 @@ def _settings() -> list[Candidate]:
     from burnctl.client import Client
 
     with Client(timeout=ANSWER_S) as client:
-        return [(row["key"], _line(row.get("says"))) for row in client.config_show().get("settings") or []]
+        rows = client.config_show().get("settings") or []
+    return _insertable([(row["key"], _line(row.get("says"))) for row in rows])
 
 
 def _insertable(found: Sequence[tuple[object, str]]) -> list[Candidate]:

@@ -58,11 +58,15 @@ def json_line(answer: Any) -> None:
 def as_csv(rows: list[dict[str, Any]], answer: dict[str, Any]) -> int:
     """Prints the rows of an answer as CSV with a header; None is an empty cell, a flag `true` or `false`.
 
-    Warns on stderr while old logs are being read. Returns exit code 0.
+    A terminal gets no control characters. Warns on stderr while old logs are being read. Returns exit code 0.
     """
     import csv
 
+    from burnctl.render import clean
+
     waiting.stop()
+    if sys.stdout.isatty():
+        rows = [{name: clean(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows]
     from burnctl.render.caveats import backfill_line
 
     if line := backfill_line(answer):

@@ -375,3 +375,13 @@ def test_plots_are_readable_in_ascii() -> None:
 
 def test_counts_agree_with_their_noun() -> None:
     assert (counted(1, "turn"), counted(0, "turn"), counted(1204, "turn")) == ("1 turn", "0 turns", "1,204 turns")
+
+
+def test_a_terminal_gets_no_control_characters_in_csv(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from burnctl.output import as_csv
+
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    as_csv([{"model": "a\x1b]52;c;eA==\x07b\x1b[31m", "turns": 1}], {})
+    assert capsys.readouterr().out == "model,turns\nab,1\n"
