@@ -1,11 +1,9 @@
-"""The lengths of time that sums are kept for, in buckets of a quarter of an hour."""
+"""The buckets that sums are kept for: quarters of an hour, numbered from the year 1 on."""
 
 from __future__ import annotations
 
 BUCKET_MS = 900_000
 SHIFT_MS = 62_135_596_800_000  # from the year 1 on, so that no bucket is negative; whole days, so that days stay days
-QUARTER, HOUR, DAY, BLOCK, FOUR_HOURS = 0, 1, 2, 3, 4
-GRAINS = {QUARTER: 1, HOUR: 4, DAY: 96, BLOCK: 96 * 32, FOUR_HOURS: 16}  # in buckets
 NO_ACTIVITY = -1  # of turns that have none
 
 
