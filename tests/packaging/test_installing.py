@@ -30,7 +30,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_has_all_it_needs(built: Path) -> None:
     """Both programs, the prices, the types' marker, man pages and completions; no tests."""
     names = zipfile.ZipFile(built / f"burnd-{__version__}-py3-none-any.whl").namelist()
-    for wanted in ("burnd/pricing/prices.json", "burnctl/py.typed", "burnctl/commands/summary.py"):
+    for wanted in ("burnd/pricing/prices.json", "burnctl/py.typed", "burnd/py.typed", "burnctl/commands/summary.py"):
         assert wanted in names
     for beside in _BESIDE:
         assert any(name.endswith(beside) for name in names), beside
