@@ -1,7 +1,7 @@
 """The methods of the socket as methods of the client, made from the table in `burnd.contract`.
 
 Keyword arguments are the parameters in snake_case; those that are None are not sent. Answers are the dicts of the
-socket, with their `version`. Errors are raised as `burnctl.errors`.
+socket, with their `version`; `burnd.contract.results` has their types. Errors are raised as `burnctl.errors`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
     from burnd.contract import Params
+    from burnd.contract.results.daemon import TailEvent
 
     P = ParamSpec("P")
     R_co = TypeVar("R_co", covariant=True)
@@ -102,10 +103,10 @@ class Methods:
 
     def tail(
         self, *, session: str | None = None, project: str | None = None, source: str | None = None
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[TailEvent]:
         """Yields turns as they are recorded, until the connection ends (then raises NoAnswer)."""
         given = {"session": session, "project": project, "source": source}
         return self.stream("tail", sent(daemon.TailParams, given))
 
-    def stream(self, method: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def stream(self, method: str, params: Mapping[str, Any]) -> Iterator[Any]:
         raise NotImplementedError

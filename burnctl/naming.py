@@ -10,9 +10,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
-    from typing import Any
 
     from burnctl.client import Client
+    from burnd.contract.results.sessions import SessionRow
 
 _PAGE, _PAGES = 200, 10
 _LISTED = 5
@@ -34,14 +34,13 @@ def chosen_session(client: Client, given: argparse.Namespace) -> str:
             raise Usage(f"SESSION and {flag} both choose a session", "leave one of them out")
         return find_session(client, given.session)
     if given.costliest:
-        rows = [row for row in client.summary(by="session", limit=1)["rows"] if row["key"]]
-        sessions = [{"sessionId": row["key"]} for row in rows]
+        found = [row["key"] for row in client.summary(by="session", limit=1)["rows"] if row["key"]]
     else:
         sessions = [] if given.last else _last(client, _folder())
-        sessions = sessions or _last(client, None)
-    if not sessions:
+        found = [one["sessionId"] for one in sessions or _last(client, None)]
+    if not found:
         raise BurnctlError("no session is recorded yet", "burnctl status shows what burnd reads")
-    return str(sessions[0]["sessionId"])
+    return found[0]
 
 
 def find_session(client: Client, given: str) -> str:
@@ -79,10 +78,10 @@ def whole_id(client: Client, given: str | None) -> str | None:
         return given
 
 
-def _last(client: Client, project: str | None) -> list[dict[str, Any]]:
+def _last(client: Client, project: str | None) -> list[SessionRow]:
     """The sessions that were active last, without those that another session started."""
     try:
-        sessions: list[dict[str, Any]] = client.sessions_list(project=project, limit=20)["sessions"]
+        sessions = client.sessions_list(project=project, limit=20)["sessions"]
     except Failed as error:
         if project is None or error.code != protocol.NOT_FOUND:
             raise
@@ -99,7 +98,7 @@ def _folder() -> str | None:
         return None
 
 
-def _titled(client: Client) -> Iterator[dict[str, Any]]:
+def _titled(client: Client) -> Iterator[SessionRow]:
     """The sessions with a title, those that were active last first."""
     place = None
     for _ in range(_PAGES):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from burnctl.client import Client
+    from burnd.contract.results.daemon import Status
 
 _EVERY_S = 0.15
 
@@ -32,7 +33,7 @@ class _Rate(ProgressColumn):
         return Text(f"{size(rate)}/s, {duration(max(left, 1))} left", style="dim")
 
 
-def follow(client: Client, status: dict[str, Any], *, color: bool) -> None:
+def follow(client: Client, status: Status, *, color: bool) -> None:
     """Shows the bar until old logs are read or reading is blocked. Ctrl-C ends the bar; burnd reads on."""
     console = Console(stderr=True, no_color=not color or None)
     columns = (
@@ -53,7 +54,7 @@ def follow(client: Client, status: dict[str, Any], *, color: bool) -> None:
     except KeyboardInterrupt:
         print("burnd keeps reading; see the progress with: burnctl status", file=sys.stderr)
         raise
-    if blocked := (status.get("backfill") or {}).get("blocked"):
+    if (backfill := status.get("backfill")) and (blocked := backfill.get("blocked")):
         print(f"old logs cannot be read: {clean(blocked)}; see: burnctl status", file=sys.stderr)
         return
     ledger = status.get("ledger") or {}
@@ -61,12 +62,12 @@ def follow(client: Client, status: dict[str, Any], *, color: bool) -> None:
     print(f"read old logs: {counted(turns, 'request')} in {duration(time.monotonic() - began)}", file=sys.stderr)
 
 
-def _fields(status: dict[str, Any]) -> dict[str, Any]:
+def _fields(status: Status) -> dict[str, Any]:
     sources = status.get("sources") or []
     files = sum(source.get("files") or 0 for source in sources)
     left = sum(source.get("pending") or 0 for source in sources)
-    backfill = status.get("backfill") or {}
+    backfill = status.get("backfill")
     return {
         "files": f"{max(files - left, 0):,} of {files:,} files" if files else "",
-        "rate": backfill.get("bytesPerSecond") or 0,
+        "rate": backfill["bytesPerSecond"] if backfill else 0,
     }

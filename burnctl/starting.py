@@ -12,9 +12,9 @@ from burnctl.errors import BurnctlError, NotRunning
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from typing import Any
 
     from burnctl.spawning import Detached, Service
+    from burnd.contract.results.daemon import BackfillBytes, Status
 
 ANSWER_S = 60.0
 _PAUSE_S = 0.03
@@ -85,7 +85,7 @@ def await_answer(client: Client, daemon: Detached | Service) -> None:
     daemon.give_way(int(wait_until_open(client)["daemon"]["pid"]))
 
 
-def wait_until_open(client: Client) -> dict[str, Any]:
+def wait_until_open(client: Client) -> Status:
     """Waits until burnd has opened its storage, which takes long if the index is rebuilt; returns its status."""
     said = ""
     while (status := client.status()).get("daemon", {}).get("state") == "starting":
@@ -111,7 +111,7 @@ def wait_for_old_logs(client: Client, *, color: bool = True) -> None:
         status = client.status()
 
 
-def unread(status: dict[str, Any]) -> dict[str, Any] | None:
+def unread(status: Status) -> BackfillBytes | None:
     """The backfill of a status; None when it is done or blocked."""
     backfill = status.get("backfill")
     return None if not backfill or backfill.get("blocked") else backfill

@@ -146,7 +146,7 @@ def _running() -> dict[str, Any] | None:
     except BurnctlError:
         return None
     settings = said.get("settings") or []
-    return {setting["key"]: setting.get("value") for setting in settings if isinstance(setting, dict)}
+    return {setting["key"]: setting.get("value") for setting in settings}
 
 
 def _toml(value: Any) -> str:

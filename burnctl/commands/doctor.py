@@ -12,6 +12,7 @@ from burnctl.errors import BurnctlError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
     from typing import Any
 
     from burnctl.doctor.finding import Finding
@@ -100,7 +101,7 @@ def _values(settings: Any) -> dict[str, Any]:
     return {s["key"]: s["value"] for s in settings["settings"]} if isinstance(settings, dict) else {}
 
 
-def _reserve(status: dict[str, Any] | None, settings: Any) -> int:
+def _reserve(status: Mapping[str, Any] | None, settings: Any) -> int:
     """The bytes of disk that burnd leaves free: by its own word, else by the settings."""
     told = (status or {}).get("disk", {}).get("reserve")
     if told is None:

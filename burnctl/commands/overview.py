@@ -24,11 +24,12 @@ from burnctl.starting import reach
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import date as day_type
     from typing import Any
 
     from burnctl.client import Client
+    from burnd.contract.results.reports import SummaryRow
 
 HELP = (
     "shows what today, the last 7 days and the last 30 days cost and how that changed, a chart of the days, the "
@@ -75,9 +76,8 @@ def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, A
     def since(days: int) -> dict[str, Any]:
         return {"since": (today - timedelta(days=days)).isoformat(), "tz": zone}
 
-    def top(by: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = client.summary(by=by, limit=_SHOWN, **period)["rows"]
-        return rows
+    def top(by: str) -> list[SummaryRow]:
+        return client.summary(by=by, limit=_SHOWN, **period)["rows"]
 
     period = since(0 if is_today else 29)
     days = client.summary(by="day", **since(59))
@@ -85,7 +85,7 @@ def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, A
     whole = client.summary(by="project", limit=_SHOWN, **period)
     return {
         "version": whole["version"],
-        **{name: whole[name] for name in whole if name in _PASSED_ON},
+        **{name: value for name, value in whole.items() if name in _PASSED_ON},
         "periods": periods(days["rows"], hours["rows"], today, now)[: 1 if is_today else None],
         "days": _every_day(days["rows"], [today - timedelta(days=n) for n in reversed(range(30))]),
         "hours": _hours_of(hours["rows"], today) if is_today else [],
@@ -105,7 +105,7 @@ _PASSED_ON = (
 
 
 def periods(
-    days: Sequence[dict[str, Any]], hours: Sequence[dict[str, Any]], today: day_type, now: float
+    days: Sequence[Mapping[str, Any]], hours: Sequence[Mapping[str, Any]], today: day_type, now: float
 ) -> list[dict[str, Any]]:
     """Today, 7 and 30 days, each with its change against the average of the time before.
 
@@ -141,7 +141,7 @@ def periods(
     ]
 
 
-def _same_hours(hours: Sequence[dict[str, Any]], today: day_type, now: float) -> float:
+def _same_hours(hours: Sequence[Mapping[str, Any]], today: day_type, now: float) -> float:
     """The cost of earlier days up to the time of day that it is now; the running hour counts in part."""
     clock = time.localtime(now)
     share = (clock.tm_min * 60 + clock.tm_sec) / 3600
@@ -157,12 +157,12 @@ def _change(cost: float, against: float | None) -> float | None:
     return (cost - against) / against if against else None
 
 
-def _every_day(rows: Sequence[dict[str, Any]], days: Iterable[day_type]) -> list[dict[str, Any]]:
+def _every_day(rows: Sequence[Mapping[str, Any]], days: Iterable[day_type]) -> list[dict[str, Any]]:
     costs = {row["key"]: row["costUsd"] for row in rows}
     return [{"key": day.isoformat(), "costUsd": costs.get(day.isoformat())} for day in days]
 
 
-def _hours_of(rows: Sequence[dict[str, Any]], today: day_type) -> list[dict[str, Any]]:
+def _hours_of(rows: Sequence[Mapping[str, Any]], today: day_type) -> list[dict[str, Any]]:
     costs: dict[int, float] = {}
     for row in rows:
         if row["key"][:10] == today.isoformat():
@@ -183,7 +183,7 @@ def _windows(client: Client) -> list[dict[str, Any]]:
             windows = client.limits(source=product.source, history=0)["windows"]
         except BurnctlError:  # no usage of it is recorded
             continue
-        current = {name: window["current"] for name, window in windows.items()}
+        current = {"5h": windows["5h"]["current"], "7d": windows["7d"]["current"]}
         if any(window and window["quota"] for window in current.values()):
             plans.append({"source": product.source, "windows": current})
     return plans

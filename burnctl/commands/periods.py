@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         options.since = _days_ago(_USUAL_DAYS[unit] - 1)
     client = reach(options)
     chosen = {**flags.given(options, Filters), "tz": flags.time_zone()}
-    answer = client.summary(by=unit, **chosen)
+    answer: dict[str, Any] = {**client.summary(by=unit, **chosen)}
     answer["models"] = _by_model(client, unit, chosen) if answer["rows"] else {}
 
     def draw(answer: dict[str, Any], screen: Screen) -> str:
@@ -77,7 +77,7 @@ def _by_model(client: Client, unit: str, chosen: dict[str, Any]) -> dict[str, li
     """The rows of each period by model, the costliest first."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for row in client.summary(by=f"{unit},model", **chosen)["rows"]:
-        rows.setdefault(row["key"], []).append(row | {"model": row["keys"]["model"]})
+        rows.setdefault(str(row["key"]), []).append({**row, "model": row["keys"]["model"]})
     return {key: sorted(parts, key=lambda part: -(part["costUsd"] or 0)) for key, parts in rows.items()}
 
 

@@ -9,9 +9,11 @@ from burnd.contract.reports import PricingParams
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from burnctl.render.screen import Screen
+    from burnd.contract.results.reports import ListedModel, Pricing
 
 HELP = "shows the price a model's turns are counted at, or brings in the newest prices"
 EXAMPLES = (
@@ -80,16 +82,15 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _priced(answer: dict[str, Any], screen: Screen) -> str:
+def _priced(answer: Pricing, screen: Screen) -> str:
     from burnctl.render.tables import Column, table
     from burnctl.render.text import clean
 
     found = answer["found"]
     columns = [Column("context"), *(Column(title, "right") for _, title in _KINDS)]
-    sizes = _sizes([tier["over"] for tier in answer["tiers"]])
-    rows = [
-        [size, *(_rate(tier[kind]) for kind, _ in _KINDS)] for size, tier in zip(sizes, answer["tiers"], strict=True)
-    ]
+    tiers: Sequence[Mapping[str, Any]] = answer["tiers"]
+    sizes = _sizes([tier["over"] for tier in tiers])
+    rows = [[size, *(_rate(tier[kind]) for kind, _ in _KINDS)] for size, tier in zip(sizes, tiers, strict=True)]
     sold_as = clean(f"{found['provider']} {found['model']}, {_from(found)}")
     lines = [f"{_name(answer)} is priced as {sold_as}."]
     if found["retiredAfter"]:
@@ -99,7 +100,7 @@ def _priced(answer: dict[str, Any], screen: Screen) -> str:
     return _told(answer, lines, screen)
 
 
-def _unpriced(answer: dict[str, Any], screen: Screen) -> str:
+def _unpriced(answer: Pricing, screen: Screen) -> str:
     lines = [f"{_name(answer)} is unpriced: {answer['reason']}. Its turns and tokens are counted, without a cost."]
     if answer["lookedIn"]:
         lines.append(f"Looked for at: {_listed(answer['lookedIn'])}.")
@@ -111,7 +112,7 @@ def _unpriced(answer: dict[str, Any], screen: Screen) -> str:
     return _told(answer, lines, screen)
 
 
-def _told(answer: dict[str, Any], lines: list[str], screen: Screen) -> str:
+def _told(answer: Pricing, lines: list[str], screen: Screen) -> str:
     """The lines as wide as the screen is; they begin with the model's name, which stands out."""
     from burnctl.render.caveats import price_caveats
     from burnctl.render.text import clean
@@ -128,14 +129,14 @@ def _listed(names: list[str]) -> str:
     return ", ".join(map(clean, names))
 
 
-def _name(answer: dict[str, Any]) -> str:
+def _name(answer: Pricing) -> str:
     from burnctl.render.text import clean
 
     served = f" (served by {clean(answer['provider'])})" if answer["provider"] else ""
     return clean(answer["model"]) + served
 
 
-def _from(found: dict[str, Any]) -> str:
+def _from(found: ListedModel) -> str:
     day = f" of {found['asOf']}" if found["asOf"] else ""
     lists = {"yours": "your own list", "fetched": "the fetched list", "shipped": "the list shipped with burnd"}
     return f"by {lists[found['list']]}{day}"

@@ -56,7 +56,7 @@ def collect(client: Client, filters: dict[str, Any], *, with_text: bool, show: A
     steps = len(_DIMENSIONS) + 5 + _PICTURES
     done = 0
 
-    def step(answer: dict[str, Any]) -> dict[str, Any]:
+    def step(answer: Mapping[str, Any]) -> Mapping[str, Any]:
         nonlocal done
         done += 1
         if show is not None:

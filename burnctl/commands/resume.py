@@ -10,6 +10,7 @@ from burnd.contract.sessions import MetaParams
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
     from typing import Any
 
 HELP = (
@@ -33,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def command(session: dict[str, Any]) -> str:
+def command(session: Mapping[str, Any]) -> str:
     """A line for a shell, whatever characters the folder has. Raises BurnctlError where no harness could go on."""
     import os
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from burnctl.client import Client
     from burnctl.render.screen import Screen
+    from burnd.contract.results.sessions import Messages
 
 HELP = (
     "shows the messages of a session in a pager: prompts and answers in full, calls, results, thinking and a long "
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _pages(client: Client, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _pages(client: Client, options: argparse.Namespace) -> Iterator[Messages]:
     """Page after page, until there are as many messages as were asked for."""
     begin, left = options.offset, max(options.limit, 1)
     while True:
@@ -76,11 +77,11 @@ def _pages(client: Client, options: argparse.Namespace) -> Iterator[dict[str, An
         begin = page["next"]
 
 
-def _page(client: Client, options: argparse.Namespace, begin: int, limit: int) -> dict[str, Any]:
+def _page(client: Client, options: argparse.Namespace, begin: int, limit: int) -> Messages:
     return client.sessions_messages(options.session, offset=begin, limit=min(limit, _PAGE), rail=options.rail)
 
 
-def _heading(page: dict[str, Any], screen: Screen) -> list[str]:
+def _heading(page: Messages, screen: Screen) -> list[str]:
     def line(text: str, style: str) -> str:
         return screen.paint(clean(text) if screen.is_pipe else cut(clean(text), screen.width), style)
 
@@ -98,7 +99,7 @@ def _heading(page: dict[str, Any], screen: Screen) -> list[str]:
     return lines
 
 
-def _ending(page: dict[str, Any], options: argparse.Namespace, screen: Screen) -> list[str]:
+def _ending(page: Messages, options: argparse.Namespace, screen: Screen) -> list[str]:
     if page.get("next") is None:
         return _where_it_ends(page)
     import shlex
@@ -110,7 +111,7 @@ def _ending(page: dict[str, Any], options: argparse.Namespace, screen: Screen) -
     return ["", screen.paint(f"{page['total'] - page['next']:,} more: {again}", "dim")]
 
 
-def _where_it_ends(page: dict[str, Any]) -> list[str]:
+def _where_it_ends(page: Messages) -> list[str]:
     """The line below a page past the last message. A session without messages has the reason in its heading."""
     if page["messages"] or not page["total"]:
         return []

@@ -125,12 +125,14 @@ def _empty(client: Client, options: argparse.Namespace) -> str:
 def _list_tags(client: Client, options: argparse.Namespace) -> int:
     """The keys of tags, with their values: what `tags KEY` can be asked for."""
     values: dict[str, dict[str, None]] = {}
-    page: dict[str, Any] = {"next": -1}
-    while page.get("next") is not None:
-        page = client.stamps_list(after=page["next"], limit=MOST_STAMPS)
+    page = client.stamps_list(limit=MOST_STAMPS)
+    while True:
         for stamp in page["stamps"]:
-            for key, value in (stamp.get("enrichment") or stamp.get("tags") or {}).items():
+            for key, value in stamp["enrichment"].items():
                 values.setdefault(key, {})[value] = None
+        if (after := page.get("next")) is None:
+            break
+        page = client.stamps_list(after=after, limit=MOST_STAMPS)
     answer = {"version": page["version"], "tags": [{"key": key, "values": list(values[key])} for key in sorted(values)]}
 
     def draw(answer: dict[str, Any], screen: Screen) -> str:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from burnctl.render import Screen
+    from burnd.contract.results.daemon import TailEvent
 
-    Turns = Iterator[dict[str, Any]]
+    Turns = Iterator[TailEvent]
 
 HELP = (
     "shows requests as they happen, one line each, until Ctrl-C: time, project, session, model, tokens in and out, the "
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _is_wanted(landed: dict[str, Any], model: str | None) -> bool:
+def _is_wanted(landed: TailEvent, model: str | None) -> bool:
     """Turns of the model that was asked for, and every budget that is crossed: it is about all of them."""
     return "turn" not in landed or model in (None, landed["turn"].get("model"))
 

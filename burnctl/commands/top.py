@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from burnctl.client import Client
     from burnctl.render.screen import Screen
+    from burnd.contract.results.daemon import TailEvent
+    from burnd.contract.results.reports import ExportedTurn
 
 HELP = (
     "shows the sessions that run now, refreshed as requests happen: project, model, size of the context, cost so far, "
@@ -70,7 +72,7 @@ class View:
         self._steps: dict[str, dict[str, Any]] = {}
         self.status: dict[str, Any] = {}
         self.sessions: list[dict[str, Any]] = []
-        self.turns: list[dict[str, Any]] = []  # the last requests, the newest last
+        self.turns: list[Mapping[str, Any]] = []  # the last requests, the newest last
 
     def answer(self) -> dict[str, Any]:
         """The snapshot as JSON."""
@@ -96,7 +98,7 @@ class View:
         seen = {turn.get("messageId") for turn in self.turns}
         older = [turn for turn in exported if turn["messageId"] not in seen]
         self.turns = sorted([*older, *self.turns], key=lambda turn: str(turn.get("ts")))[-_TURNS:]
-        by_session: dict[str, list[dict[str, Any]]] = {}
+        by_session: dict[str, list[ExportedTurn]] = {}
         for turn in exported:
             by_session.setdefault(turn["sessionId"], []).append(turn)
         self.sessions = [self._row(one, by_session.get(one["sessionId"], []), now) for one in listed]
@@ -409,14 +411,14 @@ class _Stream:
         import threading
         from collections import deque
 
-        self._events: deque[dict[str, Any]] = deque(maxlen=1000)
+        self._events: deque[TailEvent] = deque(maxlen=1000)
         self._out, self._in = os.pipe()
         threading.Thread(target=self._follow, daemon=True).start()
 
     def fileno(self) -> int:
         return self._out
 
-    def take(self) -> list[dict[str, Any]]:
+    def take(self) -> list[TailEvent]:
         """The events since the last call; a pipe says that there are some."""
         import os
         from select import select

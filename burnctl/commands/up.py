@@ -13,7 +13,8 @@ from burnd import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from typing import Any
+
+    from burnd.contract.results.daemon import Status
 
 HELP = (
     "starts burnd and waits until it answers: with systemd or launchd if `burnctl service install` was run, else in "
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _say_that_it_runs(status: dict[str, Any]) -> None:
+def _say_that_it_runs(status: Status) -> None:
     print(f"{named(status)} is already running")
     if (status.get("daemon") or {}).get("version") != __version__:
         print(f"this burnctl is {__version__}; update the daemon with: burnctl restart")
@@ -58,11 +59,11 @@ def bring_up(client: Client) -> None:
     print(f"{named(status)} is running", flush=True)
     if sys.stdout.isatty():
         starting.wait_for_old_logs(client)
-    elif (status.get("backfill") or {}).get("total"):
+    elif (backfill := status.get("backfill")) and backfill["total"]:
         print("it is reading old logs; see the progress with: burnctl status")
 
 
-def named(status: dict[str, Any]) -> str:
+def named(status: Status) -> str:
     """`burnd 0.1.0 (pid 4711)`."""
     daemon = status.get("daemon") or {}
     return f"burnd {daemon.get('version', '')} (pid {daemon.get('pid', '?')})"

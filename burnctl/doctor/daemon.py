@@ -14,11 +14,13 @@ from burnd import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from burnctl.client import Client
     from burnctl.service.launchd import Launchd
     from burnctl.service.systemd import Systemd
+    from burnd.contract.results.daemon import Status
 
 _DAY_S = 86400
 _NEVER_SET_S = 1_735_689_600  # 2025: a clock before that was never set
@@ -41,7 +43,7 @@ def socket(path: str) -> Finding:
     return ok("socket", f"{path} is yours alone")
 
 
-def ask(client: Client) -> tuple[dict[str, Any] | None, Finding]:
+def ask(client: Client) -> tuple[Status | None, Finding]:
     """What burnd says of itself, and whether it said anything."""
     try:
         status = client.status()
@@ -51,13 +53,13 @@ def ask(client: Client) -> tuple[dict[str, Any] | None, Finding]:
         return None, fail("burnd", error.message, error.hint)
     except BurnctlError as error:
         return None, fail("burnd", error.message, error.hint or "look at its log, or: burnctl restart")
-    daemon = status.get("daemon") or {}
+    daemon: Mapping[str, Any] = status.get("daemon") or {}
     since = daemon.get("uptimeMs")
     for_how_long = f", for {duration(since / 1000)}" if since is not None else ""
     return status, ok("burnd", f"answers (pid {daemon.get('pid', '?')}{for_how_long})")
 
 
-def versions(status: dict[str, Any] | None) -> Finding:
+def versions(status: Mapping[str, Any] | None) -> Finding:
     """burnd and burnctl are of one version."""
     theirs = ((status or {}).get("daemon") or {}).get("version")
     if theirs is None or theirs == __version__:
@@ -65,7 +67,7 @@ def versions(status: dict[str, Any] | None) -> Finding:
     return warn("version", f"burnctl is {__version__}, the running burnd {theirs}", "burnctl restart")
 
 
-def degraded(status: dict[str, Any]) -> list[Finding]:
+def degraded(status: Mapping[str, Any]) -> list[Finding]:
     """Whatever burnd itself says is not as it should be."""
     return [
         warn("degraded", str(item.get("what") or ""), str(item.get("remedy") or ""))
@@ -73,7 +75,7 @@ def degraded(status: dict[str, Any]) -> list[Finding]:
     ]
 
 
-def left_alone(status: dict[str, Any]) -> list[Finding]:
+def left_alone(status: Mapping[str, Any]) -> list[Finding]:
     """What burnd does not read, and need not, unless somebody misses something."""
     return [
         ok("left alone", f"{source.get('name')}: {item['paths'][0]}: {item.get('why')}", str(item["remedy"]))

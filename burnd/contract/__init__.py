@@ -99,7 +99,7 @@ class Params:
     `answer` is the type of the answer.
     """
 
-    answer: ClassVar[dict[str, Any]]
+    answer: ClassVar[Any]
     method: ClassVar[str] = ""
     errors: ClassVar[tuple[str, ...]] = ()
     deadline: ClassVar[float | None] = DEADLINE_S

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ClassVar
 
-    from burnd.contract import results
+    from burnd.contract.results import daemon as results
 
 CONTENT_MODES = ("full", "hash-only", "off")
 MOST_STAMPS = 1000

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ClassVar
 
-    from burnd.contract import results
+    from burnd.contract.results import reports as results
 
 DIMENSIONS = (
     *("model", "provider", "project", "branch", "session"),

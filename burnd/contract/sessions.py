@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any as Json
     from typing import ClassVar
 
-    from burnd.contract import results
+    from burnd.contract.results import sessions as results
 
 ROLES = ("user", "assistant", "tool_result", "system")
 MOST_SESSIONS = 200
@@ -94,7 +94,7 @@ class MemoryParams(Params, method="search_memory", partial=True):
 class NewParams(Params, method="sessions.new", errors=("refused",)):
     """Creates a session for a program that calls models itself. Durable when it returns."""
 
-    answer: ClassVar[results.Meta]
+    answer: ClassVar[results.OwnSession]
     agent: str = param(help="the agent that works in it", kw_only=False)
     sender: str = param(help="the program or person that created it", kw_only=False)
     source: str | None = param(default=None, help="the API whose usage it reports", choices=API_SOURCES)
@@ -116,7 +116,7 @@ class AppendParams(Params, method="sessions.append", errors=("not_found", "refus
 class SetParams(Params, method="sessions.set", errors=("not_found", "refused")):
     """Sets the title or summary of a session; an empty one restores the harness's."""
 
-    answer: ClassVar[results.Meta]
+    answer: ClassVar[results.OwnSession]
     id: str = param(help="the session's id", kw_only=False)
     title: str | None = param(default=None, help="the title")
     summary: str | None = param(default=None, help="the summary")

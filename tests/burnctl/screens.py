@@ -24,6 +24,7 @@ from burnctl.client import Client
 from burnctl.demo.machine import Machine
 from burnctl.demo.stories import live
 from burnctl.render.numbers import use_currency
+from burnd.contract.results.daemon import Status
 
 NOW = 1_763_389_800.0  # Monday, 2025-11-17 14:30 UTC
 _STYLES = {
@@ -127,6 +128,5 @@ def stage() -> Iterator[Stage]:
         subprocess.run(["rm", "-r", machine.folder], check=True)
 
 
-def _is_settled(status: dict[str, object]) -> bool:
-    parts = [status.get("causes") or {}, status.get("search") or {}]
-    return not status.get("backfill") and not any(isinstance(part, dict) and part.get("pending") for part in parts)
+def _is_settled(status: Status) -> bool:
+    return not (status["backfill"] or status["causes"]["pending"] or status["search"]["pending"])

@@ -79,13 +79,13 @@ def test_patience_asks_again_while_the_daemon_is_starting(home: Home) -> None:
     def opening(_params: dict[str, Any], _talk: Any) -> dict[str, Any]:
         if next(tries) < 2:
             raise Refused(protocol.NOT_NOW, "burnd is starting: opening")
-        return {"totals": {}}
+        return {"by": "model"}
 
     with fake(home.root / "burnd.sock", summary=opening):
         with client_of(home) as client, pytest.raises(Failed, match="starting"):
             client.summary()
         with client_of(home, patience=60.0) as client:
-            assert client.summary()["totals"] == {}
+            assert client.summary()["by"] == "model"
 
 
 def test_an_error_carries_code_name_and_hint(home: Home) -> None:
@@ -219,12 +219,12 @@ def test_a_stream_yields_until_it_ends(home: Home) -> None:
         talk.answer({"following": True})
         for n in range(3):
             talk.notify("progress", {"other": True})
-            talk.notify("tail", {"n": n})
+            talk.notify("tail", {"missed": n})
         talk.hang_up()
 
     with fake(home.root / "burnd.sock", tail=three) as server, client_of(home) as client:
         turns = client.tail(project="/w")
-        assert [next(turns)["n"] for _ in range(3)] == [0, 1, 2]
+        assert [next(turns)["missed"] for _ in range(3)] == [0, 1, 2]
         with pytest.raises(NoAnswer):
             next(turns)
     assert server.asked == [("tail", {"project": "/w"})]

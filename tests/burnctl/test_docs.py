@@ -154,6 +154,16 @@ def test_the_example_of_the_client_runs(home: Home, monkeypatch: pytest.MonkeyPa
     assert [method for method, _ in server.asked] == ["stamp", "flush", "status"]
 
 
+def test_the_example_of_an_annotation_runs(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RELAYBURN_HOME", str(home.root))
+    rows = [{"key": "opus", "costUsd": 1.5}, {"key": "unpriced", "costUsd": None}]
+    with fake(home.root / "burnd.sock", summary={"rows": rows}):
+        exec(examples()[1], {})
+    assert capsys.readouterr().out == "1.5\n"
+
+
 def test_the_example_of_the_ledger_runs(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,14 +171,14 @@ def test_the_example_of_the_ledger_runs(
     home.root.mkdir()
     revised = msgspec.structs.replace(turn(), rev=2)
     home.ledger.write_bytes(encode(turn()) + b"not a line\n" + encode(revised))
-    exec(examples()[1], {})
+    exec(examples()[2], {})
     assert capsys.readouterr().out == f"{revised.usage.output}\n"
 
 
 def test_the_example_of_a_reader_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = examples()[2]
+    code = examples()[3]
     path = tmp_path / re.findall(r'path = "(.*?)"', code)[0]
     path.parent.mkdir()
     log = conversation("s", "one answer", "another")
@@ -179,5 +189,5 @@ def test_the_example_of_a_reader_runs(
 
 
 def test_the_example_of_the_prices_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(examples()[3], {})
+    exec(examples()[4], {})
     assert Decimal(capsys.readouterr().out) == Decimal("0.015")

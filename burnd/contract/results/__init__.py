@@ -1,0 +1,114 @@
+"""The types of all answers, each the dict that the socket sends, with the names of docs/protocol.md.
+
+What several answers share is here; the answers are in `daemon`, `reports` and `sessions`, as their methods are. Only
+type checkers and tests import these modules, so they cost burnctl nothing. A key that is `NotRequired` may be left out.
+Newer daemons may send keys that are not listed here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+# "from" is a keyword.
+Span = TypedDict("Span", {"from": str, "to": str})
+
+
+class Answer(TypedDict):
+    """Every answer has the version of the protocol."""
+
+    version: int
+
+
+class Backfill(TypedDict):
+    """Whether all logs were read when the answer was made, and the progress if not."""
+
+    done: bool
+    percent: int | None
+    secondsLeft: int | None
+    blocked: str | None
+
+
+class Currency(TypedDict):
+    """The currency to show costs in, which are in dollars: `rate` of it are one dollar."""
+
+    code: str
+    rate: float
+
+
+class Plan(TypedDict):
+    """A subscription that the user has."""
+
+    name: str
+    source: str
+    title: str
+    monthlyUsd: float
+
+
+class PartialAnswer(Answer):
+    """An answer about turns, sessions or content, which is incomplete until `backfill` is done."""
+
+    backfill: Backfill
+    currency: NotRequired[Currency]
+    plans: NotRequired[list[Plan]]
+
+
+class PriceNotes(TypedDict):
+    """What is wrong with the prices of an answer."""
+
+    pricesProblem: NotRequired[str]
+    stalePrices: NotRequired[str]
+
+
+class Usage(TypedDict):
+    """Tokens by kind."""
+
+    input: int
+    output: int
+    reasoning: int
+    cacheRead: int
+    cacheCreate5m: int
+    cacheCreate1h: int
+
+
+class Cost(TypedDict):
+    """Tokens and their cost at API prices; None if nothing of it has a price."""
+
+    usage: Usage
+    searches: NotRequired[int]
+    costUsd: float | None
+
+
+class Totals(TypedDict):
+    """A sum over turns."""
+
+    turns: int
+    openTurns: int
+    partialTurns: int
+    unpricedTurns: int
+    emptyTurns: int
+    usage: Usage
+    costUsd: float | None
+    harnessTurns: int
+    harnessCostUsd: float | None
+    cacheHitRate: float | None
+
+
+class Unlogged(TypedDict):
+    """Usage that was billed and is in no log."""
+
+    usage: Usage
+    costUsd: float | None
+    models: list[str]
+    requests: int
+
+
+class Budget(Span):
+    """A budget of the running day, week or month."""
+
+    period: Literal["daily", "weekly", "monthly"]
+    limitUsd: float
+    spentUsd: float | None
+    leftUsd: float | None
+    projectedUsd: float | None
+    unpricedTurns: int
+    crossed: bool

@@ -1,0 +1,436 @@
+"""Answers about the daemon, and of stamps."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+from burnd.contract.results import Answer, Budget, Usage
+
+
+class DaemonState(TypedDict):
+    """The process, its home and its clients."""
+
+    version: str
+    protocol: int
+    pid: int
+    state: Literal["starting", "ready", "stopping"]
+    startedAt: str
+    uptimeMs: int
+    home: str
+    socket: str
+    clients: int
+    requests: int
+    clientsTurnedAway: int
+    clientsRefused: int
+
+
+class UnusedLine(TypedDict):
+    """A line of a log, or a row of a database, that could not be used."""
+
+    path: str
+    offset: int
+    size: int
+    reason: str
+    row: str | None
+
+
+class UnusedLines(TypedDict):
+    """The number of unusable lines, and the first of them."""
+
+    count: int
+    lines: list[UnusedLine]
+
+
+class SkippedPaths(TypedDict):
+    """Files or folders that are not read, for one reason."""
+
+    reason: str
+    why: str
+    count: int
+    paths: list[str]
+    remedy: str
+    isNormal: bool
+
+
+class SourceState(TypedDict):
+    """A source: what it watches, what waits, what it skipped."""
+
+    name: str
+    state: str
+    detail: str
+    files: int
+    pending: int
+    lagMs: int
+    restarts: int
+    lastFailure: str | None
+    hasLooked: bool
+    counts: dict[str, int]
+    unused: UnusedLines
+    leftAlone: list[SkippedPaths]
+
+
+class BackfillBytes(TypedDict):
+    """The progress of reading old logs, in bytes."""
+
+    done: int
+    total: int
+    bytesPerSecond: int
+    percent: int | None
+    secondsLeft: int | None
+    blocked: str | None
+
+
+class SkippedLine(TypedDict):
+    """A line of the ledger that cannot be used."""
+
+    position: int
+    length: int
+    reason: str
+    kind: str
+
+
+class SkippedLines(TypedDict):
+    """The number of unusable lines of the ledger, and the first of them."""
+
+    count: int
+    lines: list[SkippedLine]
+
+
+class LedgerState(TypedDict):
+    """How much is recorded."""
+
+    bytes: int
+    turns: int
+    openTurns: int
+    sessions: int
+    stamps: int
+    skipped: SkippedLines
+    refusedRecords: int
+
+
+class ContentSize(TypedDict):
+    """How much content is stored."""
+
+    mode: str
+    bytes: int
+    sidecars: int
+    blobBytes: int
+
+
+class IndexState(TypedDict):
+    """The index; `state` may be `rebuilding 41 %`."""
+
+    state: str
+    bytes: int
+
+
+class SearchState(TypedDict):
+    """The search index; `pending` sessions are not in it yet."""
+
+    state: str
+    pending: int
+    detail: str
+    bytes: int
+
+
+class CausesState(TypedDict):
+    """Attribution; the causes of `pending` rails are not counted yet."""
+
+    state: str
+    pending: int
+
+
+class SpoolState(TypedDict):
+    """What waits in the spool."""
+
+    claims: int
+    stamps: int
+    bad: int
+    blocked: str | None
+
+
+class DiskState(TypedDict):
+    """Bytes that are free, and that have to be; None while the daemon is starting."""
+
+    free: int | None
+    reserve: int | None
+
+
+class PricesState(TypedDict):
+    """The lists of prices in use."""
+
+    asOf: str
+    fetched: str | None
+    own: int
+    problem: str | None
+
+
+class Problem(TypedDict):
+    """Something that is not as it should be, and what to do about it."""
+
+    what: str
+    remedy: str
+
+
+class Status(Answer):
+    """`status`."""
+
+    daemon: DaemonState
+    sources: list[SourceState]
+    backfill: BackfillBytes | None
+    ledger: LedgerState
+    content: ContentSize
+    index: IndexState
+    search: SearchState
+    causes: CausesState
+    spool: SpoolState
+    disk: DiskState
+    prices: PricesState
+    budget: list[Budget]
+    degraded: list[Problem]
+
+
+class ListedParam(TypedDict):
+    """A parameter of a method."""
+
+    name: str
+    type: str
+    required: bool
+    default: Any
+    choices: list[str]
+    about: str
+
+
+class ListedMethod(TypedDict):
+    """A method of the daemon."""
+
+    name: str
+    about: str
+    params: list[ListedParam]
+    errors: list[str]
+    deadline: float | None
+    progress: bool
+
+
+class Methods(Answer):
+    """`methods`."""
+
+    methods: list[ListedMethod]
+
+
+class FlushedSource(TypedDict):
+    """A source, and why it was not flushed."""
+
+    name: str
+    flushed: bool
+    reason: NotRequired[str]
+
+
+class Flush(Answer):
+    """`flush`."""
+
+    flushed: bool
+    sources: list[FlushedSource]
+
+
+class Tail(Answer):
+    """`tail`, before the first turn."""
+
+    following: bool
+
+
+class ServerTools(TypedDict):
+    """Tools that the provider ran."""
+
+    search: NotRequired[int]
+    fetch: NotRequired[int]
+
+
+class ToolCall(TypedDict):
+    """A tool call of a turn, as the ledger has it."""
+
+    id: str
+    name: str
+    target: NotRequired[str]
+    argsHash: NotRequired[str]
+    editHash: NotRequired[str]
+    resultHash: NotRequired[str]
+    isError: NotRequired[bool]
+    isRefused: NotRequired[bool]
+    searches: NotRequired[int]
+
+
+class LedgerBlock(TypedDict):
+    """A block that entered a turn's context or that the turn made: its kind and size."""
+
+    kind: str
+    bytes: int
+    callId: NotRequired[str]
+    name: NotRequired[str]
+
+
+class Subagent(TypedDict):
+    """The subagent that made a turn."""
+
+    isSidechain: bool
+    agentId: NotRequired[str]
+    type: NotRequired[str]
+    parentToolUseId: NotRequired[str]
+
+
+class _LedgerBlocks(TypedDict, total=False):
+    out: list[LedgerBlock]
+
+
+_Entered = TypedDict("_Entered", {"in": NotRequired[list[LedgerBlock]]})
+
+
+class LedgerTurn(_Entered, _LedgerBlocks):
+    """A turn as the ledger has it (docs/ledger-format.md)."""
+
+    v: int
+    rev: int
+    source: str
+    sessionId: str
+    railId: str
+    messageId: str
+    turnIndex: int
+    parent: NotRequired[str]
+    ts: str
+    model: str
+    provider: NotRequired[str]
+    project: NotRequired[str]
+    projectKey: NotRequired[str]
+    gitBranch: NotRequired[str]
+    usage: Usage
+    speed: NotRequired[str]
+    serviceTier: NotRequired[str]
+    inferenceGeo: NotRequired[str]
+    statedUsd: NotRequired[float]
+    harnessVersion: NotRequired[str]
+    serverTools: NotRequired[ServerTools]
+    toolCalls: list[ToolCall]
+    filesTouched: NotRequired[list[str]]
+    subagent: NotRequired[Subagent]
+    stopReason: NotRequired[str]
+    activity: NotRequired[str]
+    promptWords: NotRequired[list[str]]
+    retries: NotRequired[int]
+    hasEdits: NotRequired[bool]
+    promptId: NotRequired[str]
+    promptRetries: NotRequired[int]
+    quality: Literal["final", "partial", "empty"]
+    basis: NotRequired[dict[str, Any]]
+    copyOf: NotRequired[str]
+
+
+class TailEvent(Answer):
+    """A notification of `tail`: a `turn` with `open` and `costUsd`, or a `budget` that is crossed."""
+
+    missed: int
+    open: NotRequired[bool]
+    costUsd: NotRequired[float | None]
+    turn: NotRequired[LedgerTurn]
+    budget: NotRequired[Budget]
+
+
+class Rebuild(Answer):
+    """`rebuild`."""
+
+    rebuilt: Literal["index", "labels"]
+    turns: int
+
+
+class Setting(TypedDict):
+    """A setting, and where its value comes from."""
+
+    key: str
+    value: Any
+    default: Any
+    env: str | None
+    fromEnv: bool
+    says: str
+
+
+class Config(Answer):
+    """`config.show`."""
+
+    path: str
+    settings: list[Setting]
+
+
+class Shutdown(Answer):
+    """`shutdown`."""
+
+    stopping: bool
+
+
+# Stamps
+
+
+class Stamp(Answer):
+    """`stamp`; `new` of them were not recorded yet."""
+
+    stamped: int
+    new: int
+
+
+class StampRange(TypedDict):
+    """From a time to before another."""
+
+    fromTs: str
+    toTs: str
+
+
+class StampSelector(TypedDict, total=False):
+    """What a stamp is about: a session, maybe a range of it, or a message."""
+
+    sessionId: str
+    messageId: str
+    range: StampRange
+
+
+class StampRow(TypedDict):
+    """A recorded stamp."""
+
+    ts: str
+    selector: StampSelector
+    enrichment: dict[str, str]
+    removes: NotRequired[list[str]]
+
+
+class Stamps(Answer):
+    """`stamps.list`; `next` is the `after` of the next page."""
+
+    stamps: list[StampRow]
+    next: int | None
+
+
+class RemovedStamps(Answer):
+    """`stamps.remove`; `new` is 0 if the same removal was recorded before."""
+
+    removed: list[str]
+    new: int
+
+
+class Announcement(Answer):
+    """`announce`."""
+
+    sessionId: str
+    contentMode: str
+
+
+class Claim(TypedDict):
+    """A claim of the spool, and the session it got."""
+
+    claim: str
+    sessionId: str | None
+
+
+class Spool(Answer):
+    """`spool`."""
+
+    stamps: int
+    announcements: int
+    bad: int
+    claims: list[Claim]

@@ -1,0 +1,717 @@
+"""Answers of reports, attribution and limits."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+from burnd.contract.results import Answer, Budget, Cost, PartialAnswer, PriceNotes, Span, Totals, Unlogged, Usage
+
+Basis = Literal["reported", "counted"]
+
+
+class Outcomes(TypedDict):
+    """Sessions by how they ended."""
+
+    completed: int
+    abandoned: int
+    errored: int
+    unknown: int
+
+
+class Quality(TypedDict):
+    """One-shot rates by turn and by prompt, and how sessions ended."""
+
+    editTurns: int
+    oneShotTurns: int
+    oneShotRate: float | None
+    editPrompts: int
+    oneShotPrompts: int
+    oneShotPromptRate: float | None
+    oneShotInterval: list[float] | None
+    sessions: Outcomes
+
+
+class SummaryRow(Totals):
+    """A row of a summary. `keys` are those of two dimensions."""
+
+    key: str | None
+    keys: NotRequired[dict[str, str | None]]
+    share: float | None
+    quality: NotRequired[Quality]
+    # by session
+    parentSessionId: NotRequired[str | None]
+    project: NotRequired[str | None]
+    createdAt: NotRequired[str | None]
+    title: NotRequired[str | None]
+    # by agent; all but `stamped` with `tree`
+    stamped: NotRequired[bool]
+    parent: NotRequired[str | None]
+    depth: NotRequired[int]
+    subtree: NotRequired[Totals]
+
+
+class SeriesDay(TypedDict):
+    """A day of a series."""
+
+    key: str
+    turns: int
+    costUsd: float | None
+
+
+class Summary(PartialAnswer, PriceNotes):
+    """`summary`."""
+
+    filters: dict[str, Any]
+    totals: Totals
+    unpricedModels: list[str]
+    harnessModels: list[str]
+    unlogged: Unlogged | None
+    by: str
+    rows: list[SummaryRow]
+    moreRows: int
+    newest: str | None
+    quality: NotRequired[Quality]
+    series: NotRequired[list[SeriesDay]]
+
+
+class CompareCell(TypedDict):
+    """One model, or another thing that is compared, on one activity."""
+
+    model: str | None
+    keys: NotRequired[dict[str, str | None]]
+    category: str
+    turns: int
+    editTurns: int
+    oneShotTurns: int
+    editPrompts: int
+    oneShotPrompts: int
+    pricedTurns: int
+    costUsd: float | None
+    costPerTurn: float | None
+    oneShotRate: float | None
+    oneShotTurnRate: float | None
+    oneShotPromptRate: float | None
+    oneShotInterval: list[float] | None
+    cacheHitRate: float | None
+    medianRetries: float | None
+    quotaShare: float | None
+    noData: bool
+    insufficientSample: bool
+    insufficientPrompts: bool
+    whatIfCostUsd: NotRequired[float | None]
+    whatIfCostPerTurn: NotRequired[float | None]
+
+
+class Coverage(TypedDict):
+    """How much there is to judge a model by."""
+
+    model: str | None
+    keys: NotRequired[dict[str, str | None]]
+    turns: int
+    pricedTurns: int
+    harnessTurns: int
+    partialTurns: int
+    openTurns: int
+    labelledTurns: int
+    editPrompts: int
+    categories: int
+    sufficientCategories: int
+
+
+class CompareNote(TypedDict):
+    """An activity in which only one model has data."""
+
+    category: str
+    model: str | None
+    note: str
+
+
+class WhatIf(TypedDict):
+    """The same tokens at another model's prices."""
+
+    model: str
+    costUsd: float | None
+    actualUsd: float | None
+    unpricedTurns: int
+    unpricedCostUsd: float | None
+    note: str
+
+
+class Compare(PartialAnswer, PriceNotes):
+    """`compare`."""
+
+    filters: dict[str, Any]
+    by: str
+    models: list[str | None]
+    categories: list[str]
+    minSample: int
+    cells: list[CompareCell]
+    coverage: list[Coverage]
+    notes: list[CompareNote]
+    moreModels: int
+    unlogged: Unlogged | None
+    whatIf: NotRequired[WhatIf]
+
+
+class ExportedTurn(TypedDict):
+    """A turn with its stamps and its cost."""
+
+    ts: str
+    source: str
+    sessionId: str
+    railId: str
+    messageId: str
+    turnIndex: int
+    parent: str | None
+    model: str
+    provider: str | None
+    project: str | None
+    projectKey: str | None
+    gitBranch: str | None
+    usage: Usage
+    costUsd: float | None
+    isHarnessCost: bool
+    speed: str | None
+    searches: int
+    fetches: int
+    quality: str
+    open: bool
+    activity: str | None
+    stopReason: str | None
+    hasEdits: bool | None
+    retries: int | None
+    promptId: str | None
+    promptRetries: int | None
+    agentId: str | None
+    agentType: str | None
+    parentToolUseId: str | None
+    tags: dict[str, str]
+
+
+class Export(PartialAnswer, PriceNotes):
+    """`export`; `next` is the `after` of the next page."""
+
+    turns: list[ExportedTurn]
+    next: str | None
+
+
+class ListedModel(TypedDict):
+    """A model in a list of prices."""
+
+    provider: str
+    model: str
+    list: Literal["yours", "fetched", "shipped"]
+    asOf: str
+    retiredAfter: str | None
+
+
+class PriceTier(TypedDict):
+    """Dollars per million tokens, over so many tokens of context."""
+
+    over: int
+    input: float
+    output: float
+    reasoning: float
+    cacheRead: float
+    cacheCreate5m: float
+    cacheCreate1h: float
+
+
+class Pricing(Answer, PriceNotes):
+    """`pricing.show`. A priced model has `found`, `tiers`, `fast` and `searchUsd`, any other the last three."""
+
+    model: str
+    provider: str | None
+    priced: bool
+    lookedIn: list[str]
+    found: NotRequired[ListedModel]
+    tiers: NotRequired[list[PriceTier]]
+    fast: NotRequired[list[PriceTier]]
+    searchUsd: NotRequired[float]
+    reason: NotRequired[str]
+    soldBy: NotRequired[list[str]]
+    near: NotRequired[list[str]]
+
+
+# Attribution
+
+
+class WhyPart(TypedDict):
+    """What was paid as fresh input, cache writes, cache reads, output or searches."""
+
+    tokens: int
+    searches: NotRequired[int]
+    costUsd: float | None
+
+
+class WhyParts(TypedDict):
+    """The bill by what was paid for."""
+
+    fresh: WhyPart
+    write: WhyPart
+    read: WhyPart
+    output: WhyPart
+    search: NotRequired[WhyPart]
+
+
+class CauseGroupPart(Cost):
+    """A tool, an agent or a kind of cause within a group."""
+
+    key: str
+    kind: str
+    count: int
+    share: float | None
+
+
+class CauseGroup(Cost):
+    """Causes of one group, such as `files` or `answers`."""
+
+    key: str
+    count: int
+    share: float | None
+    parts: list[CauseGroupPart]
+
+
+class CauseAgent(Cost):
+    """An agent that a call started; `causes` with `tree`."""
+
+    sessionId: str
+    railId: str
+    type: str | None
+    turns: int
+    share: float | None
+    causes: NotRequired[list[Cause]]
+
+
+class Cause(Cost):
+    """What a session or a turn paid for. Of a turn, it has `tokens` instead of `entered` to `reentries`."""
+
+    kind: str
+    label: str
+    railId: str
+    share: float | None
+    sessionId: NotRequired[str]
+    count: NotRequired[int]
+    tool: NotRequired[str | None]
+    target: NotRequired[str | None]
+    isError: NotRequired[bool | None]
+    turnIndex: NotRequired[int]
+    messageId: NotRequired[str]
+    quote: NotRequired[str]
+    entered: NotRequired[int]
+    size: NotRequired[int]
+    rides: NotRequired[int]
+    reentries: NotRequired[int]
+    own: NotRequired[Cost]
+    agents: NotRequired[list[CauseAgent]]
+    tokens: NotRequired[int]
+    request: NotRequired[int]
+
+
+class WhyTotals(Cost):
+    """The cost of a session or of a turn; of a session with all fields of `Totals`."""
+
+    turns: NotRequired[int]
+    openTurns: NotRequired[int]
+    partialTurns: NotRequired[int]
+    unpricedTurns: NotRequired[int]
+    emptyTurns: NotRequired[int]
+    harnessTurns: NotRequired[int]
+    harnessCostUsd: NotRequired[float | None]
+    cacheHitRate: NotRequired[float | None]
+
+
+class WhyTurn(TypedDict):
+    """The turn that is explained, of so many `turns` of its rail."""
+
+    turnIndex: int
+    railId: str
+    turns: int
+    ts: str
+    activity: str | None
+
+
+class CacheMiss(Cost):
+    """What a request paid again because of a cache miss."""
+
+    reason: str
+
+
+class WhyRequest(Cost):
+    """A request of a turn."""
+
+    messageId: str
+    model: str
+    context: int
+    quality: str
+    miss: CacheMiss | None
+
+
+class Why(PartialAnswer, PriceNotes):
+    """`why`: of a session with the fields from `filters` on, of a turn with `turn` and `requests`."""
+
+    sessionId: str
+    source: str | None
+    project: str | None
+    title: str | None
+    totals: WhyTotals
+    unpricedModels: list[str]
+    harnessModels: list[str]
+    causes: list[Cause]
+    turn: NotRequired[WhyTurn]
+    requests: NotRequired[list[WhyRequest]]
+    filters: NotRequired[dict[str, Any]]
+    parts: NotRequired[WhyParts]
+    models: NotRequired[list[str]]
+    unlogged: NotRequired[Unlogged | None]
+    agents: NotRequired[int]
+    groups: NotRequired[list[CauseGroup]]
+
+
+class HotspotRow(TypedDict):
+    """A tool, file, command, prompt or other cause over all sessions. `keys` are those of two dimensions."""
+
+    key: str
+    kind: str
+    group: str | None
+    keys: NotRequired[dict[str, str | None]]
+    calls: int
+    errors: int
+    entered: int
+    rideTokens: int
+    usage: Usage
+    costUsd: float | None
+    costPerCall: float | None
+    share: float | None
+    # by prompt
+    sessionId: NotRequired[str]
+    railId: NotRequired[str]
+    turnIndex: NotRequired[int]
+    at: NotRequired[str]
+    quote: NotRequired[str]
+
+
+class Hotspots(PartialAnswer, PriceNotes):
+    """`hotspots` and `by_tool`."""
+
+    filters: dict[str, Any]
+    by: str
+    rank: str
+    totals: Totals
+    unpricedModels: list[str]
+    harnessModels: list[str]
+    unlogged: Unlogged | None
+    rows: list[HotspotRow]
+    moreRows: int
+    pending: int
+
+
+class Severities(TypedDict):
+    """The dollars from which a finding is of high or medium severity."""
+
+    high: float
+    medium: float
+
+
+class WasteKind(Cost):
+    """All findings of a kind."""
+
+    kind: str
+    findings: int
+    advice: str
+
+
+class Evidence(TypedDict):
+    """Where a finding is seen."""
+
+    sessionId: str
+    railId: str | None
+    turns: list[int]
+    calls: list[str]
+    files: list[str]
+    tool: str | None
+    target: str | None
+    reason: str | None
+    count: int
+    entered: int
+    rides: int
+    usual: int
+    others: int
+    quote: NotRequired[str]
+    error: NotRequired[str]
+
+
+class Finding(Cost):
+    """Spending that could have been avoided."""
+
+    kind: str
+    severity: Literal["high", "medium", "low"]
+    project: str | None
+    projectCount: int
+    sessions: list[str]
+    sessionCount: int
+    times: int
+    evidence: Evidence
+    tokens: int
+    advice: str
+
+
+class Waste(PartialAnswer, PriceNotes):
+    """`waste`."""
+
+    filters: dict[str, Any]
+    totals: Totals
+    unlogged: Unlogged | None
+    families: int
+    avoidable: Cost
+    severities: Severities
+    kinds: list[WasteKind]
+    findings: list[Finding]
+    moreFindings: int
+    cheaperFindings: int
+
+
+class PrefixSizes(TypedDict):
+    """The sizes of what sessions began with, in tokens."""
+
+    median: int
+    smallest: int
+    largest: int
+
+
+class InstructionFile(TypedDict):
+    """An instruction file that sessions began with."""
+
+    path: str
+    bytes: int
+    sessions: int
+
+
+class OverheadSource(Cost):
+    """What the sessions of a harness began with."""
+
+    source: str
+    sessions: int
+    prefix: PrefixSizes
+    rides: int
+    usdPerToken: float | None
+    instructions: list[InstructionFile]
+
+
+class McpServer(TypedDict):
+    """An MCP server, and how often its tools were called."""
+
+    server: str
+    calls: int
+
+
+class Overhead(PartialAnswer, PriceNotes):
+    """`overhead`."""
+
+    filters: dict[str, Any]
+    totals: Totals
+    unlogged: Unlogged | None
+    sources: list[OverheadSource]
+    servers: list[McpServer]
+
+
+class FlowTotals(Cost):
+    """The sum of all lanes."""
+
+    turns: int
+
+
+class LaneStart(TypedDict):
+    """The lane and the turn with the call that started another lane."""
+
+    lane: int
+    turnIndex: int
+
+
+class StepParts(TypedDict):
+    """The dollars of a step by what they were paid for."""
+
+    fresh: float
+    write: float
+    read: float
+    output: float
+
+
+class StepCall(TypedDict):
+    """Calls of a step that are alike."""
+
+    tool: str
+    target: str | None
+    times: int
+    isError: bool
+
+
+class FlowStep(Cost):
+    """One turn of a lane, or a few in a row."""
+
+    turnIndex: int
+    lastTurnIndex: int
+    turns: int
+    ts: str
+    at: int
+    model: str
+    context: int
+    parts: StepParts | None
+    asked: bool
+    beside: bool
+    goesOnFrom: int | None
+    began: bool
+    miss: str | None
+    calls: list[StepCall]
+
+
+class Lane(Cost):
+    """A rail as a lane of steps."""
+
+    sessionId: str
+    railId: str
+    type: str | None
+    startedBy: LaneStart | None
+    turns: int
+    steps: list[FlowStep]
+
+
+class MoreLanes(Cost):
+    """The sum of the lanes that are left out."""
+
+    count: int
+
+
+class Flow(PartialAnswer, PriceNotes):
+    """`flow`."""
+
+    sessionId: str
+    source: str | None
+    project: str | None
+    title: str | None
+    totals: FlowTotals
+    unpricedModels: list[str]
+    harnessModels: list[str]
+    lanes: list[Lane]
+    moreLanes: MoreLanes | None
+
+
+# Limits
+
+
+class QuotaReading(TypedDict):
+    """The highest reading of a plan's window."""
+
+    usedPercent: float
+    seenAt: str
+    resetsAt: str | None
+
+
+class RunningQuota(QuotaReading):
+    """The same for the running window, with its pace."""
+
+    percentPerHour: float
+    projectedPercent: float
+    fullAt: str | None
+
+
+class PastWindow(Span, Totals):
+    """A window that is over."""
+
+    basis: Basis
+    quota: QuotaReading | None
+
+
+class Pace(TypedDict):
+    """What an hour of the running window comes to."""
+
+    turnsPerHour: float
+    tokensPerHour: float
+    usdPerHour: float | None
+
+
+class Projection(TypedDict):
+    """What the running window comes to at its end."""
+
+    turns: int
+    tokens: int
+    costUsd: float | None
+
+
+class ReadingAt(TypedDict):
+    """A reading of the running window."""
+
+    ts: str
+    usedPercent: float
+
+
+class RunningWindow(Span, Totals):
+    """The window that is running now."""
+
+    basis: Basis
+    quota: RunningQuota | None
+    firstTurn: str | None
+    secondsLeft: int
+    pace: Pace | None
+    projected: Projection | None
+    readings: list[ReadingAt]
+
+
+class PlanWindows(TypedDict):
+    """The windows of one length."""
+
+    current: RunningWindow | None
+    history: list[PastWindow]
+
+
+WindowsByLength = TypedDict("WindowsByLength", {"5h": PlanWindows, "7d": PlanWindows})
+
+
+class Limits(PartialAnswer, PriceNotes):
+    """`limits`."""
+
+    source: str
+    now: str
+    windows: WindowsByLength
+    budgets: list[Budget]
+    crossed: list[str]
+
+
+class Spending(TypedDict):
+    """What was spent, and how many turns have no price."""
+
+    costUsd: float | None
+    unpricedTurns: int
+
+
+class SessionSpending(Spending):
+    """What a session spent."""
+
+    turns: int
+
+
+class StatuslineWindow(Span):
+    """The running five-hour window."""
+
+    basis: Basis
+    turns: int
+    unpricedTurns: int
+    costUsd: float | None
+    secondsLeft: int
+    quota: RunningQuota | None
+
+
+class Statusline(PartialAnswer):
+    """`statusline`."""
+
+    session: SessionSpending | None
+    today: Spending
+    window: StatuslineWindow | None
+    weekQuota: QuotaReading | None
+    crossed: list[str]
+
+
+class Quota(Answer):
+    """`quota`."""
+
+    taken: int

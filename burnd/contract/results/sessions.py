@@ -1,0 +1,328 @@
+"""Answers about sessions, their messages and their content."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+from burnd.contract.results import Answer, PartialAnswer, Totals, Usage
+
+ContentState = Literal["yes", "pruned", "no"]
+
+
+class SessionFacts(TypedDict):
+    """What is recorded about a session."""
+
+    sessionId: str
+    source: str | None
+    parentSessionId: str | None
+    project: str | None
+    projectKey: str | None
+    agent: str | None
+    createdBy: str | None
+    title: str | None
+    summary: str | None
+    createdAt: str | None
+    updatedAt: str | None
+    messageCount: int
+    contentMode: str | None
+    content: ContentState
+
+
+class SessionRow(SessionFacts):
+    """A session in a list; with `costs` also the fields of `Totals`."""
+
+    shortId: str
+    turns: NotRequired[int]
+    openTurns: NotRequired[int]
+    partialTurns: NotRequired[int]
+    unpricedTurns: NotRequired[int]
+    emptyTurns: NotRequired[int]
+    usage: NotRequired[Usage]
+    costUsd: NotRequired[float | None]
+    harnessTurns: NotRequired[int]
+    harnessCostUsd: NotRequired[float | None]
+    cacheHitRate: NotRequired[float | None]
+
+
+class Sessions(PartialAnswer):
+    """`sessions.list`; `next` is missing on the last page."""
+
+    sessions: list[SessionRow]
+    next: NotRequired[str]
+
+
+class Rail(TypedDict):
+    """A rail of a session, and how many messages of it are stored."""
+
+    railId: str
+    messages: int
+
+
+class Meta(PartialAnswer, SessionFacts, Totals):
+    """`sessions.meta`."""
+
+    rails: list[Rail]
+    children: list[str]
+
+
+class OwnSession(Answer, SessionFacts):
+    """`sessions.new` and `sessions.set`."""
+
+
+class ShownToolUse(TypedDict):
+    """A tool call with its arguments; text if they are cut."""
+
+    id: str
+    name: str
+    input: Any
+
+
+class ShownToolResult(TypedDict):
+    """The result of a tool call; text if it is cut."""
+
+    toolUseId: str
+    content: Any
+    toolName: NotRequired[str]
+    isError: NotRequired[bool]
+
+
+class ShownFile(TypedDict):
+    """A file in a message, without its bytes."""
+
+    mime: str
+    name: str | None
+    bytes: int | None
+
+
+class MessageBlock(TypedDict):
+    """A block of a message."""
+
+    kind: str
+    text: NotRequired[str]
+    toolUse: NotRequired[ShownToolUse]
+    toolResult: NotRequired[ShownToolResult]
+    file: NotRequired[ShownFile]
+    lost: NotRequired[str | None]
+    truncated: NotRequired[bool]
+
+
+class MessageTurn(TypedDict):
+    """The usage and cost of a response."""
+
+    turnIndex: int
+    model: str
+    activity: str | None
+    open: bool
+    usage: Usage
+    costUsd: float | None
+
+
+class Message(TypedDict):
+    """A message of a session; a response has its `turn`."""
+
+    msgIdx: int
+    messageId: str
+    role: str
+    ts: str
+    blocks: list[MessageBlock]
+    blocksLeftOut: NotRequired[int]
+    turn: NotRequired[MessageTurn]
+
+
+class Messages(PartialAnswer):
+    """`sessions.messages`; `next` is missing on the last page, `why` where content is `retained`."""
+
+    sessionId: str
+    source: str | None
+    title: str | None
+    project: str | None
+    railId: str
+    rails: list[Rail]
+    offset: int
+    retained: bool
+    why: NotRequired[str]
+    total: int
+    messages: list[Message]
+    next: NotRequired[int]
+
+
+class HitMeta(TypedDict):
+    """The session of a hit."""
+
+    title: str | None
+    createdAt: str | None
+    updatedAt: str | None
+    messageCount: int
+    source: str | None
+    project: str | None
+
+
+class HitMessage(TypedDict):
+    """A message around a hit; the one that matched has `match` and `highlights`."""
+
+    role: str
+    msgIdx: int
+    snippet: str
+    truncated: bool
+    toolName: NotRequired[str]
+    match: NotRequired[bool]
+    highlights: NotRequired[list[list[int]]]
+
+
+class HitTitle(TypedDict):
+    """A title that matched."""
+
+    snippet: str
+    highlights: list[list[int]]
+    truncated: bool
+
+
+class Hit(TypedDict):
+    """A message, or a title, that matches a search."""
+
+    sessionId: str
+    shortId: str
+    railId: str | None
+    msgIdx: int | None
+    score: float
+    meta: HitMeta
+    window: list[HitMessage]
+    matchedTitle: NotRequired[HitTitle]
+
+
+class Search(PartialAnswer):
+    """`sessions.search`; `corrected` words by their misspelling, `allWords` only if it is false."""
+
+    query: str
+    hits: list[Hit]
+    corrected: NotRequired[dict[str, list[str]]]
+    allWords: NotRequired[bool]
+    note: NotRequired[str]
+
+
+class MemoryEntry(TypedDict):
+    """A section of an instruction file, or a memory."""
+
+    path: str
+    kind: str
+    project: str | None
+    heading: str | None
+    line: int
+    modifiedAt: str
+    score: float
+    alsoIn: list[str]
+    text: str
+
+
+class Memory(PartialAnswer):
+    """`search_memory`; a query without a word has neither `matches` nor `files`."""
+
+    query: str
+    entries: list[MemoryEntry]
+    matches: NotRequired[int]
+    files: NotRequired[int]
+    note: NotRequired[str]
+
+
+class Append(Answer):
+    """`sessions.append`."""
+
+    sessionId: str
+    appended: int
+    known: int
+    messageCount: int
+    updatedAt: str | None
+
+
+# Content
+
+
+class BlobRef(TypedDict):
+    """A reference to large content that could not be read."""
+
+    blob: str
+    bytes: int
+    lost: NotRequired[str]
+
+
+class StoredToolUse(TypedDict):
+    """A tool call as its sidecar has it."""
+
+    id: str
+    name: str
+    input: Any
+
+
+class StoredToolResult(TypedDict):
+    """A tool result as its sidecar has it."""
+
+    toolUseId: str
+    content: Any
+    isError: NotRequired[bool]
+
+
+class StoredFile(TypedDict):
+    """A file as its sidecar has it, in base64."""
+
+    mime: str
+    name: NotRequired[str]
+    data: NotRequired[str | BlobRef]
+
+
+class ContentRecord(TypedDict):
+    """A content record; `truncated` and `bytes` if it is cut."""
+
+    v: int
+    sessionId: str
+    railId: str
+    messageId: str
+    n: int
+    b: int
+    ts: str
+    role: str
+    kind: str
+    text: NotRequired[str | BlobRef]
+    toolUse: NotRequired[StoredToolUse]
+    toolResult: NotRequired[StoredToolResult]
+    file: NotRequired[StoredFile]
+    truncated: NotRequired[bool]
+    bytes: NotRequired[int]
+
+
+class Content(PartialAnswer):
+    """`content.read`; `next` is the `offset` of the next page."""
+
+    sessionId: str
+    kept: ContentState
+    total: int
+    records: list[ContentRecord]
+    next: int | None
+
+
+class Pruned(Answer):
+    """`content.prune`."""
+
+    dryRun: bool
+    files: int
+    bytes: int
+
+
+class ForgottenSession(TypedDict):
+    """A session whose content is erased."""
+
+    sessionId: str
+    source: str | None
+    project: str | None
+    messages: int
+    bytes: int
+
+
+class Forgotten(Answer):
+    """`content.forget`; `clean` is None in a dry run."""
+
+    dryRun: bool
+    files: int
+    bytes: int
+    count: int
+    clean: bool | None
+    sessions: list[ForgottenSession]
