@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,19 +17,26 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tell
 SIZE = 32 << 20
 
 
-def test_pages_of_a_folder_are_given_back(tmp_path: Path) -> None:
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A folder that is not in memory, as the files of other tests may be."""
+    with tempfile.TemporaryDirectory(prefix="burnd-", dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+def test_pages_of_a_folder_are_given_back(on_disk: Path) -> None:
     """Mapped files below a folder leave memory when it is paged out, those elsewhere stay, and both read the same.
 
     The folder may be named by a link, as a home below /home is on systems that keep it elsewhere.
     """
-    if _file_system(tmp_path) == "tmpfs":
+    if _file_system(on_disk) == "tmpfs":
         pytest.skip("files in memory have nowhere to go")
-    (tmp_path / "search").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path)
-    with _mapped(tmp_path / "search" / "a") as there, _mapped(tmp_path / "b") as elsewhere:
+    (on_disk / "search").mkdir()
+    (on_disk / "link").symlink_to(on_disk)
+    with _mapped(on_disk / "search" / "a") as there, _mapped(on_disk / "b") as elsewhere:
         assert _touched(there) == _touched(elsewhere) == 255 * SIZE // 4096
         before = memory.file_bytes()
-        memory.page_out(tmp_path / "link" / "search")
+        memory.page_out(on_disk / "link" / "search")
         gone = before - memory.file_bytes()
         assert SIZE * 0.9 < gone < SIZE * 1.1
         assert _touched(there) == _touched(elsewhere)

@@ -8,8 +8,10 @@ import random
 import signal
 import socket
 import stat
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -107,13 +109,20 @@ def test_another_file_in_its_place_is_read_from_the_start(watched: Watched) -> N
     tally.faults()
 
 
-def test_a_new_file_with_an_old_number_is_a_new_file(home: Home) -> None:
+@pytest.fixture
+def home_on_disk() -> Iterator[Home]:
+    """A home on a disk, where file systems give inodes away again; in memory they do not."""
+    with tempfile.TemporaryDirectory(prefix="burnd-", dir="/var/tmp") as folder:
+        yield Home(Path(folder) / "home")
+
+
+def test_a_new_file_with_an_old_number_is_a_new_file(home_on_disk: Home) -> None:
     """F07: a log deleted and another made in its place while the daemon was down is read from its start.
 
     With the same inode, wherever the file system gives one away again, so that only what is in it tells.
     """
-    with running(home) as daemon:
-        watched = Watched(home, daemon)
+    with running(home_on_disk) as daemon:
+        watched = Watched(home_on_disk, daemon)
         path = watched.append("f07", whole(answers("f07", 0, 4)))
         assert watched.recorded("f07") == sum_of(0, 1, 2, 3)
         daemon.terminate()
@@ -122,8 +131,10 @@ def test_a_new_file_with_an_old_number_is_a_new_file(home: Home) -> None:
     made = _made_with(number, path.parent)
     made.write_bytes(whole(answers("f07", 4, 6)))
     os.replace(made, path)
-    with running(home) as daemon:
-        assert Watched(home, daemon).recorded("f07") == sum_of(*range(10)), f"inode {path.stat().st_ino} for {number}"
+    with running(home_on_disk) as daemon:
+        assert Watched(home_on_disk, daemon).recorded("f07") == sum_of(*range(10)), (
+            f"inode {path.stat().st_ino} for {number}"
+        )
     tally.faults()
     if path.stat().st_ino != number:
         pytest.skip("held, but with another inode: this file system gave none a second time")
