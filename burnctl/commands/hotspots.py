@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from burnctl import flags
-from burnctl.errors import BurnctlError
 from burnctl.output import present
 from burnctl.render import misses, styles
 from burnctl.render.caveats import add_caveats
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
-    from burnctl.client import Client
     from burnctl.render.screen import Screen
 
 HELP = (
@@ -37,7 +35,6 @@ EXAMPLES = (
     "burnctl hotspots --by cache-miss --project .",
 )
 READABLE = 30
-_MANY = 1000  # tools to merge
 _LEAST_NAME = 20  # names are cut before numbers are hidden
 _CUT = {"file": "start", "prefix": "start", "tool": "middle"}
 DELEGATES = ("Task", "Agent", "task", "spawn_agent")
@@ -72,13 +69,7 @@ def run(options: argparse.Namespace) -> int:
     is_screen = not (options.json or options.csv)
     limit = options.limit or (READABLE if is_screen else None)
     client = reach(options, causes=True)
-    asked = _MANY if is_screen and options.by == "tool" else limit
-    answer = flags.ask(client, HotspotsParams, options, limit=asked)
-    if is_screen and options.by == "tool":
-        answer["rows"] = merged(answer["rows"], options.rank or "cost", limit or READABLE)
-    if is_screen and options.by == "prompt":
-        for row in answer["rows"]:
-            row["text"] = _text_of(client, row)
+    answer = flags.ask(client, HotspotsParams, options, limit=limit)
 
     def empty() -> str:
         from burnctl.render.empty import no_matches
@@ -86,47 +77,6 @@ def run(options: argparse.Namespace) -> int:
         return no_matches(client, options)
 
     return present(options, answer, drawn, rows=flat_rows, empty=empty)
-
-
-def merged(rows: list[dict[str, Any]], rank: str, limit: int) -> list[dict[str, Any]]:
-    """The rows of tools with the tools of several harnesses that differ only in case added up: `Bash` and `bash`.
-
-    Tools beyond the limit become one row, so that the rows still add up.
-    """
-    tools: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        if row["kind"] == "tool":
-            name = str(row["key"]).lower()
-            tools[name] = _sum_of(tools[name], row) if name in tools else row
-    order = {"cost": "costUsd", "tokens": "entered", "rides": "rideTokens"}[rank]
-    ranked = sorted(tools.values(), key=lambda row: -(row[order] or 0))
-    shown, more = ranked[:limit], ranked[limit:]
-    for row in more[1:]:
-        more[0] = _sum_of(more[0], row)
-    rest = [more[0] | {"key": f"{len(more)} more tools", "kind": OTHER}] if more else []
-    return [*shown, *rest, *(row for row in rows if row["kind"] != "tool")]
-
-
-def _sum_of(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """The figures of two rows added up, under the name of the costlier one."""
-    row = dict(one)
-    for name in ("calls", "errors", "entered", "rideTokens", "costUsd", "share"):
-        if one[name] is not None or other[name] is not None:
-            row[name] = (one[name] or 0) + (other[name] or 0)
-    row["usage"] = {name: one["usage"][name] + other["usage"][name] for name in one["usage"]}
-    row["costPerCall"] = row["costUsd"] / row["calls"] if row["calls"] and row["costUsd"] is not None else None
-    return row
-
-
-def _text_of(client: Client, row: dict[str, Any]) -> str:
-    """The beginning of a prompt; empty if its content is not stored."""
-    if row["kind"] != "prompt" or not row["key"]:
-        return ""
-    try:
-        records = client.content_read(row["sessionId"], message=row["key"], limit=1)["records"]
-    except BurnctlError:
-        return ""
-    return " ".join(str(records[0].get("text") or "").split())[:400] if records else ""
 
 
 def drawn(answer: dict[str, Any], screen: Screen) -> str:
@@ -203,9 +153,10 @@ def _label(row: dict[str, Any], by: str) -> str:
     if row["kind"] == "subagent" and label == UNKNOWN_AGENT:
         return "(unknown type)"
     if row["kind"] == "prompt":
-        return row.get("text") or f"request {row['turnIndex']}"
+        return row.get("quote") or f"request {row['turnIndex']}"
     if row["kind"] == OTHER:
-        return f"({_OTHERS.get(label, label)})"
+        is_more = by == "tool" and label.endswith(" more")
+        return f"({label} tools)" if is_more else f"({_OTHERS.get(label, label)})"
     return tilde(label) if by in ("file", "prefix") else label
 
 

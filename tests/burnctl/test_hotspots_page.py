@@ -70,24 +70,16 @@ def test_prompts_in_a_spreadsheet_say_where_they_are() -> None:
     assert "sessionId" not in hotspots.flat_rows(answer("tool", row("Read")))[0]
 
 
-def test_tools_of_several_harnesses_are_one() -> None:
-    """`Bash` and `bash` are one row, those beyond the limit another: the rows still add up."""
-    rows = [
-        row("Bash", costUsd=3.0),
-        row("bash", costUsd=1.0),
-        row("Read", costUsd=5.0),
-        row("Grep"),
-        row("x", "other"),
-    ]
-    shown = hotspots.merged(rows, "cost", 2)
-    assert [(one["key"], one["costUsd"]) for one in shown] == [
-        ("Grep", 12.34), ("Read", 5.0), ("1 more tools", 4.0), ("x", 12.34),
-    ]  # fmt: skip
-    merged = hotspots.merged(rows[:2], "cost", 30)
-    assert [(one["key"], one["calls"], one["costPerCall"]) for one in merged] == [("Bash", 240, 4.0 / 240)]
+def test_tools_beyond_the_limit_are_one_row() -> None:
+    """burnd adds them up; the row says what there are more of."""
+    shown = page(answer("tool", row("Read"), row("3 more", "other")), Screen(120))
+    assert "(3 more tools)" in shown
+    assert "(3 more)" in page(answer("file", row("a.py", "file"), row("3 more", "other")), Screen(120))
 
 
 def test_a_prompt_is_shown_with_its_words() -> None:
     where = {"sessionId": "5e550001-aaaa", "railId": "main", "turnIndex": 4, "at": "2026-11-16T00:00:00.000Z"}
-    shown = page(answer("prompt", row("p1", "prompt", **where, text="Fix the cart"), row("rest", "other")), Screen(120))
+    shown = page(
+        answer("prompt", row("p1", "prompt", **where, quote="Fix the cart"), row("rest", "other")), Screen(120)
+    )
     assert shown.splitlines()[1].startswith("Fix the cart  5e550001")
