@@ -1,4 +1,4 @@
-"""Notices when a budget is crossed: says so, and runs the user's command, once for each period."""
+"""Announces an exceeded budget and runs the user's command, once per period."""
 
 from __future__ import annotations
 
@@ -29,28 +29,27 @@ from burnd.records.times import to_iso
 log = structlog.get_logger()
 
 PAUSE_S = 2.0
-PATIENCE_S = 60.0
+COMMAND_TIMEOUT_S = 60.0
 
 Command = str | list[str]
 
 
 class _Crossing(msgspec.Struct, frozen=True):
-    """What was crossed: another amount, or another period, is another crossing."""
+    """Start and limit of an exceeded budget. Another limit or period counts as another crossing."""
 
     begin: int
     limit: str
 
 
 class BudgetWatch:
-    """Looks whenever turns have landed. `announce` hears of every crossing; the command never holds anything up. What
-    was told is kept in the file `told`.
+    """Checks the budgets after new turns and calls `announce` for each exceeded one.
 
-    What is wrong with the command is kept among `notices`, with what to do about it.
+    `crossings` is the file of announced crossings. `notices` gets a failure of the command with its remedy.
     """
 
     def __init__(
         self,
-        told: Path,
+        crossings: Path,
         budgets: Mapping[str, Decimal],
         command: Command,
         *,
@@ -60,14 +59,14 @@ class BudgetWatch:
     ) -> None:
         self.problem = ""
         self._notices = {} if notices is None else notices
-        self._told = told
+        self._crossings = crossings
         self._budgets = budgets
         self._command = command
         self._look = look
         self._announce = announce
 
     async def run(self, landed: Callable[[], Awaitable[object]]) -> None:
-        """Looks now, and again each time `landed` returns, for ever."""
+        """Checks now, and each time `landed` returns."""
         if not self._budgets:
             return
         async with anyio.create_task_group() as commands:
@@ -78,8 +77,7 @@ class BudgetWatch:
 
     async def _check(self, commands: anyio.abc.TaskGroup) -> None:
         try:
-            found = await self._look(lambda view: standings(view, self._budgets))
-            for standing in found:
+            for standing in await self._look(lambda view: standings(view, self._budgets)):
                 if standing.crossed and await self._is_news(standing):
                     self._announce(standing.answer())
                     log.warning("budget.crossed", period=standing.period.name, limit_usd=float(standing.limit))
@@ -89,18 +87,19 @@ class BudgetWatch:
             log.warning("budget.waiting", reason=type(error).__name__)
 
     async def _is_news(self, standing: Standing) -> bool:
-        """Whether this crossing was not told yet. It is remembered first: told twice is worse than told late."""
+        """Whether this crossing is new. It is saved before it is announced: twice is worse than late."""
         crossing = _Crossing(standing.period.begin, str(standing.limit))
-        return await anyio.to_thread.run_sync(_remember, self._told, standing.period.name, crossing)
+        return await anyio.to_thread.run_sync(_save, self._crossings, standing.period.name, crossing)
 
     async def _run_command(self, standing: Standing) -> None:
         self._notices.pop(self.problem, None)
         try:
-            code = await run_command(self._command, _facts_of(standing))
+            code = await run_command(self._command, _variables(standing))
         except OSError as error:
             self.problem = f"the budget command cannot be run: {error.strerror}"
         else:
-            self.problem = f"the budget command {_ending(code)}" if code != 0 else ""
+            ending = "timed out and was killed" if code is None else f"ended with code {code}"
+            self.problem = f"the budget command {ending}" if code != 0 else ""
         if self.problem:
             log.warning("budget.command_failed", reason=self.problem)
             self._notices[self.problem] = (
@@ -108,22 +107,22 @@ class BudgetWatch:
             )
 
 
-def _remember(told: Path, period: str, crossing: _Crossing) -> bool:
-    """Writes down a crossing, in a file of its own since the index may be deleted; returns whether it was new."""
+def _save(path: Path, period: str, crossing: _Crossing) -> bool:
+    """Saves a crossing outside the index, which may be deleted; returns whether it was new."""
     try:
-        known = msgspec.json.decode(told.read_bytes(), type=dict[str, _Crossing])
+        crossings = msgspec.json.decode(path.read_bytes(), type=dict[str, _Crossing])
     except (OSError, msgspec.MsgspecError, ValueError):
-        known = {}
-    if known.get(period) == crossing:
+        crossings = {}
+    if crossings.get(period) == crossing:
         return False
-    replace_file(told, msgspec.json.encode(known | {period: crossing}))
+    replace_file(path, msgspec.json.encode(crossings | {period: crossing}))
     return True
 
 
-async def run_command(command: Command, facts: Mapping[str, str]) -> int | None:
-    """Runs it away from everything else; returns its exit code, or None when it took too long and was ended.
+async def run_command(command: Command, variables: Mapping[str, str]) -> int | None:
+    """Runs a program with arguments, or a shell command, in its own session; returns its exit code.
 
-    A list is a program and its arguments; a text goes to the shell as one line.
+    Kills it after a timeout and returns None.
     """
     process = await anyio.open_process(
         command,
@@ -131,11 +130,11 @@ async def run_command(command: Command, facts: Mapping[str, str]) -> int | None:
         stdout=DEVNULL,
         stderr=DEVNULL,
         cwd=user_home(),
-        env={**os.environ, **facts},
+        env={**os.environ, **variables},
         start_new_session=True,
     )
     try:
-        with anyio.move_on_after(PATIENCE_S):
+        with anyio.move_on_after(COMMAND_TIMEOUT_S):
             return await process.wait()
         return None
     finally:
@@ -146,7 +145,7 @@ async def run_command(command: Command, facts: Mapping[str, str]) -> int | None:
             await process.aclose()
 
 
-def _facts_of(standing: Standing) -> dict[str, str]:
+def _variables(standing: Standing) -> dict[str, str]:
     return {
         "BURND_BUDGET_PERIOD": standing.period.name,
         "BURND_BUDGET_LIMIT_USD": f"{standing.limit:f}",
@@ -154,7 +153,3 @@ def _facts_of(standing: Standing) -> dict[str, str]:
         "BURND_BUDGET_FROM": to_iso(standing.period.begin),
         "BURND_BUDGET_TO": to_iso(standing.period.end),
     }
-
-
-def _ending(code: int | None) -> str:
-    return "took too long and was ended" if code is None else f"ended with code {code}"

@@ -1,27 +1,27 @@
-"""Everything that can go wrong in burnd and that somebody may want to catch or read.
+"""All errors that burnd raises on purpose.
 
-BurndError                      what happened, to which thing, what to do
+BurndError                      a fault, the thing it concerns, and a remedy
 ├── ConfigError                 a key or a value in config.toml, config.json or the environment
-├── HomeError                   the home cannot be used as it is
-│   ├── HomeBusy                another daemon holds it
-│   └── SocketTaken             what stands where the socket goes must not be touched
-├── StorageError                the truth could not be written or read
-│   ├── NotNow                  it may well succeed later, and nothing is lost until then
+├── HomeError                   the home cannot be used
+│   ├── HomeBusy                another daemon has its lock
+│   └── SocketTaken             another file is at the path of the socket
+├── StorageError                the ledger or content could not be written or read
+│   ├── NotNow                  a retry may succeed; nothing is lost until then
 │   │   ├── NoSpace             the disk is full, over quota, read-only or below the reserve
-│   │   ├── NotAllowed          its rights were changed
-│   │   └── Locked              somebody else holds the file
-│   ├── BlobsDamaged            the file of large content cannot be read any more
-│   ├── FileReplaced            a file is no longer the one we wrote: reopen, recover, rebuild
-│   ├── HomeReplaced            the home is no longer the folder we hold: the process must end
-│   └── SyncFailed              the kernel could not write what it had taken: the process must end
-└── IndexDamaged                the index cannot be trusted and is to be rebuilt
+│   │   ├── NotAllowed          permissions were changed
+│   │   └── Locked              another program has locked the file
+│   ├── BlobsDamaged            the blob database is malformed
+│   ├── FileReplaced            a file is not the one that was opened: reopen, recover, rebuild
+│   ├── HomeReplaced            the home was moved or deleted: the process must end
+│   └── SyncFailed              fsync failed: the process must end
+└── IndexDamaged                the index is malformed and must be rebuilt
 """
 
 from __future__ import annotations
 
 
 class BurndError(Exception):
-    """The base: a sentence for a person, made of what happened, to which thing, and what to do."""
+    """Base of all errors. Its text is "thing: what (remedy)"."""
 
     def __init__(self, what: str, thing: str = "", remedy: str = "") -> None:
         self.what, self.thing, self.remedy = what, thing, remedy
@@ -29,7 +29,7 @@ class BurndError(Exception):
 
 
 class ConfigError(BurndError):
-    """Raised when a setting is unknown or its value cannot be used; names file, key and reason."""
+    """A setting is unknown or its value cannot be used."""
 
     def __init__(self, where: str, key: str, reason: str) -> None:
         self.where, self.key, self.reason = where, key, reason
@@ -37,11 +37,11 @@ class ConfigError(BurndError):
 
 
 class HomeError(BurndError):
-    """Raised when the home is missing rights, is open to others or is not a folder."""
+    """The home is not a folder, not accessible, or open to other users."""
 
 
 class HomeBusy(HomeError):
-    """Raised when another daemon holds the home; `pid` is that daemon, where it could be told."""
+    """Another daemon uses the home; `pid` is its process if known."""
 
     def __init__(self, home: str, pid: int | None) -> None:
         self.pid = pid
@@ -50,47 +50,47 @@ class HomeBusy(HomeError):
 
 
 class SocketTaken(HomeError):
-    """Raised when a file, a link or somebody else's socket is where ours should be, or its folder is not private."""
+    """The path of the socket is a file, a link or another user's socket, or its folder is not private."""
 
 
 class StorageError(BurndError):
-    """Raised when the ledger or the content store could not be written or read."""
+    """The ledger or the content store could not be written or read."""
 
 
 class NotNow(StorageError):
-    """Raised when something cannot be written at the moment; nothing half written is left of it."""
+    """A write is impossible at the moment; nothing partial was left behind."""
 
 
 class NoSpace(NotNow):
-    """Raised when there is no room to append."""
+    """No disk space to append."""
 
 
 class NotAllowed(NotNow):
-    """Raised when something of ours may not be written or read any more: somebody changed its rights, or its owner."""
+    """Permissions or owner of a file in the home were changed, so it cannot be read or written."""
 
 
 class Locked(NotNow):
-    """Raised when another program holds a file of ours for longer than one waits."""
+    """Another program has locked a file for longer than the timeout."""
 
 
 class BlobsDamaged(StorageError):
-    """Raised when SQLite says that the file of large content is malformed; it is set aside."""
+    """SQLite reports that the blob database is malformed; it is moved away."""
 
 
 class FileReplaced(StorageError):
-    """Raised when the ledger or a sidecar was edited, cut, moved or deleted behind our back."""
+    """Another program edited, truncated, moved or deleted the ledger or a sidecar."""
 
 
 class HomeReplaced(StorageError):
-    """Raised when the home was removed or moved: what stands at its path now may be another daemon's."""
+    """The home was deleted or moved; its path may belong to another daemon now."""
 
     def __init__(self, home: str) -> None:
-        super().__init__("is not the folder that this burnd holds", home, "it was removed or moved: start burnd again")
+        super().__init__("was deleted or moved while burnd was running", home, "start burnd again")
 
 
 class SyncFailed(StorageError):
-    """Raised when fsync failed: the kernel may have dropped what we wrote, so nothing may go on from here."""
+    """fsync failed: the kernel may have dropped written pages, so the process must not continue."""
 
 
 class IndexDamaged(BurndError):
-    """Raised when SQLite says that the index is malformed, or it does not belong to this ledger."""
+    """SQLite reports that the index is malformed, or it belongs to another ledger."""

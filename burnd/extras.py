@@ -1,4 +1,4 @@
-"""Packages that only some things need, and the command that installs one where this program runs."""
+"""Optional packages, and the command that installs one."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ MCP, PARQUET, SEARCH = "mcp>=2", "pyarrow>=17", "tantivy>=0.26"
 
 
 def to_install(package: str) -> str:
-    """What to type: the interpreter is named, since a bare `pip` may well be another environment's."""
+    """The pip command. It names the interpreter: a bare `pip` may belong to another environment."""
     return f"{quote(sys.executable)} -m pip install {quote(package)}"

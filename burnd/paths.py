@@ -1,6 +1,6 @@
-"""Where things are: the home, what is in it, and where the socket goes. Standard library only.
+"""Paths of the home, the files in it and the socket.
 
-burnctl imports this at every start, so nothing here may be slow to import.
+burnctl imports this module at every start, so it imports only quick modules of the standard library.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SOCKET_PATH_LIMIT = 100  # bytes; the kernel refuses at 104 (macOS) or 108 (Linu
 
 
 class Home:
-    """The folder that holds everything burnd keeps, and the names inside it."""
+    """The folder with all data of burnd, and the paths in it."""
 
     __slots__ = ("root",)
 
@@ -77,23 +77,21 @@ class Home:
 
 
 def find_home(env: Mapping[str, str] = os.environ) -> Home:
-    """`$RELAYBURN_HOME`, else `~/.relayburn`. Raises ValueError when neither can be told."""
+    """`$RELAYBURN_HOME`, else `~/.relayburn`. Raises ValueError if the home folder of the user is unknown."""
     return Home(_path(home_folder(env)))
 
 
 def user_home(env: Mapping[str, str] = os.environ) -> Path:
-    """The person's own folder; `HOME` as given wins over the password database. Who has none, as in some containers,
-    has the root, where nothing will be found: what variables name is read all the same."""
+    """The home folder of the user: `HOME`, else that of the password database, else `/`, as in some containers."""
     return _path(_user_folder(env) or "/")
 
 
 def socket_path(home: Home, env: Mapping[str, str] = os.environ) -> Path:
-    """Where the daemon listens. Raises ValueError when no short enough path can be found."""
+    """The socket of the daemon. Raises ValueError if every candidate is too long for a socket."""
     return _path(socket_file(str(home.root), env))
 
 
-# The same as strings: burnctl asks for the socket at every start, and pathlib alone takes longer to import than
-# the daemon takes to answer.
+# The same paths as strings, for burnctl: importing pathlib takes longer than an answer of the daemon.
 
 
 def home_folder(env: Mapping[str, str] = os.environ) -> str:
@@ -113,23 +111,23 @@ def socket_file(home: str, env: Mapping[str, str] = os.environ) -> str:
     runtime = env.get("XDG_RUNTIME_DIR")
     if not runtime:
         raise ValueError(f"{usual} is too long for a socket: set XDG_RUNTIME_DIR, BURND_SOCKET or a shorter home")
-    from hashlib import sha256  # noqa: PLC0415 - hardly ever needed
+    from hashlib import sha256  # noqa: PLC0415 - rarely needed
 
     return os.path.join(runtime, f"burnd-{sha256(os.fsencode(home)).hexdigest()[:16]}.sock")
 
 
 def _user_folder(env: Mapping[str, str]) -> str:
-    if given := env.get("HOME"):
-        return given
+    if home := env.get("HOME"):
+        return home
     expanded = os.path.expanduser("~")  # falls back to the password database
     return "" if expanded == "~" else expanded
 
 
 def _absolute(chosen: str) -> str:
-    """A path that a person gave. A `~` that stands for nothing would become a folder of that name."""
+    """Expands `~`. Raises ValueError if it cannot: it would become a folder of that name."""
     expanded = os.path.expanduser(chosen)
     if expanded.startswith("~"):
-        raise ValueError(f"{chosen}: nobody knows which folder ~ is: set HOME, or say the whole path")
+        raise ValueError(f"{chosen}: cannot expand ~ (set HOME or use an absolute path)")
     return os.path.abspath(expanded)
 
 

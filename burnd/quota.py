@@ -1,4 +1,4 @@
-"""Readings of a plan's windows, as its provider gave them: which say something new, and their way into the ledger."""
+"""Records how much of a plan's limit windows is used, as the provider reports it, without repeated readings."""
 
 from __future__ import annotations
 
@@ -19,52 +19,52 @@ from burnd.records.times import canonical, to_ms
 log = structlog.get_logger()
 
 _MOST_PERCENT = 1000.0
-_LOOKED_AT = 2000  # the newest readings of the ledger; a window has at most a thousand
+_NEWEST_READINGS = 2000  # compared with; a window has at most a thousand
 _MOST_WAITING = 500
-_TRY_AGAIN_S = 5.0
+_RETRY_S = 5.0
 
 
 class Quotas:
-    """Takes readings in, those of several sessions one after another."""
+    """Appends new readings to the ledger, one caller at a time."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._one_at_a_time = anyio.Lock()
+        self._lock = anyio.Lock()
         self._waiting: list[Quota] = []
-        self._bell = anyio.Event()
+        self._wake = anyio.Event()
 
-    def hand_over(self, readings: Iterable[Quota]) -> None:
-        """Leaves readings for `run` to record: nobody who draws a line on a screen waits for a disk."""
-        known = {_said(reading) for reading in self._waiting}
-        self._waiting += [reading for reading in readings if _said(reading) not in known]
+    def enqueue(self, readings: Iterable[Quota]) -> None:
+        """Queues readings for `run`, so that a status line does not wait for the disk."""
+        queued = {_key(reading) for reading in self._waiting}
+        self._waiting += [reading for reading in readings if _key(reading) not in queued]
         del self._waiting[:-_MOST_WAITING]
-        self._bell.set()
+        self._wake.set()
 
     async def run(self) -> None:
-        """Records what is handed over, for ever."""
+        """Records queued readings."""
         while True:
-            await self._bell.wait()
-            self._bell = anyio.Event()
-            taken, self._waiting = self._waiting, []
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            readings, self._waiting = self._waiting, []
             try:
-                await self.record(taken)
+                await self.record(readings)
             except (NotNow, IndexDamaged) as error:
                 log.warning("quota.waiting", reason=type(error).__name__)
-                self.hand_over(taken)
-                await anyio.sleep(_TRY_AGAIN_S)
+                self.enqueue(readings)
+                await anyio.sleep(_RETRY_S)
 
     async def record(self, readings: Sequence[Quota]) -> int:
-        """Puts what is new of the readings into the ledger; returns how many. Durable when it returns."""
-        async with self._one_at_a_time:
-            rows = await self._pipeline.index.rows(_NEWEST, (_LOOKED_AT,))
-            new = news(readings, [Known(*row) for row in rows])
+        """Appends new readings to the ledger, durably; returns their number."""
+        async with self._lock:
+            rows = await self._pipeline.index.rows(_NEWEST, (_NEWEST_READINGS,))
+            new = new_readings(readings, [Recorded(*row) for row in rows])
             if new:
                 await self._pipeline.commit(Batch(entries=list(new)))
             return len(new)
 
 
-class Known(msgspec.Struct, frozen=True):
-    """A reading that the ledger has."""
+class Recorded(msgspec.Struct, frozen=True):
+    """A reading in the ledger."""
 
     source: str
     window: str
@@ -72,30 +72,30 @@ class Known(msgspec.Struct, frozen=True):
     resets_at: int | None
 
 
-def news(readings: Iterable[Quota], known: list[Known]) -> list[Quota]:
-    """The readings that raise what is known of their window; `known` has the newest first.
+def new_readings(readings: Iterable[Quota], recorded: list[Recorded]) -> list[Quota]:
+    """The readings above all recorded ones of their window; `recorded` has the newest first.
 
-    Every open session shows the figure of its own last request, and repeats it for hours: one of a window that was over
-    by then, or below what another session has seen before, is not news.
+    Every open session repeats the figure of its own last request for hours, so figures of windows that are over and
+    lower figures are skipped.
     """
-    found: list[Quota] = []
-    known = list(known)
-    for reading in filter(None, map(_sound, readings)):
+    new: list[Quota] = []
+    recorded = list(recorded)
+    for reading in filter(None, map(_normalized, readings)):
         resets = _reset_of(reading)
-        same = [one for one in known if _is_of_window(one, reading, resets)]
+        same = [one for one in recorded if _is_same_window(one, reading, resets)]
         if resets is None:
-            # A window without an end cannot be told from the next: any other figure is news.
+            # Without its end a window looks like the next one: any other figure is new.
             is_new = not same or same[0].percent != reading.used_percent
         else:
             is_new = resets > to_ms(reading.ts) and all(one.percent < reading.used_percent for one in same)
         if is_new:
-            found.append(reading)
-            known.insert(0, Known(reading.source, reading.window, reading.used_percent, resets))
-    return found
+            new.append(reading)
+            recorded.insert(0, Recorded(reading.source, reading.window, reading.used_percent, resets))
+    return new
 
 
-def _sound(reading: Quota) -> Quota | None:
-    """The reading in tenths of a percent, without an end that cannot be one; None for what is no reading."""
+def _normalized(reading: Quota) -> Quota | None:
+    """The reading in tenths of a percent, without an impossible end; None if the percentage is invalid."""
     percent = reading.used_percent
     if not math.isfinite(percent) or not 0 <= percent <= _MOST_PERCENT:
         return None
@@ -113,15 +113,15 @@ def _reset_of(reading: Quota) -> int | None:
         return None
 
 
-def _is_of_window(known: Known, reading: Quota, resets: int | None) -> bool:
-    if (known.source, known.window) != (reading.source, reading.window):
+def _is_same_window(recorded: Recorded, reading: Quota, resets: int | None) -> bool:
+    if (recorded.source, recorded.window) != (reading.source, reading.window):
         return False
-    if known.resets_at is None or resets is None:
-        return known.resets_at == resets
-    return abs(known.resets_at - resets) <= SAME_RESET_MS
+    if recorded.resets_at is None or resets is None:
+        return recorded.resets_at == resets
+    return abs(recorded.resets_at - resets) <= SAME_RESET_MS
 
 
-def _said(reading: Quota) -> tuple[str, str, float, str | None]:
+def _key(reading: Quota) -> tuple[str, str, float, str | None]:
     return (reading.source, reading.window, reading.used_percent, reading.resets_at)
 
 

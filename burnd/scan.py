@@ -1,7 +1,6 @@
-"""Answers reports without a daemon: a quick pass over all logs into an index in memory. Nothing is written.
+"""Answers reports without a daemon: reads all logs into an index in memory and writes nothing.
 
-For a first look, for containers and for CI. It has what the logs have that are there now: no tags, no labels of
-activities, and nothing of logs that were deleted since burnd recorded them.
+For a first look, for containers and for CI. Tags, activities and deleted logs are missing.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _WHOLE = {"done": True, "percent": None, "secondsLeft": None, "blocked": None}
 
 
 async def serve(home: Home, requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answers requests as the socket would, a line each, from one pass over the logs of all harnesses."""
+    """Answers the requests, one per line, as the socket does, from one pass over the logs of all harnesses."""
     prices = Prices(home.prices).table
     async with AsyncExitStack() as stack:
         index: IndexStore | None = None
@@ -81,25 +80,25 @@ def _params(request: rpc.Request) -> SummaryParams:
     """The parameters of a request. Raises Fault, Mistaken or BadParams."""
     if request.method != "summary":
         hint = "leave out --scan: burnd records what it needs"
-        raise rpc.Fault(protocol.NO_SUCH_METHOD, f"{request.method} cannot be answered from the logs alone", hint)
+        raise rpc.Fault(protocol.NO_SUCH_METHOD, f"{request.method} is not possible with --scan", hint)
     params = decoded(SummaryParams, request.params)
     _check(params)
     return params
 
 
 def _check(params: SummaryParams) -> None:
-    """Raises Mistaken for what only a recorded turn has."""
+    """Raises Mistaken for groups and filters that need recorded turns."""
     hint = "leave out --scan: burnd records it"
     if not set(params.by.split(",")) <= set(_BY):
-        raise Mistaken(f"the logs alone cannot be divided by {params.by}", hint)
+        raise Mistaken(f"--by {params.by} is not possible with --scan", hint)
     for name in _NEEDS_DAEMON:
         if getattr(params, name):
-            raise Mistaken(f"the logs alone have no {name}", hint)
+            raise Mistaken(f"--{name} is not possible with --scan", hint)
 
 
 @asynccontextmanager
 async def memory_index(quick_pass: QuickPass, prices: PriceTable) -> AsyncIterator[IndexStore]:
-    """An index of what a quick pass found, for reports that need turns and unlogged usage only."""
+    """An index in memory with the turns and unlogged usage of a quick pass."""
     writer = await Writer.open(":memory:")
     try:
         await writer.run(lambda db: db.executescript(schema.TABLES))
@@ -129,5 +128,5 @@ async def memory_index(quick_pass: QuickPass, prices: PriceTable) -> AsyncIterat
 
 
 def _logged(entries: Sequence[Entry], begin: int = 0) -> list[tuple[Logged, int]]:
-    """Entries as the index takes them, with positions in a ledger that there is none of."""
+    """Entries with made-up ledger positions, as the index expects them."""
     return [(Logged(position, 0, entry), 0) for position, entry in enumerate(entries, begin)]

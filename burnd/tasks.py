@@ -38,7 +38,7 @@ async def run_with_restart(work: Work, on_failure: Callable[[BaseException], Non
     """Runs work to its end and restarts it after a failure, with back-off. Fatal errors are raised."""
     delay = FIRST_DELAY_S
     while True:
-        begun = anyio.current_time()
+        started = anyio.current_time()
         try:
             await work()
         except Exception as error:
@@ -47,7 +47,7 @@ async def run_with_restart(work: Work, on_failure: Callable[[BaseException], Non
             on_failure(error)
         else:
             return
-        if anyio.current_time() - begun > LAST_DELAY_S:
+        if anyio.current_time() - started > LAST_DELAY_S:
             delay = FIRST_DELAY_S
         await anyio.sleep(delay)
         delay = min(delay * 2, LAST_DELAY_S)

@@ -137,10 +137,10 @@ def test_a_bad_setting_is_refused_by_its_name(tmp_path: Path, said: str) -> None
 
 
 class Watched:
-    """A watch whose command writes down what it was told."""
+    """A watch whose command writes its variables to a file."""
 
     def __init__(self, pipeline: Pipeline, folder: Path, now: str = NOW) -> None:
-        self.note, self.told_file = folder / "note", folder / "crossings.json"
+        self.note, self.crossings = folder / "note", folder / "crossings.json"
         self.said: list[dict[str, Any]] = []
         self.now = now
         self.pipeline = pipeline
@@ -155,7 +155,7 @@ class Watched:
         async def look(question: Any) -> Any:
             return await self.pipeline.index.ask(lambda db: question(View(db, prices, to_ms(self.now))))
 
-        watch = BudgetWatch(self.told_file, self.budgets, self.command, look=look, announce=self.said.append)
+        watch = BudgetWatch(self.crossings, self.budgets, self.command, look=look, announce=self.said.append)
         self.problem = lambda: watch.problem
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch.run, anyio.lowlevel.checkpoint)
@@ -166,7 +166,7 @@ class Watched:
             tasks.cancel_scope.cancel()
 
     @property
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         return self.note.read_text().splitlines() if self.note.exists() else []
 
 
@@ -180,8 +180,8 @@ async def test_the_command_runs_once_and_knows_the_amounts(opened: Opened, tmp_p
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[spends("m1", output=3000)]))
     watched = Watched(pipeline, tmp_path)
-    await watched.watch_until(lambda: len(watched.told) >= 5)
-    assert watched.told == [
+    await watched.watch_until(lambda: len(watched.lines) >= 5)
+    assert watched.lines == [
         "BURND_BUDGET_FROM=2026-06-10T00:00:00.000Z",
         "BURND_BUDGET_LIMIT_USD=0.03",
         "BURND_BUDGET_PERIOD=daily",
@@ -196,26 +196,26 @@ async def test_a_restart_does_not_run_it_again(opened: Opened, tmp_path: Path, z
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[spends("m1", output=3000), spends("m2", "2026-06-11T01:00:00Z", 3000)]))
     watched = Watched(pipeline, tmp_path)
-    await watched.watch_until(lambda: len(watched.told) == 5)
+    await watched.watch_until(lambda: len(watched.lines) == 5)
     watched.pipeline = await opened()
     await watched.watch_until(lambda: True)
-    assert len(watched.told) == 5
+    assert len(watched.lines) == 5
     watched.now = "2026-06-11T02:00:00Z"
-    await watched.watch_until(lambda: len(watched.told) == 10)
+    await watched.watch_until(lambda: len(watched.lines) == 10)
     watched.budgets = {"daily": Decimal("0.04")}
-    await watched.watch_until(lambda: len(watched.told) == 15)
+    await watched.watch_until(lambda: len(watched.lines) == 15)
 
 
 @pytest.mark.parametrize("left", [b"", b"{", b"[]", b'{"daily": 3}', b"\xff"])
 async def test_a_damaged_memory_is_begun_anew(opened: Opened, tmp_path: Path, zone: object, left: bytes) -> None:
-    """What nobody can read says nothing: the crossing is told, and remembered from then on."""
+    """Counts as empty: the crossing is announced, and remembered from then on."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[spends("m1", output=3000)]))
     watched = Watched(pipeline, tmp_path)
-    watched.told_file.write_bytes(left)
-    await watched.watch_until(lambda: len(watched.told) == 5)
+    watched.crossings.write_bytes(left)
+    await watched.watch_until(lambda: len(watched.lines) == 5)
     await watched.watch_until(lambda: True)
-    assert len(watched.told) == 5
+    assert len(watched.lines) == 5
 
 
 async def test_a_crossing_is_seen_when_it_happens(opened: Opened, tmp_path: Path, zone: object) -> None:
@@ -225,7 +225,7 @@ async def test_a_crossing_is_seen_when_it_happens(opened: Opened, tmp_path: Path
     await watched.watch_until(lambda: True)
     assert watched.said == []
     await pipeline.commit(Batch(entries=[spends("m1", output=2000)]))
-    await watched.watch_until(lambda: len(watched.told) == 5)
+    await watched.watch_until(lambda: len(watched.lines) == 5)
 
 
 async def test_a_line_for_the_shell(opened: Opened, tmp_path: Path, zone: object) -> None:
@@ -234,8 +234,8 @@ async def test_a_line_for_the_shell(opened: Opened, tmp_path: Path, zone: object
     await pipeline.commit(Batch(entries=[spends("m1", output=3000)]))
     watched = Watched(pipeline, tmp_path)
     watched.command = f'echo "$BURND_BUDGET_PERIOD: $BURND_BUDGET_SPENT_USD" > "{watched.note}"'
-    await watched.watch_until(lambda: bool(watched.told))
-    assert watched.told == ["daily: 0.04"]
+    await watched.watch_until(lambda: bool(watched.lines))
+    assert watched.lines == ["daily: 0.04"]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ async def test_a_command_that_fails_is_said(
 
 async def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its time is up the whole group goes."""
-    monkeypatch.setattr(budget_watch, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(budget_watch, "COMMAND_TIMEOUT_S", 0.3)
     note = tmp_path / "pid"
     began = time.monotonic()
     assert await run_command(f"sleep 60 & echo $! > {note}; wait", {}) is None

@@ -1,4 +1,4 @@
-"""Readings of an account: which of them are news, and that what is repeated all day is recorded once."""
+"""Readings of an account: which of them are new_readings, and that what is repeated all day is recorded once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 
-from burnd.quota import Known, Quotas, news
+from burnd.quota import Quotas, Recorded, new_readings
 from burnd.records import Quota
 from burnd.records.times import to_ms
 from tests.conftest import Opened
@@ -22,7 +22,7 @@ def reading(seconds: float, percent: float, resets: float | None = 5 * HOUR, win
 
 
 def taken(*readings: Quota) -> list[tuple[str, float]]:
-    return [(quota.window, quota.used_percent) for quota in news(readings, [])]
+    return [(quota.window, quota.used_percent) for quota in new_readings(readings, [])]
 
 
 def test_only_what_rises_is_news() -> None:
@@ -65,7 +65,7 @@ def test_another_account_is_another_window() -> None:
 
 
 def test_tenths_are_enough() -> None:
-    """Figures come with the noise of binary fractions, which is no news."""
+    """Figures come with the noise of binary fractions, which is no new_readings."""
     assert taken(reading(1, 28.000000000000004), reading(2, 28.04), reading(3, 28.1)) == [("5h", 28.0), ("5h", 28.1)]
 
 
@@ -77,14 +77,14 @@ def test_nonsense_is_left_out() -> None:
     """No percentage, or an end that lies too far away to be one."""
     for percent in (float("nan"), float("inf"), -1, 5000):
         assert taken(reading(1, percent)) == []
-    (kept,) = news([reading(1, 5, 300 * HOUR)], [])
+    (kept,) = new_readings([reading(1, 5, 300 * HOUR)], [])
     assert kept.resets_at is None
 
 
 def test_what_the_ledger_has_counts() -> None:
-    known = [Known("claude-code", "5h", 50.0, to_ms(at(5 * HOUR)))]
-    assert news([reading(1, 49), reading(2, 50)], known) == []
-    assert len(news([reading(3, 50.1)], known)) == 1
+    recorded = [Recorded("claude-code", "5h", 50.0, to_ms(at(5 * HOUR)))]
+    assert new_readings([reading(1, 49), reading(2, 50)], recorded) == []
+    assert len(new_readings([reading(3, 50.1)], recorded)) == 1
 
 
 async def test_it_is_recorded_once(opened: Opened) -> None:
@@ -108,7 +108,7 @@ async def test_nobody_waits_for_the_disk(opened: Opened) -> None:
         tasks.start_soon(quotas.run)
         async with pipeline._writing():
             for n in range(2000):
-                quotas.hand_over([reading(n, n / 100)])
+                quotas.enqueue([reading(n, n / 100)])
             assert list(pipeline.journal.read()) == []
         with anyio.fail_after(60):
             while not list(pipeline.journal.read()):  # noqa: ASYNC110 - what is waited for is in a file

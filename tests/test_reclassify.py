@@ -75,7 +75,7 @@ async def test_a_label_is_made_from_the_ledger_alone(opened: Opened) -> None:
             ]
         )
     )
-    assert (await reclassify(pipeline)).turns == 4
+    assert await reclassify(pipeline) == 4
     found = turns(pipeline)
     assert [found[m].activity for m in ("m1", "m2", "m3", "m4")] == ["testing", "refactoring", "reasoning", "reasoning"]
     assert (found["m2"].has_edits, found["m2"].retries) == (True, 0)
@@ -137,7 +137,7 @@ async def test_a_turn_that_had_no_prompt_is_not_given_one(opened: Opened) -> Non
     pipeline = await opened()
     live = turn("m1", ts=at(2), tool_calls=(), activity="conversation", retries=0, has_edits=False, prompt_retries=0)
     await pipeline.commit(Batch(entries=[live], content=[text("p1", "fix the bug", role="user", ts=at(1))]))
-    assert (await reclassify(pipeline, force=True)).turns == 0
+    assert await reclassify(pipeline, force=True) == 0
 
 
 async def test_a_command_given_as_words(opened: Opened) -> None:
@@ -160,11 +160,11 @@ async def test_labels_that_are_there_stay_unless_forced(opened: Opened) -> None:
     pipeline = await opened()
     odd = turn("m1", tool_calls=(), activity="deps", retries=3, has_edits=True, prompt_retries=0)
     await pipeline.commit(Batch(entries=[odd, turn("m2", tool_calls=(), retries=3)]))
-    assert (await reclassify(pipeline)).turns == 1
+    assert await reclassify(pipeline) == 1
     found = turns(pipeline)
     assert found["m1"] == odd
     assert (found["m2"].activity, found["m2"].retries, found["m2"].has_edits) == ("conversation", 3, False)
-    assert (await reclassify(pipeline, force=True)).turns == 2
+    assert await reclassify(pipeline, force=True) == 2
     assert [(t.activity, t.retries) for t in turns(pipeline).values()] == [("conversation", 0), ("conversation", 0)]
 
 
@@ -175,7 +175,7 @@ async def test_doing_it_twice_changes_nothing(opened: Opened) -> None:
     for force in (False, True):
         await reclassify(pipeline, force=force)
         before, place = pipeline.home.ledger.read_bytes(), pipeline.home.ledger.stat().st_ino
-        assert (await reclassify(pipeline, force=force)).turns == 0
+        assert await reclassify(pipeline, force=force) == 0
         assert (pipeline.home.ledger.read_bytes(), pipeline.home.ledger.stat().st_ino) == (before, place)
 
 
@@ -190,7 +190,7 @@ async def test_every_other_line_stays_as_it_is(opened: Opened) -> None:
     ledger.write_bytes(ledger.read_bytes() + b"".join(foreign) + newer)
     pipeline = await opened()
     before = lines(pipeline)
-    assert (await reclassify(pipeline)).turns == 3
+    assert await reclassify(pipeline) == 3
     after = lines(pipeline)
     kinds = [json.loads(line).get("kind") if line.startswith(b"{") else None for line in after]
     assert kinds == ["turn", "stamp", "turn", "turn", None, "turn"]
@@ -229,7 +229,7 @@ async def test_the_daemon_goes_on_answering(opened: Opened) -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
-        assert (await reclassify(pipeline)).turns == 3000
+        assert await reclassify(pipeline) == 3000
         await anyio.sleep(0.01)
         done.set()
     assert seen == {(3000, 0), (3000, 3000)}
@@ -278,11 +278,11 @@ async def test_progress_is_told(opened: Opened) -> None:
     """Long work says how far it has come, and ends at its end."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn(f"m{n}", turn_index=n, model="m" * 500) for n in range(4000)]))
-    told: list[tuple[int, int]] = []
-    await reclassify(pipeline, report=lambda done, total: told.append((done, total)))
-    assert told == sorted(told)
-    assert len(told) > 2
-    assert told[-1][0] == told[-1][1]
+    reports: list[tuple[int, int]] = []
+    await reclassify(pipeline, report=lambda done, total: reports.append((done, total)))
+    assert reports == sorted(reports)
+    assert len(reports) > 2
+    assert reports[-1][0] == reports[-1][1]
 
 
 async def live(home: Path, projects: Path) -> Rig:
@@ -311,7 +311,7 @@ async def test_labels_are_what_live_capture_said(tmp_path: Path, which: Path | N
     for number, projects in enumerate(found):
         rig = await live(tmp_path / f"home{number}", projects)
         before = lines(rig.pipeline)
-        assert (await reclassify(rig.pipeline, force=True)).turns == 0
+        assert await reclassify(rig.pipeline, force=True) == 0
         for strip in (without(*LABELLED), without(*LABELLED, "prompt_words"), without_errors):
             await rig.pipeline.rewrite_ledger(strip)
             if strip is without_errors:

@@ -51,7 +51,7 @@ async def rebuild(service: Service, params: RebuildParams, caller: Caller) -> Re
         if params.index:
             await pipeline.rebuild_index()
         else:
-            changed = (await reclassify(pipeline, force=params.force)).turns
+            changed = await reclassify(pipeline, force=params.force)
     return {"rebuilt": "index" if params.index else "labels", "turns": changed}
 
 

@@ -40,7 +40,7 @@ async def quota(service: Service, params: QuotaParams) -> Result:
         )
         for reading in params.readings
     ]
-    service.quotas.hand_over(readings)
+    service.quotas.enqueue(readings)
     return {"taken": len(readings)}
 
 
