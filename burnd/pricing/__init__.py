@@ -1,4 +1,4 @@
-"""What tokens cost at API prices: the price list, how a model's name is found in it, and exact arithmetic."""
+"""Cost at API prices: price lists, lookup of model names, exact arithmetic."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Exact cost: a model's rates by tier and speed as whole numbers, and their product with tokens.
 
-Amounts are integers of 10^-15 USD. A listed price has at most seven decimals per million tokens
-(`pricefile` sees to that), so every rate, and every multiple the rules below take of one, is a whole
-number of units per token: sums of millions of turns stay exact and cost one integer addition each.
+Amounts are integers of 10^-15 USD. `pricefile` rounds prices to seven decimals per million tokens, so every rate and
+every multiple of one is a whole number of units per token, and sums stay exact.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ SixInts = tuple[int, int, int, int, int, int]
 
 
 class Tokens(NamedTuple):
-    """What one turn, or a sum of turns of one tier and speed, was billed for; no token is in two fields."""
+    """Billed tokens of a turn, or of turns with the same tier and speed. Each token is in one field."""
 
     input: int = 0
     output: int = 0
@@ -33,12 +32,12 @@ class Tokens(NamedTuple):
 
     @property
     def gross_input(self) -> int:
-        """The whole context the model was sent: what a tier is chosen by."""
+        """All tokens of the context; they decide the tier."""
         return self.input + self.cache_read + self.cache_create_5m + self.cache_create_1h
 
 
 class Rates(NamedTuple):
-    """Units per token, field by field as in `Tokens`."""
+    """Units per token, with the fields of `Tokens`."""
 
     input: int
     output: int
@@ -49,7 +48,7 @@ class Rates(NamedTuple):
 
 
 class TierCard(TypedDict, total=False):
-    """The prices that hold once a turn's gross input is over `over` tokens."""
+    """Prices of turns with a gross input above `over` tokens."""
 
     over: int
     input: str
@@ -60,7 +59,7 @@ class TierCard(TypedDict, total=False):
 
 
 class Card(TypedDict, total=False):
-    """One model as the snapshot keeps it: USD per million tokens, as decimal strings."""
+    """A model in a price list: USD per million tokens, as decimal strings."""
 
     input: str
     output: str
@@ -73,7 +72,7 @@ class Card(TypedDict, total=False):
 
 
 class Price(NamedTuple):
-    """One listed model; tier 0 is its base price, tier n holds over `thresholds[n - 1]` gross tokens."""
+    """Rates of a model. Tier 0 is the base price, tier n applies above `thresholds[n - 1]` gross tokens."""
 
     provider: str
     model: str
@@ -90,7 +89,7 @@ class Price(NamedTuple):
 
 
 def cost(tokens: SixInts, rates: Rates) -> int:
-    """Units for tokens that share one tier and speed; any sum of such tokens may be priced at once."""
+    """Units for tokens of one tier and speed. Works for sums of turns too."""
     return sum(map(mul, tokens, rates))
 
 
@@ -124,10 +123,10 @@ def _base_rates(card: Card, is_anthropic: bool) -> Rates:
 
 
 def _tier_rates(tier: TierCard, base: Card, is_anthropic: bool) -> Rates:
-    """A tier's rates; what it leaves out is the base's, except where that would undo the tier.
+    """The rates of a tier, with defaults from the base.
 
-    Reasoning that the base bills as output is billed as the tier's output, and Anthropic's cache prices
-    are multiples of the input price of the tier they are in.
+    Two defaults come from the tier itself: reasoning that the base bills as output, and Anthropic's cache prices, which
+    are multiples of the input price.
     """
     output = _units(tier.get("output", base["output"]))
     reasoning = output
@@ -144,10 +143,10 @@ def _tier_rates(tier: TierCard, base: Card, is_anthropic: bool) -> Rates:
 def _with_cache(
     price: int, output: int, reasoning: int, read: str | None, write: str | None, is_anthropic: bool
 ) -> Rates:
-    """Rates at the input price `price`, with what is not listed of the cache derived from it.
+    """Rates for the input price `price`, with defaults for missing cache prices.
 
-    Anthropic publishes its cache prices as multiples of the input price: 0.1 to read, 1.25 to write for
-    five minutes, 2 for an hour. Elsewhere a cached token without a price of its own is an input token.
+    Anthropic publishes multiples of the input price: 0.1 to read, 1.25 to write for five minutes, 2 for an hour. Other
+    providers bill a cached token without a price as input.
     """
     default_read = price // 10 if is_anthropic else price
     default_write = price * 5 // 4 if is_anthropic else price

@@ -1,8 +1,7 @@
-"""How models' names are spelled: takes a name apart into maker, stem, date, version and tag.
+"""Parses model names into maker, stem, date, version and tag.
 
-Two names are the same model only when maker, stem and tag are equal and neither date nor version
-contradicts; nothing is ever compared by prefix or likeness, so `claude-opus-5-5` cannot become
-`claude-opus-5`.
+Two names mean the same model only if maker, stem and tag are equal and date and version do not differ. Prefixes and
+similarity never count: `claude-opus-5-5` is not `claude-opus-5`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import re
 from collections.abc import Container
 from typing import NamedTuple
 
-# Where a maker sells its own models, by models.dev's provider ids.
+# The providers through which a maker sells its own models, as models.dev calls them.
 MAKERS: dict[str, tuple[str, ...]] = {
     "alibaba": ("alibaba",),
     "amazon": ("amazon-bedrock",),
@@ -30,7 +29,7 @@ MAKERS: dict[str, tuple[str, ...]] = {
     "zai": ("zai", "zhipuai"),
 }
 
-# How others write a maker before a slash or, on Bedrock, before a dot.
+# Spellings of makers before a slash or, on Bedrock, before a dot.
 _VENDORS: dict[str, str] = {maker: maker for maker in MAKERS} | {
     "deepseek-ai": "deepseek",
     "gemini": "google",
@@ -48,7 +47,7 @@ _VENDORS: dict[str, str] = {maker: maker for maker in MAKERS} | {
     "zhipuai": "zai",
 }
 
-# The letters a maker's model names begin with.
+# First word of a model name -> maker.
 _FAMILIES: dict[str, str] = {
     "claude": "anthropic",
     "chatgpt": "openai",
@@ -99,12 +98,12 @@ _PROVIDERS: dict[str, str] = {
     **{spelling: maker for spelling, maker in _VENDORS.items() if maker not in ("amazon", "meta")},
 }
 
-# A model that runs on somebody's own machine has no API price, whatever its maker asks for it.
+# Models on the user's own machine have no API price.
 LOCAL_PROVIDERS = frozenset(
     ("jan", "llama-cpp", "llama.cpp", "llamacpp", "lm-studio", "lmstudio", "local", "localai", "mlx", "ollama", "vllm")
 )
 
-# Models that nobody can run but who sells them: whatever stands before such a name is a gateway.
+# Models without public weights: an unknown word before such a name is a gateway.
 _CLOSED = re.compile(r"(?:claude|chatgpt|codex|gemini|gpt(?!-oss)|grok|o\d)\b")
 
 _LONGEST = 512  # characters, since names are split at each slash
@@ -128,7 +127,7 @@ _OPENAI_O = re.compile(r"o\d")
 
 
 class Name(NamedTuple):
-    """A model's name taken apart; `provider` is set when the name itself says who served it."""
+    """The parts of a model name; `provider` is set if the name contains it."""
 
     provider: str | None
     region: str
@@ -140,10 +139,10 @@ class Name(NamedTuple):
     version: tuple[str, str]
 
     def rank_of(self, listed: Name) -> int | None:
-        """How well a listing of the same maker, stem and tag answers this name: 0 is best, None not at all.
+        """How well a listed name of the same maker, stem and tag matches: 0 is best, None is no match.
 
-        A name may leave its date or version out; two that say different ones are different models. A
-        dated name is answered by the plain one, but not by `-latest`, which moves on.
+        Date and version may be missing, but must not differ. A dated name matches the plain one, but not `-latest`,
+        which changes over time.
         """
         if not _agree(self.version, listed.version):
             return None
@@ -154,19 +153,19 @@ class Name(NamedTuple):
         return 4 if listed.date else 3 if listed.is_latest else 2
 
 
-def provider_id(provider: str, known: Container[str]) -> str:
-    """A provider as models.dev calls it, whatever a harness or a gateway calls it."""
+def provider_id(provider: str, listed: Container[str]) -> str:
+    """The id of a provider at models.dev, for any spelling of harnesses and gateways."""
     lower = provider.strip().lower()
-    if lower in known:
+    if lower in listed:
         return lower
     dashed = lower.replace("_", "-").replace(" ", "-")
-    return dashed if dashed in known else _PROVIDERS.get(dashed, dashed)
+    return dashed if dashed in listed else _PROVIDERS.get(dashed, dashed)
 
 
-def parse(model: str, known: Container[str]) -> Name | None:
-    """Take a name apart; `known` holds the providers whose id may stand before a slash.
+def parse(model: str, providers: Container[str]) -> Name | None:
+    """Parses a name, which may begin with one of `providers` and a slash.
 
-    None for a name that does not identify a model, such as an application inference profile, or is too long.
+    None if it is too long or does not identify a model, as an application inference profile does not.
     """
     if len(model) > _LONGEST:
         return None
@@ -178,18 +177,18 @@ def parse(model: str, known: Container[str]) -> Name | None:
         return _parse_bare(vertex[2], provider="google-vertex", maker=_VENDORS.get(vertex[1], vertex[1]))
     if fireworks := _FIREWORKS.fullmatch(text):
         return _parse_bare(fireworks[1], provider="fireworks-ai")
-    return _parse_slashed(text.removeprefix("models/"), known)
+    return _parse_slashed(text.removeprefix("models/"), providers)
 
 
-def _parse_slashed(text: str, known: Container[str]) -> Name | None:
+def _parse_slashed(text: str, providers: Container[str]) -> Name | None:
     provider: str | None = None
     head, slash, rest = text.partition("/")
-    if slash and head not in _VENDORS and provider_id(head, known) in known:
-        provider = provider_id(head, known)
+    if slash and head not in _VENDORS and provider_id(head, providers) in providers:
+        provider = provider_id(head, providers)
         text = rest
         head, slash, rest = text.partition("/")
     if slash:
-        behind = None if head in _VENDORS or head in LOCAL_PROVIDERS else _behind_gateway(rest, known)
+        behind = None if head in _VENDORS or head in LOCAL_PROVIDERS else _behind_gateway(rest, providers)
         if behind is not None:
             return behind._replace(provider=provider or behind.provider)
         return _parse_bare(rest, provider=provider, maker=_VENDORS.get(head, head))
@@ -198,12 +197,12 @@ def _parse_slashed(text: str, known: Container[str]) -> Name | None:
     return _parse_bare(text, provider=provider)
 
 
-def _behind_gateway(text: str, known: Container[str]) -> Name | None:
-    """What follows an unknown word and a slash, where it says by itself whose model it is.
+def _behind_gateway(text: str, providers: Container[str]) -> Name | None:
+    """The name after an unknown word and a slash, if its maker is certain.
 
-    `litellm/claude-opus-5` is Anthropic's; `somebody/llama-3.3-70b` may be what somebody made of it, and is not Meta's.
+    `litellm/claude-opus-5` is Anthropic's, but `acme/llama-3.3-70b` may be a model that acme derived from Meta's.
     """
-    name = _parse_slashed(text, known)
+    name = _parse_slashed(text, providers)
     if name is None or name.maker not in MAKERS:
         return None
     return name if "/" in text or name.provider or _CLOSED.match(name.stem) else None
@@ -218,7 +217,7 @@ def _parse_bedrock(text: str) -> Name | None:
 
 
 def _parse_bare(text: str, *, provider: str | None, maker: str = "", region: str = "") -> Name | None:
-    vendor, _, named = text.partition("--")  # how SAP's AI Core tells the maker
+    vendor, _, named = text.partition("--")  # the maker, as SAP's AI Core writes it
     if named and vendor in _VENDORS:
         text, maker = named, maker or _VENDORS[vendor]
     if _KIMI.fullmatch(text):
@@ -244,14 +243,14 @@ def _parse_bare(text: str, *, provider: str | None, maker: str = "", region: str
 
 
 def _provider_by_spelling(text: str, tag: str, maker: str) -> str | None:
-    """Only Vertex writes a date after `@`, and only OpenRouter writes vendor/model:variant."""
+    """The provider that writes names this way: Vertex a date after `@`, OpenRouter vendor/model:variant."""
     if "@" in text:
         return "google-vertex"
     return "openrouter" if tag and maker else None
 
 
 def _split_colon(text: str) -> tuple[str, tuple[str, str], str]:
-    """Split off `-v1:0` (a version), or `:free` (a tag: a model of its own)."""
+    """Splits off `-v1:0` (a version) or `:free` (a tag: another model)."""
     if versioned := _COLON_VERSION.fullmatch(text):
         return versioned[1], (versioned[2] or "", versioned[3]), ""
     text, _, tag = text.partition(":")
@@ -259,7 +258,7 @@ def _split_colon(text: str) -> tuple[str, tuple[str, str], str]:
 
 
 def _split_version(text: str) -> tuple[str, str]:
-    # Other makers' names end in a version too (nemotron-nano-9b-v2), but there it tells models apart.
+    # Not for other makers: nemotron-nano-9b-v2 is another model than nemotron-nano-9b.
     versioned = _DASH_VERSION.fullmatch(text)
     return (versioned[1], versioned[2]) if versioned else (text, "")
 

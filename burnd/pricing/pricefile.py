@@ -1,7 +1,4 @@
-"""A price list in models.dev's shape: checks it and turns it into the cards that prices are made from.
-
-Knows nothing of files but their name, which it puts into its errors.
-"""
+"""Parses and checks a price list in the format of models.dev. Does no I/O; the file name is for errors."""
 
 from __future__ import annotations
 
@@ -14,29 +11,28 @@ from burnd.pricing.cost import Card, TierCard
 
 Listing = dict[str, dict[str, Card]]
 
-# Prices are kept to a ten-millionth of a dollar per million tokens: lists carry the noise of binary
-# floats (0.049999999999999996), and `cost` relies on it to stay within whole numbers.
+# Prices are rounded to this: lists contain float noise (0.049999999999999996), and `cost` needs whole units.
 _FINEST = Decimal("1e-7")
 _HIGHEST = Decimal(1_000_000)
 _OPTIONAL = ("reasoning", "cache_read", "cache_write")
 _DAYS = ("retired_after", "fetched")
-# What models.dev, or the fetching of it, says beside every price; an entry with none of these was written by hand.
+# Keys of published entries; an entry without any of them was written by the user.
 _PUBLISHED = ("fetched", "last_updated", "release_date")
 
 
 class UserLists(NamedTuple):
-    """What stands in a user's file: what they wrote themselves, and what was fetched."""
+    """The user's price file: prices that the user wrote, and fetched prices."""
 
     own: Listing
     fetched: Listing
 
 
 class PriceFileError(ValueError):
-    """Raised when a price list cannot be used; says which file, which model, which key, and why."""
+    """A price list cannot be used."""
 
     def __init__(self, file: str, reason: str, *, model: str | None = None, key: str | None = None) -> None:
         where = ": ".join(part for part in (file, model, key) if part)
-        super().__init__(f"{where}: {reason}; correct or remove it, or the whole file, to go on")
+        super().__init__(f"{where}: {reason} (correct or remove the entry or the file)")
         self.file = file
         self.model = model
         self.key = key
@@ -44,10 +40,9 @@ class PriceFileError(ValueError):
 
 
 def read_listing(text: str | bytes, file: str) -> Listing:
-    """Cards of every priced model in the whole or a part of a models.dev `api.json`.
+    """Cards of all models with a price in (a part of) models.dev's `api.json`.
 
-    A model without `cost` is not priced by this list and is left out. Keys that begin with `_` or `$`
-    are remarks.
+    Keys that begin with `_` or `$` are remarks.
     """
     listing: Listing = {}
     for provider, model, _, card in _priced(text, file):
@@ -56,16 +51,16 @@ def read_listing(text: str | bytes, file: str) -> Listing:
 
 
 def read_user_lists(text: str | bytes, file: str) -> UserLists:
-    """The same of a user's file, with what a person wrote apart from what was fetched."""
+    """Cards of a user's file, in two lists: the user's own and the fetched ones."""
     lists = UserLists({}, {})
     for provider, model, entry, card in _priced(text, file):
-        chosen = lists.own if is_own(entry) else lists.fetched
-        chosen.setdefault(provider, {})[model] = card
+        listing = lists.own if is_own(entry) else lists.fetched
+        listing.setdefault(provider, {})[model] = card
     return lists
 
 
 def is_own(entry: Mapping[str, Any]) -> bool:
-    """Whether a person wrote this entry; such a price is never replaced."""
+    """Whether the user wrote this entry; such a price is never replaced."""
     return not any(key in entry for key in _PUBLISHED)
 
 
@@ -86,7 +81,7 @@ def _priced(text: str | bytes, file: str) -> Iterator[tuple[str, str, Mapping[st
 
 def _decode(text: str | bytes, file: str) -> Any:
     def refuse_constant(name: str) -> NoReturn:
-        raise ValueError(f"holds {name}, which is no number")
+        raise ValueError(f"{name} is not a number")
 
     try:
         return json.loads(text, parse_float=Decimal, parse_constant=refuse_constant)
@@ -101,20 +96,20 @@ def _members(value: Any, file: str, name: str, key: str | None = None) -> Mappin
 
 
 class _CostReader:
-    """Reads the `cost` of one model, so that every refusal names it."""
+    """Reads the `cost` of a model; its errors name the model and the key."""
 
     def __init__(self, file: str, model: str) -> None:
         self.file = file
         self.model = model
 
-    def card(self, cost: Any, beside: Mapping[str, Any]) -> Card:
-        """The card of a model; `beside` its cost a list may say when it was fetched and when last seen."""
+    def card(self, cost: Any, entry: Mapping[str, Any]) -> Card:
+        """The card of a model, with the days on which its entry was fetched and last listed."""
         cost = self._object(cost, "cost")
         card: Card = {"input": self._required(cost, "input"), "output": self._required(cost, "output")}
         card.update(self._optional(cost, _OPTIONAL, "cost"))  # type: ignore[typeddict-item]
         if tiers := self._tiers(cost):
             card["tiers"] = tiers
-        card.update({key: str(beside[key]) for key in _DAYS if beside.get(key) is not None})  # type: ignore[typeddict-item]
+        card.update({key: str(entry[key]) for key in _DAYS if entry.get(key) is not None})  # type: ignore[typeddict-item]
         return card
 
     def _tiers(self, cost: Mapping[str, Any]) -> list[TierCard]:
@@ -157,10 +152,10 @@ class _CostReader:
         price = Decimal(value)
         if not 0 <= price <= _HIGHEST:
             self._refuse(key, f"must be between 0 and {_HIGHEST} USD per million tokens")
-        kept = price.quantize(_FINEST)
-        if price and not kept:
+        rounded = price.quantize(_FINEST)
+        if price and not rounded:
             self._refuse(key, f"must be 0 or at least {_FINEST:f} USD per million tokens")
-        return format(kept.normalize(), "f")
+        return format(rounded.normalize(), "f")
 
     def _object(self, value: Any, key: str) -> Mapping[str, Any]:
         if not isinstance(value, dict):

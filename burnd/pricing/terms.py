@@ -1,7 +1,7 @@
-"""Billing terms: what decides a request's price besides its model and its context.
+"""Billing terms of a request, which decide its price together with model and context size.
 
-Terms are words in one text, which the index stores as one value: `fast`, `batch`, `flex`, `us`, and `=N`, the harness's
-own figure in units per token. The figure counts only if no list has a price.
+Terms are words in one text: `fast`, `batch`, `flex`, `us`, and `=N`, the harness's own figure in units per token, which
+counts only if no list has a price.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ US_ONLY: Final = "us"
 # Factors of the token price. Priority tiers have no word: Anthropic bills them at list price, and Codex calls OpenAI's
 # fast.
 _FACTORS: Final = {FAST: (2, 1), "batch": (1, 2), "flex": (1, 2), US_ONLY: (11, 10)}
-_REMEMBERED: Final = 4096
+_CACHE_SIZE: Final = 4096
 
 
 class Terms(NamedTuple):
@@ -29,7 +29,7 @@ class Terms(NamedTuple):
 
 
 def terms_text(speed: str | None, service_tier: str | None, geo: str | None, figure: int = 0) -> str | None:
-    """The terms of a request as the index stores them; None for the usual ones."""
+    """The terms of a request as text; None for the usual ones."""
     if not (speed or service_tier or geo or figure):
         return None
     words = [word for word in (speed, service_tier, geo) if word in _FACTORS]
@@ -42,7 +42,7 @@ def with_figure(text: str | None, figure: int) -> str | None:
     return " ".join([*words, f"={figure}"] if figure else words) or None
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHE_SIZE)
 def terms_of(text: str | None) -> Terms:
     times, over, figure = 1, 1, 0
     for word in (text or "").split():
@@ -54,12 +54,12 @@ def terms_of(text: str | None) -> Terms:
 
 
 def figure_of(units: int, tokens: int) -> int:
-    """Units per token for a stated cost of so many tokens; 0 if there are no tokens or no cost."""
+    """Units per token for a stated cost; 0 without tokens or cost."""
     return (units + tokens // 2) // tokens if tokens > 0 and units > 0 else 0
 
 
 def rates_over(price: Price | None, size: int, terms: str | None) -> Rates | None:
-    """Units per token in contexts over `size` tokens; the harness's figure where there is no price."""
+    """Units per token in contexts above `size` tokens; the harness's figure if there is no price."""
     billed = terms_of(terms)
     if price is None:
         return Rates(*[billed.figure] * 6) if billed.figure else None
@@ -78,12 +78,12 @@ def search_units(price: Price | None) -> int:
 
 
 def turn_cost(price: Price, tokens: Tokens, terms: str | None = None, searches: int = 0) -> int:
-    """Units for one turn: its tier by its own gross input, its web searches by the request."""
+    """Units for a turn, web searches included."""
     rates = price.rates(price.tier_of(tokens.gross_input))
     return cost(tokens, _at_terms(rates, terms_of(terms))) + searches * SEARCH_UNITS
 
 
 def stated_cost(tokens: Tokens, terms: str | None) -> int | None:
-    """Units for one turn by its harness's figure; None where its terms have none."""
+    """Units for a turn by its harness's figure; None without one."""
     rates = rates_over(None, 0, terms)
     return None if rates is None else cost(tokens, rates)

@@ -1,4 +1,4 @@
-"""Brings the newest price list into the home: `python -m burnd.pricing.update`. Nothing else goes to the network."""
+"""Downloads the newest price list into the home: `python -m burnd.pricing.update`. Only this accesses the network."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from burnd.pricing.pricefile import PriceFileError, is_own, read_listing, read_u
 from burnd.pricing.table import PriceTable
 
 ADDRESS = "https://models.dev/api.json"
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 _DEADLINE_S = 120.0
 _MOST_BYTES = 64 << 20
-_MOST_TOLD = 20
+_MOST_LINES = 20
 _Key = tuple[str, str]
 # Escape sequences: strings up to their terminator, CSI sequences, and short ones.
 _ESCAPES = (
@@ -36,37 +36,37 @@ _ESCAPES = (
 )
 
 
-class Models(NamedTuple):
-    """The priced entries of a list by (provider, model), as they stand in it, why others were left out, and remarks."""
+class RawList(NamedTuple):
+    """The unchanged entries of a price list by (provider, model), why others were left out, and remarks."""
 
     entries: dict[_Key, dict[str, Any]]
     left_out: list[str]
     remarks: dict[str, Any]
 
     @classmethod
-    def read(cls, text: bytes, name: str) -> Models:
-        """Raises PriceFileError for what is no price list; one bad entry of thousands is left out and said."""
+    def read(cls, text: bytes, name: str) -> RawList:
+        """Raises PriceFileError if the text is not a price list. A single bad entry is left out."""
         try:
             providers = json.loads(text, parse_float=Decimal)
         except (ValueError, RecursionError) as error:
             raise PriceFileError(name, f"is not JSON: {error}") from error
         if not isinstance(providers, dict):
             raise PriceFileError(name, "must be an object of providers")
-        models = cls({}, [], {})
+        result = cls({}, [], {})
         for provider, listed in providers.items():
             if provider.startswith(("_", "$")):
-                models.remarks[provider] = listed
+                result.remarks[provider] = listed
             else:
-                models._take(provider, listed, name)
-        if not models.entries:
-            raise PriceFileError(name, models.left_out[0] if models.left_out else "has no model with a price")
-        return models
+                result._add(provider, listed, name)
+        if not result.entries:
+            raise PriceFileError(name, result.left_out[0] if result.left_out else "has no model with a price")
+        return result
 
-    def _take(self, provider: str, listed: Any, name: str) -> None:
-        found = listed.get("models") if isinstance(listed, dict) else None
-        if not isinstance(found, dict):
+    def _add(self, provider: str, listed: Any, name: str) -> None:
+        models = listed.get("models") if isinstance(listed, dict) else None
+        if not isinstance(models, dict):
             raise PriceFileError(name, 'has no "models"', model=provider)
-        for model, entry in found.items():
+        for model, entry in models.items():
             try:
                 priced = read_listing(_compact({provider: {"models": {model: entry}}}), name)
             except PriceFileError as error:
@@ -76,8 +76,8 @@ class Models(NamedTuple):
                     self.entries[provider, model] = entry
 
 
-def merged(new: Models, old: Models, day: str) -> Models:
-    """The new list; of the old one what was written by hand, as it is, and what is listed no more, as retired."""
+def merged(new: RawList, old: RawList, day: str) -> RawList:
+    """The new list, the user's own entries of the old one, and its entries that are no longer listed, as retired."""
     own = {key: entry for key, entry in old.entries.items() if is_own(entry)}
     own_names, new_names = _names(own), _names(new.entries)
     entries = {key: _published(entry, day) for key, entry in new.entries.items() if _lower(key) not in own_names}
@@ -85,11 +85,11 @@ def merged(new: Models, old: Models, day: str) -> Models:
         if key not in own and _lower(key) not in own_names | new_names:
             last_seen = entry.get("retired_after") or entry.get("fetched") or day
             entries[key] = {**entry, "retired_after": last_seen}
-    return Models(entries | own, [], old.remarks)
+    return RawList(entries | own, [], old.remarks)
 
 
 def _names(entries: Iterable[_Key]) -> set[_Key]:
-    """As they are compared: how a list writes a name in capitals tells no models apart."""
+    """Names in lower case, for comparison."""
     return {_lower(key) for key in entries}
 
 
@@ -98,24 +98,24 @@ def _lower(key: _Key) -> _Key:
 
 
 def _published(entry: Mapping[str, Any], day: str) -> dict[str, Any]:
-    """What matters of an entry; a whole list has some twenty times as much beside it."""
+    """Price and dates of an entry; everything else, some 95 % of a list, is dropped."""
     retired = {"retired_after": entry["retired_after"]} if entry.get("retired_after") else {}
     return {"cost": entry["cost"], "fetched": day, **retired}
 
 
-def rendered(models: Models) -> bytes:
-    """One line a model, in order, so that a change of price reads as one line of a diff."""
+def rendered(models: RawList) -> bytes:
+    """The list as JSON, one line per model in order, so that a changed price is one line of a diff."""
     providers: dict[str, list[str]] = {}
     for (provider, model), entry in sorted(models.entries.items()):
         line = f"{json.dumps(model)}:{_compact(entry)}"
         providers.setdefault(provider, []).append(line)
-    remarks = [f"{json.dumps(name)}:{_compact(said)}" for name, said in models.remarks.items()]
+    remarks = [f"{json.dumps(name)}:{_compact(remark)}" for name, remark in models.remarks.items()]
     groups = [f'{json.dumps(name)}:{{"models":{{\n' + ",\n".join(lines) + "\n}}" for name, lines in providers.items()]
     return ("{\n" + ",\n".join([*remarks, *groups]) + "\n}\n").encode()
 
 
 def _compact(value: Any) -> str:
-    """JSON with decimals as they were written."""
+    """JSON with unchanged decimals."""
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, dict):
@@ -126,7 +126,7 @@ def _compact(value: Any) -> str:
 
 
 class Changes(NamedTuple):
-    """What another list means for what models cost."""
+    """Differences between two price lists."""
 
     new: list[str]
     changed: list[str]
@@ -143,23 +143,27 @@ class Changes(NamedTuple):
 
 
 def _first(title: str, lines: list[str]) -> list[str]:
-    shown = [title, *(f"  {line}" for line in lines[:_MOST_TOLD])] if lines else []
-    return [*shown, f"  and {len(lines) - _MOST_TOLD} more"] if len(lines) > _MOST_TOLD else shown
+    first = [title, *(f"  {line}" for line in lines[:_MOST_LINES])] if lines else []
+    return [*first, f"  and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else first
 
 
-def changes(before: PriceTable, new: Models, old: Models, after: PriceTable) -> Changes:
-    """Compared with what holds now, the shipped list included."""
-    found = [
+def changes(before: PriceTable, new: RawList, old: RawList, after: PriceTable) -> Changes:
+    """Compares the prices in use, the shipped list included, with those after the update."""
+    prices = [
         (provider, model, before.find(model, provider), after.find(model, provider)) for provider, model in new.entries
     ]
-    known = [(f"{p}/{m}", one, other) for p, m, one, other in found if _is_listed(one, p, m) and other is not None]
+    listed_before = [
+        (f"{p}/{m}", one, other) for p, m, one, other in prices if _is_listed(one, p, m) and other is not None
+    ]
     own = [f"{provider}/{model}" for (provider, model), entry in old.entries.items() if is_own(entry)]
     listed = _names(new.entries)
     gone = [f"{p}/{m}" for (p, m), entry in old.entries.items() if not is_own(entry) and _lower((p, m)) not in listed]
     return Changes(
-        new=[f"{p}/{m}" for p, m, one, other in found if not _is_listed(one, p, m) and _is_listed(other, p, m)],
+        new=[f"{p}/{m}" for p, m, one, other in prices if not _is_listed(one, p, m) and _is_listed(other, p, m)],
         changed=[
-            f"{name}: {_difference(one, other)}" for name, one, other in known if one and one.standard != other.standard
+            f"{name}: {_difference(one, other)}"
+            for name, one, other in listed_before
+            if one and one.standard != other.standard
         ],
         gone=gone,
         own=own,
@@ -173,8 +177,8 @@ def _is_listed(price: Price | None, provider: str, model: str) -> bool:
 def _difference(one: Price, other: Price) -> str:
     kinds = ("input", "output", "reasoning", "cache read", "5-minute write", "1-hour write")
     rates = zip(kinds, one.rates(), other.rates(), strict=True)
-    told = [f"{kind} {_dollars(was)} -> {_dollars(now)}" for kind, was, now in rates if was != now]
-    return ", ".join(told) or "other tiers"
+    differences = [f"{kind} {_dollars(was)} -> {_dollars(now)}" for kind, was, now in rates if was != now]
+    return ", ".join(differences) or "other tiers"
 
 
 def _dollars(rate: int) -> str:
@@ -182,31 +186,31 @@ def _dollars(rate: int) -> str:
 
 
 def fetch(address: str = ADDRESS) -> bytes:
-    """The published list. Raises BurndError with a message for a user who may be offline.
+    """The published list. Raises BurndError if it cannot be fetched.
 
     Reads in a thread with a deadline: socket timeouts never fire if the server sends a byte now and then.
     """
-    found: list[bytes | BurndError] = []
+    results: list[bytes | BurndError] = []
 
     def read() -> None:
         try:
-            found.append(_fetched(address))
+            results.append(_download(address))
         except BurndError as error:
-            found.append(error)
+            results.append(error)
 
     reader = threading.Thread(target=read, name="price list", daemon=True)
     reader.start()
     reader.join(_DEADLINE_S)
-    answer = found[0] if found else _unreachable(address, f"did not send the list within {_DEADLINE_S:.0f} seconds")
+    answer = results[0] if results else _unreachable(address, f"did not send the list within {_DEADLINE_S:.0f} seconds")
     if isinstance(answer, BurndError):
         raise answer
     return answer
 
 
-def _fetched(address: str) -> bytes:
+def _download(address: str) -> bytes:
     request = urllib.request.Request(address, headers={"User-Agent": "burnctl", "Accept": "application/json"})  # noqa: S310 - the address is ours
     try:
-        with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
             text: bytes = answer.read(_MOST_BYTES + 1)
     except urllib.error.HTTPError as error:
         error.close()
@@ -231,10 +235,10 @@ def _unreachable(address: str, what: str) -> BurndError:
 
 
 def update(user_file: Path, text: bytes, name: str, day: str) -> list[str]:
-    """Takes a list in as the user's own; returns what to say about it. Raises PriceFileError and changes nothing."""
-    new = Models.read(text, name)
+    """Merges a list into the user's file; returns lines to print. Changes nothing if it raises PriceFileError."""
+    new = RawList.read(text, name)
     before = PriceTable.load(str(user_file))
-    old = Models.read(user_file.read_bytes(), str(user_file)) if user_file.exists() else Models({}, [], {})
+    old = RawList.read(user_file.read_bytes(), str(user_file)) if user_file.exists() else RawList({}, [], {})
     data = rendered(merged(new, old, day))
     after = before.under(read_user_lists(data, name))
     prepare_home(user_file.parent)
@@ -257,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _printable(text: str) -> str:
-    """The text without escape sequences and control characters; names in a list come from its publisher."""
+    """The text without escape sequences and control characters: the names come from the network."""
     return "".join(char for char in re.sub(_ESCAPES, "", text) if char.isprintable())
 
 

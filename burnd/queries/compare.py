@@ -135,7 +135,7 @@ def _target(view: View, name: str | None) -> Price | None:
         return None
     price = view.prices.find(name)
     if price is None:
-        near = view.prices.near(name)
+        near = view.prices.similar_names(name)
         raise Missing(f"{name[:80]!r} has no price", f"did you mean: {', '.join(near)}" if near else "")
     return price
 

@@ -126,7 +126,7 @@ def _is_another(dated: Price, date: str, plain: Price, plain_date: str) -> bool:
 def shown_provider(prices: PriceTable, model: str, provider: str | None) -> str | None:
     """Who served it: as the log says, by the price list's name for them; else who the price list says makes it."""
     if provider:
-        return next(iter(prices.places(model, provider)), provider.strip().lower())
+        return next(iter(prices.searched_providers(model, provider)), provider.strip().lower())
     price = prices.find(model)
     return price.provider if price else None
 

@@ -21,7 +21,7 @@ def show(view: View, params: PricingParams) -> dict[str, Any]:
         "model": params.model,
         "provider": params.provider,
         "priced": price is not None,
-        "lookedIn": prices.places(params.model, params.provider),
+        "lookedIn": prices.searched_providers(params.model, params.provider),
     }
     return answer | (_unpriced(prices, params) if price is None else _priced(prices, price))
 
@@ -53,7 +53,7 @@ def _tiers(price: Price, rates: tuple[Rates, ...]) -> list[dict[str, Any]]:
 
 def _unpriced(prices: PriceTable, params: PricingParams) -> dict[str, Any]:
     sellers = prices.sellers(params.model)
-    return {"reason": _reason(params, sellers), "soldBy": sellers, "near": prices.near(params.model)}
+    return {"reason": _reason(params, sellers), "soldBy": sellers, "near": prices.similar_names(params.model)}
 
 
 def _reason(params: PricingParams, sellers: list[str]) -> str:
