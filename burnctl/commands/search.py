@@ -46,7 +46,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(no_wait=True)
 
 
-_OF_SESSIONS = ("project", "source", "since", "until", "role", "tool", "session", "all", "context", "before", "after")
+_OF_SESSIONS = (
+    "project",
+    "source",
+    "since",
+    "until",
+    "role",
+    "tool",
+    "session",
+    "all",
+    "context",
+    "before",
+    "after",
+    "offset",
+)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -102,6 +115,8 @@ def draw(answer: Mapping[str, Any], screen: Screen, now: float, most: int = _HIT
     if len(every) > len(hits):
         number = f"{len(every)} or more" if len(every) >= MOST_HITS else f"{len(every)}"
         screen.footnote(f"{len(hits)} of {number} hits: --limit {MOST_HITS}.")
+    elif answer.get("next"):
+        screen.footnote(f"Next page: --offset {answer['next']}.")
     if is_list:
         import shlex
 

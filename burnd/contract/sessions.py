@@ -18,6 +18,7 @@ ROLES = ("user", "assistant", "tool_result", "system")
 MOST_SESSIONS = 200
 MOST_MESSAGES = 200
 MOST_HITS = 20
+LAST_HIT = 1000  # of the pages of one search
 MOST_WINDOW = 16
 MOST_RECORDS = 500
 BLOCK_BYTES = 64 << 10
@@ -79,6 +80,7 @@ class SearchParams(_Narrowed, method="sessions.search", errors=("not_found",), p
     session: str | None = param(default=None, help="only this session", kind="session")
     all: bool = param(default=False, help="every message that matches, not only the best of each session")
     limit: int = param(default=10, help="at most this many hits", kind="count", most=MOST_HITS, clamped=True)
+    offset: int = param(default=0, help="skip this many hits, for the next page", kind="index", most=LAST_HIT)
     before: int = param(default=4, help="messages before each hit", kind="index", flag="-B")
     after: int = param(default=4, help=f"messages after each hit, {MOST_WINDOW} in all", kind="index", flag="-A")
 

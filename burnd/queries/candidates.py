@@ -46,16 +46,26 @@ class Candidates:
     """One search: candidates in the order of their worth, each looked up in the index, since it may be gone.
 
     `lot` is how many are weighed together; with `each`, every message of a session counts and not only its best.
+    `pages` is how many pages of hits are needed, for which more messages may be read.
     """
 
     def __init__(
-        self, view: View, lookup: Lookup, recall: Recall, wanted: Wanted, only: Only, *, lot: int, each: bool
+        self,
+        view: View,
+        lookup: Lookup,
+        recall: Recall,
+        wanted: Wanted,
+        only: Only,
+        *,
+        lot: int,
+        each: bool,
+        pages: int,
     ) -> None:
         self._view, self._lookup = view, lookup
         self._wanted, self._only = wanted, only
         self._lot, self._each = lot, each
         self.spotter = Spotter(wanted.shown, wanted.phrases)
-        self.check = Check(view, recall, self.spotter, wanted, only)
+        self.check = Check(view, recall, self.spotter, wanted, only, pages)
         self._at_once = max(lot if self.check.is_needed else lot // _LOTS, 1)
 
     def hits(self) -> Iterator[Hit]:

@@ -29,8 +29,9 @@ _Records = list[tuple[int, int, str]]  # of a message: where each stands, how lo
 class Check:
     """Looks into messages, as many as are worth it."""
 
-    def __init__(self, view: View, recall: Recall, spotter: Spotter, wanted: Wanted, only: Only) -> None:
+    def __init__(self, view: View, recall: Recall, spotter: Spotter, wanted: Wanted, only: Only, pages: int) -> None:
         self._view, self._recall, self._spotter, self._only = view, recall, spotter, only
+        self._pages = pages
         self._has_phrases = bool(wanted.phrases)
         self._read_chars = 0
         self._spent = 0.0
@@ -43,7 +44,8 @@ class Check:
     @property
     def gave_up(self) -> bool:
         """Whether too many messages had the words to look into every one."""
-        return self._read_chars >= _MOST_READ_CHARS or self._spent > (_SOON_S if self._passed else _LATE_S)
+        most = _SOON_S if self._passed else _LATE_S
+        return self._read_chars >= _MOST_READ_CHARS * self._pages or self._spent > most * self._pages
 
     def passed(self, places: Sequence[Place]) -> Sequence[Place]:
         """Those of the messages that really say it, and titles, into which others look."""

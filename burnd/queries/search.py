@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from burnd.content.recall import Recall
-from burnd.contract.sessions import MOST_HITS, MOST_WINDOW, SearchParams
+from burnd.contract.sessions import LAST_HIT, MOST_HITS, MOST_WINDOW, SearchParams
 from burnd.queries import projects
 from burnd.queries.candidates import Candidates
 from burnd.queries.messages import why_not_retained
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from burnd.search.lookup import Lookup
 
 _ALL_WORDS: Final = 8  # of a query that are looked for together
-_WEIGHED: Final = 3  # for each hit that is wanted, so many candidates are weighed together
+# Candidates that are weighed together. The same for every page and limit, so that pages of one query fit together.
+_WEIGHED: Final = 3 * MOST_HITS
 
 Role = Literal["user", "assistant", "tool_result", "system"]
 
@@ -39,8 +40,11 @@ def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> 
     if wanted.corrected:
         answer["corrected"] = wanted.corrected
     limit = min(max(params.limit, 0), MOST_HITS)
-    candidates = Candidates(view, lookup, recall, wanted, only, lot=limit * _WEIGHED, each=params.all)
-    hits = list(islice(candidates.hits(), limit))
+    pages = 1 + params.offset // MOST_HITS
+    candidates = Candidates(view, lookup, recall, wanted, only, lot=_WEIGHED, each=params.all, pages=pages)
+    hits = list(islice(candidates.hits(), params.offset, params.offset + limit))
+    if 0 < limit == len(hits) and params.offset + limit < LAST_HIT:
+        answer["next"] = params.offset + limit
     windows = Windows(view, recall, candidates.spotter, only, *window(params.before, params.after))
     answer["hits"] = windows.around(hits)
     if hits and not _has_all_words(lookup, asked, wanted, only):

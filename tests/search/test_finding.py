@@ -258,6 +258,25 @@ async def test_bounds_hold_whatever_is_asked(opened: Opened) -> None:
         assert await lib.found("apple", limit=-3) == []
 
 
+@pytest.mark.parametrize("every", [True, False])
+async def test_pages_of_hits_fit_together(opened: Opened, every: bool) -> None:
+    """Page after page in any size gives each hit once, in the order of one long page, and says when it is the last."""
+    async with library(opened) as lib:
+        said = [text(f"m{i:03}", "apple" + " pie" * (i % 9), session_id=f"s{i % 47}", ts=at(i)) for i in range(141)]
+        await lib.add(*said)
+        orders: list[list[tuple[str, int]]] = []
+        for size in (20, 7):
+            hits: list[tuple[str, int]] = []
+            offset: int | None = 0
+            while offset is not None:
+                page = await lib.search("apple", all=every, limit=size, offset=offset)
+                hits += [(hit["sessionId"], hit["msgIdx"]) for hit in page["hits"]]
+                offset = page.get("next")
+            orders.append(hits)
+        assert orders[0] == orders[1]
+        assert len(set(orders[0])) == len(orders[0]) == (141 if every else 47)
+
+
 async def test_a_matching_title_ranks_above_its_twin(opened: Opened) -> None:
     """Of two sessions that say the same, the one whose title or summary matches comes first."""
     async with library(opened) as lib:

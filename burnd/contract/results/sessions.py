@@ -191,10 +191,14 @@ class Hit(TypedDict):
 
 
 class Search(PartialAnswer):
-    """`sessions.search`; `corrected` words by their misspelling, `allWords` only if it is false."""
+    """`sessions.search`; `corrected` words by their misspelling, `allWords` only if it is false.
+
+    `next` is the offset of the next page, if there may be more hits.
+    """
 
     query: str
     hits: list[Hit]
+    next: NotRequired[int]
     corrected: NotRequired[dict[str, list[str]]]
     allWords: NotRequired[bool]
     note: NotRequired[str]
