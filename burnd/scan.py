@@ -32,9 +32,9 @@ from burnd.records import Copy, Turn
 from burnd.records.codec import Entry
 from burnd.records.times import wall_ms
 from burnd.server import rpc
-from burnd.server.faults import fault_of
+from burnd.server.connection import fault_of
 from burnd.server.method import Result, at_its_prices
-from burnd.server.prices import Prices
+from burnd.server.service import LivePrices
 from burnd.settings import config
 
 _NEEDS_DAEMON = ("workflow", "agent", "tags", "activity", "version", "quality", "tree")
@@ -44,7 +44,7 @@ _WHOLE = {"done": True, "percent": None, "secondsLeft": None, "blocked": None}
 
 async def serve(home: Home, requests: BinaryIO, answers: BinaryIO) -> None:
     """Answers the requests, one per line, as the socket does, from one pass over the logs of all harnesses."""
-    prices = Prices(home.prices).table
+    prices = LivePrices(home.prices).table
     async with AsyncExitStack() as stack:
         index: IndexStore | None = None
         for line in requests:

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "settings": "records ledger",
     "index": "records ledger pricing",
     "content": "records ledger index",
-    "recording": "records classify ledger pricing settings index failures tasks",
+    "recording": "records classify ledger pricing index failures tasks",
     "attribution": "records classify ledger pricing index recording",
     "search": "records tokens ledger index content recording",
     "logfiles": "records ledger index recording tasks",

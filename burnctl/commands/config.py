@@ -124,8 +124,9 @@ def _tell_change(said: dict[str, Any]) -> None:
         print(f"but {said['overruledBy']} is set in this environment, and wins over the file")
     if note := said.get("note"):
         print(note)
-    if before != now and _running() is not None:
-        print("the running burnd takes it up when it is started again: burnctl restart")
+    running = _running()
+    if running is not None and running.get(said["key"], said["value"]) != said["value"]:
+        print("the running burnd uses it after a restart: burnctl restart")
 
 
 def _tell_stale(settings: list[dict[str, Any]]) -> None:

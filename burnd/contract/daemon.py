@@ -53,7 +53,7 @@ class RebuildParams(Params, method="rebuild", deadline=None, progress=True):
 
 
 class ConfigParams(Params, method="config.show"):
-    """Shows the settings that the daemon was started with."""
+    """Shows the settings in use, and which of them need a restart to change."""
 
     answer: ClassVar[results.Config]
 

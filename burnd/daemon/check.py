@@ -16,7 +16,7 @@ from burnd.ledger.sidecars import Sidecars
 from burnd.paths import Home, socket_path, user_home
 from burnd.pricing import PriceFileError, PriceTable
 from burnd.recording.stores import reserve_of
-from burnd.server.place import check_folder
+from burnd.server.listener import check_folder
 from burnd.settings import config
 from burnd.settings.config import Settings
 

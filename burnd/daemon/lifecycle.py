@@ -28,7 +28,6 @@ from burnd.recording.retention import Cleanup, Retention
 from burnd.server.listener import Listener
 from burnd.server.methods import METHODS
 from burnd.server.service import Service
-from burnd.server.watching import watches
 from burnd.settings.config import Settings
 from burnd.tasks import BackgroundTask
 
@@ -119,14 +118,14 @@ def _supervised(service: Service, pipeline: Pipeline, name: str, make: Make) -> 
 
 def _background_tasks(service: Service) -> list[BackgroundTask]:
     """The tasks beside the sources. Recording does not depend on any of them."""
-    retention = Retention(service.pipeline, service.settings, service.notices)
+    retention = Retention(service.pipeline, lambda: service.settings.retention_ms, service.notices)
     return [
         BackgroundTask("reading the spool", service.spool.run),
         BackgroundTask("search", service.search_indexer.run),
         BackgroundTask("attribution", service.explainer.run),
         BackgroundTask("retention", retention.run),
         BackgroundTask("emptying write-ahead logs", Cleanup(service.pipeline).run),
-        *watches(service),
+        *service.background_tasks(),
     ]
 
 
@@ -217,7 +216,7 @@ def _stop_signals() -> list[signal.Signals]:
 async def _finish_answers(service: Service) -> None:
     """Waits until answers that are being sent are out."""
     with anyio.move_on_after(LAST_ANSWERS_S):
-        while service.visitors.answering:  # noqa: ASYNC110 - at most half a second, at exit
+        while service.clients.answering:  # noqa: ASYNC110 - at most half a second, at exit
             await anyio.sleep(0.01)
 
 

@@ -46,7 +46,6 @@ from burnd.recording.stores import Stores
 from burnd.records import Content, Prune, Session
 from burnd.records.codec import Entry
 from burnd.records.times import DAY_MS, to_iso, wall_ms
-from burnd.settings.config import Settings
 
 if TYPE_CHECKING:
     from burnd.recording.pipeline import Pipeline
@@ -218,17 +217,16 @@ def _freed_of(db: sqlite3.Connection, pack: int) -> int:
 class Retention:
     """Prunes old content at the start and every hour, as set. Adds to `notices` while the clock is not trusted."""
 
-    def __init__(self, pipeline: Pipeline, settings: Settings, notices: dict[str, str]) -> None:
+    def __init__(self, pipeline: Pipeline, keep_ms: Callable[[], int | None], notices: dict[str, str]) -> None:
         self._pipeline = pipeline
-        self._keep_ms = settings.retention_ms
+        self._keep_ms = keep_ms  # None for ever
         self._notices = notices
 
     async def run(self) -> None:
-        if self._keep_ms is None:
-            return
         while True:
             try:
-                await self._prune(self._keep_ms)
+                if (keep_ms := self._keep_ms()) is not None:
+                    await self._prune(keep_ms)
             except NotNow as error:
                 log.warning("retention.waiting", reason=str(error))
             await anyio.sleep(PRUNE_EVERY_S)

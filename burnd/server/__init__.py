@@ -1,1 +1,1 @@
-"""The socket: who may ask, what may be asked, and how it is answered."""
+"""The socket: accepts clients, checks their requests against the contract, and answers them."""

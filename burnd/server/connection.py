@@ -1,4 +1,4 @@
-"""One client: its requests one by one, each answered, refused, or given up when the client is gone."""
+"""One client: reads its requests in turn, runs each while it is connected, and sends an answer or an error."""
 
 from __future__ import annotations
 
@@ -12,21 +12,49 @@ import anyio.lowlevel
 import structlog
 
 from burnd import failures, protocol
-from burnd.contract.checking import decoded
-from burnd.errors import SyncFailed
+from burnd.contract.checking import BadParams, decoded
+from burnd.errors import BurndError, IndexDamaged, NotNow, SyncFailed
+from burnd.index.asking import TookTooLong
+from burnd.queries.view import Missing, Mistaken, NoSession, Refusal
 from burnd.server import rpc
-from burnd.server.faults import UNFORESEEN, fault_of
 from burnd.server.method import AnyMethod, Result, answered
 from burnd.server.rpc import Fault, Request
-from burnd.server.service import Service, Visitors
+from burnd.server.service import Clients, Service
 from burnd.server.stream import Gone, Stream, TooLarge, TooSlow
 
-_MOMENT_S: Final = 0.05  # so soon nobody leaves: looking out for it would cost as much as many a request
+_QUICK_S: Final = 0.05  # quicker requests are not watched for a disconnect, which would cost as much as they do
+_UNFORESEEN: Final = Fault(
+    protocol.FAILED, "burnd failed while answering", "the log has the location; please report it"
+)
 log = structlog.get_logger()
 
 
+def fault_of(error: Exception) -> Fault | None:
+    """The error for the client; None for a defect of burnd. A client never gets a traceback."""
+    if isinstance(error, Fault):
+        return error
+    if isinstance(error, Refusal):
+        mistake = protocol.BAD_PARAMS if isinstance(error, Mistaken) else protocol.REFUSED
+        code = protocol.NOT_FOUND if isinstance(error, Missing) else mistake
+        return Fault(code, str(error), error.hint, "session" if isinstance(error, NoSession) else "")
+    if isinstance(error, BadParams):
+        return Fault(protocol.BAD_PARAMS, str(error), error.hint)
+    if isinstance(error, TimeoutError | TookTooLong):
+        return Fault(protocol.TOO_LONG, "the request took too long and was stopped", "narrow the filters, or try later")
+    if isinstance(error, OverflowError):
+        return Fault(protocol.BAD_PARAMS, "a number is too large")
+    if isinstance(error, IndexDamaged):
+        return Fault(
+            protocol.NOT_NOW, "the index is being rebuilt", "try again in a moment; see the progress: burnctl status"
+        )
+    if isinstance(error, BurndError):
+        code = protocol.NOT_NOW if isinstance(error, NotNow) else protocol.FAILED
+        return Fault(code, ": ".join(filter(None, (error.thing, error.what))), error.remedy)
+    return None
+
+
 class Connection:
-    """Serves until the client leaves, is silent for too long, or breaks a rule so that nothing can be understood."""
+    """Serves a client until it disconnects, is silent for too long, or sends a line that has no end."""
 
     def __init__(self, stream: Stream, service: Service, methods: Mapping[str, AnyMethod]) -> None:
         self._stream = stream
@@ -37,7 +65,7 @@ class Connection:
         try:
             while (line := await self._next()) is not None:
                 await self._handle(line)
-                await anyio.lowlevel.checkpoint()  # a client with much to ask is not the only one
+                await anyio.lowlevel.checkpoint()  # a client with many requests must not block others
         except Gone:
             log.debug("client.gone")
 
@@ -46,7 +74,7 @@ class Connection:
             return await self._stream.line()
         except TooLarge:
             limit = protocol.REQUEST_BYTES >> 20
-            fault = Fault(protocol.TOO_LARGE, f"a request has at most {limit} MiB", "send less at a time")
+            fault = Fault(protocol.TOO_LARGE, f"the request is larger than {limit} MiB", "send less at a time")
         except TooSlow:
             fault = Fault(protocol.TOO_LONG, "the request did not arrive in time", "end each request with a newline")
         await self._stream.send(rpc.error(rpc.NO_ID, fault))
@@ -58,98 +86,89 @@ class Connection:
         except rpc.BadRequest as bad:
             await self._stream.send(rpc.error(bad.id, bad))
             return
-        asked = Asked(request, self._stream, self._service.visitors)
+        exchange = Exchange(request, self._stream, self._service.clients)
         try:
-            await self._answer(asked)
+            await self._run_while_connected(exchange)
         finally:
-            asked.done()
+            exchange.close()
 
-    async def _answer(self, asked: Asked) -> None:
-        """Runs the request for as long as its client is there."""
+    async def _run_while_connected(self, exchange: Exchange) -> None:
         loop = asyncio.get_running_loop()
         async with anyio.create_task_group() as tasks:
-            later = loop.call_later(_MOMENT_S, tasks.start_soon, self._give_up_when_gone, tasks.cancel_scope)
+            later = loop.call_later(_QUICK_S, tasks.start_soon, self._cancel_when_gone, tasks.cancel_scope)
             try:
-                await self._run(asked)
+                await self._run(exchange)
             finally:
                 later.cancel()
             if loop.time() >= later.when():
                 tasks.cancel_scope.cancel()
-        if isinstance(asked.failure, Gone | SyncFailed):
-            raise asked.failure
+        if isinstance(exchange.failure, Gone | SyncFailed):
+            raise exchange.failure
 
-    async def _give_up_when_gone(self, scope: anyio.CancelScope) -> None:
+    async def _cancel_when_gone(self, scope: anyio.CancelScope) -> None:
         await self._stream.gone()
         scope.cancel()
 
-    async def _run(self, asked: Asked) -> None:
-        """Answers, or says why not. What went wrong is noted first: there may be nobody left to tell."""
+    async def _run(self, exchange: Exchange) -> None:
+        """Sends the answer or an error. The failure is saved before: sending may be cancelled."""
+        method = exchange.request.method
         try:
-            await asked.answer(await self._call(asked))
-        except Exception as caught:  # noqa: BLE001 - whatever it is, the client is told something
-            asked.failure = error = _bare(caught)
-            if not isinstance(error, Gone):
-                with contextlib.suppress(Gone):
-                    await asked.refuse(_fault(error, asked.request.method))
+            await exchange.answer(await self._call(exchange))
+        except Exception as caught:  # noqa: BLE001 - every failure becomes an error for the client
+            error = caught
+            while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+                error = error.exceptions[0]
+            exchange.failure = error
+            if isinstance(error, Gone):
+                return
+            if (fault := fault_of(error)) is None:
+                types, where = failures.error_types(error), failures.error_location(error)
+                log.error("request.failed", method=method[:100], error=types, where=where)
+                fault = _UNFORESEEN
+            with contextlib.suppress(Gone):
+                await exchange.refuse(fault)
 
-    async def _call(self, asked: Asked) -> Result:
-        method = self._methods.get(asked.request.method)
+    async def _call(self, exchange: Exchange) -> Result:
+        name = exchange.request.method
+        method = self._methods.get(name)
         if method is None:
-            raise Fault(protocol.NO_SUCH_METHOD, f"there is no method {asked.request.method[:100]!r}")
-        params = decoded(method.params, asked.request.params)
+            raise Fault(protocol.NO_SUCH_METHOD, f"there is no method {name[:100]!r}", "the call methods lists them")
+        params = decoded(method.params, exchange.request.params)
         with anyio.fail_after(method.params.deadline):
-            return await answered(method, self._service, params, asked)
+            return await answered(method, self._service, params, exchange)
 
 
-def _bare(error: Exception) -> Exception:
-    """What a task group wrapped, where it was one thing."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+class Exchange:
+    """A request with its client: at most one answer or error, and any number of notifications."""
 
-
-def _fault(error: Exception, method: str) -> Fault:
-    fault = fault_of(error)
-    if fault is not None:
-        return fault
-    log.error(
-        "request.failed", method=method[:100], error=failures.error_types(error), where=failures.error_location(error)
-    )
-    return UNFORESEEN
-
-
-class Asked:
-    """A request and the way back to its client: one answer, at most, and notifications."""
-
-    def __init__(self, request: Request, stream: Stream, visitors: Visitors) -> None:
+    def __init__(self, request: Request, stream: Stream, clients: Clients) -> None:
         self.request = request
         self.failure: Exception | None = None
         self._stream = stream
-        self._visitors = visitors
-        self._answered = False
-        visitors.answering += 1
+        self._clients = clients
+        self._is_closed = False
+        clients.answering += 1
 
     async def answer(self, result: Result) -> None:
-        if not self._answered:
-            line = b"" if self.request.id is None else rpc.answer(self.request.id, result)
-            await self._say(line)
+        if not self._is_closed:
+            await self._send(b"" if self.request.id is None else rpc.answer(self.request.id, result))
 
     async def refuse(self, fault: Fault) -> None:
-        if not self._answered:
-            await self._say(b"" if self.request.id is None else rpc.error(self.request.id, fault))
+        if not self._is_closed:
+            await self._send(b"" if self.request.id is None else rpc.error(self.request.id, fault))
 
-    def done(self) -> None:
-        """There is nothing more to wait for, answered or not."""
-        if not self._answered:
-            self._answered = True
-            self._visitors.answering -= 1
-            self._visitors.served += 1
+    def close(self) -> None:
+        """Counts the request as served, answered or not."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._clients.answering -= 1
+            self._clients.served += 1
 
-    async def _say(self, line: bytes) -> None:
+    async def _send(self, line: bytes) -> None:
         try:
             await self._stream.send(line)
         finally:
-            self.done()
+            self.close()
 
     async def notify(self, method: str, params: Result) -> None:
         await self._stream.send(rpc.notification(method, params))

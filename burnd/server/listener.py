@@ -1,4 +1,4 @@
-"""Accepts clients at the socket: only our own user's, only so many, and for as long as the daemon lives."""
+"""The listening socket: binds it privately, checks the user of each client, and serves a bounded number of clients."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import contextlib
 import errno
 import os
 import socket
+import stat
+import struct
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import anyio.abc
@@ -15,26 +19,134 @@ import anyio.lowlevel
 import structlog
 
 from burnd import protocol, tasks
-from burnd.errors import HomeError, SyncFailed
-from burnd.server import place, rpc
+from burnd.errors import HomeBusy, HomeError, SocketTaken, SyncFailed
+from burnd.server import rpc
 from burnd.server.connection import Connection
 from burnd.server.method import AnyMethod
-from burnd.server.peers import is_welcome, peer_of
 from burnd.server.service import Service
 from burnd.server.stream import Patience, Stream
 
 log = structlog.get_logger()
 
+BACKLOG = 1024  # a client that connects without blocking is refused when this is full
 LOOK_EVERY_S = 30.0
 PAUSE_S = 1.0
 LARGE_AT_ONCE = 2
-_AT_ONCE = 16  # connections taken before others have their turn
-_NOWHERE = (-1, -1)  # unlike any file's identity, and unlike that of none
-_NO_SOCKET = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP}
+_ACCEPTS_PER_STEP = 16  # then other tasks run
+_LONGEST_PATH = 103  # bytes, on macOS; Linux allows four more
+_PRIVATE = 0o600
+_NO_FILE = (-1, -1)  # differs from every file's identity, and from None
+_NOT_A_SOCKET = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP}
+# macOS and the BSDs: <sys/un.h>, which Python does not export.
+_SOL_LOCAL, _LOCAL_PEERCRED, _LOCAL_PEERPID = 0, 1, 2
+_XUCRED_BYTES = 76
+
+Identity = tuple[int, int]  # device and inode
+
+
+class Peer(NamedTuple):
+    """The process at the other end; its id is 0 if the system has none for it."""
+
+    uid: int
+    pid: int
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """The peer according to the kernel. Raises OSError if it is unknown."""
+    if sys.platform == "linux":
+        pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return Peer(uid, pid)
+    return _local_peer(connection)
+
+
+def _local_peer(connection: socket.socket) -> Peer:
+    _, uid = struct.unpack_from("=II", connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES))
+    try:
+        pid = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID)
+    except OSError:
+        pid = 0
+    return Peer(uid, pid)
+
+
+def is_allowed(peer: Peer, *, own_uid: int, allows_root: bool) -> bool:
+    return peer.uid == own_uid or (allows_root and peer.uid == 0)
+
+
+def bind(path: Path) -> socket.socket:
+    """A socket that listens at `path`, mode 0600. The caller must own the home's lock.
+
+    Replaces a stale socket of a killed daemon. Raises HomeBusy if a process listens at it, and SocketTaken if
+    anything else is there, which is never touched.
+    """
+    check_folder(path)
+    _remove_stale(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # The umask makes the socket private before a client can connect.
+        before = os.umask(0o177)
+        try:
+            listening.bind(str(path))
+        finally:
+            os.umask(before)
+        if stat.S_IMODE(os.lstat(path).st_mode) != _PRIVATE:
+            raise SocketTaken("cannot be made private there", str(path), "choose a local disk with BURND_SOCKET")
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
+    except OSError as error:
+        listening.close()
+        raise SocketTaken(f"the socket cannot be made: {os.strerror(error.errno or 0)}", str(path)) from error
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def check_folder(path: Path) -> None:
+    """Raises SocketTaken if a socket cannot be made at `path`, or would not be private."""
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        raise SocketTaken("is too long for a socket", str(path), "set BURND_SOCKET to a shorter path")
+    folder = path.parent
+    try:
+        facts = os.stat(folder)
+    except OSError as error:
+        raise SocketTaken(os.strerror(error.errno or 0), str(folder), "the socket's folder must exist") from error
+    if not stat.S_ISDIR(facts.st_mode):
+        raise SocketTaken("is not a folder", str(folder), "set BURND_SOCKET to a path in a folder of yours")
+    if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+        raise SocketTaken("others may write in it", str(folder), "put the socket into a folder of yours, mode 0700")
+
+
+def _remove_stale(path: Path) -> None:
+    """Removes a socket of this user without a listener. Its type is checked first: plain files refuse, too."""
+    try:
+        facts = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(facts.st_mode):
+        raise SocketTaken("is there and is no socket", str(path), "move it away")
+    if facts.st_uid != os.geteuid():
+        raise SocketTaken("is a socket of another user", str(path), "set BURND_SOCKET to another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        code = probe.connect_ex(str(path))
+        if code != errno.ECONNREFUSED:
+            raise HomeBusy(str(path), peer_of(probe).pid if code == 0 else None)
+    os.unlink(path)
+
+
+def _identity(path: Path) -> Identity | None:
+    try:
+        facts = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return facts.st_dev, facts.st_ino
 
 
 class Listener:
-    """The socket and those who come to it. A socket that the service manager opened is used, and left when we go."""
+    """Accepts clients until cancelled. A socket of the service manager is used instead of an own one, and not removed.
+
+    If its path vanishes or is replaced, as by a cleaner of old files, the socket is bound again.
+    """
 
     def __init__(
         self,
@@ -52,47 +164,47 @@ class Listener:
         self._large = anyio.CapacityLimiter(LARGE_AT_ONCE)
         self._adopted = adopted
         self._own: socket.socket | None = None
-        self._ours: place.Identity | None = None  # of the socket that we put there ourselves
+        self._own_identity: Identity | None = None
         for listening in adopted:
             listening.setblocking(False)
         if not adopted:
             self._bind()
-        self._standing = place.identity(path) or _NOWHERE
+        self._last_identity = _identity(path) or _NO_FILE
 
     async def serve(self) -> None:
-        """Accepts until cancelled."""
         async with anyio.create_task_group() as tasks:
             for listening in self._adopted:
                 tasks.start_soon(self._accept, listening, tasks)
             while True:
                 scope = anyio.CancelScope()
                 tasks.start_soon(self._accept_own, scope, tasks)
-                await self._until_lost()
+                await self._until_replaced()
                 scope.cancel()
                 self._bind_again()
 
     def close(self) -> None:
-        """Takes the socket away, if we made it and it is still ours."""
+        """Closes the sockets, and removes the own one unless its path has been replaced."""
         for listening in self._adopted:
             listening.close()
         if self._own is not None:
             self._own.close()
-        place.remove(self._path, self._ours)
+        if self._own_identity is not None and _identity(self._path) == self._own_identity:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
 
     def _bind(self) -> None:
-        self._own = place.bind(self._path)
-        self._ours = place.identity(self._path)
+        self._own = bind(self._path)
+        self._own_identity = _identity(self._path)
 
-    async def _until_lost(self) -> None:
-        """Returns when the socket's name is not there any more, or is another's: a cleaner of old files may do that."""
+    async def _until_replaced(self) -> None:
         while True:
             await tasks.sleep_until_tick(LOOK_EVERY_S)
-            if place.identity(self._path) != self._standing:
+            if _identity(self._path) != self._last_identity:
                 return
 
     def _bind_again(self) -> None:
         self._service.check_home()
-        notice = "something else stands at the socket's path"
+        notice = "another file is at the socket's path"
         old = self._own
         try:
             self._bind()
@@ -104,7 +216,7 @@ class Listener:
             log.warning("socket.bound_again")
             if old is not None:
                 old.close()
-        self._standing = place.identity(self._path) or _NOWHERE
+        self._last_identity = _identity(self._path) or _NO_FILE
 
     async def _accept_own(self, scope: anyio.CancelScope, tasks: anyio.abc.TaskGroup) -> None:
         with scope:
@@ -114,45 +226,43 @@ class Listener:
     async def _accept(self, listening: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
         while True:
             await anyio.wait_readable(listening)
-            for _ in range(_AT_ONCE):
+            for _ in range(_ACCEPTS_PER_STEP):
                 try:
                     connection, _ = listening.accept()
                 except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                     break
                 except OSError as error:
-                    await self._pause(error)
+                    if error.errno is None or error.errno in _NOT_A_SOCKET:
+                        raise
+                    # Without a free descriptor the connection stays in the backlog: back off instead of spinning.
+                    log.warning("socket.not_accepted", reason=os.strerror(error.errno))
+                    await anyio.sleep(PAUSE_S)
                     break
-                self._welcome(connection, tasks)
+                self._admit(connection, tasks)
             await anyio.lowlevel.checkpoint()
 
-    async def _pause(self, error: OSError) -> None:
-        """Without a descriptor to spare the connection stays waiting: accepting again at once would only spin.
-
-        So it is with whatever else the kernel may say of one connection. A socket that is none any more is the end.
-        """
-        if error.errno is None or error.errno in _NO_SOCKET:
-            raise error
-        log.warning("socket.not_accepted", reason=os.strerror(error.errno))
-        await anyio.sleep(PAUSE_S)
-
-    def _welcome(self, connection: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
-        visitors = self._service.visitors
-        if not self._is_welcome(connection):
-            visitors.refused += 1
+    def _admit(self, connection: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
+        """Serves the client, unless it is another user's or there are too many. Nothing of it is read before."""
+        clients = self._service.clients
+        if not self._is_allowed(connection):
+            clients.refused += 1
             connection.close()
-        elif visitors.present >= protocol.CONNECTIONS:
-            visitors.turned_away += 1
-            _turn_away(connection)
+        elif clients.connected >= protocol.CONNECTIONS:
+            clients.turned_away += 1
+            busy = rpc.Fault(protocol.BUSY, "too many clients at once", "try again in a moment")
+            with contextlib.suppress(OSError), connection:
+                connection.setblocking(False)
+                connection.send(rpc.error(rpc.NO_ID, busy))
         else:
-            visitors.present += 1
+            clients.connected += 1
             tasks.start_soon(self._serve, connection)
 
-    def _is_welcome(self, connection: socket.socket) -> bool:
+    def _is_allowed(self, connection: socket.socket) -> bool:
         try:
             peer = peer_of(connection)
         except OSError:
             return False
-        if is_welcome(peer, own_uid=os.geteuid(), root_too=self._service.settings.allows_root):
+        if is_allowed(peer, own_uid=os.geteuid(), allows_root=self._service.settings.allows_root):
             return True
         log.warning("client.refused", uid=peer.uid)
         return False
@@ -162,16 +272,9 @@ class Listener:
         try:
             await Connection(stream, self._service, self._methods).serve()
         except SyncFailed:
-            raise  # nothing may go on from here
-        except Exception as error:  # noqa: BLE001 - one client must never end the daemon
+            raise  # the ledger may be incomplete: the daemon must end
+        except Exception as error:  # noqa: BLE001 - a client must never end the daemon
             log.error("client.failed", error=type(error).__name__)
         finally:
             stream.close()
-            self._service.visitors.present -= 1
-
-
-def _turn_away(connection: socket.socket) -> None:
-    busy = rpc.Fault(protocol.BUSY, "too many clients at once", "try again in a moment")
-    with contextlib.suppress(OSError), connection:
-        connection.setblocking(False)
-        connection.send(rpc.error(rpc.NO_ID, busy))
+            self._service.clients.connected -= 1

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 as bytes: requests taken apart, answers, errors and notifications put together. It knows no method."""
+"""JSON-RPC 2.0 as bytes: parses requests; makes answers, errors and notifications. Independent of methods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONG = 64  # items or characters
 
 
 class Fault(Exception):
-    """What a client is told instead of an answer: a code, a sentence, what would help, and maybe what it is about."""
+    """An error for the client: a code, a sentence, a hint, and for some what it is `about`."""
 
     def __init__(self, code: int, message: str, hint: str = "", about: str = "") -> None:
         self.code, self.message, self.hint, self.about = code, message, hint, about
@@ -34,7 +34,7 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request. `id` is echoed as it was written; None makes it a notification, which gets no answer."""
+    """A request. `id` is echoed byte by byte; None makes it a notification, which gets no answer."""
 
     method: str
     params: msgspec.Raw
@@ -42,7 +42,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class BadRequest(Fault):
-    """A line that is no request; `id` is the one to answer to, as far as it could be told."""
+    """Raised for a line that is no request; `id` is that of the answer, null if it could not be read."""
 
     def __init__(self, code: int, message: str, hint: str = "", id_: msgspec.Raw = NO_ID) -> None:
         super().__init__(code, message, hint)
@@ -74,25 +74,24 @@ def parse(line: bytes) -> Request:
 
 
 def _envelope(line: bytes) -> _Envelope:
-    """Half of a character, as somebody types it or cuts a text, is no reason to understand nothing."""
+    """Decodes a request. Repairs lone surrogates instead of rejecting it."""
     try:
         return _envelopes.decode(line)
     except msgspec.DecodeError:
-        mended = without_lone_surrogates(line)
-        if mended == line:
+        repaired = without_lone_surrogates(line)
+        if repaired == line:
             raise
-    return _envelopes.decode(mended)
+    return _envelopes.decode(repaired)
 
 
 def _not_a_request(line: bytes, reason: str) -> BadRequest:
     if line.lstrip()[:1] == b"[":
-        hint = "send the requests one after another, each on a line of its own"
-        return BadRequest(protocol.NOT_A_REQUEST, "batches are not taken", hint)
+        return BadRequest(protocol.NOT_A_REQUEST, "batches are not supported", "send each request on a separate line")
     return BadRequest(protocol.NOT_A_REQUEST, f"not a request: {_short(reason)}", id_=_id_in(line))
 
 
 def _id_in(line: bytes) -> msgspec.Raw:
-    """The id of something that is no request otherwise, so that its sender knows which one was meant."""
+    """The id in a malformed request."""
     try:
         return _checked_id(_only_id.decode(line).get("id", _ABSENT)) or NO_ID
     except (msgspec.MsgspecError, ValueError, RecursionError, Fault):
@@ -105,7 +104,7 @@ def _checked_id(raw: msgspec.Raw) -> msgspec.Raw | None:
     try:
         _ids.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        raise BadRequest(protocol.NOT_A_REQUEST, "an id is a string, a number or null") from None
+        raise BadRequest(protocol.NOT_A_REQUEST, "id must be a string, a number or null") from None
     return raw
 
 
@@ -121,8 +120,8 @@ def answer(id_: msgspec.Raw, result: Mapping[str, Any]) -> bytes:
             most = protocol.ANSWER_BYTES >> 20
             raise Fault(
                 protocol.TOO_LARGE,
-                f"the answer is larger than the {most} MiB one may have",
-                "ask for less: narrow the filters, or take it in pages with a smaller limit",
+                f"the answer is larger than {most} MiB",
+                "narrow the filters, or page with a smaller limit",
             )
     return bytes(line + b"}\n")
 
@@ -155,8 +154,7 @@ def _is_long(value: Any) -> bool:
 def error(id_: msgspec.Raw, fault: Fault) -> bytes:
     data = {"name": protocol.NAMES[fault.code], "hint": fault.hint, "version": protocol.VERSION}
     data |= {"about": fault.about} if fault.about else {}
-    told = {"code": fault.code, "message": fault.message, "data": data}
-    return _line({"jsonrpc": "2.0", "id": id_, "error": told})
+    return _line({"jsonrpc": "2.0", "id": id_, "error": {"code": fault.code, "message": fault.message, "data": data}})
 
 
 def notification(method: str, params: Mapping[str, Any]) -> bytes:
@@ -171,17 +169,17 @@ def _encoded(value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(_mended(value))
+        return _encoder.encode(_repaired(value))
 
 
-def _mended(value: Any) -> Any:
-    """The same with every text as UTF-8 can hold it: names of files may be any bytes."""
+def _repaired(value: Any) -> Any:
+    """The value with every text as valid UTF-8; file names may be any bytes."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
-        return {_mended(key): _mended(item) for key, item in value.items()}
+        return {_repaired(key): _repaired(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_mended(item) for item in value]
+        return [_repaired(item) for item in value]
     return value
 
 

@@ -1,72 +1,233 @@
-"""What the methods of the socket may use: the pipeline, the sources, prices, content, and the way to stop it all."""
+"""The running daemon as its clients see it: settings and prices that follow their files, turns for those who tail,
+and one way to query the index.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
 import msgspec
+import structlog
 
+from burnd import tasks
 from burnd.attribution.explainer import Explainer
+from burnd.budget_watch import BudgetWatch
 from burnd.clients.folders import Folders
 from burnd.clients.spool import Spool
-from burnd.errors import NotNow
+from burnd.errors import ConfigError, NotNow
 from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.asking import DEADLINE_S
+from burnd.index.change import Change
 from burnd.instructions.files import Reader
 from burnd.ledger.content import ContentStore
 from burnd.ledger.files import taken_for_granted
 from burnd.paths import Home
+from burnd.pricing import PriceFileError, PriceTable
 from burnd.queries.status import Counts
 from burnd.queries.view import View
 from burnd.quota import Quotas
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.source import UNKNOWN, BackfillState, backfill_state
+from burnd.records import Turn
 from burnd.records.times import Clock, wall_ms
 from burnd.search.indexing import SearchIndexer
-from burnd.server.feed import Feed
-from burnd.server.prices import Prices
-from burnd.settings.config import Settings
+from burnd.settings.config import Settings, reload
 from burnd.tasks import BackgroundTask
 
 T = TypeVar("T")
+log = structlog.get_logger()
 CONTENT_READERS = 2
+QUEUE = 1000  # turns that wait for a client that tails
 _WAITING = "waiting"
 _LOOK_S = 0.05
+_PRICES_S = 30.0
+_SETTINGS_S = 5.0
+_Fingerprint = tuple[int, int, int] | None
+
+
+class TurnEvent(NamedTuple):
+    """A turn that became visible; an open one may still grow."""
+
+    turn: Turn
+    open: bool
+
+
+class Notice(NamedTuple):
+    """An event beside turns, as the fields of a notification."""
+
+    fields: dict[str, Any]
+
+
+class Follower:
+    """The queue of one client that tails. When it is full, the oldest events are dropped and counted."""
+
+    def __init__(self, is_wanted: Callable[[Turn], bool]) -> None:
+        self._is_wanted = is_wanted
+        self._queue: deque[TurnEvent | Notice] = deque(maxlen=QUEUE)
+        self._missed = 0
+        self._ready = anyio.Event()
+
+    def push(self, events: Iterable[TurnEvent | Notice]) -> None:
+        for event in events:
+            if isinstance(event, Notice) or self._is_wanted(event.turn):
+                self._missed += len(self._queue) == QUEUE
+                self._queue.append(event)
+        if self._queue:
+            self._ready.set()
+
+    async def take(self) -> tuple[list[TurnEvent | Notice], int]:
+        """Waits for events; returns them and the number that was dropped before them."""
+        await self._ready.wait()
+        self._ready = anyio.Event()
+        events, missed = list(self._queue), self._missed
+        self._queue.clear()
+        self._missed = 0
+        return events, missed
+
+
+class Feed:
+    """Passes recorded turns to all followers, without waiting for a slow one."""
+
+    def __init__(self) -> None:
+        self._followers: list[Follower] = []
+
+    @contextmanager
+    def following(self, is_wanted: Callable[[Turn], bool]) -> Iterator[Follower]:
+        follower = Follower(is_wanted)
+        self._followers.append(follower)
+        try:
+            yield follower
+        finally:
+            self._followers.remove(follower)
+
+    def announce(self, fields: dict[str, Any]) -> None:
+        """Sends a notice to all followers, whatever turns they want."""
+        for follower in self._followers:
+            follower.push([Notice(fields)])
+
+    def publish(self, change: Change) -> None:
+        """Called by the pipeline after every batch, so it must be quick."""
+        if not self._followers:
+            return
+        entries = (logged.entry for logged, _ in change.logged)
+        events = [TurnEvent(entry, False) for entry in entries if isinstance(entry, Turn)]
+        events += [TurnEvent(turn, False) for turn in change.closed]
+        events += [TurnEvent(item.turn, True) for item in change.open]
+        for follower in self._followers:
+            follower.push(events)
+
+
+class LivePrices:
+    """The price table, read again when the user's file changes.
+
+    While that file cannot be used, the last good table stays, with the reason as its `problem`.
+    """
+
+    def __init__(self, user_file: Path) -> None:
+        self._file = user_file
+        self._fingerprint: _Fingerprint = None
+        self._table: PriceTable | None = None
+
+    @property
+    def problem(self) -> str:
+        return self.table.problem
+
+    @property
+    def table(self) -> PriceTable:
+        fingerprint = _fingerprint_of(self._file)
+        if self._table is None or fingerprint != self._fingerprint:
+            self._fingerprint = fingerprint
+            self._table = self._load()
+        return self._table
+
+    def _load(self) -> PriceTable:
+        if self._fingerprint is None:
+            return PriceTable.load()
+        try:
+            return PriceTable.load(str(self._file))
+        except PriceFileError as error:
+            log.warning("prices.unusable", reason="the user's price file cannot be used")
+            table = self._table or PriceTable.load()
+            used = "its last valid version" if self._table else "the list shipped with burnd alone"
+            table.problem = f"{error}; until then {used} is used"
+            return table
+
+
+class LiveSettings:
+    """The settings, read again when their file changes; those that need a restart stay as they were at the start.
+
+    While the file cannot be used, the last good settings stay, with the reason as `problem`.
+    """
+
+    def __init__(self, home: Home, environ: Mapping[str, str], settings: Settings) -> None:
+        self.problem = ""
+        self._home, self._environ = home, environ
+        self._settings = settings
+        self._fingerprints = self._look()
+
+    @property
+    def current(self) -> Settings:
+        fingerprints = self._look()
+        if fingerprints != self._fingerprints:
+            self._fingerprints = fingerprints
+            try:
+                self._settings = reload(self._settings, self._home, self._environ)
+            except ConfigError as error:
+                self.problem = f"{error}; until then the settings before are used"
+                log.warning("settings.unusable", reason="config.toml cannot be used")
+            else:
+                self.problem = ""
+                log.info("settings.reloaded")
+        return self._settings
+
+    def _look(self) -> tuple[_Fingerprint, _Fingerprint]:
+        return _fingerprint_of(self._home.config), _fingerprint_of(self._home.older_config)
+
+
+def _fingerprint_of(path: Path) -> _Fingerprint:
+    """Differs when a file is another or was changed; None if it cannot be looked at."""
+    try:
+        facts = os.stat(path)
+    except OSError:
+        return None
+    return facts.st_mtime_ns, facts.st_size, facts.st_ino
 
 
 class Work(msgspec.Struct):
-    """Something long that is being done to the index, and how far it has come."""
+    """A long operation on the index, and its progress."""
 
     what: str
     done: int = 0
     total: int = 0
 
-    def tell(self, done: int, total: int) -> None:
+    def report(self, done: int, total: int) -> None:
         self.done, self.total = done, total
 
     def __str__(self) -> str:
         return f"{self.what} {100 * self.done // self.total} %" if self.total else self.what
 
 
-class Visitors(msgspec.Struct):
-    """Who came to the socket."""
+class Clients(msgspec.Struct):
+    """Counts of clients and requests."""
 
-    present: int = 0
-    answering: int = 0  # requests under way
-    served: int = 0  # requests answered so far
-    turned_away: int = 0  # there were too many at once
-    refused: int = 0  # they were not us
+    connected: int = 0
+    answering: int = 0  # requests that are being answered
+    served: int = 0  # requests
+    turned_away: int = 0  # too many clients at once
+    refused: int = 0  # clients of other users
 
 
 class Opened(NamedTuple):
-    """What there is from the moment on at which everything can be asked."""
+    """The parts that exist once the storage is open."""
 
     pipeline: Pipeline
     spool: Spool
@@ -76,7 +237,7 @@ class Opened(NamedTuple):
 
 
 class Service:
-    """The running daemon as its clients see it. Before the pipeline is open, it says so and answers what it can."""
+    """State and parts of the running daemon. Until the pipeline is open, methods that need it raise NotNow."""
 
     def __init__(
         self,
@@ -90,7 +251,6 @@ class Service:
     ) -> None:
         self.home = home
         self.check_home = check_home  # raises HomeReplaced
-        self.settings = settings
         self.socket = socket
         self.environ = environ
         self.now = now
@@ -98,26 +258,35 @@ class Service:
         self.pid = os.getpid()
         self.stopping = anyio.Event()
         self.work = Work("opening")  # until it is open
-        self.visitors = Visitors()
-        self.counts = Counts()  # as last known
-        self.notices: dict[str, str] = {}  # what is not as it should be, with what to do about it
+        self.clients = Clients()
+        self.counts = Counts()  # the last ones
+        self.notices: dict[str, str] = {}  # problems that need attention, with their remedies
         self.feed = Feed()
         self.folders = Folders()
         self.memory_files = Reader()
         self.sources: dict[str, SourceSupervisor] = {}
-        self.background: list[BackgroundTask] = []  # what else the daemon does by itself
-        self.roots: dict[str, list[str]] = {}  # that clients told of, by source
-        self._prices = Prices(home.prices)
+        self.background: list[BackgroundTask] = []
+        self.roots: dict[str, list[str]] = {}  # announced by clients, by source
+        self.prices = LivePrices(home.prices)
+        self.appending = anyio.Lock()  # one `sessions.append` at a time
+        self._settings = LiveSettings(home, environ, settings)
         self._opened: Opened | None = None
-        self.appending = anyio.Lock()  # who adds messages to sessions, one after the other
         self._readers = anyio.CapacityLimiter(CONTENT_READERS)
 
+    @property
+    def settings(self) -> Settings:
+        return self._settings.current
+
+    @property
+    def settings_problem(self) -> str:
+        return self._settings.problem
+
     def open(self, pipeline: Pipeline, spool: Spool) -> None:
-        """From now on everything can be asked."""
+        """Makes all methods available."""
         indexer = SearchIndexer(pipeline, is_reading=self._is_reading)
-        explainer = Explainer(pipeline, is_reading=self._is_reading, is_asked=self._is_asked)
+        explainer = Explainer(pipeline, is_reading=self._is_reading, is_asked=lambda: self.clients.answering > 0)
         self._opened = Opened(pipeline, spool, Quotas(pipeline), indexer, explainer)
-        pipeline.follow(self.feed.landed)
+        pipeline.follow(self.feed.publish)
         pipeline.follow(indexer.landed, indexer.kept_up)
         pipeline.follow(explainer.landed)
         spool.on_roots = self.add_roots
@@ -125,18 +294,15 @@ class Service:
         spool.is_growing = lambda: self.backfill().is_growing
 
     def _is_reading(self) -> bool:
-        """Whether a source still reads in what was there before."""
-        return any(kept.status().progress is not None for kept in self.sources.values())
+        """Whether a source still reads old logs."""
+        return any(source.status().progress is not None for source in self.sources.values())
 
     def backfill(self) -> BackfillState:
         """Whether all old logs are read, and the progress if not."""
-        return backfill_state(kept.status() for kept in self.sources.values()) if self.is_open else UNKNOWN
-
-    def _is_asked(self) -> bool:
-        return self.visitors.answering > 0
+        return backfill_state(source.status() for source in self.sources.values()) if self.is_open else UNKNOWN
 
     def opening(self, done: int, total: int) -> None:
-        """How far the index has come that must be made anew, or caught up, before anything can be asked."""
+        """Reports the progress of an index that is rebuilt or caught up before the daemon is open."""
         self.work = Work("rebuilding", done, total)
 
     def waiting(self, why: str) -> None:
@@ -188,34 +354,76 @@ class Service:
     def explainer(self) -> Explainer:
         return self.opened.explainer
 
-    @property
-    def prices(self) -> Prices:
-        return self._prices
-
     async def ask(self, question: Callable[[View], T], within: float = DEADLINE_S, project: str | None = None) -> T:
-        """Puts a question to one state of the index, in a worker thread; interrupted when nobody waits for it.
+        """Runs a query on one state of the index, in a worker thread; cancelling interrupts it.
 
-        Where it is about a project by its folder, that is looked at before.
+        A project that is named by a folder is resolved first.
         """
         folders = {project: await self.folders.resolve(project)} if project and os.path.isabs(project) else {}
-        prices, now = self._prices.table, self.now()
+        prices, now = self.prices.table, self.now()
         return await self.pipeline.index.ask(lambda db: question(View(db, prices, now, folders)), within)
 
     async def read_content(self, work: Callable[[ContentStore], T]) -> T:
-        """Reads content in a worker thread, on a store opened for it: the pipeline's is for its own thread only.
+        """Reads content in a worker thread, with a store of its own: the pipeline's belongs to its thread.
 
-        Not kept: what it remembers of packs would be wrong after the next prune.
+        The store is closed afterwards, since the next prune would invalidate its cache of packs.
         """
         return await anyio.to_thread.run_sync(partial(_read, self.home.content, work), limiter=self._readers)
 
     def add_roots(self, source: str, folders: list[str]) -> None:
-        """Lets a source read below these folders as well, now and whenever it is started again."""
-        known = self.roots.setdefault(source, [])
-        new = [folder for folder in folders if folder not in known]
-        known += new
-        kept = self.sources.get(source)
-        if new and kept is not None:
-            kept.add_roots(new)
+        """Lets a source read these folders as well, also after a restart of the source."""
+        roots = self.roots.setdefault(source, [])
+        new = [folder for folder in folders if folder not in roots]
+        roots += new
+        supervisor = self.sources.get(source)
+        if new and supervisor is not None:
+            supervisor.add_roots(new)
+
+    def background_tasks(self) -> Iterator[BackgroundTask]:
+        """Tasks for the answers: limits, prices, settings and budgets."""
+        yield BackgroundTask("recording readings of limits", self.quotas.run)
+        yield BackgroundTask("following prices", self._follow_prices)
+        yield BackgroundTask("following settings", self._follow_settings)
+        yield BackgroundTask("watching budgets", self._watch_budgets)
+
+    async def _follow_prices(self) -> None:
+        """Rebuilds sums when the user's prices have other context sizes."""
+        while True:
+            with contextlib.suppress(NotNow):  # until then reports read more turns one by one
+                await self.pipeline.adopt_prices(self.prices.table)
+            await tasks.sleep_until_tick(_PRICES_S)
+
+    async def _follow_settings(self) -> None:
+        """Applies the settings that the pipeline keeps; all others are read where they are used."""
+        while True:
+            self.pipeline.disk.reserve = self.settings.reserve
+            await tasks.sleep_until_tick(_SETTINGS_S)
+
+    async def _watch_budgets(self) -> None:
+        while True:
+            settings = self.settings
+            async with anyio.create_task_group() as watching:
+                if settings.budgets:
+                    watching.start_soon(self._watch, settings)
+                while _budgets_of(self.settings) == _budgets_of(settings):
+                    await tasks.sleep_until_tick(_SETTINGS_S)
+                watching.cancel_scope.cancel()
+
+    async def _watch(self, settings: Settings) -> None:
+        watch = BudgetWatch(
+            self.home.crossings,
+            settings.budgets,
+            settings.budget_command,
+            look=self.ask,
+            announce=lambda crossing: self.feed.announce({"budget": crossing}),
+            notices=self.notices,
+        )
+        with self.feed.following(lambda _turn: True) as follower:
+            await watch.run(follower.take)
+
+
+def _budgets_of(settings: Settings) -> tuple[object, object]:
+    return settings.budgets, settings.budget_command
 
 
 def _read(folder: Path, work: Callable[[ContentStore], T]) -> T:

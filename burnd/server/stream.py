@@ -1,4 +1,4 @@
-"""One client's socket as lines: in, with a limit on their size and time; out, with a limit on how long one waits."""
+"""A client's socket as lines, with limits on the size and time of incoming and the time of outgoing ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOOK_EVERY_S = 0.25
 
 
 class Patience(NamedTuple):
-    """How long a client may take, in seconds."""
+    """Timeouts of a client, in seconds."""
 
     idle: float = 60.0  # from one request to the next
     deliver: float = 5.0  # from a request's first byte to its newline
@@ -23,21 +23,21 @@ class Patience(NamedTuple):
 
 
 class Gone(Exception):
-    """Raised when the client closed its end or took too long to read: there is nobody left to tell."""
+    """Raised when the client closed its end, or took too long to read."""
 
 
 class TooLarge(Exception):
-    """Raised when a line goes on beyond its limit."""
+    """Raised when a line is longer than its limit."""
 
 
 class TooSlow(Exception):
-    """Raised when a line was begun but not finished in time."""
+    """Raised when a line did not end in time."""
 
 
 class Stream:
-    """Reads only when asked to, so a client that sends faster than it is answered fills its own buffer, not ours.
+    """Reads on demand, so that a client that sends faster than it gets answers fills its own buffer.
 
-    `large` lets few requests at a time go beyond the usual limit: what all clients together make us hold is bounded.
+    `large` limits the number of requests above the usual size at a time, which bounds the memory for all clients.
     """
 
     def __init__(self, connection: socket.socket, patience: Patience, large: anyio.CapacityLimiter) -> None:
@@ -51,7 +51,7 @@ class Stream:
         self._is_cut = False
 
     async def line(self) -> bytes | None:
-        """The next line that is not blank, without its newline; None when the client has no more."""
+        """The next line that is not blank, without its newline; None at the end."""
         while True:
             if not self._buffer and not await self._await_more():
                 return None
@@ -59,13 +59,13 @@ class Stream:
             if line.strip():
                 return line
             del self._buffer[: len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))]
-            await anyio.lowlevel.checkpoint()  # a client that sends nothing but newlines is not the only one
+            await anyio.lowlevel.checkpoint()  # a client that sends only newlines must not block others
 
     async def send(self, data: bytes) -> None:
-        """Hands over everything. Raises Gone when the client does not take it."""
+        """Sends everything. Raises Gone if the client does not read it."""
         async with self._sending:
             if self._is_cut:
-                raise Gone  # half a line is out, and nothing after it could be understood
+                raise Gone  # half a line was sent: nothing after it could be parsed
             self._is_cut = True
             with anyio.move_on_after(self._patience.take):
                 await self._send(memoryview(data))
@@ -83,10 +83,10 @@ class Stream:
                 raise Gone from error
 
     async def gone(self) -> None:
-        """Returns when the client has closed its end. What it sent meanwhile stays unread.
+        """Returns when the client has closed its end. Data that it sent meanwhile stays unread.
 
-        One that only said that it will not write any more, as `socat` does, still waits for its answer: sending
-        nothing tells the two apart.
+        A client that only shut down writing, as `socat` does, still waits for its answer: sending nothing fails
+        only if both directions are closed.
         """
         await anyio.wait_readable(self._socket)
         while True:
@@ -118,14 +118,14 @@ class Stream:
         raise TooSlow
 
     async def _up_to(self, limit: int) -> bytes | None:
-        """The line at hand, as soon as it is whole; None when it is longer than that."""
+        """The next line once it is complete; None if it is longer than the limit."""
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
             if searched > limit:
                 return None
             if self._ended or not await self._fill():
-                end = len(self._buffer)  # a last line without its newline is a line
+                end = len(self._buffer)  # the last line may lack its newline
                 break
         if end > limit:
             return None
@@ -134,7 +134,7 @@ class Stream:
         return line
 
     async def _fill(self) -> bool:
-        """More bytes, or False when there are no more."""
+        """Reads more bytes; False at the end."""
         while not self._ended:
             try:
                 data = self._socket.recv(CHUNK)

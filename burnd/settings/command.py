@@ -1,30 +1,151 @@
-"""`python -m burnd.settings.command`: what `burnctl config` hands over, since only burnd knows its settings."""
+"""`python -m burnd.settings.command`: the actions of `burnctl config`. A change edits one line of config.toml."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomli_w
 
 from burnd import protocol
-from burnd.errors import BurndError
+from burnd.errors import BurndError, ConfigError
+from burnd.ledger import files
 from burnd.paths import Home, find_home
 from burnd.settings import config
-from burnd.settings.editing import set_value
-from burnd.settings.shown import shown
+from burnd.settings.keys import Key
+
+_HEADER = re.compile(r"""\s*\[\s*["']?([\w-]+)["']?\s*\]""")
+_ASSIGNMENT = re.compile(r"""\s*["']?([\w-]+)["']?\s*=""")
+
+
+class Change(NamedTuple):
+    """A changed setting: its key, and its value before and after."""
+
+    key: Key
+    before: Any
+    value: Any
+
+
+class Lines(NamedTuple):
+    """Lines from `begin` to before `end`."""
+
+    begin: int
+    end: int
+
+
+def set_value(home: Home, name: str, text: str) -> Change:
+    """Sets a key to `text`: TOML, or a bare word for a string. Raises ConfigError and changes nothing.
+
+    Without a config.toml, one with every default is made first. A config.toml that is a link stays one.
+    """
+    path, name = home.config, config.full_name(name)
+    key = config.find_key(name, path)
+    value = _checked(key, text, path)
+    if not path.exists():
+        config.init(home)
+    before = config.text_of(path)
+    values = config.flat(config.parsed(before, path), path)
+    after = with_value(before, name, value)
+    tables = _parsed(after)
+    if tables is None or config.flat(tables, path) != values | {name: value}:
+        raise ConfigError(str(path), "", "has a layout that cannot be changed safely; use: burnctl config edit")
+    files.replace_file(Path(os.path.realpath(path)), after.encode())
+    return Change(key, values.get(name, key.default), value)
+
+
+def with_value(text: str, name: str, value: Any) -> str:
+    """The text of a config.toml with one key changed or added."""
+    table, key = name.split(".")
+    lines = text.splitlines(keepends=True)
+    new = tomli_w.dumps({key: value}).rstrip("\n")
+    span = _find(lines, table, key)
+    if span is None:
+        lines = [*_whole(lines), f"\n[{table}]\n" if lines else f"[{table}]\n", f"{new}\n"]
+    elif span.begin == span.end:
+        lines = [*_whole(lines[: span.begin]), f"{new}\n", *lines[span.end :]]
+    else:
+        comment = _comment_after(lines[span.begin]) if span.end - span.begin == 1 else ""
+        lines[span.begin : span.end] = [f"{new}{comment}\n"]
+    return "".join(lines)
+
+
+def _find(lines: list[str], table: str, key: str) -> Lines | None:
+    """The lines of the key; an empty range in its table if it is not there; None without that table."""
+    inside, free = False, None
+    number = 0
+    while number < len(lines):
+        line, end = lines[number], number + 1
+        if header := _HEADER.match(line):
+            inside = header[1] == table
+        elif assignment := _ASSIGNMENT.match(line):
+            end = _end_of_value(lines, number)
+            if inside and assignment[1] == key:
+                return Lines(number, end)
+        if inside and line.strip() and not line.lstrip().startswith("#"):
+            free = Lines(end, end)
+        number = end
+    return free
+
+
+def _end_of_value(lines: list[str], begin: int) -> int:
+    """The end of a value that may have several lines."""
+    for end in range(begin + 1, len(lines) + 1):
+        if _parsed("".join(lines[begin:end])) is not None:
+            return end
+    return begin + 1
+
+
+def _comment_after(line: str) -> str:
+    """The comment after the value, with the space before it; may be empty."""
+    line = line.rstrip()
+    value = _parsed(line)
+    for at in (at for at, char in enumerate(line) if char == "#"):
+        if _parsed(line[:at]) == value:
+            return line[len(line[:at].rstrip()) :]
+    return ""
+
+
+def _whole(lines: list[str]) -> list[str]:
+    """The lines, with a newline after the last one."""
+    return [*lines[:-1], lines[-1].rstrip("\r\n") + "\n"] if lines else []
+
+
+def _checked(key: Key, text: str, path: Path) -> Any:
+    """`30` is a number, `["a"]` a list, `"x"` and a bare `x` a string; a number is a string if the key needs one."""
+    tables = _parsed(f"value = {text}")
+    if tables is None or set(tables) != {"value"}:
+        return config.checked(key, text, str(path), key.name)
+    try:
+        return config.checked(key, tables["value"], str(path), key.name)
+    except ConfigError as error:
+        try:
+            return config.checked(key, text, str(path), key.name)
+        except ConfigError:
+            raise error from None
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Does `init`, `show`, `set KEY VALUE` or `path`, and prints what came of it as one JSON object."""
+    """Runs `init`, `show`, `set KEY VALUE` or `path`, and prints the result as a JSON object."""
     action, *words = sys.argv[1:] if arguments is None else arguments
     try:
-        said = _ACTIONS[action](find_home(), *words)
+        result = _ACTIONS[action](find_home(), *words)
     except (BurndError, ValueError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(json.dumps({"version": protocol.VERSION, **said}) + "\n")
+    sys.stdout.write(json.dumps({"version": protocol.VERSION, **result}) + "\n")
     return 0
 
 
@@ -38,31 +159,31 @@ def _init(home: Home) -> dict[str, Any]:
 
 def _set(home: Home, name: str, text: str) -> dict[str, Any]:
     change = set_value(home, name, text)
-    overruled = change.key.env if os.environ.get(change.key.env) else None
     return {
         "path": str(home.config),
         "key": change.key.name,
         "before": change.before,
         "value": change.value,
-        "overruledBy": overruled,
+        "overruledBy": change.key.env if os.environ.get(change.key.env) else None,
+        "restart": change.key.restart,
         "note": _note(home, change.key.name),
     }
 
 
 def _note(home: Home, name: str) -> str:
-    """What else has to be set, for a currency without its rate or a rate without its currency."""
+    """What else to set, for a currency without its rate or a rate without its currency."""
     values = config.load(home).values
     code, rate = values["display.currency"], values["display.rate"]
     if name == "display.currency" and code != "USD" and not rate:
-        return f"give its rate too, so many {code} for a dollar: burnctl config set rate 0.92"
+        return f"set its rate too, the price of a dollar in {code}: burnctl config set rate 0.92"
     if name == "display.rate" and rate and code == "USD":
-        return "give the currency too: burnctl config set currency EUR"
+        return "set the currency too: burnctl config set currency EUR"
     return ""
 
 
 def _show(home: Home) -> dict[str, Any]:
-    """What holds for a daemon that would be started from here and now."""
-    return shown(home, config.load(home))
+    """The settings of a daemon that starts now."""
+    return config.described(home, config.load(home))
 
 
 _ACTIONS: dict[str, Callable[..., dict[str, Any]]] = {"init": _init, "show": _show, "set": _set, "path": _path}

@@ -1,4 +1,4 @@
-"""Settings: what holds, by the environment, config.toml and the defaults, and the file that shows all of them."""
+"""Loads the settings: from the environment, else config.toml, else the defaults. Writes the template of the file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from burnd.settings.keys import BY_NAME, FOREVER, KEYS, PLANS, Key
 
 @dataclass(frozen=True)
 class Settings:
-    """Every setting with its value, and which ones the environment decided."""
+    """Every setting with its value, and the names of those from the environment."""
 
     values: Mapping[str, Any]
     from_env: frozenset[str] = frozenset()
@@ -36,7 +36,7 @@ class Settings:
 
     @property
     def retention_ms(self) -> int | None:
-        """How long content is kept; None is for ever."""
+        """How long content is stored; None for ever."""
         days = self.values["content.retention_days"]
         return None if days == FOREVER else int(days * DAY_MS)
 
@@ -45,12 +45,12 @@ class Settings:
         return cast("int", self.values["content.inline_bytes"])
 
     def roots_of(self, product: Product) -> list[str]:
-        """The further folders or databases of an agent product."""
+        """More folders or databases of an agent product."""
         return cast("list[str]", self.values[product.roots_key])
 
     @property
     def log_file(self) -> str:
-        """Where the log goes; empty is stderr. A relative path is below the home."""
+        """The path of the log, relative to the home; empty for stderr."""
         return cast("str", self.values["log.file"])
 
     @property
@@ -68,37 +68,37 @@ class Settings:
     @property
     def budgets(self) -> dict[str, Decimal]:
         """The budgets that are set, in dollars, by period: daily, weekly, monthly."""
-        said = {period: self.values[f"budget.{period}"] for period in ("daily", "weekly", "monthly")}
-        return {period: Decimal(str(amount)) for period, amount in said.items() if amount}
+        amounts = {period: self.values[f"budget.{period}"] for period in ("daily", "weekly", "monthly")}
+        return {period: Decimal(str(amount)) for period, amount in amounts.items() if amount}
 
     @property
     def display(self) -> dict[str, Any]:
-        """What every report carries for those who show it: the currency and the plans, if they are set."""
-        shown: dict[str, Any] = {}
+        """Fields of every report: the currency and the plans, if they are set."""
+        fields: dict[str, Any] = {}
         code, rate = self.values["display.currency"], self.values["display.rate"]
         if code != "USD" and rate:
-            shown["currency"] = {"code": code, "rate": rate}
+            fields["currency"] = {"code": code, "rate": rate}
         if names := [name.strip() for name in self.values["display.plan"].split(",") if name.strip()]:
-            fields = ("name", "source", "title", "monthlyUsd")
-            shown["plans"] = [dict(zip(fields, (name, *PLANS[name]), strict=True)) for name in names]
-        return shown
+            keys = ("name", "source", "title", "monthlyUsd")
+            fields["plans"] = [dict(zip(keys, (name, *PLANS[name]), strict=True)) for name in names]
+        return fields
 
     @property
     def budget_command(self) -> str | list[str]:
-        """What to run when a budget is crossed; empty is nothing."""
+        """The command to run when a budget is exceeded; empty for none."""
         return cast("str | list[str]", self.values["budget.command"])
 
     @property
     def reserve(self) -> int | None:
-        """Bytes of free disk never to be used up; None lets the size of the disk decide."""
+        """Bytes of free disk to reserve; None for the default of its size."""
         reserve = self.values["disk.reserve"]
         return None if reserve == "auto" else cast("int", reserve)
 
 
 def load(home: Home, env: Mapping[str, str] = os.environ) -> Settings:
-    """What holds: the environment, else the file, else the defaults. Raises ConfigError."""
-    said = _from_file(home)
-    values = {key.name: said.get(key.name, key.default) for key in KEYS}
+    """The settings of a daemon that starts now. Raises ConfigError."""
+    file_values = _from_file(home)
+    values = {key.name: file_values.get(key.name, key.default) for key in KEYS}
     from_env = set()
     for key in KEYS:
         if key.env and (text := env.get(key.env)):
@@ -107,28 +107,53 @@ def load(home: Home, env: Mapping[str, str] = os.environ) -> Settings:
     return Settings(values, frozenset(from_env))
 
 
+def reload(running: Settings, home: Home, env: Mapping[str, str]) -> Settings:
+    """The settings of a running daemon after a change of the file. Raises ConfigError."""
+    new = load(home, env)
+    values = {key.name: (running if key.restart else new).values[key.name] for key in KEYS}
+    return Settings(values, running.from_env)
+
+
+def described(home: Home, settings: Settings) -> dict[str, Any]:
+    """The path of the file, and each setting with its value and where it is from, as `config` answers."""
+    return {"path": str(home.config), "settings": [_setting(key, settings) for key in KEYS]}
+
+
+def _setting(key: Key, settings: Settings) -> dict[str, Any]:
+    return {
+        "key": key.name,
+        "value": settings.values[key.name],
+        "default": key.default,
+        "env": key.env or None,
+        "fromEnv": key.name in settings.from_env,
+        "restart": key.restart,
+        "says": key.about,
+    }
+
+
 def template() -> str:
-    """A config.toml that says every default and what it means."""
-    parts = ["# burnd's settings. Every line shows its default; the environment wins over this file.\n"]
+    """A config.toml with every default and its meaning."""
+    parts = ["# Settings of burnd, with their defaults. Variables of the environment override this file.\n"]
     section = ""
     for key in KEYS:
         table, name = key.name.split(".")
         if table != section:
             parts.append(f"\n[{table}]\n")
             section = table
-        parts += [f"# {line}\n" for line in key.says.splitlines()]
-        parts += [f"# In the environment: {key.env}\n"] if key.env else []
+        parts += [f"# {line}\n" for line in key.about.splitlines()]
+        parts += [f"# Overridden by the variable {key.env}.\n"] if key.env else []
+        parts += ["# A change needs a restart: burnctl restart\n"] if key.restart else []
         parts.append(tomli_w.dumps({name: key.default}))
     return "".join(parts)
 
 
 def init(home: Home) -> Path:
-    """Writes the template where there is no config.toml yet; an older config.json goes over into it."""
+    """Writes the template, with the values of an older config.json. Raises ConfigError if there is a config.toml."""
     if home.config.exists():
-        raise ConfigError(str(home.config), "", "is there already; edit it, or move it away first")
-    said = _from_json(home.older_config) if home.older_config.exists() else {}
+        raise ConfigError(str(home.config), "", "already exists; edit it, or move it away first")
+    older = _from_json(home.older_config) if home.older_config.exists() else {}
     text = template()
-    for name, value in said.items():
+    for name, value in older.items():
         key = name.split(".")[1]
         text = text.replace(tomli_w.dumps({key: BY_NAME[name].default}), tomli_w.dumps({key: value}), 1)
     files.make_folder(home.root)
@@ -137,14 +162,14 @@ def init(home: Home) -> Path:
 
 
 def _from_file(home: Home) -> dict[str, Any]:
-    if os.path.lexists(home.config):  # a link to nothing is no wish to have none: it may say what must not be kept
+    if os.path.lexists(home.config):  # a dangling link is an error: its target may forbid content
         return _from_toml(home.config)
     return _from_json(home.older_config) if home.older_config.exists() else {}
 
 
 def _from_toml(path: Path) -> dict[str, Any]:
-    said = flat(parsed(text_of(path), path), path)
-    return {name: checked(find_key(name, path), value, str(path), name) for name, value in said.items()}
+    values = flat(parsed(text_of(path), path), path)
+    return {name: checked(find_key(name, path), value, str(path), name) for name, value in values.items()}
 
 
 def parsed(text: str, path: Path) -> dict[str, Any]:
@@ -156,7 +181,7 @@ def parsed(text: str, path: Path) -> dict[str, Any]:
 
 
 def _from_json(path: Path) -> dict[str, Any]:
-    """The older shape, {"content": {"store": ..., "retentionDays": ...}}."""
+    """The values of the older file, {"content": {"store": ..., "retentionDays": ...}}."""
     try:
         tables = json.loads(text_of(path))
     except (ValueError, RecursionError) as error:
@@ -164,20 +189,20 @@ def _from_json(path: Path) -> dict[str, Any]:
     if not isinstance(tables, dict):
         raise ConfigError(str(path), "", "must be an object")
     names = {"content.store": "content.store", "content.retentionDays": "content.retention_days"}
-    said = {}
+    values = {}
     for name, value in flat(tables, path).items():
         if name not in names:
-            raise ConfigError(str(path), name, "is not a setting of this older file; use config.toml")
-        said[names[name]] = checked(BY_NAME[names[name]], value, str(path), name)
-    return said
+            raise ConfigError(str(path), name, "is not a setting of config.json; use config.toml")
+        values[names[name]] = checked(BY_NAME[names[name]], value, str(path), name)
+    return values
 
 
 def text_of(path: Path) -> str:
-    """A file of settings. Raises ConfigError."""
+    """The text of a settings file. Raises ConfigError."""
     try:
         return files.read_plain(path).decode("utf-8")
     except OSError as error:
-        what = "is a link to nothing" if path.is_symlink() and not path.exists() else error.strerror
+        what = "is a dangling link" if path.is_symlink() and not path.exists() else error.strerror
         raise ConfigError(str(path), "", f"cannot be read: {what}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(str(path), "", f"cannot be read: {error}") from error
@@ -185,16 +210,16 @@ def text_of(path: Path) -> str:
 
 def flat(tables: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """`{"content": {"store": ...}}` as `{"content.store": ...}`. Raises ConfigError."""
-    found = {}
+    values = {}
     for table, keys in tables.items():
         if not isinstance(keys, dict):
             raise ConfigError(str(path), table, "is not a setting" + _suggestion(table))
-        found.update({f"{table}.{name}": value for name, value in keys.items()})
-    return found
+        values.update({f"{table}.{name}": value for name, value in keys.items()})
+    return values
 
 
 def find_key(name: str, path: Path) -> Key:
-    """The setting of that name. Raises ConfigError, with a suggestion."""
+    """The setting of this name. Raises ConfigError, with a suggestion."""
     if name not in BY_NAME:
         raise ConfigError(str(path), name, "is not a setting" + _suggestion(name))
     return BY_NAME[name]
@@ -202,8 +227,8 @@ def find_key(name: str, path: Path) -> Key:
 
 def full_name(name: str) -> str:
     """The name of a setting with its table: `plan` is `display.plan`, if no other table has such a key."""
-    named = [key.name for key in KEYS if key.name.partition(".")[2] == name]
-    return named[0] if len(named) == 1 else name
+    names = [key.name for key in KEYS if key.name.partition(".")[2] == name]
+    return names[0] if len(names) == 1 else name
 
 
 def _suggestion(name: str) -> str:
@@ -212,7 +237,7 @@ def _suggestion(name: str) -> str:
 
 
 def checked(key: Key, value: Any, where: str, shown: str) -> Any:
-    """The value as it holds. Raises ConfigError, naming where it stands and what is wrong with it."""
+    """The value in its normal form. Raises ConfigError with the file, the key and the reason."""
     try:
         return key.check(value)
     except ValueError as error:

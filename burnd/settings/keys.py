@@ -1,4 +1,4 @@
-"""The settings there are: of each its name, its default, how a value is checked, and what it means. Pure."""
+"""The table of settings: name, default, check, meaning, and whether a change needs a restart."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ FOREVER = "forever"
 
 
 class Key(NamedTuple):
-    """One setting: its name in the file, its default, how a value is checked, and what to say about it."""
+    """A setting. `env` is a variable that overrides the file; without `restart`, a change applies within seconds."""
 
     name: str
     default: Any
     check: Callable[[Any], Any]
-    says: str
+    about: str
     env: str = ""
+    restart: bool = True
 
 
 def _one_of(*names: str) -> Callable[[Any], Any]:
@@ -47,7 +48,7 @@ def _yes_or_no(value: Any) -> Any:
 
 
 def _days(value: Any) -> Any:
-    """A number of days; "forever", and the older -1, keep content for good."""
+    """A number of days; "forever", or the older -1, for no limit."""
     if isinstance(value, str) and value != FOREVER:
         try:
             value = float(value) if "." in value else int(value)
@@ -78,13 +79,13 @@ def _list_of(what: str) -> Callable[[Any], Any]:
     return check
 
 
-# Of the settings of agent products, by the kind of their value.
+# Checks for the settings of agent products, by their kind.
 _PRODUCT_CHECKS = {"folders": _list_of("folders"), "files": _list_of("files"), "flag": _yes_or_no}
 
 
 def _dollars(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise ValueError(f"must be an amount in dollars below 1000000000, 0 for none, not {value!r}")
+        raise ValueError(f"must be an amount in dollars below 1000000000, or 0 for none, not {value!r}")
     return value
 
 
@@ -118,7 +119,7 @@ def _currency(value: Any) -> Any:
 
 def _rate(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise ValueError(f"must be how much of the currency a dollar is, such as 0.92, not {value!r}")
+        raise ValueError(f"must be the price of a dollar in the currency, such as 0.92, not {value!r}")
     return value
 
 
@@ -127,22 +128,23 @@ KEYS = (
         "content.store",
         "full",
         _mode,
-        "What is kept of conversations: full; hash-only (no text, but hashes of tool results, so that\n"
-        "a repeated read is still seen); off (nothing).",
+        "Content of conversations to store: full; hash-only (no text, but hashes of tool results, so that\n"
+        "repeated reads are detected); off (nothing).",
         "RELAYBURN_CONTENT_STORE",
     ),
     Key(
         "content.retention_days",
         90,
         _days,
-        'For how many days after its newest record a session\'s content is kept, or "forever".',
+        'Days after its newest record until a session\'s content is deleted, or "forever".',
         "RELAYBURN_CONTENT_TTL_DAYS",
+        restart=False,
     ),
     Key(
         "content.inline_bytes",
         512,
         _whole(0, 1 << 20),
-        "Text of this many bytes or more is stored apart, once however many sessions share it.",
+        "Size in bytes from which text is stored in blobs.db, once for all sessions that share it.",
     ),
     *(
         Key(setting.key, setting.default, _PRODUCT_CHECKS[setting.kind], setting.about)
@@ -153,57 +155,72 @@ KEYS = (
         "disk.reserve",
         "auto",
         _reserve,
-        'Bytes of free disk below which nothing more is recorded until there is room again; "auto" is\n'
-        "20 MB, or 2 % of a small disk.",
+        'Bytes of free disk below which recording pauses until there is space; "auto" is 20 MB, or 2 % of\n'
+        "a small disk.",
+        restart=False,
     ),
     Key(
         "log.file",
         "",
         _text,
-        "A file for the log, below the home unless it begins with a slash; kept small by itself. Empty is stderr.",
+        "A file for the log, relative to the home; rotated when it is large. Empty is stderr.",
     ),
     Key(
         "log.format",
         "auto",
         _one_of("auto", "json", "console"),
-        'How the log is written: json, console (for a person), or "auto", which is console at a terminal.',
+        'Format of the log: json, console, or "auto", which is console at a terminal and JSON elsewhere.',
     ),
     Key(
         "log.level",
         "info",
         _one_of("debug", "info", "warning", "error"),
-        "The least that is worth a line in the log: debug, info, warning or error.",
+        "Lowest level to log: debug, info, warning or error.",
     ),
     Key(
         "socket.allow_root",
         False,
         _yes_or_no,
-        "Whether root may ask this daemon as well as you; nobody else ever can.",
+        "Whether root may connect to this daemon beside you. Other users never can.",
+        restart=False,
     ),
     Key(
         "display.plan",
         "",
         _plans,
         f"Your subscriptions, so that reports show what they cover: {', '.join(PLANS)}; several with commas.",
+        restart=False,
     ),
     Key(
-        "display.currency", "USD", _currency, "The currency in which burnctl shows money; display.rate must be set too."
+        "display.currency",
+        "USD",
+        _currency,
+        "The currency in which burnctl shows money; display.rate must be set too.",
+        restart=False,
     ),
-    Key("display.rate", 0, _rate, "How much of display.currency a dollar is, such as 0.92; 0 shows dollars."),
+    Key(
+        "display.rate",
+        0,
+        _rate,
+        "The price of a dollar in display.currency, such as 0.92; 0 shows dollars.",
+        restart=False,
+    ),
     Key(
         "budget.daily",
         0,
         _dollars,
-        "What a day may cost at API prices, in dollars; 0 is no budget. A day is one of this machine's clock.",
+        "Budget of a day at API prices, in dollars; 0 for none. Days are those of this machine's time zone.",
+        restart=False,
     ),
-    Key("budget.weekly", 0, _dollars, "What a week, from Monday on, may cost; 0 is no budget."),
-    Key("budget.monthly", 0, _dollars, "What a calendar month may cost; 0 is no budget."),
+    Key("budget.weekly", 0, _dollars, "Budget of a week, from Monday on; 0 for none.", restart=False),
+    Key("budget.monthly", 0, _dollars, "Budget of a calendar month; 0 for none.", restart=False),
     Key(
         "budget.command",
         [],
         _command,
-        "What to run once when a budget is crossed: a program and its arguments, or one line for the shell.\n"
-        "BURND_BUDGET_PERIOD, _LIMIT_USD, _SPENT_USD, _FROM and _TO in its environment say which and how far.",
+        "Command to run once when a budget is exceeded: a program and its arguments, or a line for the shell.\n"
+        "Its environment has BURND_BUDGET_PERIOD, _LIMIT_USD, _SPENT_USD, _FROM and _TO.",
+        restart=False,
     ),
 )
 BY_NAME = {key.name: key for key in KEYS}

@@ -19,6 +19,7 @@ from burnd.contract import Param, Params
 from burnd.contract import methods as contract_methods
 from burnd.contract.reports import Filters
 from burnd.harness.registry import PRODUCTS
+from burnd.settings.keys import KEYS
 
 DOCS = Path(__file__).parents[2] / "docs"
 COMMANDS, API, CONFIGURATION = DOCS / "commands.md", DOCS / "python-api.md", DOCS / "configuration.md"
@@ -79,16 +80,18 @@ def _block(text: str) -> str:
     return f"```text\n{text.rstrip()}\n```\n"
 
 
-def harnesses() -> str:
-    """What the registry has of each agent product: its names, its settings, its variables."""
-    rows = ["| harness | `--source` | command | looked for in |", "|---|---|---|---|"]
+def configuration() -> str:
+    """The table of settings, and of each agent product its names and variables."""
+    rows = ["## Settings", "", "| key | default | a change applies | variable | meaning |", "|---|---|---|---|---|"]
+    for key in KEYS:
+        applies = "restart" if key.restart else "at once"
+        variable, about = f"`{key.env}`" if key.env else "", _sentence(key.about.replace("\n", " "))
+        rows.append(f"| `{key.name}` | `{json.dumps(key.default)}` | {applies} | {variable} | {about} |")
+    rows += ["", "## Harnesses", "", "The agent products whose sessions are read:", ""]
+    rows += ["| harness | `--source` | command | looked for in |", "|---|---|---|---|"]
     for product in PRODUCTS:
         places = ", ".join(f"`{path[1:]}`" for path in product.logs({}, "/~"))
         rows.append(f"| {product.title} | `{product.source}` | `{product.program}` | {places} |")
-    rows += ["", "| key | default | meaning |", "|---|---|---|"]
-    for setting in (setting for product in PRODUCTS for setting in product.settings):
-        about = _sentence(setting.about.replace("\n", " "))
-        rows.append(f"| `{setting.key}` | `{json.dumps(setting.default)}` | {about} |")
     rows += ["", "| variable | meaning |", "|---|---|"]
     rows += [f"| `{one.name}` | {_sentence(one.about)} |" for product in PRODUCTS for one in product.variables]
     return "\n".join(rows) + "\n"
@@ -133,7 +136,7 @@ def _cell(one: Param) -> str:
     return f"{one.help}{bounds}{f': {choices}' if choices else ''}".replace("|", "\\|")
 
 
-GENERATED: dict[Path, Callable[[], str]] = {COMMANDS: commands, API: methods, CONFIGURATION: harnesses}
+GENERATED: dict[Path, Callable[[], str]] = {COMMANDS: commands, API: methods, CONFIGURATION: configuration}
 
 
 def page(path: Path) -> str:

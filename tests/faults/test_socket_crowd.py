@@ -19,7 +19,7 @@ import pytest
 
 from burnd import protocol
 from burnd.paths import Home
-from burnd.server.peers import Peer, is_welcome, peer_of
+from burnd.server.listener import Peer, is_allowed, peer_of
 from tests.server.wire import Daemon, Wire, noise, running, until
 
 
@@ -208,7 +208,7 @@ def test_another_user_is_refused(home: Home) -> None:
 )
 def test_who_is_welcome(uid: int, root_too: bool, welcome: bool) -> None:
     """F63: our own user; root only where the settings say so; nobody else ever."""
-    assert is_welcome(Peer(uid, 1), own_uid=1000, root_too=root_too) == welcome
+    assert is_allowed(Peer(uid, 1), own_uid=1000, allows_root=root_too) == welcome
 
 
 def test_the_kernel_tells_who_calls() -> None:

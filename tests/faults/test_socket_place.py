@@ -15,7 +15,7 @@ import pytest
 
 from burnd.errors import HomeBusy, SocketTaken
 from burnd.paths import Home
-from burnd.server import place
+from burnd.server import listener
 from tests import warm
 from tests.server.wire import Daemon, environment, running, until
 
@@ -138,7 +138,7 @@ def test_a_full_backlog_is_no_stale_socket(tmp_path: Path, home: Home) -> None:
             one.setblocking(False)
             one.connect_ex(str(path))
         with pytest.raises(HomeBusy):
-            place.bind(path)
+            listener.bind(path)
         for one in waiting:
             one.close()
     assert path.is_socket()
@@ -152,8 +152,8 @@ def test_a_socket_of_somebody_else_is_refused(home: Home) -> None:
     with socket.socket(socket.AF_UNIX) as old:
         old.bind(str(path))
     os.chown(path, 65534, 65534)
-    with pytest.raises(SocketTaken, match="somebody else"):
-        place.bind(path)
+    with pytest.raises(SocketTaken, match="another user"):
+        listener.bind(path)
     assert path.is_socket()
 
 
@@ -165,14 +165,14 @@ def test_a_folder_that_others_may_write_in_is_refused(home: Home, mode: int) -> 
     folder.mkdir()
     folder.chmod(mode)
     with pytest.raises(SocketTaken, match="others may write"):
-        place.bind(folder / "s")
+        listener.bind(folder / "s")
 
 
 def test_a_path_too_long_is_said(home: Home) -> None:
     """F65: with the path, before the kernel refuses in its own words."""
     home.root.mkdir()
     with pytest.raises(SocketTaken, match="too long"):
-        place.bind(home.root / ("x" * 104))
+        listener.bind(home.root / ("x" * 104))
 
 
 def test_a_long_home_moves_the_socket(home: Home) -> None:

@@ -22,8 +22,8 @@ from burnd.paths import Home
 from burnd.recording.candidate import Batch
 from burnd.records import BlobRef, Session
 from burnd.server import rpc
-from burnd.server.methods import content
-from burnd.server.methods.content import LARGEST_RECORD, _shown
+from burnd.server.methods import sessions
+from burnd.server.methods.sessions import LARGEST_RECORD, _shown
 from burnd.server.rpc import Fault
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import Transcript, call
@@ -104,7 +104,7 @@ def test_prune_tells_and_then_does(home: Home) -> None:
         assert wire.call("content.read", session="old")["kept"] == "pruned"
         assert wire.call("content.read", session="new")["kept"] == "yes"
         assert wire.call("status")["ledger"]["turns"] == before
-        assert "for ever" in wire.error("content.prune")["message"]
+        assert "forever" in wire.error("content.prune")["message"]
         assert wire.error("content.prune", olderThanDays=-1)["data"]["name"] == "refused"
 
 
@@ -231,9 +231,9 @@ async def test_nothing_is_measured_before_a_secret_goes(monkeypatch: pytest.Monk
     indexer = SimpleNamespace(problem="", calm=AsyncMock())
     ask = AsyncMock(side_effect=[{"s1"}, []])
     service: Any = SimpleNamespace(pipeline=pipeline, search_indexer=indexer, ask=ask, home=None)
-    monkeypatch.setattr(content, "would_free", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(sessions, "would_free", lambda *_: pytest.fail("measured"))
     caller: Any = None
-    answer = await content.forget(service, ForgetParams(session="s1"), caller)
+    answer = await sessions.forget(service, ForgetParams(session="s1"), caller)
     assert (answer["bytes"], answer["clean"]) == (7, True)
 
 

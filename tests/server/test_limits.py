@@ -129,11 +129,21 @@ def test_a_crossed_budget_is_told_everywhere_and_once(home: Home) -> None:
     assert note.read_text() == "daily\n"
 
 
-def test_a_budget_command_that_fails_is_shown(home: Home) -> None:
-    configure(home, 'daily = 0.01\ncommand = ["/no/such/program"]')
+def test_settings_are_followed_while_it_runs(home: Home) -> None:
+    """A plan is in the next answer; a budget is watched from then on, and a command of it that fails is shown."""
     work(home)
-    with running(home) as daemon:
+    with running(home) as daemon, daemon.wire() as wire:
+        assert "plans" not in wire.call("summary")
+        home.config.write_text(
+            '[display]\nplan = "max20"\n[budget]\ndaily = 0.01\ncommand = ["/no/such/program"]\n[log]\nlevel="error"\n'
+        )
+        assert [plan["name"] for plan in wire.call("summary")["plans"]] == ["max20"]
+        values = {one["key"]: one["value"] for one in wire.call("config.show")["settings"]}
+        assert (values["budget.daily"], values["log.level"]) == (0.01, "info")
         until(lambda: any("budget command" in item["what"] for item in status(daemon)["degraded"]))
+        home.config.write_text("[display]\nplan = 3\n")
+        assert "plans" in wire.call("summary")
+        assert any("display.plan" in item["what"] for item in status(daemon)["degraded"])
 
 
 def configure(home: Home, budget: str) -> None:

@@ -74,7 +74,7 @@ def test_many_are_taken_at_once_or_not_at_all(live: Daemon) -> None:
             "begins before it ends",
         ),
         ({"selector": {"sessionId": "s", "range": {"fromTs": "2026-01-02"}}, "enrichment": {"a": "b"}}, "toTs"),
-        ({"stamps": [], "selector": {"sessionId": "s"}}, "stand alone"),
+        ({"stamps": [], "selector": {"sessionId": "s"}}, "with stamps, give"),
     ],
 )
 def test_a_stamp_that_cannot_be_used_is_refused_with_the_reason(

@@ -83,7 +83,7 @@ def test_a_price_file_that_cannot_be_used_is_said(daemon: Daemon) -> None:
         assert not asked["priced"]
         reports = ("summary", "compare", "export", "hotspots", "by_tool", "waste", "overhead", "limits")
         for answer in (asked, *(wire.call(report) for report in reports)):
-            assert answer["pricesProblem"].endswith("; until then what it said before counts")
+            assert answer["pricesProblem"].endswith("; until then its last valid version is used")
         listed = {"mine": {"models": {"my-own-model": {"cost": {"input": 1, "output": 2}}}}}
         daemon.home.prices.write_text(json.dumps(listed))
         prices = wire.call("status")["prices"]
@@ -100,7 +100,7 @@ def test_after_a_restart_only_shipped_prices_are_left(home: Home) -> None:
     home.prices.write_text("{")
     with running(home) as daemon, daemon.wire() as wire:
         problem = wire.call("summary")["pricesProblem"]
-        assert problem.endswith("; until then only the list shipped with burnd counts")
+        assert problem.endswith("; until then the list shipped with burnd alone is used")
         assert wire.call("status")["prices"]["problem"] == problem
 
 

@@ -16,8 +16,8 @@ from burnd.queries.projects import to_come
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.records import Turn, Usage
-from burnd.server.feed import QUEUE, Feed, Landed
-from burnd.server.methods.tail import is_wanted, shown
+from burnd.server.methods.daemon import is_wanted, shown
+from burnd.server.service import QUEUE, Feed, TurnEvent
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.make import turn
@@ -127,16 +127,16 @@ async def test_a_slow_reader_is_told_what_it_missed() -> None:
     feed = Feed()
     with feed.following(lambda _: True) as follower:
         turns = [turn(f"m{n}") for n in range(QUEUE + 50)]
-        feed.landed(Change(open=[OpenTurn(one, "claude-code", "x") for one in turns]))
+        feed.publish(Change(open=[OpenTurn(one, "claude-code", "x") for one in turns]))
         landed, missed = await follower.take()
         assert (len(landed), missed) == (QUEUE, 50)
-        assert landed[0] == Landed(turn("m50"), open=True)
-        feed.landed(Change(closed=[turn("last")]))
-        assert await follower.take() == ([Landed(turn("last"), open=False)], 0)
+        assert landed[0] == TurnEvent(turn("m50"), open=True)
+        feed.publish(Change(closed=[turn("last")]))
+        assert await follower.take() == ([TurnEvent(turn("last"), open=False)], 0)
         with anyio.move_on_after(0.05) as waited:
             await follower.take()
         assert waited.cancelled_caught
-    feed.landed(Change(closed=[turn("nobody follows")]))
+    feed.publish(Change(closed=[turn("nobody follows")]))
 
 
 def test_a_follower_that_never_reads_holds_nothing_up(live: Daemon) -> None:
@@ -191,7 +191,7 @@ def test_several_flush_at_once(live: Daemon) -> None:
 def test_a_turn_is_whole() -> None:
     """What is streamed is the record as the ledger has it."""
     one = turn(model="nobody-knows-this-model")
-    said = shown(Landed(one, True), PRICES, 3)
+    said = shown(TurnEvent(one, True), PRICES, 3)
     assert msgspec.convert(said["turn"], Turn) == one
     assert (said["costUsd"], said["missed"]) == (None, 3)
 
@@ -212,6 +212,6 @@ def test_leaving_in_the_middle_is_no_error(live: Daemon) -> None:
 
 def test_a_turn_without_a_list_price_costs_what_its_row_states() -> None:
     stated = turn("m1", model="house-1", provider="house", stated_usd=0.25, usage=Usage(input=7, output=3))
-    assert shown(Landed(stated, open=False), PRICES, 0)["costUsd"] == pytest.approx(0.25)
+    assert shown(TurnEvent(stated, open=False), PRICES, 0)["costUsd"] == pytest.approx(0.25)
     listed = msgspec.structs.replace(stated, model="claude-opus-5", provider=None)
-    assert shown(Landed(listed, open=False), PRICES, 0)["costUsd"] == pytest.approx(7 * 5e-6 + 3 * 25e-6)
+    assert shown(TurnEvent(listed, open=False), PRICES, 0)["costUsd"] == pytest.approx(7 * 5e-6 + 3 * 25e-6)

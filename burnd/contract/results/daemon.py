@@ -349,6 +349,7 @@ class Setting(TypedDict):
     default: Any
     env: str | None
     fromEnv: bool
+    restart: NotRequired[bool]
     says: str
 
 

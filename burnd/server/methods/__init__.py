@@ -1,10 +1,10 @@
-"""The handlers of all methods by name. A module of methods has a tuple `METHODS`, which is added here."""
+"""The handlers of all methods by name, from the tuple `METHODS` of each module."""
 
 from __future__ import annotations
 
 from burnd.server.method import AnyMethod
-from burnd.server.methods import content, daemon, limits, reasons, reports, sessions, stamps, status, tail
+from burnd.server.methods import daemon, reports, sessions, status
 
-_MODULES = (status, daemon, stamps, tail, content, sessions, reports, reasons, limits)
+_MODULES = (status, daemon, sessions, reports)
 
 METHODS: dict[str, AnyMethod] = {handler.params.method: handler for module in _MODULES for handler in module.METHODS}

@@ -1,17 +1,49 @@
-"""The daemon itself: its settings, recording everything at once, making the index anew, and the end."""
+"""Methods of the daemon itself: settings, flush, rebuild and shutdown, live turns, stamps and announcements."""
 
 from __future__ import annotations
 
-import anyio
+import os
+from typing import Any, cast
 
+import anyio
+import msgspec
+
+from burnd import protocol
+from burnd.clients.announcements import Announcement, announce, claimed_by
 from burnd.contract import Params, methods
-from burnd.contract.daemon import ConfigParams, FlushParams, MethodsParams, RebuildParams, ShutdownParams
+from burnd.contract.daemon import (
+    AnnounceParams,
+    ConfigParams,
+    FlushParams,
+    ListStampsParams,
+    MethodsParams,
+    OneStamp,
+    RebuildParams,
+    RemoveStampsParams,
+    ShutdownParams,
+    SpoolParams,
+    StampParams,
+    TailParams,
+)
+from burnd.errors import IndexDamaged, NotNow
+from burnd.harness.registry import BY_SOURCE
 from burnd.harness.supervisor import SourceSupervisor
+from burnd.index.asking import TookTooLong
+from burnd.pricing import UNITS_PER_USD, PriceTable, Tokens, terms_text
+from burnd.pricing.terms import figure_of
+from burnd.queries.budgets import standings
+from burnd.queries.projects import Project, to_come
+from burnd.queries.session_ids import no_such_session, stamped_sessions
+from burnd.queries.stamps import list_stamps, time_of, unknown_keys
 from burnd.queries.view import Refusal
 from burnd.reclassify import reclassify
-from burnd.server.method import AnyMethod, Caller, LongMethod, Method, Result, with_progress
-from burnd.server.service import Service
-from burnd.settings.shown import shown
+from burnd.recording.candidate import Batch
+from burnd.records import Selector, Stamp, TimeRange, Turn
+from burnd.records.session import ContentMode
+from burnd.records.times import canonical, to_iso
+from burnd.server.method import AnyMethod, Caller, LongMethod, Method, Result, query, with_progress
+from burnd.server.service import Notice, Service, TurnEvent
+from burnd.settings.config import described
 
 
 async def flush(service: Service, params: FlushParams) -> Result:
@@ -23,12 +55,12 @@ async def flush(service: Service, params: FlushParams) -> Result:
     await service.spool.drain()
     reasons: dict[str, str | None] = {}
 
-    async def flush_one(kept: SourceSupervisor) -> None:
-        reasons[kept.name] = await kept.flush(params.session)
+    async def flush_one(source: SourceSupervisor) -> None:
+        reasons[source.name] = await source.flush(params.session)
 
     async with anyio.create_task_group() as tasks:
-        for kept in service.sources.values():
-            tasks.start_soon(flush_one, kept)
+        for source in service.sources.values():
+            tasks.start_soon(flush_one, source)
     if service.spool.waiting:
         await service.spool.drain()  # again: stamps may name sessions that were just recorded
     sources: list[dict[str, object]] = []
@@ -40,12 +72,12 @@ async def flush(service: Service, params: FlushParams) -> Result:
 
 
 async def rebuild(service: Service, params: RebuildParams, caller: Caller) -> Result:
-    """Tells how far it has come; the old index answers until the new one is whole."""
+    """Reports progress. The old index is used until the new one is complete."""
     if params.index == params.reclassify:
-        raise Refusal("say what to rebuild: index, or reclassify", 'for example {"index": true}')
+        raise Refusal("set either index or reclassify", 'for example {"index": true}')
     pipeline = service.pipeline
     if pipeline.status.rebuilding is not None:
-        raise Refusal("a rebuild is under way already", "status says how far it is")
+        raise Refusal("a rebuild is already running", "see the progress with: burnctl status")
     changed = 0
     async with with_progress(caller, lambda: pipeline.status.rebuilding):
         if params.index:
@@ -56,8 +88,8 @@ async def rebuild(service: Service, params: RebuildParams, caller: Caller) -> Re
 
 
 async def show_config(service: Service, _params: ConfigParams) -> Result:
-    """The settings this daemon was started with."""
-    return shown(service.home, service.settings)
+    """The settings in use: those that need a restart are as they were at the start."""
+    return described(service.home, service.settings)
 
 
 async def shutdown(service: Service, _params: ShutdownParams) -> Result:
@@ -90,10 +122,184 @@ def _listed(method: type[Params]) -> dict[str, object]:
     }
 
 
+async def tail(service: Service, params: TailParams, caller: Caller) -> Result:
+    """Answers at once, then notifies of each turn, and of a budget that is or will be exceeded. A slow reader gets the
+    number of events that were dropped."""
+    _ = service.pipeline  # raises NotNow
+    project = None
+    if (name := params.project) is not None:
+        project = await service.ask(lambda view: to_come(view, name), project=name)
+    with service.feed.following(lambda turn: is_wanted(turn, params, project)) as follower:
+        await caller.answer({"following": True})
+        for budget in await _exceeded_budgets(service):
+            await caller.notify("tail", {"version": protocol.VERSION, "missed": 0, "budget": budget})
+        while True:
+            events, missed = await follower.take()
+            prices = service.prices.table
+            for event in events:
+                await caller.notify("tail", shown(event, prices, missed))
+                missed = 0
+
+
+def is_wanted(turn: Turn, params: TailParams, project: Project | None) -> bool:
+    """Whether a turn passes the filters; `project` is the one of `params`, resolved."""
+    if params.session not in (None, turn.session_id) or params.source not in (None, turn.source):
+        return False
+    return project is None or project.covers(turn.project, turn.project_key)
+
+
+async def _exceeded_budgets(service: Service) -> list[dict[str, Any]]:
+    """Empty while the index cannot be queried, which must not keep a client from tailing."""
+    budgets = service.settings.budgets
+    if not budgets:
+        return []
+    try:
+        current = await service.ask(lambda view: standings(view, budgets))
+    except (NotNow, IndexDamaged, TookTooLong):
+        return []
+    return [standing.answer() for standing in current if standing.crossed]
+
+
+def shown(event: TurnEvent | Notice, prices: PriceTable, missed: int) -> dict[str, Any]:
+    """The parameters of a `tail` notification."""
+    if isinstance(event, Notice):
+        return {"version": protocol.VERSION, "missed": missed, **event.fields}
+    turn = event.turn
+    return {
+        "version": protocol.VERSION,
+        "open": event.open,
+        "missed": missed,
+        "costUsd": _cost(turn, prices),
+        "turn": msgspec.to_builtins(turn),
+    }
+
+
+def _cost(turn: Turn, prices: PriceTable) -> float | None:
+    usage = turn.usage
+    tokens = Tokens(
+        usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_create_5m, usage.cache_create_1h
+    )
+    figure = figure_of(round((turn.stated_usd or 0) * UNITS_PER_USD), sum(tokens))
+    terms = terms_text(turn.speed, turn.service_tier, turn.inference_geo, figure)
+    return prices.turn_usd(turn.model, turn.provider, tokens, terms=terms, searches=turn.searches)
+
+
+async def stamp(service: Service, params: StampParams) -> Result:
+    """Durable when it returns."""
+    now = to_iso(service.now())
+    stamps = [_as_stamp(one, now, n if params.stamps else None) for n, one in enumerate(_all_of(params))]
+    stamps = await _for_known_sessions(service, stamps)
+    new = await service.pipeline.commit(Batch(entries=list(stamps)))
+    return {"stamped": len(stamps), "new": new}
+
+
+async def remove_stamps(service: Service, params: RemoveStampsParams) -> Result:
+    """Durable when it returns. Reads the spool first: the stamp that gave a tag may still wait there."""
+    if not params.keys:
+        raise Refusal("no key to remove", "name at least one in `keys`")
+    keys = list(dict.fromkeys(params.keys))
+    one = OneStamp(selector=params.selector, enrichment={}, removes=keys, ts=params.ts)
+    removal = _as_stamp(one, to_iso(service.now()), None)
+    await service.spool.drain()
+    stamps = await _for_known_sessions(service, [removal])
+    if unknown := await service.ask(lambda view: unknown_keys(view, keys)):
+        raise Refusal(f"no stamp has the key {unknown[0][:40]!r}", "nothing was removed; see: burnctl stamps list")
+    new = await service.pipeline.commit(Batch(entries=list(stamps)))
+    return {"removed": keys, "new": new}
+
+
+async def _for_known_sessions(service: Service, stamps: list[Stamp]) -> list[Stamp]:
+    """The stamps with their sessions' ids in full. Raises Refusal, or NotNow while the session may still turn up."""
+    named = {one.selector.session_id for one in stamps if one.selector.session_id is not None}
+    backfill = service.backfill()
+    sessions: dict[str, str] = {}
+    answer = await service.ask(lambda view: stamped_sessions(view.db, named, is_growing=backfill.is_growing))
+    for name, session_id in answer.items():
+        if isinstance(session_id, Refusal):
+            raise session_id
+        if session_id is None and not backfill.done:
+            raise NotNow("old logs are still being read, and none so far has the session", name, "try again later")
+        if session_id is None:
+            raise Refusal(no_such_session(name), "nothing was recorded; list sessions with: burnctl sessions")
+        sessions[name] = session_id
+    return [one.of_session(sessions.get(one.selector.session_id or "")) for one in stamps]
+
+
+def _all_of(params: StampParams) -> list[OneStamp]:
+    single = (params.selector, params.enrichment, params.ts)
+    if params.stamps is not None:
+        if any(part is not None for part in single):
+            raise Refusal("with stamps, give selector, enrichment and ts in each of them")
+        return params.stamps
+    if params.selector is None or params.enrichment is None:
+        raise Refusal("a stamp needs a selector and an enrichment", 'for several: {"stamps": [...]}')
+    return [OneStamp(selector=params.selector, enrichment=params.enrichment, ts=params.ts)]
+
+
+def _as_stamp(one: OneStamp, now: str, number: int | None) -> Stamp:
+    """The stamp for the ledger, with canonical times, so that the same stamp is the same line. Raises Refusal."""
+    span = one.selector.range
+    selector = Selector(
+        session_id=one.selector.session_id,
+        message_id=one.selector.message_id,
+        range=TimeRange(from_ts=span.from_ts, to_ts=span.to_ts) if span else None,
+    )
+    removes = tuple(dict.fromkeys(one.removes))
+    stamp = Stamp(ts=one.ts or now, selector=selector, enrichment=one.enrichment, removes=removes)
+    if (problem := stamp.problem()) is not None:
+        which = "" if number is None else f"stamp {number}: "
+        raise Refusal(which + problem, "nothing was stamped" if number is not None else "")
+    if span:
+        within = TimeRange(from_ts=canonical(span.from_ts), to_ts=canonical(span.to_ts))
+        selector = msgspec.structs.replace(selector, range=within)
+    return msgspec.structs.replace(stamp, ts=canonical(stamp.ts), selector=selector)
+
+
+async def announce_session(service: Service, params: AnnounceParams) -> Result:
+    """In effect when it returns."""
+    if not params.session_id:
+        raise Refusal("sessionId is empty")
+    if params.source not in BY_SOURCE:
+        raise Refusal(f"unknown source {params.source!r}", f"one of: {', '.join(sorted(BY_SOURCE))}")
+    if not all(map(os.path.isabs, params.roots)):
+        raise Refusal("roots must be absolute paths")
+    announcement = Announcement(
+        params.session_id,
+        params.source,
+        service.now() if params.ts is None else time_of(params.ts, "ts"),
+        cast("ContentMode | None", params.content_mode),
+        tuple(dict.fromkeys(params.roots)),
+        is_new=params.is_new,
+    )
+    await announce(service.pipeline, announcement)
+    service.add_roots(announcement.source, list(announcement.roots))
+    return {"sessionId": params.session_id, "contentMode": service.pipeline.keeping.mode_of(params.session_id)}
+
+
+async def read_spool(service: Service, params: SpoolParams) -> Result:
+    """Reads the files that clients left while the daemon did not run, without waiting for the next regular read."""
+    drained = await service.spool.drain()
+    claims: list[dict[str, str | None]] = [
+        {"claim": name, "sessionId": session_id} for name, session_id in drained.claimed.items()
+    ]
+    claims += [{"claim": name, "sessionId": None} for name in drained.pending]
+    if params.claim is not None:
+        session_id = await claimed_by(service.pipeline.index, params.claim)
+        claims = [{"claim": params.claim, "sessionId": session_id}]
+    counts = {"stamps": drained.stamps, "announcements": drained.announcements, "bad": drained.bad}
+    return {**counts, "claims": claims}
+
+
 METHODS: tuple[AnyMethod, ...] = (
     Method(FlushParams, flush),
     LongMethod(RebuildParams, rebuild),
     Method(ConfigParams, show_config),
     Method(ShutdownParams, shutdown),
     Method(MethodsParams, list_methods),
+    LongMethod(TailParams, tail),
+    Method(StampParams, stamp),
+    query(ListStampsParams, list_stamps),
+    Method(RemoveStampsParams, remove_stamps),
+    Method(AnnounceParams, announce_session),
+    Method(SpoolParams, read_spool),
 )

@@ -1,15 +1,171 @@
-"""Questions to the index, one line each: the parameters, and the function that answers them."""
+"""Methods of reports: sums, causes, waste, the flow of a session, limits and the status line."""
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
 
+from burnd.attribution import saved_findings
+from burnd.attribution.saved_findings import Family, sizes_of
 from burnd.contract import Params
-from burnd.contract.reports import CompareParams, ExportParams, PricingParams, SummaryParams
-from burnd.queries import compare, export, pricing, summary
-from burnd.queries.view import View
-from burnd.server.method import AnyMethod, Method, Result, at_its_prices, query
+from burnd.contract.reports import (
+    MOST_READINGS,
+    ByToolParams,
+    CompareParams,
+    ExportParams,
+    Filters,
+    FlowParams,
+    HotspotsParams,
+    LimitsParams,
+    OverheadParams,
+    PricingParams,
+    QuotaParams,
+    StatuslineParams,
+    SummaryParams,
+    WasteParams,
+    WhyParams,
+)
+from burnd.errors import StorageError
+from burnd.queries import compare, export, overhead, pricing, summary, waste, waste_search
+from burnd.queries.flow import flow
+from burnd.queries.hotspots import hotspots
+from burnd.queries.limits import limits
+from burnd.queries.quotes import Quotes
+from burnd.queries.selection import choose
+from burnd.queries.statusline import statusline
+from burnd.queries.view import Refusal, View
+from burnd.queries.why import why
+from burnd.records import Quota
+from burnd.records.session import Window
+from burnd.records.times import canonical, to_iso
+from burnd.server.method import AnyMethod, Caller, LongMethod, Method, Result, at_its_prices, query
+from burnd.server.service import Service
+
+_PORTION_S: Final = 60.0  # a session may be very long
+_SETTLED_S: Final = 2.0
+
+
+async def explain(service: Service, params: WhyParams) -> Result:
+    """May read content, to quote it in the rows."""
+    ledger, recall = service.home.ledger, service.search_indexer.recall
+    return await service.ask(lambda view: at_its_prices(view, why(view, ledger, recall, params)))
+
+
+async def show_hotspots(service: Service, params: HotspotsParams) -> Result:
+    """Waits briefly for the attribution of new turns; those without one get a row of their own.
+
+    May read content, to quote the prompts of its rows.
+    """
+    await service.explainer.settled(_SETTLED_S)
+    ledger, recall = service.home.ledger, service.search_indexer.recall
+    return await service.ask(
+        lambda view: at_its_prices(view, hotspots(view, ledger, params, Quotes(view, recall))), project=params.project
+    )
+
+
+async def show_by_tool(service: Service, params: ByToolParams) -> Result:
+    return await show_hotspots(service, HotspotsParams(by="tool", **vars(params)))
+
+
+async def search_waste(service: Service, params: WasteParams, caller: Caller) -> Result:
+    seen = await _searched(service, params, caller, compared=True)
+    recall = service.search_indexer.recall
+    return await service.ask(lambda view: at_its_prices(view, waste.answer(view, Quotes(view, recall), params, seen)))
+
+
+async def show_overhead(service: Service, params: OverheadParams, caller: Caller) -> Result:
+    seen = await _searched(service, params, caller, compared=False)
+    return await service.ask(lambda view: at_its_prices(view, overhead.answer(view, seen)))
+
+
+async def show_flow(service: Service, params: FlowParams) -> Result:
+    ledger = service.home.ledger
+    return await service.ask(lambda view: at_its_prices(view, flow(view, ledger, params)))
+
+
+async def _searched(service: Service, filters: Filters, caller: Caller, *, compared: bool) -> waste_search.Seen:
+    """Searches the sessions that changed since the last call. Starts again if the index is rebuilt meanwhile."""
+    while True:
+        generation = service.pipeline.generation
+        await _write(service, generation, saved_findings.begin)
+        plan = await service.ask(
+            lambda view: waste_search.plan(view, choose(view, filters), compared=compared), project=filters.project
+        )
+        findings = await _findings(service, generation, plan, caller)
+        if service.pipeline.generation == generation:
+            return plan.seen(findings)
+
+
+async def _findings(service: Service, generation: int, plan: waste_search.Plan, caller: Caller) -> dict[int, bytes]:
+    """Searches in portions and saves what it finds; returned by the root of each family."""
+    ledger = service.home.ledger
+    findings: dict[int, bytes] = {}
+    done, total = 0, sum(family.turns for family in plan.every if family.kept is None)
+    for some in plan.portions():
+        if service.pipeline.generation != generation:
+            break  # rows may be other sessions now
+        portion = await service.ask(partial(_search, ledger, plan, some), within=_PORTION_S)
+        await _write(service, generation, partial(saved_findings.keep, families=portion.families, sizes=portion.sizes))
+        findings |= {family.root: data for family, data in portion.families}
+        done += sum(family.turns for family in some)
+        await caller.progress(done, total)
+    return findings
+
+
+async def _write(service: Service, generation: int, work: Callable[[sqlite3.Connection], None]) -> None:
+    """Writes to the index, unless it is being rebuilt or the disk is full; the next call searches again then."""
+    if service.pipeline.status.rebuilding is None:
+        with contextlib.suppress(StorageError):
+            await service.pipeline.derive(generation, work)
+
+
+class _Portion(NamedTuple):
+    families: list[tuple[Family, bytes]]
+    sizes: str
+
+
+def _search(ledger: Path, plan: waste_search.Plan, some: list[Family], view: View) -> _Portion:
+    return _Portion(waste_search.look(view, ledger, plan.chosen, some), sizes_of(view.prices))
+
+
+async def show_limits(service: Service, params: LimitsParams) -> Result:
+    budgets = service.settings.budgets
+    return await service.ask(lambda view: at_its_prices(view, limits(view, params, budgets)))
+
+
+async def show_statusline(service: Service, params: StatuslineParams) -> Result:
+    budgets = service.settings.budgets
+    return await service.ask(lambda view: statusline(view, params, budgets))
+
+
+async def add_quota(service: Service, params: QuotaParams) -> Result:
+    """Accepted when it returns, recorded soon after. Only a reading that raises the use of its window is recorded."""
+    if len(params.readings) > MOST_READINGS:
+        raise Refusal(f"at most {MOST_READINGS} readings at once")
+    ts = to_iso(service.now()) if params.ts is None else _time(params.ts, "ts")
+    readings = [
+        Quota(
+            ts=ts,
+            source=params.source,
+            window=cast("Window", reading.window),
+            used_percent=reading.used_percent,
+            resets_at=None if reading.resets_at is None else _time(reading.resets_at, "resetsAt"),
+        )
+        for reading in params.readings
+    ]
+    service.quotas.enqueue(readings)
+    return {"taken": len(readings)}
+
+
+def _time(text: str, name: str) -> str:
+    try:
+        return canonical(text)
+    except ValueError:
+        raise Refusal(f"{name} is not an ISO time", "for example 2026-11-16T09:30:00Z") from None
 
 
 def _of_money(params: type[Params], function: Callable[[View, Any], Result]) -> Method:
@@ -21,4 +177,13 @@ METHODS: tuple[AnyMethod, ...] = (
     _of_money(CompareParams, compare.compare),
     _of_money(ExportParams, export.export),
     _of_money(PricingParams, pricing.show),
+    Method(WhyParams, explain),
+    Method(HotspotsParams, show_hotspots),
+    Method(ByToolParams, show_by_tool),
+    LongMethod(WasteParams, search_waste),
+    LongMethod(OverheadParams, show_overhead),
+    Method(FlowParams, show_flow),
+    Method(LimitsParams, show_limits),
+    Method(StatuslineParams, show_statusline),
+    Method(QuotaParams, add_quota),
 )

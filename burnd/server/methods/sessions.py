@@ -1,18 +1,27 @@
-"""Sessions over the socket: listed, read, searched, and written by programs that call models themselves."""
+"""Methods of sessions: list, read, search and append, and their content: read, prune and forget."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import anyio
+import anyio.to_thread
+import msgspec
+
+from burnd.content.cut_json import closed
+from burnd.content.matching import Matching
 from burnd.contract import DEADLINE_S
 from burnd.contract.sessions import (
     MOST_HITS,
     AppendParams,
+    ForgetParams,
     ListParams,
     MemoryParams,
     MessagesParams,
     MetaParams,
     NewParams,
+    PruneParams,
+    ReadParams,
     SearchParams,
     SetParams,
 )
@@ -22,7 +31,11 @@ from burnd.harness.api import sessions as api_sessions
 from burnd.harness.registry import PRODUCTS
 from burnd.instructions.entries import Entry, Query, entries
 from burnd.instructions.files import LARGEST_FILE, Found, Homes
+from burnd.ledger.content import ContentStore
+from burnd.ledger.files import as_storage_error
+from burnd.ledger.sidecars import Sidecars
 from burnd.paths import user_home
+from burnd.queries.content import Page, family, of_project, page, summaries
 from burnd.queries.messages import messages
 from burnd.queries.openings import add_compaction_summary, name_all
 from burnd.queries.projects import folders
@@ -30,11 +43,13 @@ from burnd.queries.search import search
 from burnd.queries.sessions import exactly, list_sessions, meta
 from burnd.queries.view import Refusal, View
 from burnd.recording.projects import DetachedCall
+from burnd.recording.retention import outdated, would_free
 from burnd.recording.source import UNKNOWN
-from burnd.records.times import to_iso
+from burnd.records import Content
+from burnd.records.times import DAY_MS, to_iso
 from burnd.search.indexing import SearchIndexer
-from burnd.server.method import AnyMethod, Method, Result
-from burnd.server.service import Service
+from burnd.server.method import AnyMethod, Caller, LongMethod, Method, Result, with_progress
+from burnd.server.service import Service, Work
 
 PATIENCE_S = 3.0  # for an index that is just being opened
 _MANY_PENDING = 20  # sessions, more than live agents write at once
@@ -43,7 +58,7 @@ _COPIES_SHOWN = 20
 
 
 async def find(service: Service, params: SearchParams) -> Result:
-    """Hits, and a note wherever there may be fewer of them than one would think."""
+    """Hits, with notes if some messages cannot be found yet or are not stored."""
     indexer = service.search_indexer
     engine = await indexer.opened(PATIENCE_S)
     if engine is None:
@@ -68,7 +83,7 @@ async def find(service: Service, params: SearchParams) -> Result:
 def _not_searchable(indexer: SearchIndexer) -> Exception:
     if indexer.is_missing:
         return Refusal(indexer.problem, f"install it with: {to_install(SEARCH)}; then: burnctl restart")
-    return NotNow(indexer.problem or "search is being set right again", "", "try again in a moment")
+    return NotNow(indexer.problem or "the search index is being repaired", "", "try again in a moment")
 
 
 def _pending(indexer: SearchIndexer) -> int:
@@ -81,7 +96,7 @@ def _notes(service: Service, pending: int) -> list[str]:
     notes = []
     mode = service.pipeline.keeping.mode
     if mode != "full":
-        notes.append(f"content is not kept (mode {mode}), so only what was said before that can be found")
+        notes.append(f"content is not stored (mode {mode}); only older messages can be found")
     if pending:
         notes.append(f"{pending:,} sessions are still being indexed, the newest first")
     return notes
@@ -151,7 +166,7 @@ _SKIPPED = {
 }
 
 
-async def listed(service: Service, params: ListParams) -> Result:
+async def list_page(service: Service, params: ListParams) -> Result:
     recall = service.search_indexer.recall
 
     def page(view: View) -> Result:
@@ -162,7 +177,7 @@ async def listed(service: Service, params: ListParams) -> Result:
     return await service.ask(page, project=params.project)
 
 
-async def known(service: Service, params: MetaParams) -> Result:
+async def show_meta(service: Service, params: MetaParams) -> Result:
     recall = service.search_indexer.recall
 
     def facts(view: View) -> Result:
@@ -174,13 +189,13 @@ async def known(service: Service, params: MetaParams) -> Result:
     return await service.ask(facts)
 
 
-async def read(service: Service, params: MessagesParams) -> Result:
+async def read_messages(service: Service, params: MessagesParams) -> Result:
     recall = service.search_indexer.recall
     return await service.ask(lambda view: messages(view, recall, params))
 
 
 async def new(service: Service, params: NewParams) -> Result:
-    """The session is durable when it returns."""
+    """Durable when it returns."""
     return await _facts(service, await api_sessions.new(service.pipeline, service.ask, service.folders.resolve, params))
 
 
@@ -191,23 +206,169 @@ async def set_texts(service: Service, params: SetParams) -> Result:
 async def append(service: Service, params: AppendParams) -> Result:
     """Durable when it returns. One at a time: each numbers its turns after those that are there."""
     async with service.appending:
-        told = await api_sessions.append(service.pipeline, service.ask, service.search_indexer.recall, params)
+        answer = await api_sessions.append(service.pipeline, service.ask, service.search_indexer.recall, params)
     facts = await _facts(service, params.id)
-    return {**told, "messageCount": facts["messageCount"], "updatedAt": facts["updatedAt"]}
+    return {**answer, "messageCount": facts["messageCount"], "updatedAt": facts["updatedAt"]}
 
 
 async def _facts(service: Service, session_id: str) -> Result:
-    known = await service.ask(lambda view: exactly(view, session_id))
-    return known.facts if known is not None else {"sessionId": session_id}
+    session = await service.ask(lambda view: exactly(view, session_id))
+    return session.facts if session is not None else {"sessionId": session_id}
+
+
+LARGEST_RECORD = 1 << 20
+_PAGE_BYTES = 4 << 20
+_LISTED = 1000
+_SEARCH_S = 30.0
+
+
+async def read(service: Service, params: ReadParams) -> Result:
+    """A page of records with their original text; a very long one is cut, and has `truncated`."""
+    located = await service.ask(lambda view: page(view, params.session, params.message, params.offset, params.limit))
+    records = await service.read_content(lambda store: _read_page(store, params.session, located))
+    end = params.offset + len(records)
+    return {
+        "sessionId": params.session,
+        "kept": located.kept,
+        "total": located.total,
+        "records": records,
+        "next": end if end < located.total and records else None,
+    }
+
+
+def _read_page(store: ContentStore, session_id: str, located: Page) -> list[msgspec.Raw]:
+    """As many records as fit in a page, as JSON; blocking. Empty if the sidecar was pruned meanwhile."""
+    records: list[msgspec.Raw] = []
+    size = 0
+    try:
+        places = located.places
+        for record, whole in store.beginnings_at(session_id, places, LARGEST_RECORD) if places else ():
+            shown = _shown(record, whole)
+            size += len(shown)
+            if records and size > _PAGE_BYTES:
+                break
+            records.append(msgspec.Raw(shown))
+    except (FileNotFoundError, ValueError):
+        return records
+    except OSError as error:
+        raise as_storage_error(error, store.sidecars.path(session_id)) from error
+    return records
+
+
+def _shown(record: Content, whole_bytes: int | None) -> bytes:
+    """A record as JSON; `whole_bytes` is the size of its content if it was cut."""
+    shown = msgspec.json.encode(record)
+    if len(shown) <= LARGEST_RECORD and whole_bytes is None:
+        return shown
+    size = len(shown) if whole_bytes is None else whole_bytes + len(shown) - LARGEST_RECORD
+    return msgspec.json.encode(_cut(msgspec.json.decode(shown), size, is_begun=whole_bytes is not None))
+
+
+def _cut(shown: dict[str, Any], size: int, *, is_begun: bool) -> dict[str, Any]:
+    """The record with the start of its content: text as text, anything else as JSON text.
+
+    `is_begun`: only the start of the JSON was read; if it is a string, it is closed again.
+    """
+    for owner, name in ((shown, "text"), *((shown.get(o, {}), n) for o, n in _BODIES)):
+        if name in owner:
+            value = owner[name]
+            if is_begun and name in ("input", "content") and isinstance(value, str) and value[:1] == '"':
+                value = msgspec.json.decode(closed(value.encode()))
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            owner[name] = text.encode()[:LARGEST_RECORD].decode("utf-8", "ignore")
+    return shown | {"truncated": True, "bytes": size}
+
+
+_BODIES = (("toolUse", "input"), ("toolResult", "content"), ("file", "data"))
+
+
+async def prune(service: Service, params: PruneParams) -> Result:
+    """Deletes the content of sessions whose newest record is older. Usage stays."""
+    older_than_ms = _age(service, params.older_than_days)
+    pipeline = service.pipeline
+    if params.dry_run:
+        session_ids = await outdated(pipeline.index, Sidecars(service.home.content), older_than_ms, service.now())
+        pruned = await anyio.to_thread.run_sync(would_free, service.home, session_ids)
+    else:
+        pruned = await pipeline.prune_content(older_than_ms)
+    return {"dryRun": params.dry_run, "files": pruned.files, "bytes": pruned.bytes}
+
+
+def _age(service: Service, days: float | None) -> int:
+    if days is None:
+        if (keep_ms := service.settings.retention_ms) is None:
+            raise Refusal("content.retention_days is forever", "give olderThanDays")
+        return keep_ms
+    if not 0 <= days < 1e6:
+        raise Refusal("olderThanDays must be 0 or more days")
+    return int(days * DAY_MS)
+
+
+async def forget(service: Service, params: ForgetParams, caller: Caller) -> Result:
+    """Erases content everywhere, or in a dry run lists it. The search for a text reports progress."""
+    pipeline = service.pipeline
+    session_ids = sorted(await _sessions_of(service, params, caller))
+    listed = await service.ask(lambda view: summaries(view, session_ids[:_LISTED]))
+    clean = None
+    if params.dry_run:
+        size = await anyio.to_thread.run_sync(would_free, service.home, session_ids)
+    else:
+        size = await pipeline.forget(session_ids)
+        clean = await _has_left_search(service) if session_ids else True
+    return {
+        "dryRun": params.dry_run,
+        "files": size.files,
+        "bytes": size.bytes,
+        "count": len(session_ids),
+        "clean": clean,
+        "sessions": listed,
+    }
+
+
+async def _has_left_search(service: Service) -> bool:
+    """Whether the search index has no trace of them either; a very large one is rewritten in the background."""
+    if service.search_indexer.problem:
+        return not await anyio.Path(service.home.search).exists()
+    with anyio.move_on_after(_SEARCH_S):
+        await service.search_indexer.calm()
+        return True
+    return False
+
+
+async def _sessions_of(service: Service, params: ForgetParams, caller: Caller) -> set[str]:
+    names = [name for name in ("session", "project", "match") if getattr(params, name) is not None]
+    if len(names) != 1:
+        raise Refusal("give one of session, project and match")
+    if not getattr(params, names[0]):
+        raise Refusal(f"{names[0]} is empty")
+    if params.session is not None:
+        return await service.ask(lambda view: family(view, str(params.session)))
+    if params.project is not None:
+        return await service.ask(lambda view: of_project(view, str(params.project)), project=params.project)
+    return await _with_text(service, str(params.match), caller)
+
+
+async def _with_text(service: Service, text: str, caller: Caller) -> set[str]:
+    work = Work("searching")
+    matching = Matching(service.home, text, work.report)
+    try:
+        async with with_progress(caller, lambda: (work.done, work.total)):
+            # Not awaited when the client disconnects: it stops before the next file.
+            return await anyio.to_thread.run_sync(matching.run, abandon_on_cancel=True)
+    finally:
+        matching.stop()
 
 
 METHODS: tuple[AnyMethod, ...] = (
-    Method(ListParams, listed),
-    Method(MetaParams, known),
-    Method(MessagesParams, read),
+    Method(ListParams, list_page),
+    Method(MetaParams, show_meta),
+    Method(MessagesParams, read_messages),
     Method(SearchParams, find),
     Method(MemoryParams, search_memory),
     Method(NewParams, new),
-    Method(AppendParams, append),  # 16 MiB hold a year of messages
+    Method(AppendParams, append),
     Method(SetParams, set_texts),
+    Method(ReadParams, read),
+    Method(PruneParams, prune),
+    LongMethod(ForgetParams, forget),
 )

@@ -1,4 +1,4 @@
-"""`status`: how the daemon and its sources are, how much there is, and what is not as it should be, with its remedy."""
+"""`status`: the state of the daemon and its sources, how much is recorded, and problems with their remedies."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _COUNTING_S = 1.0
 _UNUSED = "nothing: all others are recorded; please report it, unless another program writes there"
 _SEARCH_REMEDIES = {
     True: f"install it with: {to_install(SEARCH)}; then: burnctl restart",
-    False: "nothing: it is tried again by itself",
+    False: "nothing: it is retried",
 }
 
 
 async def status(service: Service, _params: StatusParams) -> Result:
     """Answers at once, also while the daemon starts, reads old logs or rebuilds its index."""
     counts = await _counts(service)
-    states = [(kept, kept.status()) for kept in service.sources.values()]
+    states = [(source, source.status()) for source in service.sources.values()]
     return {
         "daemon": _daemon(service),
-        "sources": [_source(kept, state) for kept, state in states],
+        "sources": [_source(source, state) for source, state in states],
         "backfill": _backfill([state for _, state in states]),
         "ledger": _ledger(service, counts),
         "content": _content(service, counts),
@@ -54,7 +54,7 @@ async def status(service: Service, _params: StatusParams) -> Result:
 
 
 async def _counts(service: Service) -> counting.Counts:
-    """How much there is; as it was last known when the index is too busy to say."""
+    """How much is recorded; the last counts if the index is too busy."""
     if service.is_open:
         with anyio.move_on_after(_COUNTING_S), contextlib.suppress(TookTooLong, IndexDamaged):
             service.counts = await service.ask(counting.count)
@@ -62,7 +62,7 @@ async def _counts(service: Service) -> counting.Counts:
 
 
 async def _budget(service: Service) -> list[dict[str, Any]]:
-    """Every budget that is set, with what was spent of it; none of them when the index is too busy to say."""
+    """Every budget that is set, with its spend; empty if the index is too busy."""
     budgets = service.settings.budgets
     if budgets and service.is_open:
         with anyio.move_on_after(_COUNTING_S), contextlib.suppress(TookTooLong, IndexDamaged):
@@ -71,7 +71,7 @@ async def _budget(service: Service) -> list[dict[str, Any]]:
 
 
 def _daemon(service: Service) -> dict[str, Any]:
-    visitors = service.visitors
+    clients = service.clients
     return {
         "version": __version__,
         "protocol": protocol.VERSION,
@@ -81,10 +81,10 @@ def _daemon(service: Service) -> dict[str, Any]:
         "uptimeMs": max(0, service.now() - service.started_ms),
         "home": str(service.home.root),
         "socket": service.socket,
-        "clients": visitors.present,
-        "requests": visitors.served,
-        "clientsTurnedAway": visitors.turned_away,
-        "clientsRefused": visitors.refused,
+        "clients": clients.connected,
+        "requests": clients.served,
+        "clientsTurnedAway": clients.turned_away,
+        "clientsRefused": clients.refused,
     }
 
 
@@ -94,16 +94,16 @@ def _daemon_state(service: Service) -> str:
     return "ready" if service.is_open else "starting"
 
 
-def _source(kept: SourceSupervisor, state: Status) -> dict[str, Any]:
+def _source(source: SourceSupervisor, state: Status) -> dict[str, Any]:
     return {
-        "name": kept.name,
+        "name": source.name,
         "state": state.state,
         "detail": state.detail,
         "files": state.files,
         "pending": state.pending,
         "lagMs": round(state.lag * 1000),
-        "restarts": kept.restarts,
-        "lastFailure": kept.last_failure or None,
+        "restarts": source.restarts,
+        "lastFailure": source.last_failure or None,
         "hasLooked": state.has_looked,
         "counts": dict(state.counts),
         "unused": {"count": state.unused.count, "lines": [msgspec.structs.asdict(one) for one in state.unused.lines]},
@@ -179,13 +179,13 @@ def _spool(service: Service) -> dict[str, Any]:
 
 
 def _search(service: Service) -> dict[str, Any]:
-    """How far search has come: `pending` sessions are still to be taken in."""
+    """The state of the search index; `pending` sessions are not indexed yet."""
     status = service.search_indexer.status() if service.is_open else SearchStatus("starting")
     return {**status._asdict(), "bytes": _folder_size(str(service.home.search))}
 
 
 def _causes(service: Service, counts: counting.Counts) -> dict[str, Any]:
-    """How far counting what money was spent on has come: `pending` rails are still to be counted."""
+    """The state of attribution; `pending` rails are not counted yet."""
     return {"state": service.explainer.state if service.is_open else "starting", "pending": counts.uncounted}
 
 
@@ -208,31 +208,33 @@ def _prices(service: Service) -> dict[str, Any]:
 def _degraded(
     service: Service, states: list[tuple[SourceSupervisor, Status]], counts: counting.Counts
 ) -> Iterator[tuple[str, str]]:
-    """What is not as it should be, and what a person can do about it."""
-    for kept, state in states:
+    """Problems, each with its remedy."""
+    for source, state in states:
         if state.remedy or state.state == "degraded":
-            yield f"{kept.name}: {state.detail}", state.remedy or "see the log; it is tried again by itself"
+            yield f"{source.name}: {state.detail}", state.remedy or "see the log; it is retried"
         for item in state.skipped:
             if not item.is_normal:
                 more = f" (and {item.count - 1:,} more)" if item.count > 1 else ""
-                yield f"{kept.name}: {item.paths[0]}: {item.why}{more}", item.remedy
+                yield f"{source.name}: {item.paths[0]}: {item.why}{more}", item.remedy
         if lost := state.unused.count - state.unused.unfinished:
             yield (
-                f"{kept.name}: {_unusable(state.unused.lines[0], lost)}: {_place(state.unused.lines[0], lost)}",
+                f"{source.name}: {_unusable(state.unused.lines[0], lost)}: {_place(state.unused.lines[0], lost)}",
                 _UNUSED,
             )
     for work in service.background:
         if work.problem:
-            yield work.problem, "nothing: what is recorded goes on; please report it, the log names the place"
+            yield work.problem, "nothing: recording continues; please report it, the log has the location"
     if service.is_open:
         yield from _degraded_storage(service)
     if counts.skipped_lines:
         yield (
             f"{counts.skipped_lines:,} lines of the ledger cannot be used",
-            "restore them from a backup if they were damaged; they are passed over",
+            "restore them from a backup if they were damaged; they are skipped",
         )
     if service.prices.problem:
-        yield service.prices.problem, "mend or remove the file"
+        yield service.prices.problem, "correct or remove the file"
+    if service.settings_problem:
+        yield service.settings_problem, "correct it: burnctl config edit"
     yield from service.notices.items()
 
 
@@ -255,7 +257,7 @@ def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
     if free < reserve:
         yield f"only {free:,} bytes of disk are free", "free some space; nothing is lost meanwhile"
     if pipeline.index.damaged.is_set():
-        yield "the index is damaged and is being made anew", "nothing; should it last, free some space"
+        yield "the index is damaged and is being rebuilt", "nothing; if it lasts, free some space"
     if pipeline.status.refused:
         yield (
             f"{pipeline.status.refused:,} records could not have been read back and were not written",
@@ -263,23 +265,23 @@ def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
         )
     if pipeline.content.set_aside:
         yield (
-            "the file of large content was damaged and was set aside",
+            "the file of large content was damaged and was renamed",
             "restore content/blobs.db from a backup while the daemon is stopped",
         )
     if unreadable := pipeline.content.sidecars.unreadable:
         path, reason = next(iter(unreadable.items()))
         more = f", and {len(unreadable) - 1:,} more" if len(unreadable) > 1 else ""
         yield (
-            f"what was said in a session cannot be read: {path}: {reason}{more}",
-            "restore it from a backup while the daemon is stopped; turns and sums are all there",
+            f"the content of a session cannot be read: {path}: {reason}{more}",
+            "restore it from a backup while the daemon is stopped; its turns and sums are complete",
         )
     if service.search_indexer.problem and service.search_indexer.status().state == "unavailable":
         yield service.search_indexer.problem, _SEARCH_REMEDIES[service.search_indexer.is_missing]
-    for name, told in (("search", service.search_indexer.passed_over), ("causes", service.explainer.passed_over)):
-        if told:
-            yield f"{name} {told}", "nothing: it is recorded all the same; please report it"
+    for name, skipped in (("search", service.search_indexer.passed_over), ("causes", service.explainer.passed_over)):
+        if skipped:
+            yield f"{name} {skipped}", "nothing: its turns are recorded; please report it"
     if spool.blocked:
-        yield f"the spool cannot be taken in: {spool.blocked}", "free some space, or mend the folder"
+        yield f"the spool cannot be read: {spool.blocked}", "free some space, or correct the folder's permissions"
     bad = spool.folder / "bad"
     for reason in spool.refusals:
         yield (
@@ -291,7 +293,7 @@ def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
 
 
 def _database_size(path: str) -> int:
-    """With its write-ahead log, where what came last still is."""
+    """The size with the write-ahead log."""
     return _size(path) + _size(f"{path}-wal")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,12 @@ import pytest
 from burnd.errors import ConfigError
 from burnd.paths import Home, find_home, socket_path
 from burnd.records.times import DAY_MS
-from burnd.server.prices import Prices
+from burnd.server.service import LivePrices, LiveSettings
 from burnd.settings import config
-from burnd.settings.editing import set_value
+from burnd.settings.command import set_value
 from burnd.settings.keys import KEYS
 
-DOCS = Path(__file__).parent.parent / "docs" / "configuration.md"
+DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
 def write(home: Home, text: str, name: str = "config.toml") -> None:
@@ -66,7 +67,7 @@ def test_the_older_file_is_honoured_when_it_is_alone(home: Home) -> None:
         ("config.toml", "[content\n", "", "is not TOML"),
         ("config.json", "{", "", "is not JSON"),
         ("config.json", "[]", "", "must be an object"),
-        ("config.json", '{"content": {"color": 1}}', "content.color", "older file"),
+        ("config.json", '{"content": {"color": 1}}', "content.color", "use config.toml"),
         ("config.json", '{"content": {"store": "some"}}', "content.store", 'must be "full"'),
     ],
 )
@@ -94,7 +95,7 @@ def test_init_writes_every_default_with_its_meaning(home: Home) -> None:
     }
     assert path.stat().st_mode & 0o777 == 0o600
     assert config.load(home, {}) == config.Settings({key.name: key.default for key in KEYS})
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         config.init(home)
 
 
@@ -138,14 +139,14 @@ def test_a_pipe_in_its_place_is_not_waited_for(home: Home) -> None:
     with pytest.raises(ConfigError, match="is not a regular file"):
         config.load(home, {})
     os.mkfifo(home.prices)
-    assert "cannot be read" in Prices(home.prices).problem
+    assert "cannot be read" in LivePrices(home.prices).problem
 
 
 def test_a_link_to_nothing_is_not_taken_for_no_settings(home: Home) -> None:
     """F81: settings on a disk that is not there may say that nothing is to be kept: it is no reason to keep all."""
     home.root.mkdir(parents=True, exist_ok=True)
     home.config.symlink_to("nowhere.toml")
-    with pytest.raises(ConfigError, match=r"config\.toml: cannot be read: is a link to nothing"):
+    with pytest.raises(ConfigError, match=r"config\.toml: cannot be read: is a dangling link"):
         config.load(home, {})
 
 
@@ -161,3 +162,29 @@ def test_reports_carry_the_currency_and_the_plans(home: Home) -> None:
     assert [(plan["name"], plan["monthlyUsd"]) for plan in display["plans"]] == [("max20", 200), ("plus", 20)]
     with pytest.raises(ConfigError, match="one or more of pro"):
         set_value(home, "plan", "platinum")
+
+
+def test_a_running_daemon_follows_the_keys_that_need_no_restart(home: Home) -> None:
+    """A changed file applies at the next look; other keys wait for a restart, and a mistake changes nothing."""
+    started = config.load(home, {})
+    live = LiveSettings(home, {}, started)
+    set_value(home, "plan", "max20")
+    set_value(home, "content.store", "off")
+    set_value(home, "budget.daily", "3")
+    now = live.current
+    assert [one["name"] for one in now.display["plans"]] == ["max20"]
+    assert now.budgets == {"daily": Decimal(3)}
+    assert now.content_mode == started.content_mode == "full"
+    write(home, "[display]\nplan = 3\n")
+    assert live.current == now
+    assert "display.plan" in live.problem
+    home.config.unlink()
+    assert (live.current, live.problem) == (started, "")
+
+
+def test_keys_of_the_environment_stay(home: Home) -> None:
+    env = {"RELAYBURN_CONTENT_TTL_DAYS": "7"}
+    live = LiveSettings(home, env, config.load(home, env))
+    set_value(home, "content.retention_days", "30")
+    assert live.current.retention_ms == 7 * DAY_MS
+    assert live.current.from_env == {"content.retention_days"}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from burnd.errors import ConfigError
 from burnd.paths import Home
 from burnd.settings import config
-from burnd.settings.editing import set_value, with_value
+from burnd.settings.command import set_value, with_value
 
 MINE = """\
 # my own notes
