@@ -121,7 +121,7 @@ class SearchIndexer:
                 self._damaged = self._damaged or (isinstance(error, Unusable) and failures > 1)
                 log.warning("search.failed", error=type(error).__name__, failures=failures)
             finally:
-                self.problem, self._has_begun = "search is being set right again", True
+                self.problem, self._has_begun = "the search index is being repaired", True
                 with anyio.CancelScope(shield=True):
                     await self._let_go()
             await anyio.sleep(min(FIRST_RETRY_S * 2 ** max(failures - 1, 0), LAST_RETRY_S))
