@@ -6,7 +6,9 @@ import argparse
 import inspect
 import json
 import re
-from collections.abc import Callable
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from burnctl.cli import load
@@ -26,20 +28,60 @@ COMMANDS, API, CONFIGURATION = DOCS / "commands.md", DOCS / "python-api.md", DOC
 PROTOCOL = DOCS / "protocol.md"
 BEGIN, END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 WIDTH = 80
+SHARED = 5
 
 
 def commands() -> str:
-    """Every command's help, as it is shown in a terminal of 80 columns."""
+    """Every command's help for a terminal of 80 columns; options that many commands share are listed once."""
+    parsers = {verb: parser_for(verb, load(verb)) for verb in present()}
+    shared = _shared_options(parsers.values())
     parts = ["## Overview\n", _block(overview(WIDTH))]
+    about = "An option that a command shares with others is described here and only named there."
+    parts += ["## Shared options\n", f"{about}\n", _block("\n".join(shared))]
     group = ""
     for verb, (its_group, _) in present().items():
         if its_group != group:
             group = its_group
             parts.append(f"## {group}\n")
-        parser = parser_for(verb, load(verb))
-        parts += [f"### burnctl {verb}\n", _block(help_of(parser, WIDTH))]
-        parts += [_block(help_of(action, WIDTH)) for action in actions_of(parser)]
+        parts += [f"### burnctl {verb}\n", _block(_own_help(parsers[verb], shared))]
+        parts += [_block(_own_help(action, shared)) for action in actions_of(parsers[verb])]
     return "\n".join(parts)
+
+
+def _shared_options(parsers: Iterable[Parser]) -> list[str]:
+    """The options that at least `SHARED` commands describe in the same words."""
+    counts = Counter(option for parser in parsers for option in _options(help_of(parser, WIDTH)))
+    return [option for option, times in counts.items() if times >= SHARED]
+
+
+def _options(text: str) -> list[str]:
+    """The options in a help text, each with its description, in one common layout."""
+    found = re.findall(r"(?m)^  (--\S+(?: \S+)*)(?: {2,}|\n {6,})(\S[^\n]*(?:\n {6,}[^\n]+)*)", text)
+    return [_option(flag, " ".join(about.split())) for flag, about in found]
+
+
+def _option(flag: str, about: str) -> str:
+    return textwrap.fill(about, WIDTH, initial_indent=f"  {flag:<20} ", subsequent_indent=" " * 23)
+
+
+def _own_help(parser: Parser, shared: list[str]) -> str:
+    """A command's help without the shared options, which are named in one line."""
+    text = help_of(parser, WIDTH)
+    usage, _, text = text.partition("\n\n")
+    usage = " ".join(re.sub(r"\[--.*?\](?!\])", "", usage).split()) + " [OPTIONS]"
+    own: list[str] = []
+    others: list[str] = []
+    for option in _options(text):
+        (others if option in shared else own).append(option)
+    if not others:
+        return help_of(parser, WIDTH)
+    before, _, after = text.partition("options:\n")
+    rest = after[after.index("\n\n") :] if "\n\n" in after else "\n"
+    names = textwrap.fill(
+        ", ".join(one.split()[0] for one in others), WIDTH, initial_indent="  ", subsequent_indent="  "
+    )
+    lines = ["options:", *own, "", "shared options:", names] if own else ["shared options:", names]
+    return f"{usage}\n\n{before}" + "\n".join(lines) + rest
 
 
 def actions_of(parser: Parser) -> list[Parser]:
