@@ -13,6 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
+import msgspec
 import zstandard
 
 from burnd.errors import BlobsDamaged, StorageError, SyncFailed
@@ -21,8 +22,9 @@ from burnd.ledger.sqlite_files import as_not_now, empty_log, in_few_lengths, nam
 from burnd.records.content import Loss
 
 PACK_BYTES = 512 << 10  # reading a blob unpacks all before it: 0.6 ms at most
-# Level 5 would make text, code and JSON smaller by another 3 to 5 %, for twice the time: some 3 ms of each MB of log.
-_LEVEL = 4
+# Level 4 would make text, code and JSON smaller by 1 %, level 2 larger by 4 %, each for a third of the time.
+_LEVEL = 3
+_REMEMBERED = 100_000  # hashes of blobs that were packed before
 
 _SCHEMA = """
 -- A pack goes by the number of its first blob, and says which its last one was.
@@ -51,6 +53,44 @@ def sha_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+class Pack(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Blobs compressed together: their hashes and lengths, in order."""
+
+    lengths: dict[str, int]
+    data: bytes
+
+
+class Packer:
+    """Packs blobs in the process that read them: they reach the writer compressed.
+
+    A blob that was packed before is left as it is, since the store most likely has it; so is too little for a pack.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+
+    def pack(self, blobs: Iterable[dict[str, bytes]]) -> list[Pack]:
+        """Moves the new ones of these blobs to packs: their bytes become empty."""
+        if len(self._seen) > _REMEMBERED:
+            self._seen.clear()
+        new: dict[str, tuple[bytes, dict[str, bytes]]] = {}
+        for some in blobs:
+            for sha, data in some.items():
+                number = int(sha[:15], 16)
+                if number not in self._seen:
+                    self._seen.add(number)
+                    new[sha] = data, some
+        packs: list[Pack] = []
+        for group in _grouped({sha: data for sha, (data, _) in new.items()}):
+            if sum(len(data) for _, data in group) >= PACK_BYTES // 2:
+                packs.append(Pack({sha: len(data) for sha, data in group}, packed(data for _, data in group)))
+                for sha, _ in group:
+                    new[sha][1][sha] = b""
+            else:
+                self._seen.difference_update(int(sha[:15], 16) for sha, _ in group)
+        return packs
+
+
 class Found(NamedTuple):
     """What a look-up gave: the bytes, or why they are gone."""
 
@@ -67,13 +107,25 @@ class BlobStore:
         self._unpacked = lru_cache(maxsize=8)(self._unpack)
         self._crumbs: list[tuple[int, int]] = []  # the newest packs, as far as they are small, and what each unpacks to
 
-    def add(self, blobs: Mapping[str, bytes], refs: Mapping[str, AbstractSet[str]]) -> None:
-        """Stores what is new of `blobs` and that each session refers to its hashes, all in one commit."""
+    def add(self, blobs: Mapping[str, bytes], refs: Mapping[str, AbstractSet[str]], packs: Iterable[Pack] = ()) -> None:
+        """Stores what is new of `blobs` and that each session refers to its hashes, all in one commit.
+
+        `packs` have the bytes of some; a pack of new blobs alone is stored as it is.
+        """
         with self._transaction():
             numbers = self._numbers(blobs)
-            fresh = {sha: data for sha, data in blobs.items() if sha not in numbers}
+            unpacked: dict[str, bytes] = {}
+            for pack in packs:
+                new = [sha for sha in pack.lengths if sha in blobs and sha not in numbers]
+                if len(new) == len(pack.lengths):
+                    numbers |= self._store_pack(pack)
+                elif new:
+                    unpacked |= _unpacked(pack, new)
+            fresh = {sha: unpacked.get(sha, data) for sha, data in blobs.items() if sha not in numbers}
             for group in _grouped(fresh):
-                numbers |= self._store_pack(group)
+                numbers |= self._store_pack(
+                    Pack({sha: len(data) for sha, data in group}, packed(data for _, data in group))
+                )
             if sum(size for _, size in self._crumbs) >= PACK_BYTES:
                 self._sweep_up()
             for session_id, shas in refs.items():
@@ -191,20 +243,19 @@ class BlobStore:
             numbers |= {names[key]: number for key, number in found if key in names}
         return numbers
 
-    def _store_pack(self, group: list[tuple[str, bytes]]) -> dict[str, int]:
-        """Stores blobs together; returns their numbers."""
-        (pack,) = self._db.execute(_NEXT_NUMBER).fetchone()
-        starts = accumulate((len(data) for _, data in group), initial=0)
+    def _store_pack(self, pack: Pack) -> dict[str, int]:
+        """Stores a pack; returns the numbers of its blobs."""
+        (first,) = self._db.execute(_NEXT_NUMBER).fetchone()
+        numbers = {sha: first + n for n, sha in enumerate(pack.lengths)}
+        *starts, size = accumulate(pack.lengths.values(), initial=0)
         rows = [
-            (pack + n, key_of(sha), start, len(data))
-            for n, ((sha, data), start) in enumerate(zip(group, starts, strict=False))
+            (numbers[sha], key_of(sha), start, length)
+            for (sha, length), start in zip(pack.lengths.items(), starts, strict=True)
         ]
-        data = packed([data for _, data in group])
-        self._db.execute("INSERT INTO pack VALUES(?,?,?)", (pack, pack + len(group) - 1, data))
+        self._db.execute("INSERT INTO pack VALUES(?,?,?)", (first, first + len(rows) - 1, pack.data))
         self._db.executemany("INSERT INTO blob VALUES(?,?,?,?)", rows)
-        size = sum(len(data) for _, data in group)
-        self._crumbs = [*self._crumbs, (pack, size)] if size < PACK_BYTES // 2 else []
-        return {sha: pack + n for n, (sha, _) in enumerate(group)}
+        self._crumbs = [*self._crumbs, (first, size)] if size < PACK_BYTES // 2 else []
+        return numbers
 
     def _sweep_up(self) -> None:
         """Makes one pack of the small ones that a live log leaves: together they take a fifth less room."""
@@ -269,6 +320,13 @@ class BlobStore:
 
 def packed(blobs: Iterable[bytes]) -> bytes:
     return zstandard.ZstdCompressor(level=_LEVEL).compress(b"".join(blobs))
+
+
+def _unpacked(pack: Pack, wanted: Iterable[str]) -> dict[str, bytes]:
+    """These blobs of a pack."""
+    raw = zstandard.decompress(pack.data)
+    starts = dict(zip(pack.lengths, accumulate(pack.lengths.values(), initial=0), strict=False))
+    return {sha: raw[starts[sha] : starts[sha] + pack.lengths[sha]] for sha in wanted}
 
 
 def repacked(raw: bytes, kept: Iterable[tuple[int, int]]) -> bytes:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from burnd.errors import BlobsDamaged
-from burnd.ledger.blobs import BlobStore, remove_aside, set_aside, sha_of
+from burnd.ledger.blobs import BlobStore, Pack, remove_aside, set_aside, sha_of
 from burnd.ledger.lines import read_lines
 from burnd.ledger.sidecars import Sidecars
 from burnd.ledger.sqlite_files import log_bytes
@@ -31,7 +31,7 @@ class Shelved(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     label: Label
     line: bytes
-    blobs: dict[str, bytes]
+    blobs: dict[str, bytes]  # empty bytes if a pack has them
     search: SearchWords  # its words for search
 
 
@@ -131,7 +131,7 @@ class ContentStore:
         self._blobs_path = folder / "blobs.db"
         self._blobs: BlobStore | None = None
 
-    def append_shelved(self, shelved: Sequence[Shelved], now_ms: int) -> list[Placed]:
+    def append_shelved(self, shelved: Sequence[Shelved], now_ms: int, packs: Sequence[Pack] = ()) -> list[Placed]:
         """Makes records durable, blobs first, and returns their positions; all of them or none."""
         blobs: dict[str, bytes] = {}
         refs: defaultdict[str, set[str]] = defaultdict(set)
@@ -141,7 +141,7 @@ class ContentStore:
             refs[item.label.session_id].update(item.blobs)
             by_session[item.label.session_id].append(item)
         if blobs:
-            self._with_blobs(lambda store: store.add(blobs, refs))
+            self._with_blobs(lambda store: store.add(blobs, refs, packs))
         if not by_session:
             return []
         lines = {session_id: [item.line for item in items] for session_id, items in by_session.items()}

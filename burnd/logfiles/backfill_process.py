@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from burnd.ledger.blobs import Pack
 from burnd.ledger.content import INLINE_BYTES, Shelved
 from burnd.logfiles.log_reader import LogFormat
 from burnd.logfiles.logs import Log, Logs, Piece
@@ -21,7 +22,7 @@ from burnd.recording.child_process import ChildProcess
 from burnd.recording.crash_guard import Acknowledger, Guard
 
 # The many small things of a piece are packed by msgspec, which knows their types; the few others are pickled.
-_Packed = tuple[bytes, list[Candidate], list[Shelved]]
+_Packed = tuple[bytes, list[Candidate], list[Shelved], list[Pack]]
 _encoder = msgspec.msgpack.Encoder()
 _packed = msgspec.msgpack.Decoder(_Packed)
 _PIECE, _NO_PIECE, _REFUSED = b"p", b"n", b"r"
@@ -93,9 +94,9 @@ def _run(logs: Logs, log: Log, request: Request) -> Piece | None:
 
 def _pack_piece(piece: Piece) -> bytearray:
     candidates, piece.reading.candidates, piece.reading.content = piece.reading.candidates, [], []
-    rest = pickle.dumps(piece._replace(content=[]), pickle.HIGHEST_PROTOCOL)
+    rest = pickle.dumps(piece._replace(content=[], packs=[]), pickle.HIGHEST_PROTOCOL)
     answer = bytearray(_PIECE)
-    _encoder.encode_into((rest, candidates, piece.content), answer, 1)
+    _encoder.encode_into((rest, candidates, piece.content, piece.packs), answer, 1)
     return answer
 
 
@@ -106,7 +107,7 @@ def unpack_piece(answer: memoryview) -> Piece | None:
         raise Refused(*pickle.loads(data))  # noqa: S301 - made by our own child
     if kind == _NO_PIECE:
         return None
-    rest, candidates, content = _packed.decode(data)
+    rest, candidates, content, packs = _packed.decode(data)
     piece: Piece = pickle.loads(rest)  # noqa: S301 - made by our own child
     piece.reading.candidates = candidates
-    return piece._replace(content=content)
+    return piece._replace(content=content, packs=packs)

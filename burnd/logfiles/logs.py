@@ -17,6 +17,7 @@ import zstandard
 from burnd.index.change import AgentRow, Evidence, FileChange
 from burnd.index.keys import compressed, decompressed, path_key
 from burnd.index.reader_packs import FilePacks, PackSource
+from burnd.ledger.blobs import Pack, Packer
 from burnd.ledger.content import INLINE_BYTES, Shelved, shelve
 from burnd.logfiles.log_reader import LogFormat, LogReader, Reading
 from burnd.logfiles.scanner import below
@@ -49,6 +50,7 @@ class Piece(NamedTuple):
     change: FileChange
     cursor: Cursor
     content: list[Shelved]
+    packs: list[Pack]
     consumed: int = 0
     more: bool = False
     skipped: tuple[tuple[str, int, int], ...] = ()  # lines, too long or fatal: reason, offset and size
@@ -86,6 +88,7 @@ class Logs:
         self.guard = guard
         self.files = OpenFiles()
         self._packs = PackSource(index_path)
+        self._packer = Packer()
         self._inline_bytes = inline_bytes
         self._logs: OrderedDict[str, Log] = OrderedDict()
 
@@ -262,7 +265,8 @@ class Logs:
             root=path_key(log.root),
             open=is_open,
         )
-        return Piece(log.path, log.root, reading, change, log.cursor, shelved, skipped=tuple(unused.skipped))
+        packs = self._packer.pack(item.blobs for item in shelved)
+        return Piece(log.path, log.root, reading, change, log.cursor, shelved, packs, skipped=tuple(unused.skipped))
 
 
 def _content_name(record: Content) -> str:
@@ -290,6 +294,7 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
         source, path = piece.change.source, piece.change.path
         batch.candidates += [Submission(candidate, path) for candidate in reading.candidates]
         batch.shelved += piece.content
+        batch.packs += piece.packs
         batch.entries += [*reading.sessions, *reading.events, *reading.compactions, *reading.requests, *reading.quotas]
         session_id = reading.session_id
         is_described = any(session.session_id == session_id for session in reading.sessions)

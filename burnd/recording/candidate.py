@@ -13,6 +13,7 @@ import msgspec
 from burnd.classify.activity import Call, has_edits, label, retries
 from burnd.classify.tools import kind
 from burnd.index.change import AgentRow, CursorChange, FileChange
+from burnd.ledger.blobs import Pack
 from burnd.ledger.content import Shelved
 from burnd.records import Basis, Block, Content, Overhead, ServerTools, Subagent, ToolCall, Turn, Usage
 from burnd.records.codec import Entry
@@ -331,6 +332,7 @@ class Batch:
     entries: list[Entry] = field(default_factory=list)
     content: list[Content] = field(default_factory=list)
     shelved: list[Shelved] = field(default_factory=list)  # content in its stored form
+    packs: list[Pack] = field(default_factory=list)  # with large texts of that content
     cursors: list[CursorChange] = field(default_factory=list)
     sessions: set[SeenSession] = field(default_factory=set)
     candidates: list[Submission] = field(default_factory=list)

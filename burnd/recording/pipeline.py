@@ -244,7 +244,7 @@ class Pipeline:
         ruling = await self._policy.rule(batch, shelved, origins, turns.copiers, now_ms)
         new = await dedupe.new_content(stores, ruling.shelved)
         stores.is_behind = True
-        placed = await stores.in_thread(stores.content.append_shelved, new.shelved, now_ms)
+        placed = await stores.in_thread(stores.content.append_shelved, new.shelved, now_ms, batch.packs)
         if new.replacing:
             placed = [one._replace(anew=dedupe.block_of(one.label) in new.replacing) for one in placed]
         self._unrecorded += ruling.entries
