@@ -54,7 +54,10 @@ def find_session(client: Client, given: str) -> str:
             raise
         found = [one for one in _titled(client) if given.casefold() in str(one["title"]).casefold()]
         if not found:
-            hint = "burnctl sessions lists them"
+            from burnctl import suggesting
+
+            near = suggesting.session(given)
+            hint = f"did you mean: {near}" if near else "burnctl sessions lists them"
             raise BurnctlError(f"no session has an id or a title with {given[:80]!r}", hint) from None
     if len(found) > 1:
         from burnctl.render.names import enough_of_id

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from burnctl.client import Client
     from burnctl.render.screen import Screen
 
 
@@ -22,12 +23,13 @@ def present(
     draw: Callable[[dict[str, Any], Screen], str],
     *,
     rows: Callable[[dict[str, Any]], list[dict[str, Any]]] | None = None,
-    empty: Callable[[], str] | None = None,
+    client: Client | None = None,
+    empty: str = "",
     what: str = "Totals",
 ) -> int:
-    """Prints an answer as the flags ask. `draw` makes its screen, `rows` its CSV; `empty` is for an empty screen.
+    """Prints an answer as the flags ask. `draw` makes its screen, `rows` its CSV. Returns exit code 0.
 
-    Returns exit code 0.
+    If the screen is empty, the `client` is asked why; `empty` is the start of that sentence.
     """
     if options.json:
         return as_json(answer)
@@ -36,7 +38,12 @@ def present(
     from burnctl.render.screen import Screen
 
     screen = Screen.of(options, answer)
-    screen.report(answer, draw(answer, screen) or (empty() if empty else ""), what)
+    text = draw(answer, screen)
+    if not text and client is not None:
+        from burnctl.render.notes import no_matches
+
+        text = screen.paragraph(no_matches(client, options, empty))
+    screen.report(answer, text, what)
     return 0
 
 
@@ -67,7 +74,7 @@ def as_csv(rows: list[dict[str, Any]], answer: dict[str, Any]) -> int:
     waiting.stop()
     if sys.stdout.isatty():
         rows = [{name: clean(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows]
-    from burnctl.render.caveats import backfill_line
+    from burnctl.render.notes import backfill_line
 
     if line := backfill_line(answer):
         print(line, file=sys.stderr)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from burnctl import flags
 from burnctl.output import present
 from burnctl.render import styles
-from burnctl.render.caveats import price_caveats
 from burnctl.render.names import harness_name, short_model
-from burnctl.render.numbers import NOTHING, count, counted, money, percent
+from burnctl.render.notes import add_caveats
+from burnctl.render.numbers import count, counted, money, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean
@@ -48,13 +48,7 @@ def run(options: argparse.Namespace) -> int:
     answer = flags.ask(client, CompareParams, options)
     rows = client.summary(by=options.by, quality=True, **chosen)["rows"] if answer["cells"] else []
     answer["overall"] = [row for row in rows if row["key"] in answer["models"]]
-
-    def empty() -> str:
-        from burnctl.render.empty import no_matches
-
-        return no_matches(client, options)
-
-    return present(options, answer, drawn, rows=flat_cells, empty=empty)
+    return present(options, answer, drawn, rows=flat_cells, client=client)
 
 
 def drawn(answer: dict[str, Any], screen: Screen) -> str:
@@ -129,8 +123,8 @@ def _row(title: str, name: str, cell: Mapping[str, Any], *, with_quota: bool, wi
         count(cell["turns"]),
         money(cell["costPerTurn"]),
         *([money(cell["whatIfCostPerTurn"])] if with_what_if else []),
-        few + percent(first_try) if first_try is not None else NOTHING,
-        f"{interval[0] * 100:.0f}-{interval[1] * 100:.0f}%" if interval is not None else NOTHING,
+        few + percent(first_try) if first_try is not None else "",
+        f"{interval[0] * 100:.0f}-{interval[1] * 100:.0f}%" if interval is not None else "",
         (percent(cell["cacheHitRate"]), styles.hit_rate(cell["cacheHitRate"])),
         *([percent(cell["quotaShare"])] if with_quota else []),
     ]
@@ -174,15 +168,14 @@ def _add_notes(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Scre
         0 < row["quality"]["editPrompts"] < answer["minSample"] for row in answer.get("overall") or []
     )
     mark = f"; ~ from fewer than {answer['minSample']} prompts" if is_marked else ""
-    screen.footnote(f"first try: prompts whose edits needed no second attempt{mark}.")
+    screen.footnote(f"First try: prompts whose edits needed no second attempt{mark}.")
     if unpriced := sum(one["turns"] - one["pricedTurns"] for one in answer["coverage"]):
         screen.footnote(f"{counted(unpriced, 'request')} without a price.")
     for one in answer["coverage"]:
         if one.get("harnessTurns"):
             requests = counted(one["harnessTurns"], "request")
             screen.footnote(f"{_name(one['model'], answer['by'])}: the cost of {requests} is the harness's own figure.")
-    for note in price_caveats(answer):
-        screen.footnote(note)
+    add_caveats(answer, screen)
     if answer.get("moreModels"):
         screen.note(f"{counted(answer['moreModels'], 'more row')}, each cheaper than these, left out.")
     if len(answer["models"]) == 1:

@@ -106,7 +106,7 @@ def _show(said: dict[str, Any], options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     rows = [(setting["key"], _toml(setting["value"]), _origin(setting)) for setting in said["settings"]]
     columns = [Column("setting", style="bold"), Column("value", least=20), Column("from", style="dim", least=12)]
-    screen.show(table(columns, rows, screen))
+    screen.report({}, table(columns, rows, screen))
     _tell_stale(said["settings"])
     return 0
 

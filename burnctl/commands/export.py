@@ -90,7 +90,7 @@ class _Counted:
 
 def _every(client: Client, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields turns page by page, in smaller pages if turns have long tags. Warns on stderr while logs are unread."""
-    from burnctl.render.caveats import backfill_line
+    from burnctl.render.notes import backfill_line
 
     after, limit, line = None, _PAGE, ""
     while True:

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     )
     if not is_picture:
         return present(options, answer, draw)
-    from burnctl.render.caveats import backfill_line
+    from burnctl.render.notes import backfill_line
     from burnctl.starting import say
 
     if line := backfill_line(answer):
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 def draw(answer: Mapping[str, Any], screen: Screen) -> str:
     """A line for each request, or for each few requests of a long session."""
-    from burnctl.render.caveats import add_caveats
+    from burnctl.render.notes import add_caveats
 
     add_caveats(answer, screen)
     return "\n".join(_Drawing(answer, screen).lines())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from burnctl import flags
 from burnctl.output import present
 from burnctl.render import misses, styles
-from burnctl.render.caveats import add_caveats
 from burnctl.render.chart import bar
 from burnctl.render.names import short_id, tilde
+from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import NOTHING, count, counted, date, money, number, percent
 from burnctl.render.tables import Column, table
 from burnctl.render.text import width_of
@@ -54,6 +54,10 @@ _OTHERS = {
     "prompt": "prompts",
     "thinking": "thinking",
     "summary": "compaction summaries",
+    "attachment": "attached files",
+    "reminder": "text added by the harness",
+    "inherited": "earlier history",
+    "unexplained": "not found in the log",
 }
 _EACH = {"calls": "call", "requests": "request", "misses": "miss"}
 _RESTS = (NOT_COUNTED, NOT_MISSED)  # rows without a division into new and re-sent tokens
@@ -70,13 +74,7 @@ def run(options: argparse.Namespace) -> int:
     limit = options.limit or (READABLE if is_screen else None)
     client = reach(options, causes=True)
     answer = flags.ask(client, HotspotsParams, options, limit=limit)
-
-    def empty() -> str:
-        from burnctl.render.empty import no_matches
-
-        return no_matches(client, options)
-
-    return present(options, answer, drawn, rows=flat_rows, empty=empty)
+    return present(options, answer, drawn, rows=flat_rows, client=client)
 
 
 def drawn(answer: dict[str, Any], screen: Screen) -> str:

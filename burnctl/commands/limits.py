@@ -8,9 +8,9 @@ from burnctl import flags
 from burnctl import options as own
 from burnctl.output import as_json, present
 from burnctl.render import styles
-from burnctl.render.caveats import add_caveats, backfill_line
 from burnctl.render.chart import bar, sampled, sparkline
 from burnctl.render.names import harness_name
+from burnctl.render.notes import add_caveats, backfill_line
 from burnctl.render.numbers import (
     NOTHING,
     count,
@@ -72,13 +72,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         as_json(answer)
         return 1 if failed else 0
-
-    def empty() -> str:
-        from burnctl.render.empty import no_matches
-
-        return no_matches(client, options, f"No requests of {harness_name(answer['source'])}")
-
-    return present(options, answer, blocks if options.verb == "blocks" else drawn, empty=empty)
+    draw = blocks if options.verb == "blocks" else drawn
+    return present(options, answer, draw, client=client, empty=f"No requests of {harness_name(answer['source'])}")
 
 
 def _print_check(answer: dict[str, Any]) -> None:

@@ -6,8 +6,8 @@ import os
 
 from burnctl import flags
 from burnctl.progress_line import ProgressLine
-from burnctl.render.caveats import price_caveats
 from burnctl.render.names import harness_name, tilde
+from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import counted, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
@@ -51,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from burnctl.output import present
     from burnctl.overhead import begun_in, instruction_files, mcp_servers, priced
-    from burnctl.render.empty import no_matches
 
     client = reach(options)
     asked = options.project
@@ -66,7 +65,8 @@ def run(options: argparse.Namespace) -> int:
         options,
         report,
         lambda found, screen: draw(found, folder, asked, screen),
-        empty=lambda: no_matches(client, options, f"No sessions of {clean(asked)}"),
+        client=client,
+        empty=f"No sessions of {clean(asked)}",
     )
 
 
@@ -159,5 +159,4 @@ def _add_notes(report: Mapping[str, Any], screen: Screen) -> None:
         screen.footnote("The project's folder is not on this machine: its files are in the system prompt and tools.")
     screen.note("Files have the size that the newest session logged, else their size today, at four bytes a token.")
     screen.note("Without what subagents started with.")
-    for note in price_caveats(report):
-        screen.footnote(note)
+    add_caveats(report, screen)

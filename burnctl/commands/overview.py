@@ -7,10 +7,10 @@ import time
 from burnctl import flags
 from burnctl.errors import BurnctlError
 from burnctl.output import present
-from burnctl.render.caveats import add_caveats
 from burnctl.render.chart import plot
 from burnctl.render.layout import Block, beside
 from burnctl.render.names import harness_name, last_name, short_model
+from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import NOTHING, count, day_names, milliseconds, money, number, of_hundred, percent
 from burnctl.render.paragraphs import flow
 from burnctl.render.screen import Screen
@@ -54,16 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
-    return show(gather(client, time.time()), client, options)
-
-
-def show(answer: dict[str, Any], client: Client, options: argparse.Namespace) -> int:
-    def empty() -> str:
-        from burnctl.render.empty import no_matches
-
-        return no_matches(client, options)
-
-    return present(options, answer, drawn, empty=empty)
+    return present(options, gather(client, time.time()), drawn, client=client)
 
 
 def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, Any]:
@@ -81,12 +72,13 @@ def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, A
 
     period = since(0 if is_today else 29)
     days = client.summary(by="day", **since(59))
+    before = client.summary(limit=1, until=(today - timedelta(days=60)).isoformat(), tz=zone)["totals"]["turns"]
     hours = client.summary(by="hour", **since(_HOURS_AGAINST))
     whole = client.summary(by="project", limit=_SHOWN, **period)
     return {
         "version": whole["version"],
         **{name: value for name, value in whole.items() if name in _PASSED_ON},
-        "periods": periods(days["rows"], hours["rows"], today, now)[: 1 if is_today else None],
+        "periods": periods(days["rows"], hours["rows"], today, now, is_older=bool(before))[: 1 if is_today else None],
         "days": _every_day(days["rows"], [today - timedelta(days=n) for n in reversed(range(30))]),
         "hours": _hours_of(hours["rows"], today) if is_today else [],
         "projects": whole["rows"],
@@ -105,17 +97,23 @@ _PASSED_ON = (
 
 
 def periods(
-    days: Sequence[Mapping[str, Any]], hours: Sequence[Mapping[str, Any]], today: day_type, now: float
+    days: Sequence[Mapping[str, Any]],
+    hours: Sequence[Mapping[str, Any]],
+    today: day_type,
+    now: float,
+    *,
+    is_older: bool = False,
 ) -> list[dict[str, Any]]:
     """Today, 7 and 30 days, each with its change against the average of the time before.
 
     Today is compared with the same hours of the last 28 days, 7 days with the four periods of 7 days before, 30 days
-    with the 30 before. The time before the first record does not count; without a whole period there is no change.
+    with the 30 before. The time before the first record does not count, unless there are `is_older` ones than `days`;
+    without a whole period there is no change.
     """
     from datetime import date as calendar
 
     ages = [((today - calendar.fromisoformat(row["key"])).days, row) for row in days]
-    recorded = max((age for age, _ in ages), default=0)  # days before today
+    recorded = 59 if is_older else max((age for age, _ in ages), default=0)  # days before today
 
     def added(first: int, last: int) -> dict[str, Any]:
         rows = [row for age, row in ages if first <= age <= last]

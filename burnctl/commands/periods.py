@@ -8,8 +8,8 @@ from burnctl import flags
 from burnctl import options as own
 from burnctl.output import present
 from burnctl.render import styles
-from burnctl.render.caveats import add_caveats
 from burnctl.render.names import short_model
+from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import count, day_names, money, number
 from burnctl.render.tables import Column, table
 from burnctl.starting import reach
@@ -59,12 +59,7 @@ def run(options: argparse.Namespace) -> int:
     def draw(answer: dict[str, Any], screen: Screen) -> str:
         return drawn(answer, screen, is_broken_down=options.breakdown)
 
-    def empty() -> str:
-        from burnctl.render.empty import no_matches
-
-        return no_matches(client, options)
-
-    return present(options, answer, draw, rows=flat_rows, empty=empty)
+    return present(options, answer, draw, rows=flat_rows, client=client)
 
 
 def _days_ago(days: int) -> str:

@@ -114,11 +114,11 @@ def _unpriced(answer: Pricing, screen: Screen) -> str:
 
 def _told(answer: Pricing, lines: list[str], screen: Screen) -> str:
     """The lines as wide as the screen is; they begin with the model's name, which stands out."""
-    from burnctl.render.caveats import price_caveats
+    from burnctl.render.notes import caveats
     from burnctl.render.text import clean
 
     name = _name(answer)
-    lines += map(clean, price_caveats(answer))
+    lines += map(clean, caveats(answer))
     text = "\n".join(_wrapped(line, screen) for line in lines)
     return screen.paint(name, "bold") + text.removeprefix(name) if text.startswith(name) else text
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from burnctl import flags
+from burnctl import flags, naming
 from burnctl.errors import BurnctlError
 from burnctl.starting import reach, say
-from burnd.contract.sessions import MetaParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,16 +15,17 @@ if TYPE_CHECKING:
 HELP = (
     "prints the command that continues a session in its folder and its harness. --json prints the facts of the session"
 )
-EXAMPLES = ("burnctl resume 0f9c1d2e", 'eval "$(burnctl resume 0f9c1d2e)"')
+EXAMPLES = ("burnctl resume 0f9c1d2e", "burnctl resume scheduler", 'eval "$(burnctl resume --last)"')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.place(parser, MetaParams, "id", "session")
+    naming.add_session(parser)
     flags.reading(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    session = reach(options).sessions_meta(options.session)
+    client = reach(options)
+    session = client.sessions_meta(naming.chosen_session(client, options))
     if options.json:
         from burnctl.output import as_json
 

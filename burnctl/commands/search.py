@@ -34,7 +34,7 @@ EXAMPLES = (
 )
 _HITS = 10
 _LINES = 6  # of a message that matched, with the messages around it
-_NAME, _TITLE, _PROJECT, _PASSAGE, _PIPE_PASSAGE = 11, 36, 14, 26, 200
+_NAME, _TITLE, _PROJECT, _PASSAGE, _PIPE_PASSAGE = 11, 36, 12, 22, 200
 _MARK = "bold red"
 _ON, _OFF = "\ue000", "\ue001"  # private characters: clean text has none of them
 
@@ -81,7 +81,6 @@ def _search_sessions(options: argparse.Namespace) -> int:
     import time
 
     from burnctl.output import present
-    from burnctl.render.empty import no_matches
 
     before, after = (options.context if one is None else one for one in (options.before, options.after))
     is_list = before is None and after is None
@@ -94,9 +93,7 @@ def _search_sessions(options: argparse.Namespace) -> int:
         most = min(options.limit or _HITS, MOST_HITS)
         return draw(found, screen, time.time() * 1000, most, is_list=is_list)
 
-    return present(
-        options, answer, drawn, empty=lambda: no_matches(client, options, "Nothing was found"), what="Results"
-    )
+    return present(options, answer, drawn, client=client, empty="Nothing was found", what="Results")
 
 
 def draw(answer: Mapping[str, Any], screen: Screen, now: float, most: int = _HITS, *, is_list: bool = True) -> str:
@@ -104,24 +101,23 @@ def draw(answer: Mapping[str, Any], screen: Screen, now: float, most: int = _HIT
     every = answer["hits"]
     hits = every[:most]
     for word, others in (answer.get("corrected") or {}).items():
-        screen.footnote(f"{clean(word)} was not found; searched for {clean(', '.join(others))}.")
+        screen.hint(f"{word} was not found; searched for {', '.join(others)}")
     if answer.get("note"):
-        note = clean(answer["note"])
-        screen.footnote(f"{note[:1].upper()}{note[1:]}.")
+        screen.hint(answer["note"])
     if not hits:
         return ""
     if answer.get("allWords") is False:
-        screen.footnote("No message has all words.")
+        screen.hint("no message has all words")
     if len(every) > len(hits):
         number = f"{len(every)} or more" if len(every) >= MOST_HITS else f"{len(every)}"
-        screen.footnote(f"{len(hits)} of {number} hits: --limit {MOST_HITS}.")
+        screen.hint(f"{len(hits)} of {number} hits: --limit {MOST_HITS}")
     elif answer.get("next"):
-        screen.footnote(f"Next page: --offset {answer['next']}.")
+        screen.hint(f"next page: --offset {answer['next']}")
     if is_list:
         import shlex
 
         name = shlex.quote(clean(enough_of_id(hits[0])))
-        screen.footnote(f"Read one: burnctl show {name} --from {hits[0]['msgIdx'] or 0}")
+        screen.hint(f"read one: burnctl show {name} --from {hits[0]['msgIdx'] or 0}")
         return "\n".join(_line(hit, hits, screen, now) for hit in hits)
     return "\n\n".join(_session(some, clean(enough_of_id(some[0])), screen, now) for some in _by_session(hits))
 
@@ -189,9 +185,9 @@ def memories(answer: Mapping[str, Any], screen: Screen) -> str:
         "No instruction or memory file has these words."
     ]
     if answer.get("matches", 0) > len(answer["entries"]):
-        screen.footnote(f"{len(answer['entries']):,} of {answer['matches']:,} entries: --limit.")
+        screen.hint(f"{len(answer['entries']):,} of {answer['matches']:,} entries: --limit {answer['matches']}")
     if answer.get("note"):
-        screen.footnote(f"Note: {clean(answer['note'])}.")
+        screen.hint(answer["note"])
     return "\n\n".join(parts)
 
 

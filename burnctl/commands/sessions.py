@@ -54,12 +54,7 @@ def run(options: argparse.Namespace) -> int:
     def draw(answer: dict[str, Any], screen: Screen) -> str:
         return drawn(answer, screen, time.time() * 1000)
 
-    def empty() -> str:
-        from burnctl.render.empty import no_matches
-
-        return no_matches(client, options, "No sessions")
-
-    return present(options, answer, draw, rows=flat_rows, empty=empty, what="Results")
+    return present(options, answer, draw, rows=flat_rows, client=client, empty="No sessions", what="Results")
 
 
 def _costliest(client: Client, chosen: dict[str, Any]) -> dict[str, Any]:
@@ -83,9 +78,9 @@ def drawn(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
     if not sessions:
         return ""
     if answer.get("next"):
-        screen.footnote(f"There are more: --limit N or --next {answer['next']}.")
+        screen.hint(f"more: --limit {min(2 * len(sessions), MOST_SESSIONS)} or --next {answer['next']}")
     if answer.get("more"):
-        screen.footnote(f"{count(answer['more'])} more: --limit.")
+        screen.hint(f"{count(answer['more'])} more: --limit {len(sessions) + answer['more']}")
     if figures := [session["harnessCostUsd"] for session in sessions if session.get("harnessCostUsd") is not None]:
         screen.footnote(f"{money(sum(figures))} is the harness's own figure: no price list has its models.")
     most = max((session.get("costUsd") or 0 for session in sessions), default=0)

@@ -29,6 +29,7 @@ HELP = (
 EXAMPLES = ("burnctl show", "burnctl show scheduler", "burnctl show 0f9c1d2e --from 120 --limit 20 --raw")
 _PAGE = 200
 _MARGIN = 10
+_PIPE_FOLD, _UNLIMITED = 200, 1_000_000  # characters of a folded line and of a whole one in a pipe
 _LONG_PROMPT = 600  # characters: a longer system prompt is folded
 _ROLES = {"user": "bold cyan", "assistant": "bold green", "system": "bold yellow", "tool_result": "bold magenta"}
 _CALL, _RESULT, _THOUGHT, _FILE = "▸", "◂", "∴", "+"
@@ -101,21 +102,16 @@ def _heading(page: Messages, screen: Screen) -> list[str]:
 
 def _ending(page: Messages, options: argparse.Namespace, screen: Screen) -> list[str]:
     if page.get("next") is None:
-        return _where_it_ends(page)
+        # A session without messages has the reason in its heading.
+        is_past_end = not page["messages"] and page["total"]
+        return ["", f"No messages from there on; the last one is #{page['total'] - 1:,}."] if is_past_end else []
     import shlex
 
     from burnctl.render.names import short_id
 
     same = ([f"--rail {shlex.quote(options.rail)}"] if options.rail else []) + (["--raw"] if options.raw else [])
     again = clean(" ".join(["burnctl show", shlex.quote(short_id(options.session)), *same, f"--from {page['next']}"]))
-    return ["", screen.paint(f"{page['total'] - page['next']:,} more: {again}", "dim")]
-
-
-def _where_it_ends(page: Messages) -> list[str]:
-    """The line below a page past the last message. A session without messages has the reason in its heading."""
-    if page["messages"] or not page["total"]:
-        return []
-    return ["", f"No messages from there on; the last one is #{page['total'] - 1:,}."]
+    return ["", screen.paragraph(f"{page['total'] - page['next']:,} more: {again}", "dim")]
 
 
 class Transcript:
@@ -124,7 +120,7 @@ class Transcript:
     def __init__(self, screen: Screen, *, raw: bool = False) -> None:
         self._screen = screen
         self._raw = raw
-        self._room = max(screen.width - _MARGIN, 20)
+        self._room = _PIPE_FOLD if screen.is_pipe else max(screen.width - _MARGIN, 20)
         self._day = ""
 
     def drawn(self, messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -176,7 +172,7 @@ class Transcript:
             yield from self._whole(block.get("text") or "", is_cut=is_cut)
 
     def _whole(self, text: str, *, is_cut: bool) -> Iterator[str]:
-        yield from lines_of(text, self._room)
+        yield from lines_of(text, _UNLIMITED if self._screen.is_pipe else self._room)
         if is_cut:
             yield self._screen.paint("… cut here", "dim")
 

@@ -130,7 +130,7 @@ def _show(stamps: list[dict[str, Any]], options: argparse.Namespace) -> int:
     if not any(span for _, _, span, _ in rows):
         columns.pop(2)
         rows = [(said, about, tags) for said, about, _, tags in rows]
-    screen.show(table(columns, rows, screen))
+    screen.report({}, table(columns, rows, screen))
     return 0
 
 

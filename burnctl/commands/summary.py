@@ -9,9 +9,9 @@ from burnctl import options as own
 from burnctl.errors import Usage
 from burnctl.output import present
 from burnctl.render import styles
-from burnctl.render.caveats import add_caveats
 from burnctl.render.chart import bar, sparkline
 from burnctl.render.names import harness_name, last_name, short_id, tilde
+from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import (
     NOTHING,
     count,
@@ -113,13 +113,7 @@ def run(options: argparse.Namespace) -> int:
     def draw(answer: dict[str, Any], screen: Screen) -> str:
         return drawn(answer, screen, chart=options.chart)
 
-    return present(options, answer, draw, rows=flat_rows, empty=lambda: _empty(client, options))
-
-
-def _empty(client: Client, options: argparse.Namespace) -> str:
-    from burnctl.render.empty import no_matches
-
-    return no_matches(client, options)
+    return present(options, answer, draw, rows=flat_rows, client=client)
 
 
 def _list_tags(client: Client, options: argparse.Namespace) -> int:
@@ -139,7 +133,8 @@ def _list_tags(client: Client, options: argparse.Namespace) -> int:
         rows = [[tag["key"], count(len(tag["values"])), ", ".join(tag["values"])] for tag in answer["tags"]]
         columns = [Column("tag", style="bold"), Column("values", "right"), Column("such as", least=20)]
         if not rows:
-            return "No tags yet. `burnctl stamp --session ID KEY=VALUE` adds one, `burnctl run` tags what it starts."
+            none = "No tags yet. `burnctl stamp --session ID KEY=VALUE` adds one, `burnctl run` tags what it starts."
+            return screen.paragraph(none)
         return f"{table(columns, rows, screen)}\n\ncost by tag: burnctl tags {clean(rows[0][0])}"
 
     def flat(answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -296,7 +291,9 @@ def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
     if totals["openTurns"]:
         screen.footnote(f"{_RUNNING} {counted(totals['openTurns'], 'request')} still running.")
     if answer["moreRows"]:
-        screen.footnote(f"{counted(answer['moreRows'], 'more row')} in the total: --limit.")
+        screen.hint(
+            f"{count(answer['moreRows'])} more in the total: --limit {len(answer['rows']) + answer['moreRows']}"
+        )
     add_caveats(answer, screen)
     if totals["partialTurns"]:
         cut_off = counted(totals["partialTurns"], "response")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from burnctl.commands.overview import add_arguments, gather, show
+from burnctl.commands.overview import add_arguments, drawn, gather
+from burnctl.output import present
 from burnctl.starting import reach
 
 TYPE_CHECKING = False
@@ -20,4 +21,4 @@ EXAMPLES = ("burnctl today",)
 def run(options: argparse.Namespace) -> int:
     options.since = "today"
     client = reach(options)
-    return show(gather(client, time.time(), is_today=True), client, options)
+    return present(options, gather(client, time.time(), is_today=True), drawn, client=client)

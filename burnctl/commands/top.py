@@ -253,7 +253,7 @@ def _table(rows: Sequence[Mapping[str, Any]], screen: Screen, now: float, select
                 (money(row["costPerMinute"]), "bold" if row["costPerMinute"] and row["costPerMinute"] == most else ""),
                 row["lastTool"] or "-",
                 duration(passed) if passed >= 1 else "now",
-                ("waits for you" if row["state"] == "waiting" else row["state"], style),
+                (row["state"], style),
             )
         )
     columns = (
@@ -263,7 +263,7 @@ def _table(rows: Sequence[Mapping[str, Any]], screen: Screen, now: float, select
         Column("full", "right", drop=1),
         Column("cost", "right"),
         Column("cost/min", "right"),
-        Column("last tool", least=6, drop=3),
+        Column("tool", least=6, drop=3),
         Column("ago", "right", drop=5),
         Column("state", least=7),
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from burnctl import flags
 from burnctl.commands.explain import KINDS
+from burnctl.errors import Failed
 from burnctl.progress_line import ProgressLine
 from burnctl.starting import reach
-from burnd.contract.reports import MOST_FINDINGS, WasteParams
+from burnd.contract.reports import MOST_FINDINGS, Filters, WasteParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
+    from burnctl.client import Client
     from burnctl.render.screen import Screen
+    from burnd.contract.results.reports import SummaryRow
 
 HELP = (
     "finds spending that could have been avoided: cache misses, large results that were carried along, files read "
@@ -43,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from burnctl.output import present
-    from burnctl.render.empty import no_matches
 
     client = reach(options)
     few = _OF_ONE_KIND if options.kind else _OF_A_KIND
@@ -52,17 +54,26 @@ def run(options: argparse.Namespace) -> int:
         per_kind = None if options.json or options.limit else few
         answer = flags.ask(client, WasteParams, options, limit=limit, per_kind=per_kind)
     is_chosen = bool(options.kind or options.min_cost or options.limit)
+    days = [] if options.json else _days(client, options)
     return present(
         options,
         answer,
-        lambda found, screen: draw(found, screen, with_small=is_chosen),
-        empty=lambda: no_matches(client, options),
+        lambda found, screen: draw(found, screen, period_of(days), with_small=is_chosen),
+        client=client,
     )
 
 
-def draw(answer: Mapping[str, Any], screen: Screen, *, with_small: bool = False) -> str:
+def _days(client: Client, options: argparse.Namespace) -> list[SummaryRow]:
+    """The days with requests; none if the daemon is too old to answer."""
+    try:
+        return client.summary(**{**flags.given(options, Filters), "by": "day", "tz": flags.time_zone()})["rows"]
+    except Failed:
+        return []
+
+
+def draw(answer: Mapping[str, Any], screen: Screen, period: str = "", *, with_small: bool = False) -> str:
     """The headline, then a block for each kind. Kinds that matter little share a line, unless `with_small`."""
-    from burnctl.render.caveats import add_caveats
+    from burnctl.render.notes import add_caveats
     from burnctl.render.numbers import counted, money
 
     if not answer["totals"]["turns"]:
@@ -72,7 +83,7 @@ def draw(answer: Mapping[str, Any], screen: Screen, *, with_small: bool = False)
     by_kind: dict[str, list[Mapping[str, Any]]] = {}
     for finding in answer["findings"]:
         by_kind.setdefault(finding["kind"], []).append(finding)
-    lines, small = _headline(answer, screen), []
+    lines, small = _headline(answer, screen, period), []
     heads = len(lines)
     for kind in answer["kinds"]:
         found = by_kind.get(kind["kind"], ())
@@ -87,20 +98,15 @@ def draw(answer: Mapping[str, Any], screen: Screen, *, with_small: bool = False)
 
         less = f"Below {_SMALL:.0%} each: {', '.join(small)}. See one: burnctl waste --kind KIND"
         lines += ["", *wrapped(less, screen.width)]
-    if answer["findings"]:
-        levels = answer["severities"]
-        screen.footnote(
-            f"high: {money(levels['high'])} or more, medium: {money(levels['medium'])} or more. "
-            "Proof of a finding: burnctl explain KIND."
-        )
     return "\n".join(lines)
 
 
-def _headline(answer: Mapping[str, Any], screen: Screen) -> list[str]:
+def _headline(answer: Mapping[str, Any], screen: Screen, period: str) -> list[str]:
+    """What was avoidable of what was spent in which period, and the meaning of the severities."""
     from burnctl.render.numbers import counted, money, number, percent
-    from burnctl.render.paragraphs import wrapped
+    from burnctl.render.paragraphs import flow, wrapped
 
-    totals, avoidable = answer["totals"], answer["avoidable"]
+    totals, avoidable, levels = answer["totals"], answer["avoidable"], answer["severities"]
     whole, part = totals["costUsd"], avoidable["costUsd"]
     if not answer["findings"]:
         cheaper = answer["cheaperFindings"]
@@ -108,16 +114,28 @@ def _headline(answer: Mapping[str, Any], screen: Screen) -> list[str]:
         line = f"{below} in {counted(totals['turns'], 'request')}" + (f" for {money(whole)}." if whole else ".")
     elif part is None or not whole:
         tokens = (number(sum(one["usage"].values())) for one in (avoidable, totals))
-        line = "Avoidable: about {} of {} tokens (no token counted twice)".format(*tokens)
+        line = "Avoidable: about {} of {} tokens{} (no token counted twice)".format(*tokens, period)
     else:
         share = f"({percent(part / whole)}, no token counted twice)"
-        line = f"Avoidable: about {money(part)} of {money(whole)}{_period(answer['filters'])} {share}"
-    return [screen.paint(one, "bold") for one in wrapped(line, screen.width)]
+        line = f"Avoidable: about {money(part)} of {money(whole)}{period} {share}"
+    lines = [screen.paint(one, "bold") for one in wrapped(line, screen.width)]
+    if answer["findings"]:
+        meaning = f"high: {money(levels['high'])} or more, medium: {money(levels['medium'])} or more"
+        lines += [screen.paint(one, "dim") for one in flow([meaning, "proof: burnctl explain KIND"], screen)]
+    return lines
 
 
-def _period(filters: Mapping[str, Any]) -> str:
-    since, until = (str(filters[name])[:10] if filters.get(name) else "" for name in ("since", "until"))
-    return (f" since {since}" if since else "") + (f" until {until}" if until else "")
+def period_of(days: Sequence[Mapping[str, Any]]) -> str:
+    """` in 12 days`, from the first day with a request to the last one; ` on Nov 7` for one day."""
+    from datetime import date
+
+    from burnctl.render.numbers import counted, day_names
+
+    keys = [row["key"] for row in days if row["key"]]
+    if not keys:
+        return ""
+    length = (date.fromisoformat(keys[-1]) - date.fromisoformat(keys[0])).days + 1
+    return f" on {day_names(keys)[0]}" if length == 1 else f" in {counted(length, 'day')}"
 
 
 def _block(kind: Mapping[str, Any], found: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[str]:

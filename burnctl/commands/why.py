@@ -102,8 +102,8 @@ def run(options: argparse.Namespace) -> int:
 
 def draw_session(answer: Mapping[str, Any], screen: Screen) -> str:
     """The screen of a session: its groups, its most expensive causes, how it was billed."""
-    from burnctl.render.caveats import add_caveats
     from burnctl.render.names import short_id
+    from burnctl.render.notes import add_caveats
 
     lines = [*_title(answer, screen)]
     totals = answer["totals"]
@@ -128,7 +128,7 @@ def draw_session(answer: Mapping[str, Any], screen: Screen) -> str:
 
 def draw_kinds(answer: Mapping[str, Any], screen: Screen) -> str:
     """The groups of a session, each with its parts."""
-    from burnctl.render.caveats import add_caveats
+    from burnctl.render.notes import add_caveats
     from burnctl.render.numbers import counted, money, percent
     from burnctl.render.tables import Column, table
 
@@ -152,7 +152,7 @@ def draw_kinds(answer: Mapping[str, Any], screen: Screen) -> str:
 
 def draw_rows(answer: Mapping[str, Any], screen: Screen) -> str:
     """The files or commands of a session by cost, then everything else in one line."""
-    from burnctl.render.caveats import add_caveats
+    from burnctl.render.notes import add_caveats
     from burnctl.render.numbers import count, money, number, percent
     from burnctl.render.tables import Column, table
 
@@ -184,7 +184,7 @@ def draw_rows(answer: Mapping[str, Any], screen: Screen) -> str:
 def draw_requests(answer: Mapping[str, Any], screen: Screen, most: int) -> str:
     """The most expensive requests of a session, or steps of a few requests each if it is long."""
     from burnctl.commands.flow import calls_of, step_numbers
-    from burnctl.render.caveats import add_caveats
+    from burnctl.render.notes import add_caveats
     from burnctl.render.numbers import clock, day, money, number, percent
     from burnctl.render.tables import Column, table
 
@@ -211,7 +211,7 @@ def draw_requests(answer: Mapping[str, Any], screen: Screen, most: int) -> str:
         Column("what it did", least=20),
     )
     if len(steps) > most:
-        screen.footnote(f"The {most:,} most expensive of {len(steps):,}; more: --limit.")
+        screen.hint(f"the {most:,} most expensive of {len(steps):,}: --limit {len(steps)}")
     add_caveats(answer, screen)
     return "\n".join([*_title(answer, screen), "", table(columns, rows, screen)])
 
@@ -219,8 +219,8 @@ def draw_requests(answer: Mapping[str, Any], screen: Screen, most: int) -> str:
 def draw_request(answer: Mapping[str, Any], screen: Screen) -> str:
     """One request, or the few that have the same number: what was in its context, and how that was paid."""
     from burnctl.render import misses
-    from burnctl.render.caveats import add_caveats
     from burnctl.render.names import short_model
+    from burnctl.render.notes import add_caveats
     from burnctl.render.numbers import clock, day, exact_money, roughly
     from burnctl.render.paragraphs import wrapped
     from burnctl.render.tables import Column, table

@@ -9,7 +9,7 @@ import sys
 from burnctl.doctor.finding import Finding, fail, ok, warn
 from burnctl.errors import BurnctlError, NotRunning, VersionMismatch
 from burnctl.render import duration
-from burnctl.render.caveats import NO_NAME
+from burnctl.render.notes import NO_NAME
 from burnd import __version__
 
 TYPE_CHECKING = False

@@ -79,7 +79,7 @@ def _lines(answers: Mapping[str, Any]) -> Iterator[str]:
     import time
 
     from burnctl.commands.report import groups_of
-    from burnctl.render.caveats import backfill_line
+    from burnctl.render.notes import backfill_line
 
     days = answers["days"]
     totals, filters = days["totals"], days["filters"]
@@ -281,7 +281,7 @@ def _sessions(answers: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
-    from burnctl.render.caveats import API_PRICES, caveats
+    from burnctl.render.notes import API_PRICES, caveats
 
     yield "<h2>Notes</h2>"
     for note in [*caveats(answer), API_PRICES]:

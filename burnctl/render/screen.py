@@ -1,7 +1,7 @@
 """The terminal or pipe that a report is printed to: its width, colours and pager, and what is printed around a report.
 
-A report is its text, one yellow line above it while old logs are read, and at most one footnote line below it. The
-other notes are printed with `--notes`.
+A report is its text, a yellow line above it while old logs are read, and a footnote line below it. The line has what
+changes how the numbers are read, and names the columns that did not fit. All notes are printed with `--notes`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class Screen:
     ) -> None:
         self.width, self.color, self.lines = width, color, lines
         self.is_pipe, self.with_notes = is_pipe, with_notes
-        self._footnotes: list[str] = []
+        self._footnotes: list[tuple[str, str]] = []
         self._notes: list[str] = []
+        self._hints: list[str] = []
         self._hidden: list[str] = []
 
     @classmethod
@@ -70,13 +71,19 @@ class Screen:
         codes = ";".join(_STYLES[style] for style in styles.split())
         return f"\x1b[{codes}m{text}\x1b[0m"
 
-    def footnote(self, text: str) -> None:
-        """Adds to the footnote line of the report: something that changes how its numbers are read."""
-        self._footnotes.append(text)
+    def footnote(self, text: str, short: str = "") -> None:
+        """Adds to the footnote line: something that changes how the numbers are read, with a `short` form of it."""
+        self._footnotes.append((text, short or text))
 
     def note(self, text: str) -> None:
         """Adds a note that is printed with `--notes`."""
         self._notes.append(text)
+
+    def hint(self, text: str) -> None:
+        """Adds to the line between the report and its footnote: how to see more, or what was searched for."""
+        from burnctl.render.text import clean
+
+        self._hints.append(clean(text))
 
     def hide(self, title: str) -> None:
         """Names a column that does not fit in the footnote line."""
@@ -89,20 +96,35 @@ class Screen:
 
     def page(self, answer: Mapping[str, Any], text: str, what: str = "Totals") -> str:
         """The text of an answer, below a yellow line while old logs are read and above the footnote line."""
-        from burnctl.render.caveats import backfill_line
+        from burnctl.render.notes import backfill_line
+        from burnctl.render.paragraphs import flow
 
-        parts = [self._lines_of(backfill_line(answer, what), "yellow"), text, self._below()]
+        hints = "\n".join(self.paint(line, "dim") for line in flow(self._hints, self))
+        below = "\n".join(filter(None, [hints, self._below()]))
+        parts = [self.paragraph(backfill_line(answer, what), "yellow"), text, below]
         return "\n\n".join(filter(None, parts))
 
     def _below(self) -> str:
-        hidden = f"Too narrow for: {', '.join(self._hidden)}." if self._hidden else ""
-        shown = [*self._footnotes, *([hidden] if hidden else [])]
-        if self.with_notes:
-            return "\n".join(self._lines_of(note, "dim") for note in [*shown, *self._notes])
-        more = ["More: --notes"] if shown and self._notes else []
-        return self._lines_of(" ".join([*shown, *more]), "dim")
+        """The footnote line. If not all of it fits, the first note and the hidden columns stay, each in its line."""
+        from burnctl.render.text import clean, width_of
 
-    def _lines_of(self, text: str, style: str) -> str:
+        hidden = [f"Too narrow for: {', '.join(self._hidden)}."] if self._hidden else []
+        every = [text for text, _ in self._footnotes] + hidden
+        if self.with_notes:
+            return "\n".join(self.paragraph(note, "dim") for note in [*every, *self._notes])
+        more = ["More: --notes"] if every and self._notes else []
+        short = [text for _, text in self._footnotes]
+        fewer = [*short[:1], *hidden]
+        behind_flag = ["More: --notes"] if len(short) > 1 else []
+        for parts in ([*every, *more], [*short, *hidden, *more], [*short, *hidden], [*fewer, *behind_flag]):
+            line = clean(" ".join(parts))
+            if self.is_pipe or width_of(line) <= self.width:
+                return self.paint(line, "dim")
+        first, *rest = fewer
+        return "\n".join(self.paragraph(line, "dim") for line in (first, " ".join([*rest, *behind_flag])) if line)
+
+    def paragraph(self, text: str, style: str = "") -> str:
+        """A text in as many lines as the screen needs; in a pipe one."""
         if not text:
             return ""
         from burnctl.render.paragraphs import wrapped

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import json
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from unittest import mock
 
@@ -60,9 +62,11 @@ class Stage:
             **machine.environment,
         }
 
-    def run(self, *words: str) -> None:
+    def run(self, *words: str, stdin: str = "") -> None:
         command = [sys.executable, "-P", "-m", "burnctl", *words]
-        subprocess.run(command, env=self.environment, check=True, capture_output=True, timeout=60)
+        subprocess.run(
+            command, env=self.environment, check=True, capture_output=True, timeout=60, input=stdin, text=True
+        )
 
     def rendered(
         self, words: list[str], columns: int = 0, *, color: bool = False, is_pipe: bool = False, encoding: str = "utf-8"
@@ -86,12 +90,8 @@ class Stage:
         use_currency(None)
         assert code == 0, words
         text = output.bytes.getvalue().decode(encoding)
-        return _readable(text.replace(self._machine.folder, _nameless(self._machine.folder)))
-
-
-def _nameless(folder: str) -> str:
-    """A folder of the same length, so that columns stay where they are."""
-    return folder[:-8] + "_" * 8
+        # The folder of the machine, whole or cut, with a name of the same length: columns stay where they are.
+        return _readable(re.sub(r"(/tmp/burnd-)(\w+)", lambda match: match[1] + "_" * len(match[2]), text))
 
 
 def _readable(text: str) -> str:
@@ -115,9 +115,9 @@ def stage() -> Iterator[Stage]:
     made = Stage(machine)
     made.run("up")
     try:
-        for session_id, one in written.items():
-            if one.tags:
-                made.run("stamp", "--session", session_id, *(f"{key}={value}" for key, value in one.tags))
+        at = datetime.fromtimestamp(NOW, UTC).isoformat()
+        tagged = [{"sessionId": name, "ts": at, **dict(one.tags)} for name, one in written.items() if one.tags]
+        made.run("stamp", "--stdin", stdin="\n".join(map(json.dumps, tagged)))
         made.run("flush")
         with Client(Path(machine.environment["RELAYBURN_HOME"]) / "burnd.sock") as client:
             while not _is_settled(client.status()):

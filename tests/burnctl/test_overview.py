@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from burnctl.commands.overview import _PASSED_ON, drawn, periods
-from burnctl.render.caveats import add_caveats
+from burnctl.render.notes import add_caveats
 from burnctl.render.screen import Screen
 
 TODAY = date(2025, 11, 17)

@@ -137,7 +137,7 @@ def test_what_must_be_known_to_trust_it_is_said() -> None:
         "3 requests without a price (house-model)",
         "4 requests failed or aborted without any usage",
         "$0.25 (9.1M tokens) that harnesses used without logging it",
-        "12 more rows",
+        "12 more in the total: --limit 14",
     ):
         assert words in shown
     assert "$0.00" not in shown

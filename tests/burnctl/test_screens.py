@@ -55,6 +55,12 @@ SCREENS = (
     "explain cache-miss",
     "flow cart",
     "search cron refactor",
+    "search cron refactor -C 1",
+    "show checkout --limit 12",
+    "show cart --raw --limit 4",
+    "overhead --project shop-api",
+    "stamps list",
+    "top",
     "sessions",
     "sessions --sort cost --limit 4",
 )
@@ -76,7 +82,7 @@ def test_screens(demo: Stage, screen: str) -> None:
         assert [line for line in text.splitlines() if width_of(line) > columns] == [], name
     ascii_text = demo.rendered(words, 80, encoding="ascii")
     pipe = demo.rendered(words, is_pipe=True)
-    assert "…" not in pipe
+    assert "…" not in pipe or words[0] == "show"  # which folds long results in a pipe, too
     assert "Too narrow" not in pipe
     views = {
         **at_terminal,

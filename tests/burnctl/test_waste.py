@@ -33,9 +33,9 @@ def answer_of(*findings: dict[str, Any], **more: Any) -> dict[str, Any]:
     return answer | {"severities": {"high": 1.0, "medium": 0.1}, "moreFindings": 0, "cheaperFindings": 0} | more
 
 
-def page(*findings: dict[str, Any], width: int = 200, **more: Any) -> str:
+def page(*findings: dict[str, Any], width: int = 200, period: str = "", **more: Any) -> str:
     screen, answer = Screen(width, with_notes=True), answer_of(*findings, **more)
-    return screen.page(answer, waste.draw(answer, screen))
+    return screen.page(answer, waste.draw(answer, screen, period))
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,11 @@ def test_an_advice_is_there_once() -> None:
 def test_the_headline_comes_first() -> None:
     shown = page(finding("oversized"), finding("reread", files=["a.py"]), avoidable={"costUsd": 0.03, "usage": {}})
     assert shown.startswith("Avoidable: about $0.03 of $1.00 (3%, no token counted twice)")
-    assert "high: $1.00 or more, medium: $0.10 or more." in shown
-    since = page(finding("oversized"), filters={"since": "2026-11-01T00:00:00.000Z"})
-    assert since.startswith("Avoidable: about $0.02 of $1.00 since 2026-11-01 (2%,")
+    assert "high: $1.00 or more, medium: $0.10 or more" in shown
+    days = [{"key": "2026-11-01"}, {"key": "2026-11-12"}]
+    assert waste.period_of(days) == " in 12 days"
+    since = page(finding("oversized"), period=waste.period_of(days[:1]))
+    assert since.startswith("Avoidable: about $0.02 of $1.00 on Nov 1 (2%,")
     unpriced = page(
         finding("oversized") | {"costUsd": 0.0},
         avoidable={"costUsd": None, "usage": {"input": 1_500}},

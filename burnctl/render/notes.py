@@ -1,0 +1,124 @@
+"""Sentences around a report: old logs that are still read, caveats on its costs, a report without a row."""
+
+from __future__ import annotations
+
+from burnctl.render.numbers import counted, duration, money, roughly
+from burnctl.render.text import clean
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from burnctl.client import Client
+    from burnctl.render.screen import Screen
+
+API_PRICES = "Costs are at API list prices; a subscription covers them."
+NO_NAME = "(unknown)"  # a model that no log names
+_MODELS_NAMED = 5
+_UNITS = {"m": ("minute", "min"), "h": ("hour", "h"), "d": ("day", "days"), "w": ("week", "weeks")}
+_FILTERS = (
+    *("project", "session", "workflow", "agent", "tags", "source", "model", "provider", "branch", "activity"),
+    "version",
+)
+
+
+def backfill_line(answer: Mapping[str, Any], what: str = "Totals") -> str:
+    """The line above an answer that was given before all old logs were read; empty above a complete one."""
+    backfill = answer.get("backfill")
+    if not backfill or backfill["done"]:
+        return ""
+    if blocked := backfill.get("blocked"):
+        return f"Old logs cannot be read at the moment ({clean(blocked)}). {what} are not complete. See: burnctl status"
+    percent, left = backfill.get("percent"), backfill.get("secondsLeft")
+    progress = "" if percent is None else f": {percent}%"
+    progress += "" if left is None else f", about {duration(left)} left"
+    return f"Reading old logs{progress}. {what} are not complete yet."
+
+
+def add_caveats(answer: Mapping[str, Any], screen: Screen) -> None:
+    """Adds the caveats to the footnote of a report: each changes how its numbers are read."""
+    for text, short in _caveats(answer):
+        screen.footnote(text, short)
+
+
+def caveats(answer: Mapping[str, Any]) -> list[str]:
+    """Requests without a price, the harness's own figures, unlogged usage, an unusable price file, old prices."""
+    return [text for text, _ in _caveats(answer)]
+
+
+def _caveats(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each caveat, and a shorter form for a narrow screen."""
+    totals = answer.get("totals") or {}
+    if models := answer.get("unpricedModels"):
+        turns = totals.get("unpricedTurns")  # not every answer counts them
+        requests = "No price" if turns is None else f"{counted(turns, 'request')} without a price"
+        yield f"{requests} ({_listed(models)}): burnctl pricing show MODEL.", f"{requests} ({_listed(models)})."
+    models, cost = answer.get("harnessModels"), totals.get("harnessCostUsd")
+    if models or cost is not None:
+        part = "This" if cost is None else money(cost)
+        figure = f"{part} is the harness's own figure"
+        yield f"{figure}: no price list has {_listed(models) if models else 'its models'}.", f"{figure}."
+    if extra := answer.get("unlogged"):
+        yield _unlogged(extra)
+    if problem := answer.get("pricesProblem"):
+        yield f"Prices: {problem}.", ""
+    if day := answer.get("stalePrices"):
+        old = f"The price list of {day} is more than 60 days old and lacks models in use: burnctl pricing update."
+        yield old, f"Prices are of {day}: burnctl pricing update."
+
+
+def _listed(models: list[str]) -> str:
+    listed = ", ".join(model or NO_NAME for model in models[:_MODELS_NAMED])
+    return f"{listed} ..." if len(models) > _MODELS_NAMED else listed
+
+
+def _unlogged(extra: Mapping[str, Any]) -> tuple[str, str]:
+    """Usage that is in no log; for requests without a response it is a minimum."""
+    tokens, requests, cost = sum(extra["usage"].values()), extra.get("requests", 0), extra["costUsd"]
+    used = roughly(tokens, "token")
+    amount = used if cost is None else money(cost)
+    if cost is not None:
+        used = f"{amount} ({used})"
+    if not requests:
+        return f"Not included: {used} that harnesses used without logging it.", f"Not included: {amount} not logged."
+    lost = f"{counted(requests, 'request')} without a logged response"
+    if not tokens:
+        return f"Not included: {lost}, maybe billed.", f"Without {counted(requests, 'unanswered request')}."
+    short = f"Without {counted(requests, 'unanswered request')} ({amount} or more)."
+    return f"Not included: at least {used}, with {lost}.", short
+
+
+def no_matches(client: Client, options: argparse.Namespace, lead: str = "") -> str:
+    """One sentence: `lead`, or else that there are no requests; with a period also the age of the last request."""
+    newest, when = client.summary(limit=1)["newest"], _period(options)
+    if newest is None:
+        # A session without an answered request has no turns, but can be listed and searched.
+        if lead and client.sessions_list(limit=1)["sessions"]:
+            return f"{lead}{when}."
+        return "Nothing is recorded yet. `burnctl status` shows what burnd is reading."
+    import time
+
+    from burnctl.render.numbers import ago
+
+    age = ago(newest, time.time() * 1000)
+    if not lead:
+        is_filtered = any(getattr(options, name, None) for name in _FILTERS)
+        return f"{'No requests match' if is_filtered else 'No requests'}{when}; the last one of all was {age}."
+    return f"{lead}{when}; the last request was {age}." if when else f"{lead}."
+
+
+def _period(options: argparse.Namespace) -> str:
+    """` in the last 7 days`, ` from 2026-11-01 to 2026-11-07`."""
+    since, until = (getattr(options, name, None) for name in ("since", "until"))
+    if since and until:
+        return f" from {since} to {until}"
+    if until:
+        return f" up to {until}"
+    if not since:
+        return ""
+    count, unit = since[:-1], since[-1:]
+    if not count.isdecimal() or unit not in _UNITS:
+        return f" {since}" if since == "today" else f" since {since}"
+    return f" in the last {_UNITS[unit][0] if count == '1' else f'{count} {_UNITS[unit][1]}'}"
