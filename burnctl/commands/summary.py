@@ -291,9 +291,8 @@ def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
     if totals["openTurns"]:
         screen.footnote(f"{_RUNNING} {counted(totals['openTurns'], 'request')} still running.")
     if answer["moreRows"]:
-        screen.hint(
-            f"{count(answer['moreRows'])} more in the total: --limit {len(answer['rows']) + answer['moreRows']}"
-        )
+        every = len(answer["rows"]) + answer["moreRows"]
+        screen.hint(f"{count(answer['moreRows'])} more in the total: --limit {every}")
     add_caveats(answer, screen)
     if totals["partialTurns"]:
         cut_off = counted(totals["partialTurns"], "response")

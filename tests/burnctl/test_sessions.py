@@ -276,8 +276,8 @@ def test_a_hit_is_a_line(width: int) -> None:
     assert len(lines) == 10
     assert all(width_of(line) <= width for line in text.splitlines())
     assert all("cron" in line for line in lines) or width == 40
-    below = " ".join(text.partition("\n\n")[2].split())
-    assert below.startswith("no message has all words · 10 of 12 hits: --limit 20")
+    below = " ".join(text.partition("\n\n")[2].replace("·", "").split())
+    assert below.startswith("no message has all words 10 of 12 hits: --limit 20 read one: burnctl show")
     colored = search.draw({"hits": hits[:1]}, Screen(160, color=True), NOW)
     assert "\x1b[1;31mcron\x1b[0m" in colored
     assert "\n" not in search.draw({"hits": hits[:1]}, Screen(80, is_pipe=True), NOW)
