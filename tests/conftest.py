@@ -16,8 +16,8 @@ import pytest
 from hypothesis import settings
 
 from burnd.ledger.content import INLINE_BYTES
+from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import HomeLock, prepare_home
-from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from tests import turning
@@ -87,7 +87,7 @@ class Opened:
         prepare_home(self.home.root)
         self._lock = HomeLock(self.home.lock)
         facts: dict[str, Any] = {"inline_bytes": INLINE_BYTES, "reserve": 0, "now": lambda: START_MS + 3_600_000}
-        self.pipeline = await open_pipeline(self.home, Keeping(mode), **facts | options)
+        self.pipeline = await open_pipeline(self.home, ContentModes(mode), **facts | options)
         return self.pipeline
 
     async def close(self) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from burnd.attribution.rail import Entry, in_order
 from burnd.index.store import keyed
-from burnd.ledger.lines import read_places
+from burnd.ledger.lines import read_spans
 from burnd.records import Compaction, Copy, ServerTools, Subagent, ToolCall, Turn, Usage
 from burnd.records.codec import decode_again, decode_many_again
 from burnd.records.content import MAIN
@@ -125,7 +125,7 @@ def _turns(
     # Said apart, so that SQLite finds a rail by the table's key.
     named = "" if rail is None else " AND t.rail = ?2"
     rows = db.execute(_TURNS.format(named=named), (sessions, rail, span.begin, span.end)).fetchall()
-    lines = read_places(ledger, [(row[4], row[5]) for row in rows if not row[3] and row[4] is not None])
+    lines = read_spans(ledger, [(row[4], row[5]) for row in rows if not row[3] and row[4] is not None])
     records = dict(keyed(db, _OPEN, [(row[2],) for row in rows if row[3]]))
     lost: list[int] = []
     said = [(records.get(row[2]) if row[3] else lines.get(row[4])) or _LOST for row in rows]
@@ -147,7 +147,7 @@ def _add_facts(
     span: Span = _WHOLE,
 ) -> None:
     rows = db.execute(_FACTS, (sessions, rail, span.begin, span.end)).fetchall()
-    lines = read_places(ledger, [(row[2], row[3]) for row in rows])
+    lines = read_spans(ledger, [(row[2], row[3]) for row in rows])
     copies: list[tuple[Key, Copy]] = []
     for session, name, position, _ in rows:
         entry = decode_again(lines.get(position, b""))

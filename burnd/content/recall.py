@@ -19,9 +19,9 @@ import zstandard
 
 from burnd.content.cut_json import closed
 from burnd.index.keys import read_only
-from burnd.ledger.blobs import PACK_BYTES, PACK_OF_BLOB, Found, key_of, sha_of
+from burnd.ledger.blobs import PACK_BYTES, PACK_OF_BLOB, Blob, key_of, sha_of
 from burnd.ledger.sidecars import SUFFIX
-from burnd.ledger.sqlite_files import in_few_lengths
+from burnd.ledger.sqlite_files import batches
 from burnd.records import BlobRef, Content
 from burnd.records.codec import decode_content
 from burnd.records.names import file_stem
@@ -223,7 +223,7 @@ class _Blobs:
         self._zstd = zstandard.ZstdDecompressor()
         self._one_at_a_time = threading.Lock()
 
-    def get(self, wanted: Mapping[str, int | None]) -> dict[str, Found]:
+    def get(self, wanted: Mapping[str, int | None]) -> dict[str, Blob]:
         """Large contents by their hashes, of each so many bytes at most, or all of it."""
         with self._one_at_a_time:
             return self._as_far_as_sound(wanted)
@@ -232,7 +232,7 @@ class _Blobs:
         with self._one_at_a_time:
             self._forget()
 
-    def _as_far_as_sound(self, wanted: Mapping[str, int | None]) -> dict[str, Found]:
+    def _as_far_as_sound(self, wanted: Mapping[str, int | None]) -> dict[str, Blob]:
         try:
             with self._one_state() as db:
                 return self._get(db, wanted)
@@ -241,7 +241,7 @@ class _Blobs:
         if len(wanted) > 1:  # a damaged one must not take the others with it
             each = (self._as_far_as_sound({sha: at_most}) for sha, at_most in wanted.items())
             return {sha: found for one in each for sha, found in one.items()}
-        return dict.fromkeys(wanted, Found(b"", "damaged" if self._path.exists() else "missing"))
+        return dict.fromkeys(wanted, Blob(b"", "damaged" if self._path.exists() else "missing"))
 
     @contextlib.contextmanager
     def _one_state(self) -> Iterator[sqlite3.Connection | None]:
@@ -264,8 +264,8 @@ class _Blobs:
             self._packs.clear()
             self._kept, self._version = 0, version
 
-    def _get(self, db: sqlite3.Connection | None, wanted: Mapping[str, int | None]) -> dict[str, Found]:
-        found = dict.fromkeys(wanted, Found(b"", "missing"))
+    def _get(self, db: sqlite3.Connection | None, wanted: Mapping[str, int | None]) -> dict[str, Blob]:
+        found = dict.fromkeys(wanted, Blob(b"", "missing"))
         if db is None:
             return found
         for pack, blobs in groupby(sorted(_places(db, wanted)), key=itemgetter(0)):
@@ -274,7 +274,7 @@ class _Blobs:
             for sha, start, length, cut in cuts:
                 piece = bytes(data[start : start + cut])
                 is_sound = len(piece) == cut and (cut < length or sha_of(piece) == sha)
-                found[sha] = Found(piece) if is_sound else Found(b"", "damaged")
+                found[sha] = Blob(piece) if is_sound else Blob(b"", "damaged")
         return found
 
     def _pack(self, db: sqlite3.Connection, pack: int, end: int) -> memoryview:
@@ -321,7 +321,7 @@ def _places(db: sqlite3.Connection, wanted: Iterable[str]) -> Iterator[tuple[int
     """For each that is there its pack, where in it and how long it is, and its hash."""
     names = {key_of(sha): sha for sha in wanted}
     heads = [key[:8] for key in names]
-    for some in in_few_lengths(heads):
+    for some in batches(heads):
         for *place, key in db.execute(_PLACES.format(heads=",".join("?" * len(some))), some):
             if key in names:
                 yield (*place, names[key])
@@ -341,7 +341,7 @@ def reference_in(record: Content) -> BlobRef | None:
     return reference(raw) if raw is not None and is_reference(raw) else None
 
 
-def _filled(record: Content, ref: BlobRef, found: Found) -> Content:
+def _filled(record: Content, ref: BlobRef, found: Blob) -> Content:
     """The record with its reference resolved; one that cannot be resolved stays, with the reason."""
     replace = msgspec.structs.replace
     if isinstance(record.text, BlobRef):
@@ -363,7 +363,7 @@ def reference(raw: msgspec.Raw) -> BlobRef:
     return _refs.decode(raw)
 
 
-def _json(ref: BlobRef, found: Found) -> msgspec.Raw:
+def _json(ref: BlobRef, found: Blob) -> msgspec.Raw:
     if found.lost is not None:
         return msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(ref, lost=found.lost)))
     return msgspec.Raw(found.data if len(found.data) == ref.bytes else closed(found.data))

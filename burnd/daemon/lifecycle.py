@@ -19,8 +19,8 @@ from burnd.clients.spool import Spool
 from burnd.daemon.service_manager import Notifier, Watchdog, adopt_sockets
 from burnd.errors import HomeError, IndexDamaged, NotAllowed, NotNow
 from burnd.harness.supervisor import SOURCES, Make, SourceContext, SourceSupervisor
+from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import HomeLock, as_storage_error, prepare_home
-from burnd.ledger.keeping import Keeping
 from burnd.paths import Home, socket_path, user_home
 from burnd.recording.crash_guard import record_crashes
 from burnd.recording.pipeline import Pipeline, open_pipeline
@@ -177,7 +177,7 @@ async def _open_when_possible(service: Service) -> Pipeline:
         try:
             return await open_pipeline(
                 service.home,
-                Keeping(settings.content_mode),
+                ContentModes(settings.content_mode),
                 inline_bytes=settings.inline_bytes,
                 reserve=settings.reserve,
                 report=service.opening,

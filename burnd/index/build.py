@@ -57,7 +57,7 @@ async def catch_up(store: IndexStore, journal: Journal, content: ContentStore, r
     """Applies what was written after the index last knew it. Raises IndexDamaged when they do not fit."""
     meta = await store.meta()
     start = int(meta.get("ledger_end", "0"))
-    if not journal.is_known_by(start, meta.get("ledger_anchor")):
+    if not journal.has_anchor(start, meta.get("ledger_anchor")):
         raise IndexDamaged("was made from another ledger", str(store.path))
     total = journal.end + (await anyio.to_thread.run_sync(_size, content) if start < journal.end else 0)
     await _apply_ledger(Applier(store), journal, start, lambda done, _: report(done, total))

@@ -68,7 +68,7 @@ def _not_said_since(turns: list[OpenTurn], journal: Journal, meta: Mapping[str, 
     if not turns:
         return []
     end = int(known) if (known := meta.get("ledger_end", "")).isdecimal() else 0
-    start = end if journal.is_known_by(end, meta.get("ledger_anchor")) else 0
+    start = end if journal.has_anchor(end, meta.get("ledger_anchor")) else 0
     entries = (line.entry for line in journal.read(start, journal.end))
     said = {(entry.source, entry.message_id) for entry in entries if isinstance(entry, Turn)}
     return [item for item in turns if (item.turn.source, item.turn.message_id) not in said]

@@ -24,7 +24,7 @@ from burnd.index.asking import DEADLINE_S, SHRINK, Asking, shrink
 from burnd.index.change import Known
 from burnd.index.keys import read_only
 from burnd.ledger import files
-from burnd.ledger.sqlite_files import PATIENCE_MS, as_not_now, empty_log, in_few_lengths, name_of
+from burnd.ledger.sqlite_files import BUSY_TIMEOUT_MS, as_not_now, batches, empty_log, name_of
 from burnd.pricing import PriceTable
 
 T = TypeVar("T")
@@ -222,7 +222,7 @@ class IndexStore:
     async def scrub(self) -> None:
         """Brings everything into the file itself and cuts the log, so that nothing of deleted rows is left there."""
         for _ in range(_SCRUB_TRIES):
-            if await self._in_writer(partial(empty_log, within_ms=PATIENCE_MS)):
+            if await self._in_writer(partial(empty_log, within_ms=BUSY_TIMEOUT_MS)):
                 return
             await anyio.sleep(0.05)
         raise Locked("somebody keeps reading it", str(self.path))
@@ -300,7 +300,7 @@ def many(db: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> None:
 
 
 def _statements(sql: str, keys: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    for some in in_few_lengths(list(keys)):
+    for some in batches(list(keys)):
         yield _statement(sql, len(some[0]), len(some)), tuple(chain.from_iterable(some))
 
 

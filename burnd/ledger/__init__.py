@@ -1,1 +1,1 @@
-"""The truth on disk: ledger, sidecars and blobs, and the rules of retention."""
+"""Storage: ledger, sidecars, blobs and content modes."""

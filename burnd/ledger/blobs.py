@@ -1,4 +1,4 @@
-"""Large content, stored once by its hash: compressed packs in a SQLite file that is truth, not cache."""
+"""Stores large content once per hash, in compressed packs in a SQLite file."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ import zstandard
 
 from burnd.errors import BlobsDamaged, StorageError, SyncFailed
 from burnd.ledger import files
-from burnd.ledger.sqlite_files import as_not_now, empty_log, in_few_lengths, name_of, no_space
+from burnd.ledger.sqlite_files import as_not_now, batches, empty_log, name_of, no_space
 from burnd.records.content import Loss
 
 PACK_BYTES = 512 << 10  # reading a blob unpacks all before it: 0.6 ms at most
-# Level 4 would make text, code and JSON smaller by 1 %, level 2 larger by 4 %, each for a third of the time.
+# Level 4 saves another 1 % of space for a third more time; level 2 takes a third less time and 4 % more space.
 _LEVEL = 3
-_REMEMBERED = 100_000  # hashes of blobs that were packed before
+_MOST_HASHES = 100_000  # of blobs that were packed before
 
 _SCHEMA = """
--- A pack goes by the number of its first blob, and says which its last one was.
+-- The id of a pack is that of its first blob; `last` is the id of its last one.
 CREATE TABLE IF NOT EXISTS pack(id INTEGER PRIMARY KEY, last INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS blob(
   id INTEGER PRIMARY KEY, sha BLOB NOT NULL, start INTEGER NOT NULL, length INTEGER NOT NULL);
--- The beginning of a hash finds it; all of it would stand here a second time.
+-- By the first bytes only: the whole hash would be stored twice.
 CREATE INDEX IF NOT EXISTS blob_by_sha ON blob(substr(sha, 1, 8));
 CREATE TABLE IF NOT EXISTS holder(id INTEGER PRIMARY KEY, session_id TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS ref(holder INTEGER NOT NULL, blob INTEGER NOT NULL, PRIMARY KEY(holder, blob)) WITHOUT ROWID;
@@ -42,10 +42,10 @@ PACK_OF_BLOB = (
     "(SELECT p.id, p.last FROM pack p WHERE p.id <= blob.id ORDER BY p.id DESC LIMIT 1) near)"
 )
 IN_PACK = "blob.id BETWEEN ?1 AND (SELECT last FROM pack WHERE id = ?1)"
-_PLACE = f"SELECT {PACK_OF_BLOB}, start, length FROM blob WHERE substr(sha, 1, 8) = substr(?1, 1, 8) AND sha = ?1"
+_LOCATE = f"SELECT {PACK_OF_BLOB}, start, length FROM blob WHERE substr(sha, 1, 8) = substr(?1, 1, 8) AND sha = ?1"
 _NEXT_NUMBER = "SELECT max((SELECT coalesce(max(id), 0) FROM blob), (SELECT coalesce(max(id), 0) FROM pack)) + 1"
 _BY_HASH = "SELECT sha, id FROM blob WHERE substr(sha, 1, 8) IN ({heads})"
-_FILES = ("", "-wal", "-shm")  # of a database, by what their names end in
+_FILE_SUFFIXES = ("", "-wal", "-shm")
 _UNREADABLE = {"SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_DATA", "SQLITE_IOERR_CORRUPTFS"}
 
 
@@ -61,24 +61,24 @@ class Pack(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Packer:
-    """Packs blobs in the process that read them: they reach the writer compressed.
+    """Compresses blobs in the backfill process, before they reach the writer.
 
-    A blob that was packed before is left as it is, since the store most likely has it; so is too little for a pack.
+    Leaves out blobs that it packed before, which the store likely has, and groups below half a pack.
     """
 
     def __init__(self) -> None:
-        self._seen: set[int] = set()
+        self._hashes: set[int] = set()
 
     def pack(self, blobs: Iterable[dict[str, bytes]]) -> list[Pack]:
-        """Moves the new ones of these blobs to packs: their bytes become empty."""
-        if len(self._seen) > _REMEMBERED:
-            self._seen.clear()
+        """Moves new blobs to packs; their bytes in `blobs` become empty."""
+        if len(self._hashes) > _MOST_HASHES:
+            self._hashes.clear()
         new: dict[str, tuple[bytes, dict[str, bytes]]] = {}
         for some in blobs:
             for sha, data in some.items():
                 number = int(sha[:15], 16)
-                if number not in self._seen:
-                    self._seen.add(number)
+                if number not in self._hashes:
+                    self._hashes.add(number)
                     new[sha] = data, some
         packs: list[Pack] = []
         for group in _grouped({sha: data for sha, (data, _) in new.items()}):
@@ -87,30 +87,30 @@ class Packer:
                 for sha, _ in group:
                     new[sha][1][sha] = b""
             else:
-                self._seen.difference_update(int(sha[:15], 16) for sha, _ in group)
+                self._hashes.difference_update(int(sha[:15], 16) for sha, _ in group)
         return packs
 
 
-class Found(NamedTuple):
-    """What a look-up gave: the bytes, or why they are gone."""
+class Blob(NamedTuple):
+    """The bytes of a blob, or why they are lost."""
 
     data: bytes
     lost: Loss | None = None
 
 
 class BlobStore:
-    """The packs, and which sessions refer to what in them. Not for use by two threads at once."""
+    """Packs of blobs, and the references of sessions to them. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._db = _open(path)
         self._unpacked = lru_cache(maxsize=8)(self._unpack)
-        self._crumbs: list[tuple[int, int]] = []  # the newest packs, as far as they are small, and what each unpacks to
+        self._small_packs: list[tuple[int, int]] = []  # id and unpacked size of the newest packs, if small
 
     def add(self, blobs: Mapping[str, bytes], refs: Mapping[str, AbstractSet[str]], packs: Iterable[Pack] = ()) -> None:
-        """Stores what is new of `blobs` and that each session refers to its hashes, all in one commit.
+        """Stores new blobs and the references of each session in one transaction.
 
-        `packs` have the bytes of some; a pack of new blobs alone is stored as it is.
+        `packs` have the bytes of some blobs; a pack with only new blobs is stored unchanged.
         """
         with self._transaction():
             numbers = self._numbers(blobs)
@@ -126,48 +126,48 @@ class BlobStore:
                 numbers |= self._store_pack(
                     Pack({sha: len(data) for sha, data in group}, packed(data for _, data in group))
                 )
-            if sum(size for _, size in self._crumbs) >= PACK_BYTES:
-                self._sweep_up()
+            if sum(size for _, size in self._small_packs) >= PACK_BYTES:
+                self._merge_small_packs()
             for session_id, shas in refs.items():
-                self._refer(session_id, sorted([numbers[sha] for sha in shas]))
+                self._add_refs(session_id, sorted([numbers[sha] for sha in shas]))
 
-    def get(self, sha: str) -> Found:
-        """The original bytes, checked against their hash; damage is reported, never returned."""
+    def get(self, sha: str) -> Blob:
+        """The original bytes, checked against their hash."""
         try:
-            row = self._db.execute(_PLACE, (key_of(sha),)).fetchone()
+            row = self._db.execute(_LOCATE, (key_of(sha),)).fetchone()
             if row is None or row[0] is None:
-                return Found(b"", "missing")
+                return Blob(b"", "missing")
             pack, start, length = row
             data = self._unpacked(pack)[start : start + length]
         except (sqlite3.DatabaseError, zstandard.ZstdError):
-            return Found(b"", "damaged")
-        return Found(data) if sha_of(data) == sha else Found(b"", "damaged")
+            return Blob(b"", "damaged")
+        return Blob(data) if sha_of(data) == sha else Blob(b"", "damaged")
 
-    def beginning(self, sha: str, most: int) -> Found:
-        """The first bytes of a blob, unpacked as a stream, so that a huge blob is never in memory as a whole."""
+    def beginning(self, sha: str, most: int) -> Blob:
+        """The first bytes of a blob, unpacked as a stream: a huge blob is never in memory as a whole."""
         try:
-            row = self._db.execute(_PLACE, (key_of(sha),)).fetchone()
+            row = self._db.execute(_LOCATE, (key_of(sha),)).fetchone()
             if row is None or row[0] is None:
-                return Found(b"", "missing")
+                return Blob(b"", "missing")
             pack, start, length = row
-            wanted = min(length, most)
+            size = min(length, most)
             with (
                 self._db.blobopen("pack", "data", pack, readonly=True) as data,
                 zstandard.ZstdDecompressor().stream_reader(cast("IO[bytes]", data), closefd=False) as reader,
             ):
                 while start > 0 and (skipped := len(reader.read(min(start, PACK_BYTES)))):
                     start -= skipped
-                found = reader.read(wanted)
+                first = reader.read(size)
         except (sqlite3.DatabaseError, zstandard.ZstdError):
-            return Found(b"", "damaged")
-        return Found(found) if len(found) == wanted else Found(b"", "damaged")
+            return Blob(b"", "damaged")
+        return Blob(first) if len(first) == size else Blob(b"", "damaged")
 
     def holders(self) -> list[str]:
-        with self._in_our_words():
+        with self._storage_errors():
             return [row[0] for row in self._db.execute("SELECT session_id FROM holder")]
 
     def release(self, session_ids: Iterable[str]) -> int:
-        """Drops the references of these sessions and wipes blobs that no session refers to. Returns bytes freed."""
+        """Deletes the references of these sessions and unreferenced blobs. Returns bytes freed."""
 
         def drop() -> None:
             for session_id in session_ids:
@@ -176,13 +176,13 @@ class BlobStore:
         return self._wiped(drop)
 
     def retain(self, session_id: str, shas: AbstractSet[str]) -> int:
-        """Drops all references of a session except these, as `release` does."""
+        """Like `release` for one session, except these blobs."""
 
         def drop_others() -> None:
-            kept = self._numbers(shas).values()
+            retained = self._numbers(shas).values()
             self._drop_refs(session_id)
-            if kept:
-                self._refer(session_id, sorted(kept))
+            if retained:
+                self._add_refs(session_id, sorted(retained))
 
         return self._wiped(drop_others)
 
@@ -192,14 +192,13 @@ class BlobStore:
             self._db.execute("CREATE TEMP TABLE IF NOT EXISTS gone(blob INTEGER PRIMARY KEY)")
             self._db.execute("DELETE FROM gone")
             drop()
-            # All references are gone through, some 10 million a second: to find them by blob would take as much room
-            # as they do.
+            # Scans all references, some 10 million per second: an index by blob would be as large as they are.
             self._db.execute("DELETE FROM gone WHERE blob IN (SELECT blob FROM ref WHERE blob IN gone)")
             packs = [r[0] for r in self._db.execute(f"SELECT DISTINCT {PACK_OF_BLOB} FROM blob WHERE id IN gone")]
             self._db.execute("DELETE FROM blob WHERE id IN gone")
-            for pack in filter(None, packs):  # of a blob whose pack is lost there is nothing to wipe
+            for pack in filter(None, packs):  # None if the pack is lost
                 self._rewrite_pack(pack)
-            self._crumbs.clear()
+            self._small_packs.clear()
             freed = before - self._stored_bytes()
         self._unpacked.cache_clear()
         self._shrink()
@@ -207,7 +206,7 @@ class BlobStore:
 
     def empty_log(self) -> None:
         """Checkpoints the write-ahead log, unless it is being read."""
-        with self._in_our_words():
+        with self._storage_errors():
             empty_log(self._db)
 
     def close(self) -> None:
@@ -215,32 +214,32 @@ class BlobStore:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._in_our_words():
+        with self._storage_errors():
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
-                self._crumbs.clear()
+                self._small_packs.clear()
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
 
     @contextlib.contextmanager
-    def _in_our_words(self) -> Iterator[None]:
+    def _storage_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
             raise _as_storage_error(error, self.path) from error
 
     def _numbers(self, shas: Iterable[str]) -> dict[str, int]:
-        """The numbers of the blobs that are there already, by their hashes."""
+        """The numbers of stored blobs by hash."""
         names = {key_of(sha): sha for sha in shas}
         heads = [key[:8] for key in names]
         numbers: dict[str, int] = {}
-        for some in in_few_lengths(heads):
-            found = self._db.execute(_BY_HASH.format(heads=",".join("?" * len(some))), some)
-            numbers |= {names[key]: number for key, number in found if key in names}
+        for some in batches(heads):
+            rows = self._db.execute(_BY_HASH.format(heads=",".join("?" * len(some))), some)
+            numbers |= {names[key]: number for key, number in rows if key in names}
         return numbers
 
     def _store_pack(self, pack: Pack) -> dict[str, int]:
@@ -254,17 +253,17 @@ class BlobStore:
         ]
         self._db.execute("INSERT INTO pack VALUES(?,?,?)", (first, first + len(rows) - 1, pack.data))
         self._db.executemany("INSERT INTO blob VALUES(?,?,?,?)", rows)
-        self._crumbs = [*self._crumbs, (first, size)] if size < PACK_BYTES // 2 else []
+        self._small_packs = [*self._small_packs, (first, size)] if size < PACK_BYTES // 2 else []
         return numbers
 
-    def _sweep_up(self) -> None:
-        """Makes one pack of the small ones that a live log leaves: together they take a fifth less room."""
-        packs = [pack for pack, _ in self._crumbs]
-        self._crumbs = []
+    def _merge_small_packs(self) -> None:
+        """Merges the small packs of live logs into one, which takes a fifth less space."""
+        packs = [pack for pack, _ in self._small_packs]
+        self._small_packs = []
         try:
             raws = [self._unpack(pack) for pack in packs]
         except zstandard.ZstdError:
-            return  # damaged: reading its blobs reports it
+            return  # damaged: `get` reports it
         starts = accumulate(map(len, raws), initial=0)
         for pack, start in zip(packs, starts, strict=False):
             self._db.execute(f"UPDATE blob SET start = start + ?2 WHERE {IN_PACK}", (pack, start))
@@ -273,7 +272,7 @@ class BlobStore:
         self._db.execute("INSERT INTO pack VALUES(?,?,?)", (packs[0], last, packed(raws)))
         self._unpacked.cache_clear()
 
-    def _refer(self, session_id: str, blobs: Iterable[int]) -> None:
+    def _add_refs(self, session_id: str, blobs: Iterable[int]) -> None:
         self._db.execute("INSERT OR IGNORE INTO holder(session_id) VALUES(?)", (session_id,))
         (holder,) = self._db.execute("SELECT id FROM holder WHERE session_id = ?", (session_id,)).fetchone()
         self._db.executemany("INSERT OR IGNORE INTO ref VALUES(?,?)", [(holder, blob) for blob in blobs])
@@ -285,20 +284,20 @@ class BlobStore:
         self._db.execute("DELETE FROM holder WHERE session_id = ?", (session_id,))
 
     def _rewrite_pack(self, pack: int) -> None:
-        """Rewrites a pack that lost blobs without them, so that their bytes are gone."""
-        left = self._db.execute(f"SELECT id, start, length FROM blob WHERE {IN_PACK}", (pack,)).fetchall()
-        if not left:
+        """Rewrites a pack without its deleted blobs."""
+        blobs = self._db.execute(f"SELECT id, start, length FROM blob WHERE {IN_PACK}", (pack,)).fetchall()
+        if not blobs:
             self._db.execute("DELETE FROM pack WHERE id = ?", (pack,))
             return
         try:
             raw = self._unpack(pack)
         except zstandard.ZstdError:
-            return  # damaged already; reading its blobs reports it
+            return  # damaged: `get` reports it
         start = 0
-        for blob, _, length in left:
+        for blob, _, length in blobs:
             self._db.execute("UPDATE blob SET start = ? WHERE id = ?", (start, blob))
             start += length
-        data = repacked(raw, [(old_start, length) for _, old_start, length in left])
+        data = repacked(raw, [(old_start, length) for _, old_start, length in blobs])
         self._db.execute("UPDATE pack SET data = ? WHERE id = ?", (data, pack))
 
     def _unpack(self, pack: int) -> bytes:
@@ -311,9 +310,9 @@ class BlobStore:
         return int(self._db.execute("SELECT coalesce(sum(length(data)), 0) FROM pack").fetchone()[0])
 
     def _shrink(self) -> None:
-        """Gives freed pages back and leaves nothing of them in the write-ahead log."""
-        with self._in_our_words():
-            # As a script: executed singly, Python steps the statement once, and that frees one page only.
+        """Returns free pages to the file system and truncates the write-ahead log, which has the deleted bytes."""
+        with self._storage_errors():
+            # As a script: `execute` steps the statement once, which frees a single page.
             self._db.executescript("PRAGMA incremental_vacuum")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -322,16 +321,16 @@ def packed(blobs: Iterable[bytes]) -> bytes:
     return zstandard.ZstdCompressor(level=_LEVEL).compress(b"".join(blobs))
 
 
-def _unpacked(pack: Pack, wanted: Iterable[str]) -> dict[str, bytes]:
+def _unpacked(pack: Pack, shas: Iterable[str]) -> dict[str, bytes]:
     """These blobs of a pack."""
     raw = zstandard.decompress(pack.data)
     starts = dict(zip(pack.lengths, accumulate(pack.lengths.values(), initial=0), strict=False))
-    return {sha: raw[starts[sha] : starts[sha] + pack.lengths[sha]] for sha in wanted}
+    return {sha: raw[starts[sha] : starts[sha] + pack.lengths[sha]] for sha in shas}
 
 
-def repacked(raw: bytes, kept: Iterable[tuple[int, int]]) -> bytes:
-    """A pack with only these (start, length) of its blobs."""
-    return packed(raw[start : start + length] for start, length in kept)
+def repacked(raw: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
+    """A pack of these (start, length) of another."""
+    return packed(raw[start : start + length] for start, length in spans)
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -365,7 +364,7 @@ def _grouped(blobs: Mapping[str, bytes]) -> Iterator[list[tuple[str, bytes]]]:
 
 
 def key_of(sha: str) -> bytes:
-    """Half the size of the text; what is no hash at all finds nothing."""
+    """The hash as bytes; empty if it is malformed."""
     try:
         return bytes.fromhex(sha)
     except ValueError:
@@ -373,18 +372,18 @@ def key_of(sha: str) -> bytes:
 
 
 def set_aside(path: Path) -> Path:
-    """Puts a damaged file out of the way, with its log; what it held reads as missing from now on."""
+    """Renames a damaged database; its blobs are missing from now on."""
     aside = path.with_name(path.name + ".damaged")
-    for suffix in _FILES:
+    for suffix in _FILE_SUFFIXES:
         with contextlib.suppress(FileNotFoundError):
             os.replace(f"{path}{suffix}", f"{aside}{suffix}")
     return aside
 
 
 def remove_aside(path: Path) -> int:
-    """Deletes a damaged file that was put aside, since its content is unknown. Returns bytes freed."""
+    """Deletes a renamed damaged database. Returns bytes freed."""
     freed = 0
-    for suffix in _FILES:
+    for suffix in _FILE_SUFFIXES:
         aside = f"{path}.damaged{suffix}"
         with contextlib.suppress(FileNotFoundError):
             size = os.stat(aside).st_size

@@ -1,4 +1,4 @@
-"""The content store: prepares records for the disk, small texts inline, large ones as blobs, and reads them back."""
+"""The content store: writes records to sidecars, large texts to blobs, and reads them back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from burnd.ledger.lines import read_lines
 from burnd.ledger.sidecars import Sidecars
 from burnd.ledger.sqlite_files import log_bytes
 from burnd.records.codec import Skipped, clean, decode_content, encode_content
-from burnd.records.content import BlobRef, Content, File, Label, label_of
+from burnd.records.content import BlobRef, Content, Label, label_of
 from burnd.records.times import to_ms
 from burnd.tokens.record_words import SearchWords, search_words
 
@@ -27,16 +27,16 @@ _INLINE_TITLE_BYTES = 1024
 
 
 class Shelved(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A record made ready for the disk: its label, and its line with references for what is large."""
+    """A record as it will be stored: its label, its line with references, and the referenced blobs."""
 
     label: Label
     line: bytes
     blobs: dict[str, bytes]  # empty bytes if a pack has them
-    search: SearchWords  # its words for search
+    search: SearchWords
 
 
 def shelve(records: Iterable[Content], inline_bytes: int) -> list[Shelved]:
-    """Prepares records for the disk; one that could not be read back is left out."""
+    """Prepares records for storage; leaves out those that could not be read back."""
     shelved: list[Shelved] = []
     for record in records:
         blobs: dict[str, bytes] = {}
@@ -52,27 +52,27 @@ def shelve(records: Iterable[Content], inline_bytes: int) -> list[Shelved]:
 
 
 def looks_like_a_ref(data: bytes) -> bool:
-    """Whether JSON could be taken for a reference: such a value is never kept inline."""
+    """Whether JSON could be mistaken for a reference; such a value is never stored inline."""
     return data.lstrip()[:8].startswith(b'{"blob"')
 
 
 def _with_references(record: Content, blobs: dict[str, bytes], inline_bytes: int) -> Content:
-    """The record as it goes to disk: what is large, binary or a system prompt becomes a reference."""
+    """The record with references in place of large texts, files and system prompts."""
     if isinstance(record.text, str):
         try:
             data = record.text.encode()
         except UnicodeEncodeError:
             data = clean(record.text).encode()
-        # Titles are shown in every list, so they stay inline whatever the limit is.
+        # Titles are in every list, so they stay inline.
         most = _INLINE_TITLE_BYTES if record.kind in ("title", "summary") else inline_bytes
         is_system_prompt = record.role == "system" and record.kind in ("text", "system_prompt")
         return replace(record, text=_put(data, blobs)) if is_system_prompt or len(data) >= most else record
     if (use := record.tool_use) is not None:
-        given = _shelve_json(use.input, blobs, inline_bytes)
-        return replace(record, tool_use=replace(use, input=given)) if given is not use.input else record
+        json = _shelve_json(use.input, blobs, inline_bytes)
+        return replace(record, tool_use=replace(use, input=json)) if json is not use.input else record
     if (result := record.tool_result) is not None:
-        told = _shelve_json(result.content, blobs, inline_bytes)
-        return replace(record, tool_result=replace(result, content=told)) if told is not result.content else record
+        json = _shelve_json(result.content, blobs, inline_bytes)
+        return replace(record, tool_result=replace(result, content=json)) if json is not result.content else record
     if (file := record.file) is not None and isinstance(file.data, bytes):
         return replace(record, file=replace(file, data=_put(file.data, blobs)))
     return record
@@ -85,7 +85,7 @@ def _put(data: bytes, blobs: dict[str, bytes]) -> BlobRef:
 
 
 def _shelve_json(raw: msgspec.Raw, blobs: dict[str, bytes], inline_bytes: int) -> msgspec.Raw:
-    """The same value where it stays inline, as most do, else a reference."""
+    """The same object if it stays inline, else a reference."""
     if not raw:
         return msgspec.Raw(b"null")
     data = bytes(raw)
@@ -101,9 +101,9 @@ _ref_decoder = msgspec.json.Decoder(BlobRef)
 
 
 class Placed(NamedTuple):
-    """A content record that was stored: its label, and the position of its line in its session's sidecar.
+    """The label of a stored record and the position of its line in the sidecar.
 
-    `search` has its words for search, if they were just made; `anew` if the sidecar has an earlier line of its block.
+    `search` has its words if they were just computed; `anew` is set if the sidecar has an earlier line of its block.
     """
 
     label: Label
@@ -114,7 +114,7 @@ class Placed(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A content record as it is on disk, and its position."""
+    """A stored record with its references, and its position."""
 
     record: Content
     position: int
@@ -122,17 +122,17 @@ class Stored(NamedTuple):
 
 
 class ContentStore:
-    """Sidecars and blobs together. One thread at a time may write; nothing is created before the first write."""
+    """Sidecars and blobs. One thread at a time may write; no file is created before the first write."""
 
     def __init__(self, folder: Path, *, inline_bytes: int = INLINE_BYTES) -> None:
         self.sidecars = Sidecars(folder)
         self.inline_bytes = inline_bytes
-        self.set_aside = 0  # how often the blobs turned out to be damaged
+        self.set_aside = 0  # how often the blob database was damaged and replaced
         self._blobs_path = folder / "blobs.db"
         self._blobs: BlobStore | None = None
 
     def append_shelved(self, shelved: Sequence[Shelved], now_ms: int, packs: Sequence[Pack] = ()) -> list[Placed]:
-        """Makes records durable, blobs first, and returns their positions; all of them or none."""
+        """Stores records durably, all or none, blobs first. Returns their positions."""
         blobs: dict[str, bytes] = {}
         refs: defaultdict[str, set[str]] = defaultdict(set)
         by_session: defaultdict[str, list[Shelved]] = defaultdict(list)
@@ -145,7 +145,7 @@ class ContentStore:
         if not by_session:
             return []
         lines = {session_id: [item.line for item in items] for session_id, items in by_session.items()}
-        # Not a time to come: a wrong clock must not keep content for ever.
+        # Not in the future: a wrong clock must not exempt content from pruning.
         newest = {one: min(now_ms, max([item.label.ts_ms for item in items])) for one, items in by_session.items()}
         starts = self.sidecars.append(lines, newest)
         placed = []
@@ -157,7 +157,7 @@ class ContentStore:
         return placed
 
     def read_content(self, session_id: str, message_id: str | None = None) -> Iterator[Content]:
-        """A session's records in order, the newest of each, with their original text and bytes."""
+        """The newest version of each record of a session, in order, with blobs resolved."""
         newest: dict[tuple[str, str, int, int], tuple[int, int]] = {}
         for record, position, length in self.stored(session_id):
             if record.session_id == session_id and message_id in (None, record.message_id):
@@ -166,7 +166,7 @@ class ContentStore:
             yield from self.read_at(session_id, newest.values())
 
     def read_at(self, session_id: str, places: Iterable[tuple[int, int]]) -> Iterator[Content]:
-        """The records at known places of a session's sidecar, with their original text and bytes."""
+        """The records at these (position, length) of a sidecar, with blobs resolved."""
         fd = os.open(self.sidecars.path(session_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             for position, length in places:
@@ -177,10 +177,7 @@ class ContentStore:
     def beginnings_at(
         self, session_id: str, places: Iterable[tuple[int, int]], most: int
     ) -> Iterator[tuple[Content, int | None]]:
-        """Like `read_at`, but content larger than `most` bytes is cut and comes with its whole size.
-
-        Cut JSON is returned as text.
-        """
+        """Like `read_at`, but cuts content at `most` bytes and adds its whole size. Cut JSON is returned as text."""
         fd = os.open(self.sidecars.path(session_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             for position, length in places:
@@ -190,42 +187,42 @@ class ContentStore:
                 if isinstance(record, Skipped) or ref is None or ref.bytes <= most:
                     yield self._unshelve(line, position), None
                 else:
-                    yield self._begun(record, ref, most), ref.bytes
+                    yield self._beginning(record, ref, most), ref.bytes
         finally:
             os.close(fd)
 
     def lines_at(self, session_id: str, places: Iterable[tuple[int, int]]) -> list[bytes]:
-        """The bytes at these positions of a session's sidecar, whether changed since or not; b"" for damage."""
+        """The lines at these (position, length) of a sidecar; b"" if unreadable."""
         places = list(places)
         lines = [b""] * len(places)
         path = self.sidecars.path(session_id)
-        with self.sidecars.stepping_over_damage(path):
+        with self.sidecars.skip_damage(path):
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 for number, (position, length) in enumerate(places):
-                    with self.sidecars.stepping_over_damage(path):
+                    with self.sidecars.skip_damage(path):
                         lines[number] = os.pread(fd, length, position)
             finally:
                 os.close(fd)
         return lines
 
     def placed(self, session_id: str, start: int = 0) -> Iterator[Placed]:
-        """The labels of a session's records from a byte position on."""
+        """Labels and positions of a session's records from a byte position on."""
         for record, position, length in self.stored(session_id, start):
             yield Placed(label_of(record), position, length)
 
     def stored(self, session_id: str, start: int = 0) -> Iterator[Stored]:
-        """A session's records on disk from a byte position on, large texts as references."""
+        """A session's records from a byte position on, with references."""
         path = self.sidecars.path(session_id)
         self.sidecars.unreadable.pop(path, None)
-        with self.sidecars.stepping_over_damage(path):
+        with self.sidecars.skip_damage(path):
             for position, length, line in read_lines(path, start) if self.sidecars.has(session_id) else ():
                 record = decode_content(line, position)
                 if not isinstance(record, Skipped):
                     yield Stored(record, position, length)
 
     def drop(self, session_ids: Iterable[str]) -> int:
-        """Deletes the content of these sessions for good; returns bytes freed."""
+        """Deletes the content of these sessions; returns bytes freed."""
         session_ids = list(session_ids)
         freed = 0
         for session_id in session_ids:
@@ -234,41 +231,41 @@ class ContentStore:
         return freed + (remove_aside(self._blobs_path) if session_ids else 0)
 
     def erase(self, session_id: str, keeps: Callable[[Content], bool]) -> int:
-        """Deletes records of a session's sidecar for which `keeps` is false, and unreadable lines; returns how many.
+        """Deletes records for which `keeps` is false, and unreadable lines; returns their number.
 
-        Idempotent: called again after a crash, it completes the deletion.
+        Idempotent: a call after a crash completes the deletion.
         """
-        kept: list[bytes] = []
+        lines: list[bytes] = []
         refs: set[str] = set()
         erased = newest_ms = 0
         path = self.sidecars.path(session_id)
-        with self.sidecars.stepping_over_damage(path):
+        with self.sidecars.skip_damage(path):
             for _, _, line in read_lines(path) if self.sidecars.has(session_id) else ():
                 record = decode_content(line)
                 if isinstance(record, Skipped) or not keeps(record):
                     erased += 1
                     continue
-                kept.append(line)
+                lines.append(line)
                 refs |= _refs_in(record)
                 newest_ms = max(newest_ms, to_ms(record.ts))
-        if erased and not kept:
+        if erased and not lines:
             self.sidecars.remove(session_id)
         elif erased:
-            self.sidecars.replace(session_id, kept, min(newest_ms, self.sidecars.mtime_ms(session_id)))
+            self.sidecars.replace(session_id, lines, min(newest_ms, self.sidecars.mtime_ms(session_id)))
         if self._blobs_path.exists():
             self._with_blobs(lambda store: store.retain(session_id, refs))
         return erased
 
     def orphaned(self) -> list[str]:
-        """The sessions that have blobs and no sidecar, as a crash may leave them: they are to be dropped too."""
+        """Sessions with blobs but without a sidecar, as a crash may leave them."""
         if not self._blobs_path.exists():
             return []
         holders = self._with_blobs(lambda store: store.holders())
         return [holder for holder in holders if not self.sidecars.has(holder)]
 
     def empty_log(self) -> None:
-        """What was written to the blobs is brought where it belongs."""
-        if log_bytes(self._blobs_path):  # of an earlier life, it may be
+        """Checkpoints the write-ahead log of the blobs."""
+        if log_bytes(self._blobs_path):  # also that of an earlier process
             self._with_blobs(lambda store: store.empty_log())
 
     def close(self) -> None:
@@ -278,13 +275,13 @@ class ContentStore:
             self._blobs = None
 
     def _unshelve(self, line: bytes, position: int) -> Content:
-        """The record with its references resolved; one that cannot be resolved stays, with the reason."""
+        """The record with references resolved; a lost blob stays a reference with the reason."""
         record = decode_content(line, position)
         if isinstance(record, Skipped):
-            raise ValueError("a line that was readable before is not any more")
+            raise ValueError("a content line is not readable any more")
         if isinstance(record.text, BlobRef):
-            found = self._resolve(record.text)
-            text = found if isinstance(found, BlobRef) else found.decode("utf-8", "replace")
+            data = self._resolve(record.text)
+            text = data if isinstance(data, BlobRef) else data.decode("utf-8", "replace")
             return msgspec.structs.replace(record, text=text)
         if (use := record.tool_use) is not None:
             use = msgspec.structs.replace(use, input=self._resolve_json(use.input))
@@ -293,18 +290,18 @@ class ContentStore:
             result = msgspec.structs.replace(result, content=self._resolve_json(result.content))
             return msgspec.structs.replace(record, tool_result=result)
         if (file := record.file) is not None and isinstance(file.data, BlobRef):
-            return msgspec.structs.replace(record, file=self._resolve_file(file, file.data))
+            return msgspec.structs.replace(record, file=msgspec.structs.replace(file, data=self._resolve(file.data)))
         return record
 
-    def _begun(self, record: Content, ref: BlobRef, most: int) -> Content:
-        """The record with the beginning of its large content as text; lost content has the reason instead."""
-        found = self._resolve(ref, most)
+    def _beginning(self, record: Content, ref: BlobRef, most: int) -> Content:
+        """The record with the beginning of its large content as text, or the reason why it is lost."""
+        data = self._resolve(ref, most)
         replace = msgspec.structs.replace
-        text = found if isinstance(found, BlobRef) else found.decode("utf-8", "ignore")
+        text = data if isinstance(data, BlobRef) else data.decode("utf-8", "ignore")
         if isinstance(record.text, BlobRef):
             return replace(record, text=text)
         if record.file is not None:
-            return replace(record, file=replace(record.file, data=found))
+            return replace(record, file=replace(record.file, data=data))
         raw = msgspec.Raw(msgspec.json.encode(text))
         if record.tool_use is not None:
             return replace(record, tool_use=replace(record.tool_use, input=raw))
@@ -316,19 +313,16 @@ class ContentStore:
             return msgspec.structs.replace(ref, lost="missing")
         try:
             store = self._open_blobs()
-            found = store.get(ref.blob) if most is None else store.beginning(ref.blob, most)
+            blob = store.get(ref.blob) if most is None else store.beginning(ref.blob, most)
         except BlobsDamaged:
             return msgspec.structs.replace(ref, lost="damaged")
-        return found.data if found.lost is None else msgspec.structs.replace(ref, lost=found.lost)
+        return blob.data if blob.lost is None else msgspec.structs.replace(ref, lost=blob.lost)
 
     def _resolve_json(self, raw: msgspec.Raw) -> msgspec.Raw:
         if not looks_like_a_ref(bytes(raw)):
             return raw
-        found = self._resolve(_ref_decoder.decode(raw))
-        return msgspec.Raw(msgspec.json.encode(found) if isinstance(found, BlobRef) else found)
-
-    def _resolve_file(self, file: File, ref: BlobRef) -> File:
-        return msgspec.structs.replace(file, data=self._resolve(ref))
+        data = self._resolve(_ref_decoder.decode(raw))
+        return msgspec.Raw(msgspec.json.encode(data) if isinstance(data, BlobRef) else data)
 
     def _release(self, session_ids: list[str]) -> int:
         if not session_ids or not self._blobs_path.exists():
@@ -336,7 +330,7 @@ class ContentStore:
         return self._with_blobs(lambda store: store.release(session_ids))
 
     def _with_blobs(self, work: Callable[[BlobStore], T]) -> T:
-        """Runs work on the blobs; if they are damaged twice, they are put aside for a new file."""
+        """Runs work on the blobs; retries after damage, at last with a new database."""
         for _ in range(2):
             try:
                 return work(self._open_blobs())
@@ -355,7 +349,7 @@ class ContentStore:
 
 
 def _refs_in(record: Content) -> set[str]:
-    """The blobs that a record on disk refers to."""
+    """The blobs that a stored record refers to."""
     refs = [record.text, record.file.data if record.file is not None else None]
     values = (
         record.tool_use.input if record.tool_use else None,
@@ -366,7 +360,7 @@ def _refs_in(record: Content) -> set[str]:
 
 
 def _reference_in(record: Content) -> BlobRef | None:
-    """The blob of a record's text, or of its file if it has no text."""
+    """The reference of a record's text, file or tool data."""
     if isinstance(record.text, BlobRef):
         return record.text
     if record.file is not None:
@@ -377,9 +371,6 @@ def _reference_in(record: Content) -> BlobRef | None:
 
 
 def in_pieces(sessions: Sequence[T]) -> Iterator[Sequence[T]]:
-    """As many as are dropped at once: what takes longer than a watchdog waits must show that it gets on.
-
-    Few would take longer: each time all references are gone through.
-    """
+    """Splits sessions into batches for `drop`: the watchdog needs progress, but each batch scans all references."""
     for begin in range(0, len(sessions), DROPPED_AT_ONCE):
         yield sessions[begin : begin + DROPPED_AT_ONCE]

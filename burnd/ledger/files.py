@@ -1,4 +1,4 @@
-"""The one place that writes, syncs, renames and truncates files: an append is complete or has no effect."""
+"""Writes, syncs, renames and truncates files. No other module does. An append is complete or has no effect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "
 
 
 def make_folder(path: Path) -> None:
-    """Makes a private folder, whatever the umask, and its parents by the umask."""
+    """Creates a private folder, independent of the umask, and its parents by the umask."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.mkdir(path, FOLDER_MODE)
@@ -65,7 +65,7 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def touch(path: Path) -> None:
-    """Makes an empty private file if it is missing, for libraries that would create it by the umask."""
+    """Creates an empty private file if missing: libraries would create it by the umask."""
     try:
         os.close(open_private(path, os.O_RDWR | os.O_CREAT))
     except OSError as error:
@@ -82,7 +82,7 @@ def read_plain(path: str | Path) -> bytes:
 
 
 def sync_folder(path: Path) -> None:
-    """Makes names that came or went in a folder survive a power loss."""
+    """Makes created, renamed and deleted names in a folder durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _sync(fd, path)
@@ -91,37 +91,37 @@ def sync_folder(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Writes a whole file so that a reader sees the old one or the new one, and a crash leaves one of them."""
+    """Replaces a file atomically and durably."""
     with replacement(path) as new:
         new.append(data)
 
 
-def beside(path: Path) -> Path:
-    """Where a replacement of `path` is made."""
+def replacement_path(path: Path) -> Path:
+    """The temporary file that will replace `path`."""
     return path.with_name(path.name + ".new")
 
 
 def clear_replacement(path: Path) -> Path:
-    """Removes what an interrupted replacement left; returns where the next one is made."""
+    """Deletes the rest of an interrupted replacement; returns the path for the next one."""
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(beside(path))
-    return beside(path)
+        os.unlink(replacement_path(path))
+    return replacement_path(path)
 
 
-def take_replacement(path: Path) -> None:
-    """Puts what was made beside `path` in its place."""
-    os.replace(beside(path), path)
+def commit_replacement(path: Path) -> None:
+    """Replaces `path` by its finished replacement."""
+    os.replace(replacement_path(path), path)
     sync_folder(path.parent)
 
 
 @contextlib.contextmanager
 def replacement(path: Path) -> Iterator[AppendFile]:
-    """An empty file beside `path` that takes its place when the block ends well, and goes when it does not."""
+    """A new file that replaces `path` when the block ends, and is deleted if it raises."""
     new = AppendFile(clear_replacement(path))
     try:
         yield new
         new.close()
-        take_replacement(path)
+        commit_replacement(path)
     except BaseException:
         new.close()
         clear_replacement(path)
@@ -129,9 +129,9 @@ def replacement(path: Path) -> Iterator[AppendFile]:
 
 
 class AppendFile:
-    """A file that grows by whole appends only. After a failed one it is as long as it was before.
+    """A file that grows by whole appends; a failed one is undone.
 
-    With `name_later` the caller syncs the folder's new names, once for many files.
+    With `name_later` the caller syncs the folder, once for many new files.
     """
 
     def __init__(self, path: Path, *, name_later: bool = False) -> None:
@@ -140,7 +140,7 @@ class AppendFile:
         try:
             self.fd = open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             self.end = os.fstat(self.fd).st_size
-            self.is_new = not self.end  # an empty one may have failed when its name was to be synced
+            self.is_new = not self.end  # or an earlier sync of its name failed
             if self.is_new and not name_later:
                 sync_folder(path.parent)
         except OSError as error:
@@ -148,7 +148,7 @@ class AppendFile:
             raise as_storage_error(error, path) from error
 
     def append(self, data: bytes) -> int:
-        """Writes and syncs `data`; returns where it begins."""
+        """Writes and syncs `data`; returns its position."""
         start = self.extend(data)
         self.sync(start)
         return start
@@ -168,7 +168,7 @@ class AppendFile:
         return start
 
     def sync(self, start: int) -> None:
-        """Makes everything durable, or cuts back to `start` where there was no room after all."""
+        """Makes everything durable. If the disk is full, truncates to `start` and raises."""
         try:
             os.fdatasync(self.fd) if hasattr(os, "fdatasync") else os.fsync(self.fd)
         except OSError as error:
@@ -178,7 +178,7 @@ class AppendFile:
             raise as_storage_error(error, self.path) from error
 
     def cut(self, length: int) -> None:
-        """Shortens the file; this works on a full disk too."""
+        """Truncates the file; works on a full disk."""
         os.ftruncate(self.fd, length)
         _sync(self.fd, self.path)
         self.end = length
@@ -192,7 +192,7 @@ class AppendFile:
             self.fd = -1
 
     def check_untouched(self) -> None:
-        """Raises FileReplaced when the file at the path is not this one, as we left it."""
+        """Raises FileReplaced if another program changed or replaced the file."""
         ours = os.fstat(self.fd)
         if ours.st_size != self.end:
             raise FileReplaced(f"is {ours.st_size} bytes long, not {self.end}", str(self.path))
@@ -207,26 +207,26 @@ class AppendFile:
 class HomeLock:
     """The exclusive lock on a home. The kernel releases it when the process ends.
 
-    The folder itself is locked: a file in it could be deleted and created by a second daemon. The file
-    beside it only has the process id.
+    The folder itself is locked: a lock file could be deleted and created by a second daemon. The file `pid_file` only
+    has the process id.
     """
 
-    def __init__(self, note: Path) -> None:
-        self._root = note.parent
+    def __init__(self, pid_file: Path) -> None:
+        self._root = pid_file.parent
         try:
-            self._fd = os.open(note.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._fd = os.open(pid_file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise HomeError(os.strerror(error.errno or 0), str(note.parent)) from error
+            raise HomeError(os.strerror(error.errno or 0), str(pid_file.parent)) from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.release()
-            raise HomeBusy(str(note.parent), _pid_in(note)) from None
+            raise HomeBusy(str(pid_file.parent), _read_pid(pid_file)) from None
         try:
-            _note_pid(note)
+            _write_pid(pid_file)
         except (OSError, StorageError) as error:
             self.release()
-            raise _cannot_be_noted(error, note) from error
+            raise _pid_file_error(error, pid_file) from error
 
     def check(self) -> None:
         """Raises HomeReplaced if the locked folder is no longer at the home's path."""
@@ -243,19 +243,19 @@ class HomeLock:
             self._fd = -1
 
 
-def taken_for_granted() -> None:
-    """No-op check, for homes without a lock."""
+def no_home_check() -> None:
+    """No-op, for homes without a lock."""
 
 
-def _cannot_be_noted(error: OSError | StorageError, note: Path) -> HomeError:
+def _pid_file_error(error: OSError | StorageError, pid_file: Path) -> HomeError:
     number = error.errno if isinstance(error, OSError) else None
     what = os.strerror(number) if number else "is not a regular file"
     remedies = {errno.EROFS: "make it writable, or choose another RELAYBURN_HOME", errno.ENOSPC: "free some space"}
-    return HomeError(what, str(note), remedies.get(number or 0, "move it away"))
+    return HomeError(what, str(pid_file), remedies.get(number or 0, "move it away"))
 
 
-def _note_pid(note: Path) -> None:
-    fd = open_private(note, os.O_RDWR | os.O_CREAT)
+def _write_pid(pid_file: Path) -> None:
+    fd = open_private(pid_file, os.O_RDWR | os.O_CREAT)
     try:
         os.ftruncate(fd, 0)
         with contextlib.suppress(OSError):  # a full disk must not keep the daemon from starting
@@ -264,28 +264,28 @@ def _note_pid(note: Path) -> None:
         os.close(fd)
 
 
-def _pid_in(note: Path) -> int | None:
+def _read_pid(pid_file: Path) -> int | None:
     try:
-        text = note.read_text("ascii").strip()
+        text = pid_file.read_text("ascii").strip()
     except (OSError, ValueError):
         return None
     return int(text) if text.isdigit() else None
 
 
 def prepare_home(root: Path) -> list[str]:
-    """Makes the home when it is missing, refuses one that is open to others, returns what to warn about."""
+    """Creates the home if missing; returns warnings. Raises HomeError if it is unusable or writable by others."""
     try:
         make_folder(root)
-        facts = os.stat(root)
+        status = os.stat(root)
     except OSError as error:
         raise HomeError(os.strerror(error.errno or 0), str(root), "choose another RELAYBURN_HOME") from error
-    if not stat.S_ISDIR(facts.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise HomeError("is not a folder", str(root), "choose another RELAYBURN_HOME")
-    if facts.st_uid != os.geteuid():
-        raise HomeError(f"belongs to uid {facts.st_uid}, not to you", str(root), "choose another RELAYBURN_HOME")
-    if facts.st_mode & 0o022:
-        raise HomeError("others may write in it", str(root), f"chmod 700 {root}")
-    if facts.st_mode & 0o077:
+    if status.st_uid != os.geteuid():
+        raise HomeError(f"belongs to uid {status.st_uid}, not to you", str(root), "choose another RELAYBURN_HOME")
+    if status.st_mode & 0o022:
+        raise HomeError("is writable by other users", str(root), f"chmod 700 {root}")
+    if status.st_mode & 0o077:
         os.chmod(root, FOLDER_MODE)
     return _home_warnings(root)
 
@@ -296,7 +296,7 @@ def _home_warnings(root: Path) -> list[str]:
         warnings.append(f"{root} is a link to {root.resolve()}")
     kind = file_system_of(root)
     if kind in _NETWORK_FILE_SYSTEMS:
-        warnings.append(f"{root} is on a network file system ({kind}): locks and SQLite may not hold there")
+        warnings.append(f"{root} is on a network file system ({kind}): locks and SQLite are unreliable there")
     return warnings
 
 
@@ -318,7 +318,7 @@ def file_system_of(path: Path) -> str:
 
 
 def free_bytes(path: Path) -> tuple[int, int]:
-    """(free to us, size) of the file system that holds `path`."""
+    """Free bytes for this user, and size, of the file system of `path`."""
     facts = os.statvfs(path)
     return facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
 
@@ -332,14 +332,14 @@ def as_storage_error(error: OSError, path: Path) -> StorageError:
     if error.errno in _NO_ROOM:
         return NoSpace(sentence, str(path), "free some space; nothing is lost meanwhile")
     if error.errno in (errno.EACCES, errno.EPERM):
-        return NotAllowed(sentence, str(path), "give yourself the rights to it; nothing is lost meanwhile")
+        return NotAllowed(sentence, str(path), "restore its permissions; nothing is lost meanwhile")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return NotNow(sentence, str(path), "raise the limit of open files (ulimit -n); nothing is lost meanwhile")
     if error.errno == errno.EISDIR:
-        return StorageError("is a folder, and a file belongs there", str(path), _MOVE_AWAY)
+        return StorageError("is a folder where a file must be", str(path), _MOVE_AWAY)
     if error.errno == errno.ENOTDIR:
         file = next((one for one in (path, *path.parents) if one.exists() and not one.is_dir()), path)
-        return StorageError("is a file, and a folder belongs there", str(file), _MOVE_AWAY)
+        return StorageError("is a file where a folder must be", str(file), _MOVE_AWAY)
     return StorageError(sentence, str(path))
 
 

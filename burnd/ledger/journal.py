@@ -1,4 +1,4 @@
-"""The ledger: an append-only file of whole lines, repaired at its end when opened; and the identity of its entries."""
+"""The ledger: an append-only file of lines, repaired at its end when opened, and the identity of its entries."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Key = tuple[str, ...]
 
 
 def identity(entry: Entry) -> Key:
-    """What makes two lines be about the same thing, so that the later one counts.
+    """The key of an entry: of two entries with the same key the later one counts.
 
-    Every stamp and quota counts for itself; only the very same one said twice, as by a retry, counts once.
+    Stamps and quotas are identified by all of their fields, so that only exact repeats, as of a retry, are dropped.
     """
     if isinstance(entry, Turn):
         return ("turn", entry.source, entry.message_id)
@@ -37,39 +37,38 @@ def identity(entry: Entry) -> Key:
     if isinstance(entry, Request):
         return ("request", entry.source, entry.id)
     if isinstance(entry, Compaction | Event):
-        # A fork repeats them with the same uuid; an id made from a place in a file means nothing elsewhere.
+        # Forks repeat them with the same uuid. Ids with @ are positions in a file, unique only in their rail.
         where = (entry.session_id, entry.rail_id) if entry.id.startswith("@") else ()
         return (kind_of(entry), entry.source, entry.id, *where)
     return (kind_of(entry), str(digest(entry)))
 
 
 def outranks(old: Entry, new: Entry) -> bool:
-    """Whether what is known stays, though something else is said of the same thing.
+    """Whether the recorded entry stays although a later one with the same identity differs.
 
-    Several logs may hold the same event: it is that of one which does not repeat another's, told at the earliest time,
-    and in the conversation itself rather than in an agent's log of it. A withdrawn request stays withdrawn when
-    its log is read again; the earlier of two times counts.
+    Of an event in several logs, the original wins over copies, then the earliest, then that of the main rail. A
+    withdrawn request stays withdrawn when its log is read again; of two requests the earlier one stays.
     """
     if isinstance(old, Compaction | Event) and isinstance(new, Compaction | Event):
-        return _claim(old) < _claim(new)
+        return _priority(old) < _priority(new)
     if isinstance(old, Request) and isinstance(new, Request):
         return (not old.withdrawn, index_ms(old.ts)) < (not new.withdrawn, index_ms(new.ts))
     return False
 
 
-def _claim(said: Compaction | Event) -> tuple[bool, int, str, bool, str]:
-    return (said.copied, index_ms(said.ts), said.session_id, said.rail_id != MAIN, said.rail_id)
+def _priority(event: Compaction | Event) -> tuple[bool, int, str, bool, str]:
+    return (event.copied, index_ms(event.ts), event.session_id, event.rail_id != MAIN, event.rail_id)
 
 
 def lineage(session_id: str, parents: Mapping[str, str]) -> list[str]:
-    """A session's ancestors from the root down to itself; a cycle, which only damage could make, ends it."""
+    """A session's ancestors from the root down to itself. Stops at a cycle."""
     chain = [session_id]
     while (parent := parents.get(chain[-1])) is not None and parent not in chain:
         chain.append(parent)
     return chain[::-1]
 
 
-TORN_KEPT = 1 << 20
+_MOST_TORN_BYTES = 1 << 20
 _LONGEST_ANCHOR = 64 << 10
 
 
@@ -82,7 +81,7 @@ class Logged(NamedTuple):
 
 
 class Journal:
-    """The one writer of a ledger. `torn` is the number of bytes of an unfinished line that were cut at opening."""
+    """The only writer of a ledger. `torn` is the number of bytes of an unfinished line that were cut at opening."""
 
     def __init__(self, path: Path, now_ms: int) -> None:
         self.path = path
@@ -114,19 +113,19 @@ class Journal:
         return positions
 
     def take_back(self, position: int) -> None:
-        """Cuts the lines from this position on, after a change that could not be completed."""
+        """Removes the lines from this position on, after a failed change."""
         self.check()
         self._file.cut(position)
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Logged]:
-        """Every whole line that begins in [start, stop), decoded, the unusable ones with their reason."""
+        """Decodes every whole line that begins in [start, stop); a malformed one becomes Skipped."""
         for position, length, line in read_lines(self.path, start, stop):
             yield Logged(position, length, decode(line))
 
     def entry_at(self, position: int, length: int) -> Entry:
         entry = decode(self._file.read_at(position, length))
         if isinstance(entry, Skipped):
-            raise StorageError(f"no record can be read at byte {position}", str(self.path))
+            raise StorageError(f"no readable record at byte {position}", str(self.path))
         return entry
 
     def anchor(self, position: int) -> str:
@@ -135,38 +134,40 @@ class Journal:
         before = self._file.read_at(begin, position - begin)
         return hashlib.blake2b(before[before.rfind(b"\n", 0, -1) + 1 :], digest_size=16).hexdigest()
 
-    def is_known_by(self, position: int, anchor: str | None) -> bool:
+    def has_anchor(self, position: int, anchor: str | None) -> bool:
         """Whether this ledger has that anchor at this position."""
         return position == 0 or (position <= self.end and self.anchor(position) == anchor)
 
     def rewrite(self, change: Callable[[Entry], Entry]) -> int:
         """Replaces the ledger atomically by one with every entry changed; returns the number of changes."""
-        changed = self.write_beside(change)
+        changed = self.write_replacement(change)
         if changed:
-            self.put_in_place()
+            self.commit_replacement()
         return changed
 
-    def write_beside(self, change: Callable[[Entry], Entry], passed: Callable[[int], None] = lambda _: None) -> int:
-        """Writes a ledger with every entry changed beside this one; unusable lines stay.
+    def write_replacement(
+        self, change: Callable[[Entry], Entry], on_progress: Callable[[int], None] = lambda _: None
+    ) -> int:
+        """Writes a replacement with every entry changed; malformed lines stay.
 
-        Returns the number of changes; if there are none, nothing is left there. `passed` is called with the progress.
+        Returns the number of changes; without any there is no replacement. `on_progress` gets byte positions.
         """
-        rewriting = _Rewriting(self._file, change)
-        beside = files.AppendFile(files.clear_replacement(self.path))
+        rewriter = _Rewriter(self._file, change)
+        new = files.AppendFile(files.clear_replacement(self.path))
         try:
-            _write_in_batches(beside, (rewriting.line(*found) for found in read_lines(self.path)), passed)
+            _write_in_batches(new, (rewriter.line(*line) for line in read_lines(self.path)), on_progress)
         except BaseException:
             files.clear_replacement(self.path)
             raise
         finally:
-            beside.close()
-        if not rewriting.changed:
+            new.close()
+        if not rewriter.changed:
             files.clear_replacement(self.path)
-        return rewriting.changed
+        return rewriter.changed
 
-    def put_in_place(self) -> None:
-        """Swaps in the ledger that was written beside this one."""
-        files.take_replacement(self.path)
+    def commit_replacement(self) -> None:
+        """Replaces the ledger by the result of `write_replacement`."""
+        files.commit_replacement(self.path)
         old, self._file = self._file, files.AppendFile(self.path)
         old.close()
 
@@ -177,16 +178,16 @@ class Journal:
         whole = last_newline(self._file.fd, self._file.end)
         torn = self._file.end - whole
         if torn:
-            kept = self._file.read_at(whole, min(torn, TORN_KEPT))
-            # Keeping a copy is a courtesy; a disk too full for it must not keep the ledger from healing.
+            tail = self._file.read_at(whole, min(torn, _MOST_TORN_BYTES))
+            # The copy is optional: the ledger must be repaired on a full disk too.
             with contextlib.suppress(StorageError):
-                files.replace_file(self.path.with_name(f"ledger.torn-{now_ms}"), kept)
+                files.replace_file(self.path.with_name(f"ledger.torn-{now_ms}"), tail)
             self._file.cut(whole)
         return torn
 
 
-class _Rewriting:
-    """Changes lines one by one and counts those that came out different."""
+class _Rewriter:
+    """Changes lines and counts the changes."""
 
     def __init__(self, file: files.AppendFile, change: Callable[[Entry], Entry]) -> None:
         self.changed = 0
@@ -196,7 +197,7 @@ class _Rewriting:
     def line(self, position: int, length: int, line: bytes) -> bytes:
         entry = decode(line)
         if isinstance(entry, Skipped):
-            return self._file.read_at(position, length)  # a line too long to be handed out is kept as well
+            return self._file.read_at(position, length)  # `line` is empty if too long
         new = self._change(entry)
         if new is entry:
             return line
@@ -204,13 +205,13 @@ class _Rewriting:
         return encode_over(line, new)
 
 
-def _write_in_batches(new: files.AppendFile, lines: Iterable[bytes], passed: Callable[[int], None]) -> None:
+def _write_in_batches(new: files.AppendFile, lines: Iterable[bytes], on_progress: Callable[[int], None]) -> None:
     batch: list[bytes] = []
     size = 0
     for line in lines:
         batch.append(line)
         size += len(line)
         if size >= 1 << 20:
-            passed(new.extend(b"".join(batch)))
+            on_progress(new.extend(b"".join(batch)))
             batch, size = [], 0
     new.append(b"".join(batch))

@@ -1,4 +1,4 @@
-"""Reads whole lines of our own files from any byte position, in bounded memory."""
+"""Reads lines of the ledger and of sidecars from any byte position, in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from pathlib import Path
 
 CHUNK = 1 << 20
 MAX_LINE = 64 << 20
-_NEAR = 16 << 10  # reading over so many bytes takes no longer than reading once more
+_MAX_GAP = 16 << 10  # reading these bytes too is not slower than a second read
 
 
 def read_lines(path: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int, bytes]]:
     """(position, length, line with its newline) for every whole line that begins in [start, stop).
 
-    A start inside a line moves on to the next one. What follows the last newline is not a line yet. A
-    line beyond the limit comes out empty: it is damage, and its bytes would only take up memory.
+    A start inside a line skips the rest of it. A line above MAX_LINE is damaged and returned as b"".
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -26,21 +25,21 @@ def read_lines(path: Path, start: int = 0, stop: int | None = None) -> Iterator[
             yield position, length, line
             position += length
     except OSError as error:
-        error.filename = error.filename or str(path)  # which reading does not tell
+        error.filename = error.filename or str(path)  # not set by os.pread
         raise
     finally:
         os.close(fd)
 
 
-def read_places(path: Path, places: Iterable[tuple[int, int]]) -> dict[int, bytes]:
-    """The lines at these (position, length), by position; one that the file does not have is left out."""
+def read_spans(path: Path, spans: Iterable[tuple[int, int]]) -> dict[int, bytes]:
+    """The lines at these (position, length), by position, without those beyond the end of the file."""
     lines: dict[int, bytes] = {}
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        for near in _together(sorted(places)):
-            begin = near[0][0]
-            data = os.pread(fd, near[-1][0] + near[-1][1] - begin, begin)
-            for position, length in near:
+        for group in _adjacent(sorted(spans)):
+            begin = group[0][0]
+            data = os.pread(fd, group[-1][0] + group[-1][1] - begin, begin)
+            for position, length in group:
                 line = data[position - begin : position - begin + length]
                 if len(line) == length:
                     lines[position] = line
@@ -49,31 +48,31 @@ def read_places(path: Path, places: Iterable[tuple[int, int]]) -> dict[int, byte
     return lines
 
 
-def _together(places: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Places that are read in one go: close to each other, and not too much at once."""
-    near: list[tuple[int, int]] = []
+def _adjacent(spans: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Groups spans for one read each: small gaps, and at most a chunk."""
+    group: list[tuple[int, int]] = []
     begin = end = 0
-    for place in places:
-        position, length = place
-        if near and (position - end > _NEAR or position + length - begin > CHUNK):
-            yield near
-            near = []
-        if not near:
+    for span in spans:
+        position, length = span
+        if group and (position - end > _MAX_GAP or position + length - begin > CHUNK):
+            yield group
+            group = []
+        if not group:
             begin = position
-        near.append(place)
+        group.append(span)
         end = position + length
-    if near:
-        yield near
+    if group:
+        yield group
 
 
 def last_newline(fd: int, size: int) -> int:
-    """The position just behind the last newline of a file: where its whole lines end."""
+    """The position after the last newline of a file."""
     end = size
     while end > 0:
         begin = max(0, end - CHUNK)
-        found = os.pread(fd, end - begin, begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
+        newline = os.pread(fd, end - begin, begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
         end = begin
     return 0
 
@@ -83,30 +82,30 @@ def _line_start(fd: int, start: int) -> int:
         return max(start, 0)
     position = start
     while chunk := os.pread(fd, CHUNK, position):
-        found = chunk.find(b"\n")
-        if found >= 0:
-            return position + found + 1
+        newline = chunk.find(b"\n")
+        if newline >= 0:
+            return position + newline + 1
         position += len(chunk)
     return position
 
 
 def _whole_lines(fd: int, position: int) -> Iterator[tuple[bytes, int]]:
-    held = bytearray()
+    pending = bytearray()
     dropped = 0
     while chunk := os.pread(fd, CHUNK, position):
         position += len(chunk)
         first, newline, rest = chunk.partition(b"\n")
         if not newline:
-            held += chunk
-            if len(held) > MAX_LINE:
-                dropped += len(held)
-                held.clear()
+            pending += chunk
+            if len(pending) > MAX_LINE:
+                dropped += len(pending)
+                pending.clear()
             continue
-        length = dropped + len(held) + len(first) + 1
-        yield (b"" if dropped or length > MAX_LINE else bytes(held) + first + b"\n"), length
-        held.clear()
+        length = dropped + len(pending) + len(first) + 1
+        yield (b"" if dropped or length > MAX_LINE else bytes(pending) + first + b"\n"), length
+        pending.clear()
         dropped = 0
         *whole, tail = rest.split(b"\n")
         for line in whole:
             yield line + b"\n", len(line) + 1
-        held += tail
+        pending += tail

@@ -1,4 +1,4 @@
-"""Sidecars: one file of content lines for each session, grown by whole batches across many sessions."""
+"""Sidecars: a file of content lines per session. A batch is appended to many of them, or to none."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from burnd.records.times import index_ms
 
 SUFFIX = ".jsonl"
 _ASIDE = ".aside"
-_OPEN_AT_MOST = 64
-_SYNCED_AT_ONCE = 8
+_MOST_OPEN = 64
+_SYNC_THREADS = 8
 
 
 class Sidecar(NamedTuple):
@@ -34,8 +34,8 @@ class Sidecar(NamedTuple):
     changed_ms: int  # when the file itself was last changed
 
 
-class _Grown(NamedTuple):
-    """How a sidecar grew, and the date it had before."""
+class _Growth(NamedTuple):
+    """The growth of a sidecar, and its date before."""
 
     start: int
     end: int
@@ -43,31 +43,31 @@ class _Grown(NamedTuple):
 
 
 class Sidecars:
-    """The folder of sidecars and the descriptors of those written last."""
+    """The folder of sidecars, and the open files of those written last."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.unreadable: dict[Path, str] = {}  # those that were found so, and why
+        self.unreadable: dict[Path, str] = {}  # path -> reason
         self._open: OrderedDict[str, files.AppendFile] = OrderedDict()
         self._has_new_names = False
 
     def path(self, session_id: str) -> Path:
-        """Where a session's content is; whatever the id, it is a file directly inside the folder."""
+        """The sidecar of a session: a file directly in the folder, whatever the id contains."""
         return self.folder / (file_stem(session_id) + SUFFIX)
 
     def append(self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int]) -> dict[str, int]:
-        """Makes every session's lines durable, or none of them; returns where each session's begin."""
+        """Appends lines durably to all sessions, or to none; returns the first position by session."""
         try:
             return self._append(batch, newest_ms)
         except FileReplaced:  # another program changed a sidecar: it is opened again
             return self._append(batch, newest_ms)
 
     def _append(self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int]) -> dict[str, int]:
-        grown: dict[str, _Grown] = {}
+        grown: dict[str, _Growth] = {}
         files.make_folder(self.folder)
         waiting = iter(batch.items())
         try:
-            while some := list(islice(waiting, _OPEN_AT_MOST)):
+            while some := list(islice(waiting, _MOST_OPEN)):
                 self._append_some(some, newest_ms, grown)
             if self._has_new_names:  # synced once for a batch: a first start creates thousands
                 files.sync_folder(self.folder)
@@ -78,41 +78,41 @@ class Sidecars:
         return {session_id: change.start for session_id, change in grown.items()}
 
     def _append_some(
-        self, some: list[tuple[str, Sequence[bytes]]], newest_ms: Mapping[str, int], grown: dict[str, _Grown]
+        self, some: list[tuple[str, Sequence[bytes]]], newest_ms: Mapping[str, int], grown: dict[str, _Growth]
     ) -> None:
-        """Appends to as many sessions as may be open together; `grown` has those begun, also after a failure."""
-        opened: list[tuple[files.AppendFile, _Grown]] = []
+        """Appends to a few sessions; adds each to `grown` before it is written."""
+        opened: list[tuple[files.AppendFile, _Growth]] = []
         for session_id, lines in some:
             file, data = self._file(session_id), b"".join(lines)
             date = os.fstat(file.fd).st_mtime_ns // 1_000_000 if file.end else 0
-            change = grown[session_id] = _Grown(file.end, file.end + len(data), date)
+            change = grown[session_id] = _Growth(file.end, file.end + len(data), date)
             opened.append((file, change))
             file.extend(data)
-        if len(opened) <= _SYNCED_AT_ONCE:
+        if len(opened) <= _SYNC_THREADS:
             for file, change in opened:
                 file.sync(change.start)
         else:  # the disk syncs several as quickly as one
-            with ThreadPoolExecutor(_SYNCED_AT_ONCE) as pool:
+            with ThreadPoolExecutor(_SYNC_THREADS) as pool:
                 list(pool.map(lambda one: one[0].sync(one[1].start), opened))
         for (file, change), (session_id, _) in zip(opened, some, strict=True):
             _set_date(file, max(change.date, newest_ms[session_id]))
 
     def list(self) -> Iterator[Sidecar]:
-        """Every sidecar there is; foreign files and links are passed over."""
+        """All sidecars, without links and foreign files."""
         with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
             for entry in entries:
                 if entry.name.endswith(SUFFIX) and entry.is_file(follow_symlinks=False):
-                    facts = entry.stat(follow_symlinks=False)
-                    _reclaim(entry.path, facts)
-                    times = facts.st_mtime_ns // 1_000_000, facts.st_ctime_ns // 1_000_000
-                    yield Sidecar(Path(entry.path), facts.st_size, *times)
+                    status = entry.stat(follow_symlinks=False)
+                    _reclaim(entry.path, status)
+                    times = status.st_mtime_ns // 1_000_000, status.st_ctime_ns // 1_000_000
+                    yield Sidecar(Path(entry.path), status.st_size, *times)
 
     def session_of(self, path: Path) -> str | None:
         """The session of a sidecar; None for a stray file. If its name is a hash, its lines name the session."""
         stem = path.name.removesuffix(SUFFIX)
         if file_stem(stem) == stem:
             return stem
-        with self.stepping_over_damage(path):
+        with self.skip_damage(path):
             for _, _, line in read_lines(path):
                 record = decode_content(line)
                 if not isinstance(record, Skipped):
@@ -120,23 +120,20 @@ class Sidecars:
         return None
 
     @contextlib.contextmanager
-    def stepping_over_damage(self, path: Path) -> Iterator[None]:
-        """Around reading a sidecar: what cannot be read, as on a bad sector, is done without and told of.
-
-        What only cannot be read now is waited for.
-        """
+    def skip_damage(self, path: Path) -> Iterator[None]:
+        """Suppresses read errors, as of a bad sector, and adds them to `unreadable`. Raises NotNow if a retry helps."""
         try:
             yield
         except FileNotFoundError:
             return
         except OSError as error:
-            refusal = files.as_storage_error(error, path)
-            if isinstance(refusal, NotNow) and not isinstance(refusal, NotAllowed):
-                raise refusal from error
-            self.unreadable[path] = refusal.what
+            failure = files.as_storage_error(error, path)
+            if isinstance(failure, NotNow) and not isinstance(failure, NotAllowed):
+                raise failure from error
+            self.unreadable[path] = failure.what
 
     def has(self, session_id: str) -> bool:
-        """Whether a session has a sidecar: a file, not a link or a folder in its place."""
+        """Whether a session has a sidecar that is a regular file."""
         return _is_file(self.path(session_id))
 
     def size(self, session_id: str) -> int:
@@ -148,10 +145,10 @@ class Sidecars:
     def mtime_ms(self, session_id: str) -> int:
         """The time of a session's newest record, 0 when it has none."""
         try:
-            facts = os.lstat(self.path(session_id))
+            status = os.lstat(self.path(session_id))
         except FileNotFoundError:
             return 0
-        return facts.st_mtime_ns // 1_000_000 if facts.st_size else 0
+        return status.st_mtime_ns // 1_000_000 if status.st_size else 0
 
     def set_mtime(self, session_id: str, ms: int) -> None:
         os.utime(self.path(session_id), ns=(ms * 1_000_000, ms * 1_000_000), follow_symlinks=False)
@@ -161,7 +158,7 @@ class Sidecars:
         self._forget_open(session_id)
         size = self.size(session_id)
         own = self.path(session_id)
-        for path in (own, _aside(own), files.beside(own)):
+        for path in (own, _aside(own), files.replacement_path(own)):
             with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 os.unlink(path)
             self.unreadable.pop(path, None)
@@ -176,7 +173,7 @@ class Sidecars:
             _set_date(new, newest_ms)
 
     def remove_asides(self, before_ms: int) -> None:
-        """Deletes unreadable sidecars that were put aside and whose newest record is older."""
+        """Deletes renamed unreadable sidecars whose newest record is older."""
         with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
             asides = [entry for entry in entries if entry.name.endswith(SUFFIX + _ASIDE)]
             for entry in asides:
@@ -200,9 +197,9 @@ class Sidecars:
         return file
 
     def _opened(self, path: Path) -> files.AppendFile:
-        """Opens a sidecar for writing and repairs its end. One that cannot be read is put aside for a new one.
+        """Opens a sidecar for writing and repairs its end. Renames an unreadable one and raises NotNow.
 
-        That raises NotNow first: its rows in the index are deleted before anything is written again.
+        The retry writes a new sidecar, after the rows of the old one were deleted from the index.
         """
         _make_way(path)
         file = files.AppendFile(path, name_later=True)
@@ -211,27 +208,27 @@ class Sidecars:
                 _set_date(file, _newest_in(path))
         except OSError as error:
             file.close()
-            refusal = files.as_storage_error(error, path)
-            if isinstance(refusal, NotNow):
-                raise refusal from error
+            failure = files.as_storage_error(error, path)
+            if isinstance(failure, NotNow):
+                raise failure from error
             os.replace(path, _aside(path))
             self.unreadable.pop(path, None)
-            self.unreadable[_aside(path)] = refusal.what
-            raise NotNow(f"{refusal.what}: it was put aside", str(path), "nothing: another is begun") from error
+            self.unreadable[_aside(path)] = failure.what
+            raise NotNow(f"{failure.what}; renamed", str(path), "nothing to do: a new one is created") from error
         return file
 
     def _close_oldest(self) -> None:
-        while len(self._open) > _OPEN_AT_MOST:
+        while len(self._open) > _MOST_OPEN:
             self._open.popitem(last=False)[1].close()
 
     def _forget_open(self, session_id: str) -> None:
         if (file := self._open.pop(session_id, None)) is not None:
             file.close()
 
-    def _take_back(self, grown: Mapping[str, _Grown]) -> None:
-        """Restores the length and date of every sidecar. Each is opened again: it may have been replaced.
+    def _take_back(self, grown: Mapping[str, _Growth]) -> None:
+        """Restores length and date of every sidecar, opened again since it may have been replaced.
 
-        One that is longer than this batch made it was written by another program, and is left alone.
+        A longer one was written by another program and stays.
         """
         for session_id, change in grown.items():
             self._forget_open(session_id)
@@ -252,23 +249,23 @@ def _aside(path: Path) -> Path:
     return path.with_name(path.name + _ASIDE)
 
 
-def _reclaim(path: Path | str, facts: os.stat_result) -> None:
+def _reclaim(path: Path | str, status: os.stat_result) -> None:
     """Restores the permissions of a sidecar."""
-    if facts.st_uid == os.geteuid() and facts.st_mode & files.FILE_MODE != files.FILE_MODE:
+    if status.st_uid == os.geteuid() and status.st_mode & files.FILE_MODE != files.FILE_MODE:
         with contextlib.suppress(OSError):  # the next read or write fails then
             os.chmod(path, files.FILE_MODE)
 
 
 def _make_way(path: Path) -> None:
-    """Moves aside a link or folder at a sidecar's path: one session must not stop all others."""
+    """Renames a link or folder at the path of a sidecar: one session must not stop all others."""
     try:
-        facts = os.lstat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return
-    if not stat.S_ISREG(facts.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         os.replace(path, _aside(path))
     else:
-        _reclaim(path, facts)
+        _reclaim(path, status)
 
 
 def _set_date(file: files.AppendFile, ms: int) -> None:
@@ -276,7 +273,7 @@ def _set_date(file: files.AppendFile, ms: int) -> None:
 
 
 def _cut_torn_tail(file: files.AppendFile) -> bool:
-    """Content whose line was cut by a crash is read again from its source, so nothing needs keeping aside."""
+    """Removes an unfinished line, which is read again from its log."""
     whole = last_newline(file.fd, file.end)
     if whole == file.end:
         return False

@@ -1,4 +1,4 @@
-"""SQLite for blobs and index: errors that a retry may cure, statements with many values, and write-ahead logs."""
+"""SQLite for blobs and index: retryable errors, statements with many values, write-ahead logs."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ T = TypeVar("T")
 MOST_AT_ONCE = 256
 
 
-def in_few_lengths(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Splits items into runs of few distinct lengths, so that few statements are prepared; ten are one run."""
-    begin, left = 0, len(items)
-    while left:
-        # The largest of 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, ... that is not above it.
-        power = 1 << left.bit_length() - 1
-        length = next(power + part for part in (power // 2, power // 4, 0) if power + part <= left)
+def batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Splits items into batches of few distinct lengths, so that few statements are prepared."""
+    begin, rest = 0, len(items)
+    while rest:
+        # The largest of 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, ... up to `rest`.
+        power = 1 << rest.bit_length() - 1
+        length = next(power + part for part in (power // 2, power // 4, 0) if power + part <= rest)
         length = min(MOST_AT_ONCE, length)
         yield items[begin : begin + length]
-        begin, left = begin + length, left - length
+        begin, rest = begin + length, rest - length
 
 
-PATIENCE_MS = 5_000  # as Python's `sqlite3` sets it
+BUSY_TIMEOUT_MS = 5_000  # the default of Python's sqlite3
 
 
 def log_bytes(database: Path) -> int:
@@ -81,5 +81,5 @@ def empty_log(db: sqlite3.Connection, within_ms: int = 0) -> bool:
     try:
         ((busy, _, _),) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     finally:
-        db.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
+        db.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     return not busy

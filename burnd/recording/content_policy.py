@@ -19,7 +19,7 @@ from burnd.harness.registry import PRODUCTS
 from burnd.index.schema import MESSAGES_BY_ID
 from burnd.index.store import IndexStore
 from burnd.ledger.content import Shelved
-from burnd.ledger.keeping import Keeping
+from burnd.ledger.content_modes import ContentModes
 from burnd.recording.candidate import Batch, SessionOrigin
 from burnd.records import Content, Origin, Session, Withheld
 from burnd.records.codec import Entry, hash_of
@@ -121,7 +121,7 @@ class Ruling(NamedTuple):
 class ContentPolicy:
     """Decides for one batch at a time. Used only by the one writer."""
 
-    def __init__(self, index: IndexStore, keeping: Keeping) -> None:
+    def __init__(self, index: IndexStore, keeping: ContentModes) -> None:
         self.deferred: dict[str, int] = {}  # sessions whose text is deferred, since when; 0: no longer
         self._index = index
         self._keeping = keeping
@@ -288,7 +288,7 @@ class ContentPolicy:
 class _Work:
     """One pass over messages: finds which sessions withhold them, and which sessions become private by that."""
 
-    def __init__(self, index: IndexStore, keeping: Keeping) -> None:
+    def __init__(self, index: IndexStore, keeping: ContentModes) -> None:
         self.entries: list[Entry] = []
         self.changed: set[str] = set()
         self.erase: set[str] = set()

@@ -18,18 +18,17 @@ from burnd.index.change import Change, CursorChange
 from burnd.index.store import IndexStore
 from burnd.index.sums import too_coarse
 from burnd.ledger.content import ContentStore, in_pieces, shelve
-from burnd.ledger.files import taken_for_granted
+from burnd.ledger.content_modes import ContentModes
+from burnd.ledger.files import no_home_check
 from burnd.ledger.journal import Journal, Logged
-from burnd.ledger.keeping import Keeping
 from burnd.ledger.lines import MAX_LINE
-from burnd.ledger.retention import Pruned
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.recording import dedupe
 from burnd.recording.candidate import Batch
 from burnd.recording.content_policy import DEFERRED, ContentPolicy, Ruling
 from burnd.recording.projects import ProjectKeys
-from burnd.recording.retention import drop_content, erase_records, outdated, pruned_by_mode, scrub
+from burnd.recording.retention import Pruned, drop_content, erase_records, outdated, pruned_by_mode, scrub
 from burnd.recording.stores import DiskReserve, IndexRebuild, Stores, WriterStatus
 from burnd.recording.turn_builder import TurnBuilder
 from burnd.records import Origin, Prune, Session, Turn
@@ -53,7 +52,7 @@ class Appended(NamedTuple):
 class Pipeline:
     """Every write goes through here, one batch at a time. Made by `open_pipeline`."""
 
-    def __init__(self, stores: Stores, keeping: Keeping, disk: DiskReserve) -> None:
+    def __init__(self, stores: Stores, keeping: ContentModes, disk: DiskReserve) -> None:
         self.keeping = keeping
         self.disk = disk
         self._stores = stores
@@ -389,13 +388,13 @@ def _to_erase(session_ids: Iterable[str]) -> list[CursorChange]:
 
 async def open_pipeline(
     home: Home,
-    keeping: Keeping,
+    keeping: ContentModes,
     *,
     inline_bytes: int,
     reserve: int | None = None,
     now: Clock = wall_ms,
     report: build.Progress = build.no_progress,
-    check_home: Callable[[], None] = taken_for_granted,
+    check_home: Callable[[], None] = no_home_check,
 ) -> Pipeline:
     """Opens and repairs ledger, content and index. The caller holds the home's lock, which `check_home` checks."""
     content = ContentStore(home.content, inline_bytes=inline_bytes)
@@ -423,7 +422,7 @@ async def open_pipeline(
     return pipeline
 
 
-async def _load_modes(keeping: Keeping, index: IndexStore) -> None:
+async def _load_modes(keeping: ContentModes, index: IndexStore) -> None:
     """Loads the content policy of each session from the index."""
     rows = await index.rows(
         "SELECT session_id, content_mode, content_since, created_by, parent_session_id, pruned_up_to FROM sessions "

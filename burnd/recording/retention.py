@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -28,16 +28,7 @@ from burnd.index.keys import read_only
 from burnd.index.store import IndexStore, keyed
 from burnd.ledger.blobs import IN_PACK, PACK_OF_BLOB, repacked
 from burnd.ledger.content import in_pieces
-from burnd.ledger.keeping import Keeping
-from burnd.ledger.retention import (
-    EARLIEST_CLOCK_MS,
-    ClockReading,
-    ClockTrust,
-    Pruned,
-    candidates,
-    date_of,
-    plausible_times,
-)
+from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.sidecars import Sidecar, Sidecars
 from burnd.ledger.sqlite_files import log_bytes
 from burnd.paths import Home
@@ -45,7 +36,7 @@ from burnd.recording.candidate import Batch
 from burnd.recording.stores import Stores
 from burnd.records import Content, Prune, Session
 from burnd.records.codec import Entry
-from burnd.records.times import DAY_MS, to_iso, wall_ms
+from burnd.records.times import DAY_MS, to_iso, to_ms, wall_ms
 
 if TYPE_CHECKING:
     from burnd.recording.pipeline import Pipeline
@@ -58,6 +49,14 @@ CALM_CHECKS: Final = 4  # without a write between them: memory that is needed ag
 BUSY_CHECKS: Final = 4  # with a write before each: garbage is collected all the same
 _CLOCK_AHEAD = "the clock ran ahead of real time, so nothing is deleted by its word"
 _CLOCK_BEHIND = "the clock is years behind, so old content is not pruned"
+# NTP makes wall and boot time drift a little; more means that the clock was set.
+_JUMP_MS = DAY_MS // 2
+# After a reboot boot times cannot be compared. A machine may be off for weeks; a year means that the clock was behind.
+_JUMP_ACROSS_BOOTS_MS = 365 * DAY_MS
+_PROBATION_MS = DAY_MS
+# An earlier clock or record is wrong: burnd is newer than 2026-01-01, the logs are newer than 2020.
+EARLIEST_CLOCK_MS = to_ms("2026-01-01")
+_EARLIEST_RECORD_MS = to_ms("2020-01-01")
 _NEWEST_SESSION = "SELECT max(updated_at) FROM sessions WHERE updated_at < ?"
 _NEWEST_RECORD = """
 SELECT count(*), max(CASE WHEN m.ts BETWEEN ? AND ? THEN m.ts END)
@@ -72,6 +71,79 @@ _STILL_REFERENCED = "SELECT blob FROM ref WHERE holder NOT IN going AND blob IN 
 _PACKS = f"SELECT DISTINCT {PACK_OF_BLOB} FROM blob WHERE id IN gone"
 # A blob without any reference, as a crash may leave it, is not deleted here.
 _REST_OF_PACK = f"SELECT start, length FROM blob WHERE {IN_PACK} AND id NOT IN gone"
+
+
+class Pruned(NamedTuple):
+    """Number of deleted sidecars, and bytes freed."""
+
+    files: int
+    bytes: int
+
+
+class ClockReading(msgspec.Struct, frozen=True):
+    """Two clocks read together. `boot_ms` also runs while the machine sleeps, and cannot be set."""
+
+    wall_ms: int
+    boot_ms: int
+    boot_id: str = ""
+
+
+class ClockTrust(msgspec.Struct, frozen=True):
+    """Tracks whether the wall clock can be trusted: the last sound reading, and one on probation.
+
+    With a clock that jumps ahead everything looks old. A jump counts as a correction after the clock ran evenly for a
+    day of real time. The first reading is compared with the newest record, to notice a clock that was always wrong.
+    """
+
+    sound: ClockReading
+    suspect: ClockReading | None = None
+    compared: bool = False
+
+    def next(self, now: ClockReading, newest_ms: int | None = None) -> ClockTrust:
+        """The state after one more reading. While `suspect` is set, nothing may be deleted by age.
+
+        `newest_ms` is the time of the newest record.
+        """
+        trust = self._after(now)
+        if trust.compared or trust.suspect is not None or newest_ms is None:
+            return trust
+        return ClockTrust(ClockReading(newest_ms, 0, "a record"), None, compared=True)._after(now)
+
+    def _after(self, now: ClockReading) -> ClockTrust:
+        if not _jumped(self.sound, now):
+            return ClockTrust(now, None, self.compared)
+        since = self.suspect
+        if since is None or _jumped(since, now) or _jumped(now, since):
+            return ClockTrust(self.sound, now, self.compared)
+        is_same_boot = since.boot_id == now.boot_id
+        even_ms = now.boot_ms - since.boot_ms if is_same_boot else now.wall_ms - since.wall_ms
+        return ClockTrust(now, None, compared=True) if even_ms >= _PROBATION_MS else self
+
+
+def candidates(sidecars: Iterable[Sidecar], older_than_ms: int, now_ms: int) -> list[Sidecar]:
+    """The sidecars that look old by their file times. A wrong clock may have set these, so `date_of` decides."""
+    return [sidecar for sidecar in sidecars if min(sidecar.mtime_ms, now_ms - 1) < now_ms - older_than_ms]
+
+
+def date_of(sidecar: Sidecar, newest_ms: int | None, now_ms: int) -> int:
+    """The date of a sidecar: `newest_ms`, the time of its newest record with a plausible time, if that has passed.
+
+    If no record has one, as in a log with times of the year 1 or 9999, it is the file's last change.
+    """
+    return min(newest_ms if newest_ms is not None else sidecar.changed_ms, now_ms - 1)
+
+
+def plausible_times(now_ms: int) -> tuple[int, int]:
+    """The range of times in which a record's own time is trusted."""
+    return _EARLIEST_RECORD_MS, now_ms + DAY_MS
+
+
+def _jumped(before: ClockReading, now: ClockReading) -> bool:
+    """Whether the wall clock ran ahead of real time; only roughly across a reboot."""
+    if before.boot_id != now.boot_id:
+        return now.wall_ms - before.wall_ms > _JUMP_ACROSS_BOOTS_MS
+    real = now.boot_ms - before.boot_ms
+    return (now.wall_ms - before.wall_ms) - real > _JUMP_MS
 
 
 async def outdated(index: IndexStore, sidecars: Sidecars, older_than_ms: int, now_ms: int) -> dict[str, Sidecar]:
@@ -94,7 +166,7 @@ async def outdated(index: IndexStore, sidecars: Sidecars, older_than_ms: int, no
 
 async def drop_content(
     stores: Stores,
-    keeping: Keeping,
+    keeping: ContentModes,
     session_ids: Sequence[str],
     up_to_ms: int,
     record: Callable[[Sequence[Entry]], Awaitable[None]],

@@ -188,11 +188,11 @@ class IndexRebuild:
         stores = self._stores
         total = stores.journal.end
         changed = await stores.in_thread(
-            stores.journal.write_beside, change, lambda done: report(min(done, total), 2 * total)
+            stores.journal.write_replacement, change, lambda done: report(min(done, total), 2 * total)
         )
         if not changed:
             return 0
-        rewritten = Journal(files.beside(stores.home.ledger), stores.now())
+        rewritten = Journal(files.replacement_path(stores.home.ledger), stores.now())
         try:
             carried = await carrying.carried_over(stores.index, stores.journal)
             carried.open = await stores.in_thread(carrying.changed_open, carried.open, change)
@@ -230,7 +230,7 @@ class IndexRebuild:
         def swap() -> None:
             stores.check_home()
             if rewritten is not None:
-                stores.journal.put_in_place()
+                stores.journal.commit_replacement()
             build.swap_in(stores.home.index_db)
 
         with anyio.CancelScope(shield=True):

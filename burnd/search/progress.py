@@ -16,7 +16,7 @@ import msgspec
 
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.ledger.content import Placed
-from burnd.ledger.sqlite_files import in_few_lengths
+from burnd.ledger.sqlite_files import batches
 from burnd.records.codec import hash_of
 from burnd.records.content import NO_RAIL
 from burnd.search.documents import Place
@@ -178,7 +178,7 @@ def _row(item: Placed) -> _Row:
 def _rows_of(db: sqlite3.Connection, session: int, message_ids: set[str], stop: int) -> list[_Row]:
     """The records of these messages up to a place; it takes as long however much the session has beside them."""
     ids, found = list(message_ids), list[_Row]()
-    for some in in_few_lengths(ids):
+    for some in batches(ids):
         sql = _ROWS_OF.format(ids=",".join(["(?)"] * len(some)))
         found += db.execute(sql, (*some, session, stop)).fetchall()
     return found

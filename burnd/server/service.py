@@ -29,7 +29,7 @@ from burnd.index.asking import DEADLINE_S
 from burnd.index.change import Change
 from burnd.instructions.files import Reader
 from burnd.ledger.content import ContentStore
-from burnd.ledger.files import taken_for_granted
+from burnd.ledger.files import no_home_check
 from burnd.paths import Home
 from burnd.pricing import PriceFileError, PriceTable
 from burnd.queries.status import Counts
@@ -247,7 +247,7 @@ class Service:
         socket: str,
         environ: Mapping[str, str],
         now: Clock = wall_ms,
-        check_home: Callable[[], None] = taken_for_granted,
+        check_home: Callable[[], None] = no_home_check,
     ) -> None:
         self.home = home
         self.check_home = check_home  # raises HomeReplaced

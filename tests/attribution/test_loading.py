@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from burnd.attribution import in_order, loading
 from burnd.index.change import Change, FileChange, OpenTurn
-from burnd.ledger.lines import read_places
+from burnd.ledger.lines import read_spans
 from burnd.paths import Home
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
@@ -113,7 +113,7 @@ def test_lines_are_read_from_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"a" * 10 + b"b" * 20 + b"c" * 3_000_000 + b"d" * 5)
     end = 30 + 3_000_000
-    found = read_places(path, [(end, 5), (0, 10), (10, 20), (0, 10), (30, 3_000_000), (end + 1, 5), (end + 900, 7)])
+    found = read_spans(path, [(end, 5), (0, 10), (10, 20), (0, 10), (30, 3_000_000), (end + 1, 5), (end + 900, 7)])
     assert {place: (line[:1], len(line)) for place, line in found.items()} == {
         0: (b"a", 10),
         10: (b"b", 20),

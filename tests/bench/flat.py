@@ -14,8 +14,8 @@ from typing import NamedTuple
 import anyio
 
 from burnd.harness.claude_code.source import ClaudeLogs
+from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import prepare_home
-from burnd.ledger.keeping import Keeping
 from burnd.logfiles.logs import Log as OpenLog
 from burnd.logfiles.logs import Logs, batch_of
 from burnd.paths import Home
@@ -86,7 +86,7 @@ async def _opened(root: Path, history: int) -> AsyncIterator[Pipeline]:
     if history:
         store = await make_year(home.index_db, history)
         await store.close()
-    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=512, reserve=0)
+    pipeline = await open_pipeline(home, ContentModes("full"), inline_bytes=512, reserve=0)
     try:
         yield pipeline
     finally:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import anyio
 
 from burnd.harness.claude_code.source import ClaudeLogs
+from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import prepare_home
-from burnd.ledger.keeping import Keeping
 from burnd.logfiles.follower import LogFollower
 from burnd.paths import Home as Folders
 from burnd.recording.pipeline import Pipeline, open_pipeline
@@ -64,7 +64,7 @@ async def _caught_up(root: Path) -> float:
     """The time of one start; the first of them reads everything and is the slowest."""
     home = Folders(root / "home")
     prepare_home(home.root)
-    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=512)
+    pipeline = await open_pipeline(home, ContentModes("full"), inline_bytes=512)
     source = LogFollower(ClaudeLogs(), [str(root / "logs" / "projects")], pipeline)
     begun = time.perf_counter()
     async with anyio.create_task_group() as tasks:

@@ -24,8 +24,8 @@ import structlog
 
 from burnctl.client import Client
 from burnd.ledger.content import INLINE_BYTES
+from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import prepare_home
-from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline, open_pipeline
@@ -84,7 +84,7 @@ def _code() -> str:
 
 async def _filled(home: Home, corpus: Corpus, fts: Fts) -> int:
     prepare_home(home.root)
-    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=INLINE_BYTES, reserve=0)
+    pipeline = await open_pipeline(home, ContentModes("full"), inline_bytes=INLINE_BYTES, reserve=0)
     size = 0
     for batch in corpus.batches():
         size += sum(len(found) for record in batch for found in strings(record))
@@ -97,7 +97,7 @@ async def _filled(home: Home, corpus: Corpus, fts: Fts) -> int:
 
 async def _appending(home: Home) -> Rows:
     """What a listening search costs the pipeline for each message."""
-    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=INLINE_BYTES, reserve=0)
+    pipeline = await open_pipeline(home, ContentModes("full"), inline_bytes=INLINE_BYTES, reserve=0)
     plain = await _append_ms(pipeline, "plain")
     indexer = SearchIndexer(pipeline)
     told = 0.0

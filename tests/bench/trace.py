@@ -20,8 +20,8 @@ import anyio
 import burnd
 from burnd.harness.claude_code.source import ClaudeLogs
 from burnd.index.change import Change
+from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import prepare_home
-from burnd.ledger.keeping import Keeping
 from burnd.logfiles.follower import LogFollower
 from burnd.paths import Home
 from burnd.recording.pipeline import open_pipeline
@@ -68,7 +68,7 @@ async def trace(root: Path, tracer: Tracer) -> None:
     _append(path, log)
     home = Home(root / "home")
     prepare_home(home.root)
-    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=512, reserve=0)
+    pipeline = await open_pipeline(home, ContentModes("full"), inline_bytes=512, reserve=0)
     source = LogFollower(ClaudeLogs(), [str(root / "projects")], pipeline)
     db = sqlite3.connect(home.index_db)
     async with anyio.create_task_group() as tasks:

@@ -9,8 +9,8 @@ from typing import Any
 from burnd.harness.opencode.reader import ReadOptions
 from burnd.harness.opencode.schedule import Pace
 from burnd.harness.opencode.source import OpenCode
+from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import HomeLock, prepare_home
-from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records import Copy, Turn
@@ -43,7 +43,9 @@ class OpenCodeRig:
     async def open(self) -> None:
         prepare_home(self.home.root)
         self._lock = HomeLock(self.home.lock)
-        self.open_source(await open_pipeline(self.home, Keeping(self.mode), inline_bytes=1024, reserve=0, now=self.now))
+        self.open_source(
+            await open_pipeline(self.home, ContentModes(self.mode), inline_bytes=1024, reserve=0, now=self.now)
+        )
 
     def open_source(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline

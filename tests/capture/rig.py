@@ -11,8 +11,8 @@ from burnd.harness.claude_code.related_sessions import LeafTitles
 from burnd.harness.claude_code.source import ClaudeLogs
 from burnd.harness.codex.source import CodexLogs
 from burnd.index.keys import path_key
+from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import HomeLock, prepare_home
-from burnd.ledger.keeping import Keeping
 from burnd.logfiles.log_reader import LogFormat
 from burnd.logfiles.logs import Log, Logs, Piece, batch_of
 from burnd.paths import Home
@@ -39,7 +39,7 @@ class Rig:
         prepare_home(self.home.root)
         self._lock = HomeLock(self.home.lock)
         pipeline = await open_pipeline(
-            self.home, Keeping("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 10**10
+            self.home, ContentModes("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 10**10
         )
         await self.open_source(pipeline)
 

@@ -36,7 +36,7 @@ def test_a_sound_home_has_no_errors(home: Home) -> None:
     ("spoil", "reason"),
     [
         (lambda home: home.config.write_text("[content]\nstor = 1\n"), "content.stor"),
-        (lambda home: home.root.chmod(0o777), "others may write"),
+        (lambda home: home.root.chmod(0o777), "writable by other users"),
         (lambda home: (home.root / "burnd.sock").write_text("x"), "is not a socket"),
         (lambda home: home.prices.write_text("{"), "models.dev.json"),
         (lambda home: home.config.write_text("[disk]\nreserve = 1125899906842624\n"), "recording needs"),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from burnd.ledger.keeping import Keeping
+from burnd.ledger.content_modes import ContentModes
 from burnd.paths import Home
 from burnd.recording.pipeline import open_pipeline
 from burnd.records.times import to_iso
@@ -189,7 +189,7 @@ class Machine:
 
 
 async def _indexed(home: Home) -> dict[str, list[Any]]:
-    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0)
+    pipeline = await open_pipeline(home, ContentModes("full"), inline_bytes=1024, reserve=0)
     try:
         return await index_dump(pipeline.index, places=False)
     finally:

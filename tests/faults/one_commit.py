@@ -8,8 +8,8 @@ from pathlib import Path
 
 import anyio
 
+from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import prepare_home, replace_file
-from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import open_pipeline
@@ -18,7 +18,7 @@ from tests.make import text, turn
 
 async def main(home: Home) -> None:
     prepare_home(home.root)
-    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=512, reserve=0)
+    pipeline = await open_pipeline(home, ContentModes("full"), inline_bytes=512, reserve=0)
     for n in range(2):
         session = f"s{n}"
         said = [

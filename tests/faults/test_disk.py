@@ -297,7 +297,7 @@ def test_rights_that_are_taken_away_are_waited_for(home: Home, tmp_path: Path, f
         (home.root / folder).chmod(0)
         watched.append("new", whole(answers("new", 0, 12, words=_LARGE)))
         if folder:
-            until(lambda: "give yourself the rights" in str(watched.call("status")["degraded"]), 60, daemon.why)
+            until(lambda: "restore its permissions" in str(watched.call("status")["degraded"]), 60, daemon.why)
         else:
             with daemon.wire() as wire:
                 assert wire.error("flush")["data"]["name"] == "not_now"
@@ -316,4 +316,4 @@ def test_a_ledger_of_somebody_else_is_refused_at_once(home: Home) -> None:
     home.ledger.chmod(0)
     said = _refusal(home, module="tests.faults.unprivileged")
     assert "Permission denied" in said
-    assert "give yourself the rights" in said
+    assert "restore its permissions" in said

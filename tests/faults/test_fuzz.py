@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from burnd.errors import ConfigError
+from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.journal import Journal
-from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.recording.pipeline import open_pipeline
 from burnd.records import Prune
@@ -207,7 +207,7 @@ async def read_bent_ledger(folder: Path, seed: int) -> int:
     journal = Journal(home.ledger, 0)
     assert sum(1 for _ in journal.read()) == len(lines)
     journal.close()
-    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0)
+    pipeline = await open_pipeline(home, ContentModes("full"), inline_bytes=1024, reserve=0)
     assert (await pipeline.index.rows("SELECT count(*) FROM turns"))[0][0] >= 0
     await pipeline.close()
     return len(lines)

@@ -75,8 +75,8 @@ def test_something_else_in_the_place_of_the_search_index(home: Home, make: Calla
 @pytest.mark.parametrize(
     ("name", "make", "what"),
     [
-        ("content", _file, "is a file, and a folder belongs there"),
-        ("ledger.jsonl", Path.mkdir, "is a folder, and a file belongs there"),
+        ("content", _file, "is a file where a folder must be"),
+        ("ledger.jsonl", Path.mkdir, "is a folder where a file must be"),
     ],
 )
 def test_a_file_in_the_place_of_a_folder_and_the_other_way_round(

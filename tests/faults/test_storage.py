@@ -169,7 +169,7 @@ def test_a_home_removed_under_the_daemon_has_one_writer(home: Home) -> None:
                 leave(home.spool, stamped("a", step=f"s{n}"))
                 time.sleep(0.3)
             assert old.daemon.process.wait(60) == 1
-            assert "is not the folder that this burnd holds" in watched.daemon.log.read_text()
+            assert "was deleted or moved while burnd was running" in watched.daemon.log.read_text()
             until(lambda: len(watched.call("stamps.list")["stamps"]) == 4)
             assert [watched.recorded(session) for session in SESSIONS] == 3 * [sum_of(*range(7))]
             assert watched.daemon.terminate() == 0

@@ -19,7 +19,7 @@ import structlog
 
 from burnd.errors import BurndError, StorageError, SyncFailed
 from burnd.index.change import CursorChange
-from burnd.ledger.keeping import Keeping
+from burnd.ledger.content_modes import ContentModes
 from burnd.paths import Home
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline, open_pipeline
@@ -77,7 +77,9 @@ STEPS = len(batches()) + 2
 
 async def work(home: Home) -> None:
     """Takes up the workload where the cursor says it stands, and brings it to its end."""
-    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 60_000)
+    pipeline = await open_pipeline(
+        home, ContentModes("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 60_000
+    )
     saved = await pipeline.index.cursor("work", "step")
     for number in range(int(saved or b"0"), STEPS):
         for attempt in range(3):
@@ -94,7 +96,9 @@ async def work(home: Home) -> None:
 
 async def outcome(home: Home) -> str:
     """What a reader finds afterwards, in a form that two runs can be compared by."""
-    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 60_000)
+    pipeline = await open_pipeline(
+        home, ContentModes("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 60_000
+    )
     index = await index_dump(pipeline.index, places=False)
     lines = [s.path.read_bytes().count(b"\n") for s in sorted(pipeline.content.sidecars.list())]
     content = {s: [encode_content(c) for c in pipeline.content.read_content(s)] for s in ("s1", "s2", "s3", "s4")}

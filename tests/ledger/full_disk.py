@@ -20,8 +20,8 @@ import structlog
 
 from burnd.errors import NoSpace
 from burnd.index.change import CursorChange
+from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import prepare_home
-from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline, open_pipeline
@@ -45,7 +45,7 @@ def batch(n: int) -> Batch:
 
 async def opened(home: Home) -> Pipeline:
     prepare_home(home.root)
-    return await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS)
+    return await open_pipeline(home, ContentModes("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS)
 
 
 async def work(home: Home, relieve: Callable[[], None]) -> dict[str, object]:

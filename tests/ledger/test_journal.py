@@ -194,7 +194,7 @@ def test_a_holder_knows_when_its_home_is_another_folder(tmp_path: Path, now_ther
         home.mkdir()
     elif now_there == "a file":
         home.touch()
-    with pytest.raises(HomeReplaced, match="is not the folder that this burnd holds"):
+    with pytest.raises(HomeReplaced, match="was deleted or moved while burnd was running"):
         lock.check()
     lock.release()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import structlog
 
+from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import HomeLock, prepare_home
-from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import open_pipeline
@@ -22,7 +22,7 @@ async def main() -> None:
     home, begin = Home(Path(sys.argv[1])), int(sys.argv[2])
     prepare_home(home.root)
     lock = HomeLock(home.lock)
-    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=64, reserve=0)
+    pipeline = await open_pipeline(home, ContentModes("full"), inline_bytes=64, reserve=0)
     indexer = SearchIndexer(pipeline)
     pipeline.follow(indexer.landed)
     async with anyio.create_task_group() as tasks:

@@ -17,9 +17,9 @@ from burnd import protocol
 from burnd.content.matching import Matching, Stopped
 from burnd.contract.sessions import ForgetParams
 from burnd.ledger.content import ContentStore
-from burnd.ledger.retention import Pruned
 from burnd.paths import Home
 from burnd.recording.candidate import Batch
+from burnd.recording.retention import Pruned
 from burnd.records import BlobRef, Session
 from burnd.server import rpc
 from burnd.server.methods import sessions

@@ -14,10 +14,10 @@ import zstandard
 
 from burnd.errors import NoSpace
 from burnd.ledger.blobs import BlobStore
-from burnd.ledger.keeping import Keeping
-from burnd.ledger.retention import ClockReading, ClockTrust
+from burnd.ledger.content_modes import ContentModes
 from burnd.paths import Home
 from burnd.recording.candidate import Batch
+from burnd.recording.retention import ClockReading, ClockTrust
 from burnd.records import BlobRef, Session
 from burnd.records.times import DAY_MS, wall_ms
 from tests.conftest import Opened
@@ -118,7 +118,7 @@ async def test_a_session_can_be_off_in_a_full_daemon(opened: Opened) -> None:
 
 def test_a_sessions_mode_wins_both_ways() -> None:
     """Whatever the daemon's own mode is."""
-    keeping = Keeping("off")
+    keeping = ContentModes("off")
     keeping.learn(Session(session_id="loud", source="x", content_mode="full"))
     assert (keeping.mode_of("loud"), keeping.mode_of("other")) == ("full", "off")
 

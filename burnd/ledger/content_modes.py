@@ -1,4 +1,4 @@
-"""Content policy: the mode of the daemon and of each session, where sessions come from, and what was pruned."""
+"""Content modes: whether text of a session may be stored, by the modes, origins and prunes in the ledger."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from burnd.records.times import index_ms, to_iso
 _STRICTNESS: Final[dict[ContentMode, int]] = {"full": 0, "hash-only": 1, "off": 2}
 
 
-class Keeping:
-    """Decides record by record, by the entries of the ledger. A session's own mode wins over the daemon's."""
+class ContentModes:
+    """Modes, origins and prunes of all sessions. A session's own mode wins over the daemon's."""
 
     def __init__(self, mode: ContentMode) -> None:
         self.mode = mode
@@ -30,7 +30,7 @@ class Keeping:
         self._pruned: dict[str, int] = {}
 
     def learn(self, entry: Entry) -> None:
-        """Updates the policy from a session, prune, withheld or origin record."""
+        """Updates the state from an entry of the ledger."""
         if isinstance(entry, Prune):
             up_to = self._pruned.get(entry.session_id, index_ms(entry.up_to))
             self._pruned[entry.session_id] = max(up_to, index_ms(entry.up_to))
@@ -52,14 +52,14 @@ class Keeping:
                 self._since[entry.session_id] = index_ms(entry.content_since) if entry.content_since else 0
 
     def came_from(self, session_id: str, origin: str) -> bool:
-        """Notes that a session was derived from another; returns whether that is new."""
+        """Records that a session was derived from another; returns whether that is new."""
         origins = self._origins.setdefault(session_id, set())
         is_new = origin not in origins and origin != session_id
         origins |= {origin} - {session_id}
         return is_new
 
     def mode_of(self, session_id: str) -> ContentMode:
-        """The mode a session was given, or its nearest ancestor was, or the daemon's."""
+        """The mode of a session, else of its nearest ancestor with one, else of the daemon."""
         decider = self._decider(session_id)
         return self.mode if decider is None else self._modes[decider]
 
@@ -75,12 +75,12 @@ class Keeping:
     def allowed_before(self, session_id: str) -> int | None:
         """The time before which stored text of a session may stay; None for all of it.
 
-        Text from before a client set a stricter mode stays, and text from before a private process resumed the session.
+        Text from before a client set a stricter mode, or before a private process resumed the session, stays.
         """
         return self._since.get(session_id, 0) if self.is_private(session_id) else None
 
     def private_sessions(self) -> Iterator[str]:
-        """The sessions that have a stricter mode than full themselves, not through a parent."""
+        """The sessions with their own mode stricter than full."""
         return (session_id for session_id, mode in self._modes.items() if mode != "full")
 
     def has_unread(self) -> bool:
@@ -89,14 +89,14 @@ class Keeping:
 
     def children(self, session_ids: set[str]) -> set[str]:
         """The sessions that these started, or that were derived from any of them, at any depth."""
-        found: set[str] = set()
+        children: set[str] = set()
         while True:
-            known = session_ids | found
-            more = {child for child, parent in self._parents.items() if parent in known}
-            more |= {session_id for session_id, origins in self._origins.items() if origins & known}
-            if more <= known:
-                return found
-            found |= more - session_ids
+            family = session_ids | children
+            more = {child for child, parent in self._parents.items() if parent in family}
+            more |= {session_id for session_id, origins in self._origins.items() if origins & family}
+            if more <= family:
+                return children
+            children |= more - session_ids
 
     def origins(self, session_id: str) -> frozenset[str]:
         return frozenset(self._origins.get(session_id, ()))
@@ -120,7 +120,7 @@ class Keeping:
         return session_id in self._pruned
 
     def was_pruned(self, session_id: str, at_ms: int) -> bool:
-        """Whether what a session said at a time was pruned or forgotten."""
+        """Whether text of a session from this time was pruned or forgotten."""
         return at_ms <= self._pruned.get(session_id, -1)
 
     @property
@@ -138,7 +138,7 @@ class Keeping:
         return not any(self.is_private(origin) for origin in self._origins.get(session_id, ()))
 
     def trimmed(self, turn: Turn) -> Turn:
-        """The turn as its mode allows: `off` keeps no hashes of results: a short text can be guessed."""
+        """The turn without hashes of results in mode `off`: a short text could be guessed from its hash."""
         if not (self.mode == "off" or self._modes) or self.mode_of(turn.session_id) != "off":
             return turn
         calls = tuple(msgspec.structs.replace(call, result_hash=None) for call in turn.tool_calls)
@@ -155,11 +155,11 @@ class Keeping:
         """The session whose mode counts for this one: itself, or its nearest ancestor with a mode."""
         if not self._modes:
             return None
-        seen: set[str] = set()
+        visited: set[str] = set()
         at: str | None = session_id
-        while at is not None and at not in seen:
+        while at is not None and at not in visited:
             if at in self._modes:
                 return at
-            seen.add(at)
+            visited.add(at)
             at = self._parents.get(at)
         return None
