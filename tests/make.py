@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+import pytest
 
 from burnd.ledger.content import ContentStore, Placed, shelve
 from burnd.records import Content, Selector, Stamp, TimeRange, ToolCall, ToolResult, ToolUse, Turn, Usage
@@ -84,3 +85,9 @@ def stamp(
 def append_content(store: ContentStore, records: Iterable[Content], now_ms: int) -> list[Placed]:
     """Puts records into a content store as they are."""
     return store.append_shelved(shelve(records, store.inline_bytes), now_ms)
+
+
+def seeds(few: int, many: int) -> pytest.MarkDecorator:
+    """A few in every run; the slow one tries many."""
+    rest = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(few, many)]
+    return pytest.mark.parametrize("seed", [*range(few), *rest])

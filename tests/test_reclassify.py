@@ -22,7 +22,7 @@ from burnd.recording.pipeline import Pipeline
 from burnd.records import Block, Prune, ToolCall, Turn, Usage
 from burnd.records.codec import Entry, encode
 from tests.capture.rig import Rig
-from tests.capture.test_live_equals_batch import own_tree
+from tests.capture.trees import own_tree
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import Transcript, call, thinking
 from tests.harness.claude_code.transcript import text as said

@@ -155,6 +155,12 @@ def test_no_other_room_imports_the_package_of_a_harness() -> None:
     assert packages == {("burnd/contract/sessions.py", "burnd.harness.api.product")}
 
 
+def test_no_test_imports_another() -> None:
+    """What tests share is in builders: importing a test file would collect its tests and fixtures a second time."""
+    modules = [(path, name) for path, _, name in imports("tests") if name.startswith("tests.")]
+    assert [(path, name) for path, name in modules if name.rpartition(".")[2].startswith("test_")] == []
+
+
 def test_queries_only_read() -> None:
     """No statement of theirs writes."""
     writes = re.compile(r"\b(INSERT (OR \w+ )?INTO|UPDATE \w+ SET|DELETE FROM|REPLACE INTO|CREATE|DROP) ")

@@ -95,3 +95,13 @@ def paid(cause: Cause) -> Spent:
     for spent in cause.spent.values():
         total = total.plus(spent)
     return total
+
+
+def worked_example() -> Scene:
+    """A result of 8,000 tokens that is sent again in twenty turns."""
+    scene = Scene()
+    scene.turn(20_108, 60, entered=(prompt(),), made=(said("call", 120, "c1"),), tool_calls=(call(),))
+    scene.turn(28_168, 100, entered=(result(30_000),), made=(said(),))
+    for n in range(1, 21):
+        scene.turn(28_168 + 150 * n, 100, entered=(prompt(168),), made=(said(),))
+    return scene

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from burnd.pricing.cost import cost, price_of, usd
-from tests.attribution.scenes import Scene, call, only, paid, prompt, result, said
+from tests.attribution.scenes import only, paid, worked_example
 
 PRICE = price_of(
     "anthropic", "m", {"input": "3", "output": "15", "cache_read": "0.30", "cache_write": "3.75"}, is_anthropic=True
@@ -16,18 +16,9 @@ def dollars(tokens: tuple[int, ...]) -> Decimal:
     return usd(cost(tokens[:6], PRICE.rates()))  # type: ignore[arg-type]
 
 
-def eight_thousand_tokens_that_ride_twenty_turns() -> Scene:
-    scene = Scene()
-    scene.turn(20_108, 60, entered=(prompt(),), made=(said("call", 120, "c1"),), tool_calls=(call(),))
-    scene.turn(28_168, 100, entered=(result(30_000),), made=(said(),))
-    for n in range(1, 21):
-        scene.turn(28_168 + 150 * n, 100, entered=(prompt(168),), made=(said(),))
-    return scene
-
-
 def test_a_result_costs_its_entry_and_its_rides() -> None:
     """8,000 tokens that enter at $3 a million and ride 20 turns at $0.30 cost 2.4 + 4.8 cents, exactly."""
-    explained = eight_thousand_tokens_that_ride_twenty_turns().explained()
+    explained = worked_example().explained()
     read = only(explained, "call")
     assert (read.tool, read.target, read.rides, read.reentries) == ("Read", "/p/a.py", 20, 0)
     assert read.entered == 60 + 8_000
@@ -39,7 +30,7 @@ def test_a_result_costs_its_entry_and_its_rides() -> None:
 
 def test_the_causes_are_the_bill() -> None:
     """Prefix, prompts, answers and the call share the whole bill, and nothing is left unexplained."""
-    scene = eight_thousand_tokens_that_ride_twenty_turns()
+    scene = worked_example()
     explained = scene.explained()
     assert {cause.kind for cause in explained.causes} == {"prefix", "prompt", "answer", "call"}
     billed = [(t.usage.input, t.usage.output, 0, t.usage.cache_read, 0, 0) for t in scene.turns]
@@ -50,7 +41,7 @@ def test_the_causes_are_the_bill() -> None:
 
 def test_one_turn_opened() -> None:
     """The anatomy of a turn lists its context in order, and what each block paid there."""
-    scene = eight_thousand_tokens_that_ride_twenty_turns()
+    scene = worked_example()
     parts = scene.opened("main-2")
     assert [(part.cause.kind, part.tokens) for part in parts] == [
         ("prefix", 20_000),

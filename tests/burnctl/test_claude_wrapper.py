@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from tests.burnctl.commanding import BURNCTL, spooled
+from tests.burnctl.cpu_time import cpu_seconds
 from tests.burnctl.fake import Answer, Fake, Talk, fake
 from tests.burnctl.stage import Stage
-from tests.burnctl.test_start_up import seconds
 
 OLD = "0f9c1d2e-0000-4000-8000-000000000001"
 OLDER = "0f9c1d2e-0000-4000-8000-000000000002"
@@ -91,7 +91,7 @@ def test_quiet_says_nothing_but_still_flushes(stage: Stage) -> None:
 
 
 def test_a_daemon_that_hangs_delays_little(stage: Stage) -> None:
-    """A hanging daemon costs two seconds before and three after, and nothing is lost."""
+    """A hanging daemon costs two cpu_seconds before and three after, and nothing is lost."""
     with daemon(stage, lambda _params, _talk: None):
         begun = time.time()
         done = stage.run("claude", "--tag", "a=b")
@@ -108,7 +108,7 @@ def test_it_starts_quickly(stage: Stage) -> None:
     """
     with daemon(stage, {}):
         wrapper = [*BURNCTL, "claude", "--tag", "a=b", "--quiet"]
-        bare, alone, wrapped = seconds([sys.executable, "-c", ""], ["claude"], wrapper, env=stage.env, times=6)
+        bare, alone, wrapped = cpu_seconds([sys.executable, "-c", ""], ["claude"], wrapper, env=stage.env, times=6)
     assert wrapped - alone < 8 * bare, (wrapped, alone, bare)
 
 

@@ -10,8 +10,7 @@ from tests.burnctl.commanding import burnctl
 from tests.burnctl.fake import Talk as Connection
 from tests.burnctl.fake import fake
 from tests.burnctl.frames import FOLDER, VERBS, Frame, recorded
-from tests.server.documented import furnish
-from tests.server.test_protocol_docs import ANYTHING, MAPS
+from tests.server.documented import ANYTHING, MAPS, furnish
 from tests.server.wire import running
 
 _TALKS = recorded(protocol.VERSION)

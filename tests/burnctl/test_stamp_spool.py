@@ -17,31 +17,7 @@ import pytest
 from burnctl import spool
 from burnctl.spool import NotSpooled
 from tests.burnctl.commanding import BURNCTL, burnctl, environment, leftovers, spooled
-
-RECORDS = [{"v": 1, "kind": "stamp", "n": n} for n in range(3)]
-CALLS = ("mkdir", "open", "fchmod", "write", "fsync", "rename")
-
-
-class Faulty:
-    """`os` with the k-th of its calls that change something going wrong, in the way `fault` says."""
-
-    def __init__(self, k: int, fault: Callable[[str], Any]) -> None:
-        self._left, self._fault = k, fault
-        self.happened = False
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(os, name)
-        if name not in CALLS:
-            return real
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            self._left -= 1
-            if self._left == 0:
-                self.happened = True
-                self._fault(name)
-            return real(*arguments, **options)
-
-        return call
+from tests.burnctl.faulty_calls import RECORDS, Faulty
 
 
 def no_room(name: str) -> None:
@@ -87,7 +63,7 @@ def test_a_new_word_in_the_place_of_an_old_one_is_one_of_them(tmp_path: Path, mo
 KILLED = """
 import os, sys
 from burnctl import spool
-from tests.burnctl.test_stamp_spool import Faulty, RECORDS
+from tests.burnctl.faulty_calls import Faulty, RECORDS
 
 for k in sys.argv[2:]:
     pid = os.fork()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from burnd.paths import Home
+from tests.burnctl.cpu_time import cpu_seconds
 from tests.burnctl.fake import fake
 from tests.burnctl.person import environment
 
@@ -77,22 +78,6 @@ def test_importing_the_package_is_cheap(warm: dict[str, str]) -> None:
     assert "argparse" not in with_client
 
 
-def seconds(*commands: list[str], env: dict[str, str], times: int = 12) -> list[float]:
-    """The processor time of each command, the least of several runs, taken in turns so that all meet the same machine.
-
-    Not the time on the wall: what else the machine does is none of burnctl's business.
-    """
-    taken: list[list[float]] = [[] for _ in commands]
-    for _ in range(times):
-        for command, mine in zip(commands, taken, strict=True):
-            with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL) as process:
-                _, code, used = os.wait4(process.pid, 0)
-                process.returncode = os.waitstatus_to_exitcode(code)
-            assert process.returncode == 0
-            mine.append(used.ru_utime + used.ru_stime)
-    return [min(mine) for mine in taken]
-
-
 def test_it_starts_within_a_blink(home: Home, warm: dict[str, str]) -> None:
     """The whole of `burnctl status --json` takes hardly longer than an interpreter that does nothing.
 
@@ -100,7 +85,7 @@ def test_it_starts_within_a_blink(home: Home, warm: dict[str, str]) -> None:
     """
     with fake(home.root / "burnd.sock", status=STATUS):
         command = [sys.executable, "-c", "import sys; from burnctl.cli import main; sys.exit(main())", "status"]
-        seconds(command, env=warm, times=1)
-        bare, as_json, table = seconds([sys.executable, "-c", "pass"], [*command, "--json"], command, env=warm)
+        cpu_seconds(command, env=warm, times=1)
+        bare, as_json, table = cpu_seconds([sys.executable, "-c", "pass"], [*command, "--json"], command, env=warm)
     assert as_json - bare < max(0.050, 3 * bare)
     assert table - bare < max(0.100, 5 * bare)

@@ -12,8 +12,8 @@ import msgspec
 from burnd.records import Turn, Usage
 from tests.capture.adversary import World
 from tests.capture.rig import Rig
-from tests.capture.test_live_equals_batch import clean_read, comparable, drip
-from tests.capture.test_opencode_live_equals_batch import seeds
+from tests.capture.trees import clean_read, comparable, drip
+from tests.make import seeds
 
 
 def bills(outcome: dict[str, Any]) -> dict[str, tuple[Usage, tuple[str, str]]]:

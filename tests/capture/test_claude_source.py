@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,76 +17,18 @@ from burnd.errors import NoSpace
 from burnd.harness.claude_code.source import ClaudeLogs
 from burnd.logfiles import follower
 from burnd.logfiles.finder import Positions
-from burnd.logfiles.follower import LogFollower
 from burnd.logfiles.logs import Log, Logs
 from burnd.logfiles.tail import Chunk, OpenFiles
-from burnd.logfiles.watcher import Times, Watch
+from burnd.logfiles.watcher import Watch
 from burnd.recording import source as recording_source
 from burnd.recording.candidate import Candidate
 from burnd.recording.crash_guard import Acknowledger
-from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
 from burnd.records.codec import Entry
 from burnd.records.times import wall_ms
+from tests.capture.claude_folder import SESSION, Watched, has_turn, until, watching
 from tests.conftest import Opened
-from tests.folded import Folded
 from tests.harness.claude_code.transcript import Transcript, call, text
-
-QUICK = Times(roots=0.2, alive=1.0, scan=1.0, poll=0.2)
-SESSION = "33333333-0000-4000-8000-000000000003"
-
-
-class Watched:
-    """A source on a root, with a clock a test can set forward."""
-
-    def __init__(self, pipeline: Pipeline, projects: Path) -> None:
-        self.pipeline = pipeline
-        self.projects = projects
-        self.ahead = 0.0
-        self.source = LogFollower(
-            ClaudeLogs(), [str(projects)], pipeline, times=QUICK, clock=lambda: time.monotonic() + self.ahead
-        )
-
-    def path(self, session: str = SESSION) -> Path:
-        folder = self.projects / "-home-dev-app"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{session}.jsonl"
-
-    def append(self, transcript: Transcript, path: Path | None = None) -> None:
-        """Writes the lines of a transcript that were not written yet."""
-        with (path or self.path()).open("ab") as file:
-            file.write(b"".join(line + b"\n" for line in transcript.lines))
-        transcript.lines.clear()
-
-    async def turns(self) -> dict[str, dict[str, Any]]:
-        rows = await self.pipeline.index.rows(
-            "SELECT message_id, output + reasoning, open, rev, quality FROM turns ORDER BY ts, turn_index"
-        )
-        return {row[0]: dict(zip(("output", "open", "rev", "quality"), row[1:], strict=True)) for row in rows}
-
-    def ledger(self) -> dict[str, Turn]:
-        return {t.message_id: t for t in Folded(self.pipeline.journal.read()).turns.values()}
-
-
-async def until(check: Callable[[], Any], seconds: float = 60.0) -> None:
-    """Waits until a condition holds, which may be asked with await."""
-    with anyio.fail_after(seconds):
-        while True:
-            found = check()
-            if hasattr(found, "__await__"):
-                found = await found
-            if found:
-                return
-            await anyio.sleep(0.01)
-
-
-@asynccontextmanager
-async def watching(opened: Callable[[], Awaitable[Pipeline]], projects: Path) -> AsyncIterator[Watched]:
-    watched = Watched(await opened(), projects)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watched.source.run)
-        yield watched
-        tasks.cancel_scope.cancel()
 
 
 async def test_an_open_turn_is_seen_and_settles(opened: Opened, tmp_path: Path) -> None:
@@ -98,23 +38,18 @@ async def test_an_open_turn_is_seen_and_settles(opened: Opened, tmp_path: Path) 
         log.prompt("hello")
         log.calls("m1", call("c1", "Bash", command="ls"), output=7)
         watched.append(log)
-        await until(lambda: _is(watched, "m1", open=1, output=7))
+        await until(lambda: has_turn(watched, "m1", open=1, output=7))
         assert watched.ledger() == {}
         log.result("c1", "a.py")
         log.says("m2", text("fine"), output=9)
         watched.append(log)
-        await until(lambda: _is(watched, "m1", open=0, rev=1))
-        await until(lambda: _is(watched, "m2", open=1))
+        await until(lambda: has_turn(watched, "m1", open=0, rev=1))
+        await until(lambda: has_turn(watched, "m2", open=1))
         assert list(watched.ledger()) == ["m1"]
         log.result("c1", "boom", is_error=True)
         watched.append(log)
-        await until(lambda: _is(watched, "m1", rev=2))
+        await until(lambda: has_turn(watched, "m1", rev=2))
         assert watched.ledger()["m1"].tool_calls[0].is_error
-
-
-async def _is(watched: Watched, message_id: str, **facts: Any) -> bool:
-    found = (await watched.turns()).get(message_id, {})
-    return facts.items() <= found.items()
 
 
 async def test_a_quiet_turn_settles(opened: Opened, tmp_path: Path) -> None:
@@ -128,13 +63,13 @@ async def test_a_quiet_turn_settles(opened: Opened, tmp_path: Path) -> None:
         asking.prompt("go")
         asking.calls("q1", call("c1", "Bash", command="sleep 9"), output=5)
         watched.append(asking, watched.path(SESSION[:-1] + "4"))
-        await until(lambda: _is(watched, "m1", open=1))
-        await until(lambda: _is(watched, "q1", open=1))
+        await until(lambda: has_turn(watched, "m1", open=1))
+        await until(lambda: has_turn(watched, "q1", open=1))
         watched.ahead += follower.QUIET_S + 1
-        await until(lambda: _is(watched, "m1", open=0, rev=1))
-        assert await _is(watched, "q1", open=1, rev=0)
+        await until(lambda: has_turn(watched, "m1", open=0, rev=1))
+        assert await has_turn(watched, "q1", open=1, rev=0)
         watched.ahead += follower.IDLE_S
-        await until(lambda: _is(watched, "q1", open=0, rev=1))
+        await until(lambda: has_turn(watched, "q1", open=0, rev=1))
 
 
 async def test_flush_leaves_nothing_open(opened: Opened, tmp_path: Path) -> None:
@@ -200,14 +135,14 @@ async def test_open_turns_outlive_a_restart(opened: Opened, tmp_path: Path) -> N
         log.prompt("hello")
         log.says("m1", text("hi"), output=7)
         watched.append(log)
-        await until(lambda: _is(watched, "m1", open=1))
+        await until(lambda: has_turn(watched, "m1", open=1))
     shutil.rmtree(tmp_path / "projects")
     async with watching(opened, tmp_path / "projects") as watched:
-        assert await _is(watched, "m1", open=1)
+        assert await has_turn(watched, "m1", open=1)
         await until(lambda: list(watched.source.logs))
         watched.ahead += follower.QUIET_S + 1
         watched.source._bell.set()
-        await until(lambda: _is(watched, "m1", open=0, rev=1))
+        await until(lambda: has_turn(watched, "m1", open=0, rev=1))
 
 
 async def test_a_file_that_shrinks_in_place_is_read_again(opened: Opened, tmp_path: Path) -> None:
@@ -222,7 +157,7 @@ async def test_a_file_that_shrinks_in_place_is_read_again(opened: Opened, tmp_pa
         log.lines = [*kept, *log.lines]
         log.says("m2", text("the answer, longer than what was cut, " * 30), output=50)
         watched.path().write_bytes(b"".join(line + b"\n" for line in log.lines))
-        await until(lambda: _is(watched, "m2", output=50))
+        await until(lambda: has_turn(watched, "m2", output=50))
         await watched.source.flush()
         assert set(watched.ledger()) == {"dead", "m2"}
         texts = [r.text for r in watched.pipeline.content.read_content(SESSION) if r.role == "user"]
@@ -240,12 +175,12 @@ async def test_replaced_removed_and_recreated(opened: Opened, tmp_path: Path) ->
             path = watched.path(session)
             first = b"".join(line + b"\n" for line in log.lines)
             path.write_bytes(first)
-            await until(lambda n=round_number: _is(watched, f"a{n}", output=3))  # type: ignore[misc]
+            await until(lambda n=round_number: has_turn(watched, f"a{n}", output=3))  # type: ignore[misc]
             log.says(f"b{round_number}", text("more"), output=4)
             new = path.with_suffix(".new")
             new.write_bytes(b"".join(line + b"\n" for line in log.lines))
             os.replace(new, path)
-            await until(lambda n=round_number: _is(watched, f"b{n}", output=4))  # type: ignore[misc]
+            await until(lambda n=round_number: has_turn(watched, f"b{n}", output=4))  # type: ignore[misc]
             shutil.rmtree(tmp_path / "projects")
         await watched.source.flush()
         assert len(watched.ledger()) == 6
@@ -258,7 +193,7 @@ async def test_what_is_open_in_a_deleted_log_settles(opened: Opened, tmp_path: P
         log.prompt("hello")
         log.says("m1", text("hi"), output=7)
         watched.append(log)
-        await until(lambda: _is(watched, "m1", open=1))
+        await until(lambda: has_turn(watched, "m1", open=1))
         watched.path().unlink()
         for _ in range(3):
             watched.source._queue.add(str(watched.path()))
@@ -349,7 +284,7 @@ async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp
         assert watched.ledger() == {}
         watched.ahead += follower.IDLE_S + 1
         watched.source._bell.set()
-        await until(lambda: _is(watched, "m1", output=5))
+        await until(lambda: has_turn(watched, "m1", output=5))
         with watched.path().open("ab") as file:
             file.write(b"\n")
         log.says("m2", text("more"), output=6)
@@ -370,7 +305,7 @@ async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp
         await watched.source.flush()
         assert "m3" not in watched.ledger()
         watched.path().unlink()
-        await until(lambda: _is(watched, "m3", output=7))
+        await until(lambda: has_turn(watched, "m3", output=7))
 
 
 async def _counted(watched: Watched, what: str, number: int) -> bool:
@@ -394,7 +329,7 @@ async def test_a_full_disk_only_delays(opened: Opened, tmp_path: Path, monkeypat
         log.says("m1", text("hi"), output=5)
         watched.append(log)
         await until(lambda: watched.source.status().state == "waiting")
-        await until(lambda: _is(watched, "m1", output=5))
+        await until(lambda: has_turn(watched, "m1", output=5))
         await until(lambda: watched.source.status().state == "watching")
 
 
@@ -451,7 +386,7 @@ async def test_what_is_open_stays_in_sight_when_the_index_is_made_anew(
         log.prompt("and now?")
         log.says("m2", call("t1", "Bash", command="make"), output=7, stop="tool_use")
         watched.append(log)
-        await until(lambda: _is(watched, "m2", output=7, open=1))
+        await until(lambda: has_turn(watched, "m2", output=7, open=1))
         before = await watched.turns()
         if rewritten:
             await watched.pipeline.rewrite_ledger(_relabelled)
@@ -476,12 +411,12 @@ async def test_what_is_open_in_a_file_that_is_gone_outlives_a_rebuild(opened: Op
         log.prompt("hello")
         log.says("m1", call("t1", "Bash", command="make"), output=7, stop="tool_use")
         watched.append(log)
-        await until(lambda: _is(watched, "m1", open=1))
+        await until(lambda: has_turn(watched, "m1", open=1))
         watched.path().unlink()
         await watched.pipeline.rebuild_index()
         watched.source._bell.set()
         await until(lambda: watched.source._generation == watched.pipeline.generation)
-        assert await _is(watched, "m1", output=7)
+        assert await has_turn(watched, "m1", output=7)
     await opened.close()
     async with watching(opened, tmp_path / "projects") as watched:
         await watched.source.flush()
@@ -580,9 +515,9 @@ async def test_a_request_without_a_response_counts_until_it_gets_one(opened: Ope
         log.bare(type="api-request", id=name, timestamp=log.time(9), params={"model": "claude-opus-5"})
     async with watching(opened, projects) as watched:
         watched.append(log)
-        await until(lambda: _is(watched, "m1", open=1))
+        await until(lambda: has_turn(watched, "m1", open=1))
         watched.ahead += follower.QUIET_S + 1
-        await until(lambda: _is(watched, "m1", open=0))
+        await until(lambda: has_turn(watched, "m1", open=0))
         assert await requests(watched) == []
     async with watching(opened, projects) as watched:
         await until(lambda: list(watched.source.logs))
@@ -736,12 +671,12 @@ async def test_a_root_behind_a_link_settles_after_a_restart(opened: Opened, tmp_
         log.prompt("hello")
         log.says("m1", text("hi"), output=7)
         watched.append(log)
-        await until(lambda: _is(watched, "m1", open=1))
+        await until(lambda: has_turn(watched, "m1", open=1))
     async with watching(opened, tmp_path / "projects") as watched:
         await until(lambda: list(watched.source.logs))
         watched.ahead += follower.QUIET_S + 1
         watched.source._bell.set()
-        await until(lambda: _is(watched, "m1", open=0, rev=1))
+        await until(lambda: has_turn(watched, "m1", open=0, rev=1))
 
 
 @pytest.mark.parametrize("mode", ["off", "hash-only"])

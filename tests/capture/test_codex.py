@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -26,25 +25,15 @@ from burnd.logfiles.watcher import Times
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
 from burnd.records.times import to_iso
+from tests.capture.codex_logs import all_cases
+from tests.capture.kill_loop import run_and_kill
 from tests.capture.rig import CodexRig
-from tests.capture.test_kill_nine import run_and_kill
-from tests.capture.test_live_equals_batch import clean_read, comparable, drip
+from tests.capture.trees import clean_read, comparable, drip
 from tests.conftest import Opened
 from tests.harness.codex.rollout import BORN_MS, Rollout, call, says, thinking
-from tests.harness.codex.test_cases import CASES
 
 QUICK = Times(window=0.01, roots=0.2, alive=5, scan=0.5, poll=0.2)
 PATIENCE_S = 60
-
-
-def all_cases(root: Path) -> Path:
-    """The logs of every case, as if one person had them all."""
-    sessions = root / "sessions"
-    for log in sorted(CASES.glob("*/input/*")):
-        target = sessions / "2026" / log.parent.parent.name / log.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(log, target)
-    return sessions
 
 
 async def test_any_order_of_files_gives_the_same(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from burnd.records import Event, Quota, Session, Turn, Usage
 from burnd.records.times import wall_ms
 from tests.capture.codex_model import ScriptedModel
 from tests.capture.rig import CodexRig
-from tests.capture.test_live_equals_batch import clean_read
+from tests.capture.trees import clean_read
 from tests.conftest import Opened
 
 pytestmark = pytest.mark.slow

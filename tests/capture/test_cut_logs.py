@@ -15,10 +15,10 @@ import anyio
 import pytest
 
 from burnd.records import Turn
+from tests.capture.claude_folder import SESSION, has_turn, until, watching
+from tests.capture.kill_loop import finish, start, wait_until_ready
 from tests.capture.rig import Rig
-from tests.capture.test_claude_source import SESSION, _is, until, watching
-from tests.capture.test_kill_nine import finish, start, wait_until_ready
-from tests.capture.test_live_equals_batch import comparable
+from tests.capture.trees import comparable
 from tests.conftest import Opened
 from tests.folded import Folded
 from tests.harness.claude_code.transcript import Transcript, call, text
@@ -201,14 +201,14 @@ async def test_a_source_settles_what_its_log_lost(opened: Opened, tmp_path: Path
         kept = list(log.lines)
         log.says("dead", text("half"), output=1, done=False, stop=None)
         watched.append(log)
-        await until(lambda: _is(watched, "dead", open=1))
+        await until(lambda: has_turn(watched, "dead", open=1))
         if way is None:
             watched.path().unlink()
             await anyio.sleep(0.3)
         else:
             log.says("m2", text("after"), output=5)
             way(watched.path(), [*kept, *log.lines])
-            await until(lambda: _is(watched, "m2", output=5))
+            await until(lambda: has_turn(watched, "m2", output=5))
         await watched.source.flush()
         assert "dead" in watched.ledger()
         assert not any(turn["open"] for turn in (await watched.turns()).values())
@@ -221,7 +221,7 @@ async def test_a_file_that_cannot_be_read_any_more_keeps_its_open_turn(opened: O
         log.prompt("hello")
         log.says("m1", text("hi"), output=7)
         watched.append(log)
-        await until(lambda: _is(watched, "m1", open=1))
+        await until(lambda: has_turn(watched, "m1", open=1))
         watched.source.logs.files.close()
         watched.path().unlink()
         watched.path().symlink_to(tmp_path / "elsewhere.jsonl")
@@ -238,14 +238,14 @@ async def test_a_line_that_is_cut_while_the_index_is_made_anew(opened: Opened, t
         kept = list(log.lines)
         log.says("dead", text("half"), output=1, done=False, stop=None)
         watched.append(log)
-        await until(lambda: _is(watched, "dead", open=1))
+        await until(lambda: has_turn(watched, "dead", open=1))
         await watched.pipeline.rebuild_index()
         in_place(watched.path(), kept)
         watched.source._bell.set()
         await until(lambda: watched.source._generation == watched.pipeline.generation)
         await watched.source.flush()
         assert list(watched.ledger()) == ["dead"]
-        assert await _is(watched, "dead", open=0)
+        assert await has_turn(watched, "dead", open=0)
 
 
 async def test_a_daemon_that_is_killed_while_its_log_is_cut(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from burnd.logfiles import follower, logs, tail
 from burnd.logfiles.watcher import Times
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
-from tests.capture import test_claude_source
-from tests.capture.test_claude_source import SESSION, Watched, _is, until, watching
+from tests.capture import claude_folder
+from tests.capture.claude_folder import SESSION, Watched, has_turn, until, watching
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import Transcript, text
 
@@ -24,7 +24,7 @@ async def test_a_scan_alone_tells_of_a_deleted_log(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, was_scanned: bool
 ) -> None:
     """F08, F21: what was written just before a log was deleted is read even without an event for either."""
-    monkeypatch.setattr(test_claude_source, "QUICK", Times(roots=0.05, scan=1000.0, poll=1000.0))
+    monkeypatch.setattr(claude_folder, "QUICK", Times(roots=0.05, scan=1000.0, poll=1000.0))
     (tmp_path / "projects" / "-home-dev-app").mkdir(parents=True)
     async with watching(opened, tmp_path / "projects") as watched:
         await until(lambda: watched.source.status().detail == "watching 2 folders")
@@ -33,7 +33,7 @@ async def test_a_scan_alone_tells_of_a_deleted_log(
         log.prompt("hello")
         log.says("m1", text("hi"), output=7)
         watched.append(log)
-        await until(lambda: _is(watched, "m1", output=7))
+        await until(lambda: has_turn(watched, "m1", output=7))
         if was_scanned:
             await watched.source.flush()
         assert finder._scanner.has_seen(str(watched.path())) == was_scanned
@@ -69,7 +69,7 @@ async def test_the_cursor_of_a_deleted_log_goes_after_a_day(
         await watched.source.flush()
         rows = await watched.pipeline.index.rows("SELECT path FROM files")
         assert [path for (path,) in rows] == [str(watched.path())] * is_known
-        assert await _is(watched, "m1", output=7)
+        assert await has_turn(watched, "m1", output=7)
 
 
 def _without_newline(path: Path, message_id: str, *, cut: int = 0) -> bytes:
@@ -90,10 +90,10 @@ def _grow(path: Path, last: bytes) -> None:
 
 
 async def _is_taken_in_time(watched: Watched, message_id: str) -> None:
-    assert not await _is(watched, message_id, output=5)
+    assert not await has_turn(watched, message_id, output=5)
     watched.ahead += tail.TAIL_QUIET_S + 1
     watched.source._bell.set()
-    await until(lambda: _is(watched, message_id, output=5))
+    await until(lambda: has_turn(watched, message_id, output=5))
 
 
 async def test_a_last_line_is_taken_after_any_number_of_other_logs(opened: Opened, tmp_path: Path) -> None:

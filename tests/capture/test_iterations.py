@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.capture.rig import Rig
-from tests.capture.test_live_equals_batch import clean_read, comparable
+from tests.capture.trees import clean_read, comparable
 from tests.folded import Folded
 from tests.harness.claude_code.transcript import Transcript, text
 

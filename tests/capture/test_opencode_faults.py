@@ -30,7 +30,7 @@ from burnd.harness.opencode.schedule import Pace
 from burnd.recording.child_process import ChildProcess
 from burnd.records.foreign_json import Rejected
 from tests.capture.opencode_rig import OpenCodeRig
-from tests.capture.test_opencode_source import conversation, exchange, inputs
+from tests.capture.opencode_sessions import conversation, exchange, inputs
 from tests.harness.opencode.data import Writer, text
 from tests.server.wire import noise
 

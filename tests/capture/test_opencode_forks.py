@@ -15,27 +15,12 @@ import pytest
 from burnd.clients.announcements import Announcement, announce
 from burnd.records import Turn
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
+from tests.capture.opencode_sessions import original, own_step
 from tests.faults.canaries import CANARY, files_with_canary
 from tests.harness.opencode.data import Writer, text, tokens, tool
 
 Rigs = Callable[..., Any]
 Writers = Callable[..., Writer]
-
-
-def original(writer: Writer, session: str = "ses_o") -> None:
-    """Two steps with usage, and one that was aborted without any."""
-    writer.session(session)
-    writer.user(f"{session}-u", session)
-    for n, parts in enumerate(([tool("c", "bash", {"command": "ls"}, "x" * 50)], [text("said")])):
-        usage = tokens(input=100 + n, output=10)
-        writer.step(f"{session}-a{n}", session, f"{session}-u", *parts, tokens=usage)
-    aborted = {"name": "MessageAbortedError", "data": {}}
-    writer.step(f"{session}-a2", session, f"{session}-u", tokens=tokens(total=False), error=aborted, finish=None)
-
-
-def own_step(writer: Writer, session: str) -> None:
-    writer.user(f"{session}-own-u", session, "in the fork")
-    writer.step(f"{session}-own-a", session, f"{session}-own-u", text("forked"), tokens=tokens(input=900))
 
 
 def total(rig: OpenCodeRig) -> int:

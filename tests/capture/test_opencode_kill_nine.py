@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from tests import warm
+from tests.capture.kill_loop import wait_until_ready
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
-from tests.capture.test_kill_nine import wait_until_ready
-from tests.capture.test_opencode_cases import Trace, prepared, traces
-from tests.capture.test_opencode_live_equals_batch import told
+from tests.capture.opencode_traces import Trace, prepared, traces
 from tests.harness.collect import cases
 from tests.harness.opencode.data import SCHEMAS, Statement, Writer
+from tests.harness.opencode.stories import write_all_stories
 from tests.server.wire import until
 
 
@@ -44,7 +44,7 @@ def grow(writer: Writer, statements: Sequence[Statement], rng: random.Random) ->
 
 
 async def tell_and_kill(tmp_path: Path, schema: str, rounds: int) -> None:
-    statements = told(tmp_path / "whole", schema, born=time.time_ns() // 1_000_000)
+    statements = write_all_stories(tmp_path / "whole", schema, born=time.time_ns() // 1_000_000)
     writer = Writer(tmp_path / "data" / "opencode" / "opencode.db", schema)
     await run_and_kill(tmp_path, writer, statements, rounds)
 

@@ -14,23 +14,10 @@ from msgspec.structs import replace
 from burnd.records import Turn
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
 from tests.harness.opencode.data import BORN_MS, SCHEMAS, Statement, Writer, text, tokens, tool
-from tests.harness.opencode.stories import tell_all
+from tests.harness.opencode.stories import write_all_stories
+from tests.make import seeds
 
 RELEASES = pytest.mark.parametrize("schema", sorted(SCHEMAS))
-
-
-def seeds(few: int, many: int) -> pytest.MarkDecorator:
-    """A few in every run; the slow one tries many."""
-    rest = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(few, many)]
-    return pytest.mark.parametrize("seed", [*range(few), *rest])
-
-
-def told(folder: Path, schema: str, born: int = BORN_MS) -> list[Statement]:
-    """All stories in a database that nobody has open any more, and how it came to be."""
-    writer = Writer(folder / "opencode.db", schema, born)
-    tell_all(writer)
-    writer.close()
-    return writer.done
 
 
 async def replayed(home: Path, data: Path, schema: str, statements: Sequence[Statement], seed: int) -> dict[str, Any]:
@@ -66,7 +53,7 @@ async def replayed(home: Path, data: Path, schema: str, statements: Sequence[Sta
 @seeds(2, 30)
 async def test_any_phase_of_looking_gives_the_same(tmp_path: Path, schema: str, seed: int) -> None:
     """Rows are inserted early and filled later; when they were looked at changes nothing in the end."""
-    statements = told(tmp_path / "whole", schema)
+    statements = write_all_stories(tmp_path / "whole", schema)
     expected = await clean_read(tmp_path / "clean", tmp_path / "whole")
     found = await replayed(tmp_path / "home", tmp_path / "live", schema, statements, seed)
     for what, said in expected.items():
@@ -134,7 +121,7 @@ def writer_input(writer: Writer, message_id: str) -> int:
 @RELEASES
 async def test_a_look_after_every_row_gives_the_same(tmp_path: Path, schema: str) -> None:
     """The finest there is: a round after each transaction, with everything settled as soon as it can be."""
-    statements = told(tmp_path / "whole", schema)
+    statements = write_all_stories(tmp_path / "whole", schema)
     expected = await clean_read(tmp_path / "clean", tmp_path / "whole")
     writer = Writer(tmp_path / "live" / "opencode.db", schema)
     rig = OpenCodeRig(tmp_path / "home", tmp_path / "live")

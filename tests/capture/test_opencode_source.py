@@ -18,8 +18,9 @@ from burnd.harness.opencode.source import OpenCode
 from burnd.records import Content
 from burnd.records.codec import encode_content
 from burnd.records.times import wall_ms
+from tests.capture.claude_folder import until
 from tests.capture.opencode_rig import OpenCodeRig
-from tests.capture.test_claude_source import until
+from tests.capture.opencode_sessions import S, conversation, exchange, inputs
 from tests.conftest import Opened
 from tests.folded import Folded
 from tests.harness.opencode.data import Writer, assistant, reasoning, text, tokens, tool
@@ -27,24 +28,6 @@ from tests.harness.opencode.stories import ended
 
 Rigs = Callable[..., Any]
 Writers = Callable[..., Writer]
-S = "ses_one"
-
-
-def conversation(writer: Writer, session: str = S, turns: int = 2, **facts: Any) -> None:
-    """A session of so many prompts and answers, `<session>-a0` and on."""
-    writer.session(session, **facts)
-    for n in range(turns):
-        exchange(writer, session, n)
-
-
-def exchange(writer: Writer, session: str, n: int, **facts: Any) -> None:
-    writer.user(f"{session}-u{n}", session, f"question {n}")
-    usage = tokens(input=100 + n, output=10, read=1000)
-    writer.step(f"{session}-a{n}", session, f"{session}-u{n}", text(f"answer {n}"), **{"tokens": usage} | facts)
-
-
-def inputs(rig: OpenCodeRig) -> dict[str, int]:
-    return {name: turn.usage.input for name, turn in rig.turns().items() if turn.quality != "empty"}
 
 
 def content(rig: OpenCodeRig, session: str = S) -> list[Content]:

@@ -15,7 +15,7 @@ from burnd.recording import turn_builder
 from burnd.recording.turn_builder import shared_messages
 from burnd.records import Compaction, Event, Turn
 from tests.capture.rig import Rig
-from tests.capture.test_live_equals_batch import clean_read, drip, write
+from tests.capture.trees import begun, clean_read, drip, forked, talk, write
 from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.harness.collect import cases, client_versions, lines_of
 from tests.harness.collect import line as line_of
@@ -67,18 +67,6 @@ def agent(cwd: str, name: str, message: str) -> Transcript:
     log = Transcript(session="S", prefix=name, isSidechain=True, agentId=name, cwd=cwd)
     log.prompt("do it", parent=None)
     log.says(message)
-    return log
-
-
-def begun(session: str, prefix: str, hours: int, past: Transcript | None = None, **mark: Any) -> Transcript:
-    """A log that begins so many hours after the first, with another's past before its own; `mark` is on that."""
-    log = Transcript(session=session, prefix=prefix)
-    log.begin(hours * 3600)
-    log.bare(type="queue-operation", operation="enqueue", timestamp=log.time(hours * 3600), sessionId=session)
-    if past is not None:
-        copied = (json.loads(line) for line in past.lines)
-        log.lines += [line_of(**(one | {"sessionId": session} | mark)) for one in copied if "uuid" in one]
-        log.last = past.last
     return log
 
 
@@ -217,20 +205,6 @@ async def test_agents_whose_session_is_gone_keep_their_own_folders(tmp_path: Pat
         "b1": "/home/dev/app",
     }
     assert_all_alike(first, others)
-
-
-def talk(log: Transcript, *messages: str) -> Transcript:
-    for message in messages:
-        log.prompt("go on")
-        log.says(message, done=False)
-    return log
-
-
-def forked(session: str, hours: int, past: Transcript) -> Transcript:
-    """A fork as it is made at a terminal: nothing that has a time precedes what it repeats."""
-    log = begun(session, session, hours, past)
-    log.lines[0] = line_of(type="permission-mode", permissionMode="default", sessionId=session)
-    return log
 
 
 async def owners_in_every_way(tmp_path: Path, **logs: Transcript) -> dict[str, str]:

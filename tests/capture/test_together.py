@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from burnd.records import Copy, Turn
-from tests.capture.test_codex import all_cases
-from tests.capture.test_live_equals_batch import own_tree, write
-from tests.capture.test_opencode_forks import original, own_step
-from tests.capture.test_owners import forked, talk
+from tests.capture.codex_logs import all_cases
+from tests.capture.opencode_sessions import original, own_step
 from tests.capture.together import Together
+from tests.capture.trees import forked, own_tree, talk, write
 from tests.harness.claude_code.transcript import Transcript
 from tests.harness.opencode.data import Writer, text, tokens
 

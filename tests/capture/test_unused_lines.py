@@ -9,7 +9,7 @@ import pytest
 
 from burnd.logfiles import follower, tail
 from burnd.recording.source import UnusedLine
-from tests.capture.test_claude_source import SESSION, Watched, until, watching
+from tests.capture.claude_folder import SESSION, Watched, until, watching
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import Transcript, text
 

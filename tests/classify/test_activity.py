@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from burnd.classify.activity import LABELS, Call, Walk, has_edits, is_document, label, retries, step
 from burnd.classify.keywords import CLASSES
 from burnd.classify.shell import verb
-from tests.classify.families import FAMILIES
-from tests.classify.test_shell_families import EACH
+from tests.classify.families import EACH, FAMILIES
 
 EDIT = Call("Edit", path="src/a.py")
 EDIT_DOC = Call("Write", path="README.md")

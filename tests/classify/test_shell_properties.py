@@ -13,8 +13,7 @@ from burnd.classify.shell_programs import FLAGGED, SUBCOMMANDS
 from burnd.classify.shell_runners import RUNNERS
 from burnd.classify.shell_syntax import simple_commands
 from burnd.classify.shell_wrappers import WRAPPERS
-from tests.classify.families import FAMILIES, VERB_WORDS
-from tests.classify.test_shell_families import EACH
+from tests.classify.families import EACH, FAMILIES, VERB_WORDS
 
 LISTED = [command for _, command in EACH]
 PROGRAMS = sorted({word.split()[0] for word in (*LISTED, *SUBCOMMANDS, *WRAPPERS, *FLAGGED)} | set(RUNNERS))

@@ -12,7 +12,7 @@ import pytest
 
 from burnd.paths import Home
 from tests.faults import tally
-from tests.faults.watched import Watched
+from tests.faults.watched import EVERYTHING, SESSIONS, Watched, all_reports, answers, started, whole
 from tests.server.conftest import daemon, home
 from tests.server.wire import running
 
@@ -60,3 +60,17 @@ def _reason(report: Any) -> str:
     """Why a test was skipped; its report is a tuple of where and why."""
     said = report.longrepr
     return str(said[2] if isinstance(said, tuple) else said).removeprefix("Skipped: ")
+
+
+@pytest.fixture
+def expected_reports(home: Home) -> dict[str, Any]:
+    """A home with three sessions of twelve answers and a stamp, its daemon stopped; what its answers were."""
+    with started(home) as watched:
+        for session in SESSIONS:
+            watched.append(session, whole(answers(session, 0, 12)))
+        watched.flush()
+        watched.call("stamp", selector={"sessionId": "a"}, enrichment={"step": "plan"})
+        said = all_reports(watched)
+        assert watched.daemon.terminate() == 0
+    assert said["totals"]["usage"]["output"] == 3 * EVERYTHING
+    return said

@@ -10,8 +10,7 @@ import anyio
 import structlog
 
 from burnd.settings import config
-from tests.faults.mutations import Mutations
-from tests.faults.test_fuzz import bent_settings, read_bent_ledger
+from tests.faults.mutations import Mutations, bent_settings, read_bent_ledger
 
 EARLY, LATE = 5, 40
 

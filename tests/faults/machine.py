@@ -21,7 +21,7 @@ from tests.faults.canaries import CANARY, files_with_canary
 from tests.faults.known import Known, now_ms
 from tests.faults.writers import ClaudeCode, Codex, Opencode
 from tests.server.logs import projects
-from tests.server.test_spool import announced, leave, stamped
+from tests.server.spool import announce_record, put_in_spool, stamp_record
 from tests.server.wire import Daemon, Wire, until
 
 PATIENCE_S = 120.0
@@ -117,20 +117,20 @@ class Machine:
     # People
 
     def stamp(self, session: str, value: str) -> None:
-        record = stamped(session, step=value) | {"ts": to_iso(now_ms())}
+        record = stamp_record(session, step=value) | {"ts": to_iso(now_ms())}
         if self.daemon is None:
-            leave(self.home.spool, record)
+            put_in_spool(self.home.spool, record)
         else:
             with self._asking() as wire:
                 wire.call("stamp", **{name: record[name] for name in ("ts", "selector", "enrichment")})
         self.known.tags[session] = value
 
     def talk_quietly(self, session: str) -> None:
-        """A session of which nothing may be kept: announced before it begins, then full of the canary."""
+        """A session of which nothing may be kept: announce_record before it begins, then full of the canary."""
         if session not in self._quiet:
             self._quiet.add(session)
             if self.daemon is None:
-                leave(self.home.spool, announced(session, contentMode="off"))
+                put_in_spool(self.home.spool, announce_record(session, contentMode="off"))
             else:
                 with self._asking() as wire:
                     wire.call("announce", sessionId=session, contentMode="off")

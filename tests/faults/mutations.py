@@ -6,7 +6,18 @@ import copy
 import json
 import random
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
+
+from burnd.errors import ConfigError
+from burnd.ledger.content_modes import ContentModes
+from burnd.ledger.journal import Journal
+from burnd.paths import Home
+from burnd.recording.pipeline import open_pipeline
+from burnd.records import Prune
+from burnd.records.codec import encode
+from burnd.settings import config
+from tests.ledger.every_fault import batches
 
 ODD: list[Any] = [
     *(None, True, False, 0, -1, 1.5, 1e308, 2**31, 2**53 + 1, 2**63, -(2**63) - 1, 10**40),
@@ -77,3 +88,60 @@ class Mutations:
 
     def _place(self, data: bytes) -> int:
         return self.chance.randrange(len(data) + 1)
+
+
+async def read_bent_ledger(folder: Path, seed: int) -> int:
+    """How many lines it has, all of which must be told of."""
+    folder.mkdir(mode=0o700)
+    home = Home(folder)
+    lines = [line + b"\n" for line in Mutations(_ledger_lines(), seed).lines(500)]
+    home.ledger.write_bytes(b"".join(lines))
+    home.ledger.chmod(0o600)
+    journal = Journal(home.ledger, 0)
+    assert sum(1 for _ in journal.read()) == len(lines)
+    journal.close()
+    pipeline = await open_pipeline(home, ContentModes("full"), inline_bytes=1024, reserve=0)
+    assert (await pipeline.index.rows("SELECT count(*) FROM turns"))[0][0] >= 0
+    await pipeline.close()
+    return len(lines)
+
+
+def _ledger_lines() -> list[bytes]:
+    """Turns, revisions, copies, sessions, stamps and a prune."""
+    entries = [entry for batch in batches() for entry in batch.entries]
+    entries += [Prune(session_id="s1", up_to="2026-11-16T10:00:00.000Z", messages=3)]
+    return [encode(entry).rstrip(b"\n") for entry in entries]
+
+
+def bent_settings(folder: Path, mutations: Mutations, times: int) -> None:
+    """Each of them must be understood or refused."""
+    home = Home(folder)
+    home.root.mkdir(mode=0o700)
+    for _ in range(times):
+        text = config.template().encode()
+        for _ in range(mutations.chance.randrange(1, 4)):
+            bent = (mutations.flipped, mutations.cut, mutations.mixed, _assigned(mutations))
+            text = mutations.chance.choice(bent)(text)
+        home.config.write_bytes(text)
+        assert str(home.config) in _refusal(home)
+
+
+def _refusal(home: Home) -> str:
+    try:
+        config.load(home, {})
+    except ConfigError as error:
+        return str(error)
+    return str(home.config)  # understood
+
+
+def _assigned(mutations: Mutations) -> Any:
+    """A value of a setting is replaced by another, which TOML can say."""
+
+    def change(text: bytes) -> bytes:
+        lines = text.split(b"\n")
+        at = mutations.chance.randrange(len(lines))
+        odd = json.dumps(mutations.chance.choice(ODD[1:])).encode()
+        lines[at] = lines[at].partition(b"=")[0] + b"= " + odd
+        return b"\n".join(lines)
+
+    return change

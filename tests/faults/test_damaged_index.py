@@ -19,8 +19,7 @@ from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.canaries import CANARY
 from tests.faults.shims import built, needs_shims
-from tests.faults.test_storage import EVERYTHING, SESSIONS, known, started  # noqa: F401 - a fixture
-from tests.faults.watched import Watched, answers, sum_of, turns_in, whole
+from tests.faults.watched import EVERYTHING, SESSIONS, Watched, answers, started, sum_of, turns_in, whole
 from tests.harness.claude_code.transcript import Transcript, text
 from tests.server.wire import running, until
 
@@ -92,7 +91,7 @@ def _stopped(home: Home) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("expected_reports")
 def test_a_page_that_is_damaged_after_a_clean_stop(home: Home) -> None:
     """F53, F78, P5: whoever meets it, the index is made anew and the daemon lives on; answers are right or refused."""
     before = _stopped(home)
@@ -102,7 +101,7 @@ def test_a_page_that_is_damaged_after_a_clean_stop(home: Home) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("expected_reports")
 def test_a_page_of_any_table_that_is_damaged_after_a_clean_stop(home: Home) -> None:
     """F53, F78, P5: the same for the first page of every table and every index there is."""
     before = _stopped(home)
@@ -134,7 +133,7 @@ BYTES = {
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("expected_reports")
 @pytest.mark.parametrize("how", BYTES)
 def test_each_value_that_cannot_be_read(home: Home, how: str) -> None:
     """F48: a damaged cursor or state is as if it were not there; nothing is lost, nothing is twice, all goes on."""
@@ -143,7 +142,7 @@ def test_each_value_that_cannot_be_read(home: Home, how: str) -> None:
         tally.faults()
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("expected_reports")
 def test_values_that_cannot_be_read(home: Home) -> None:
     """F48: all of them at once, those of logs and those of everything else."""
     _survives(home, [statement.format("x'ff00'") for name, statement in VALUES.items() if "log" in name], 0)
@@ -187,7 +186,7 @@ def _found(watched: Watched) -> list[tuple[str, int]]:
 
 
 @needs_shims
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("expected_reports")
 def test_damage_that_is_found_while_the_disk_is_full(home: Home) -> None:
     """F53, F41: making the index anew waits for room, again and again, and the daemon lives on."""
     for table in ("quotas", "quotas_by_time", "quotas_by_reset"):  # which are read by one question alone
@@ -209,7 +208,7 @@ def test_damage_that_is_found_while_the_disk_is_full(home: Home) -> None:
     tally.faults()
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("expected_reports")
 def test_text_that_is_no_text(home: Home) -> None:
     """F53, F83: names that are no UTF-8 any more are damage like any other, and the log does not quote them."""
     text = f"CAST(x'{CANARY.encode().hex()}ff' AS TEXT)"
@@ -303,7 +302,7 @@ def test_an_index_that_cannot_be_opened_is_waited_for(home: Home) -> None:
 
 
 @pytest.mark.slow
-def test_what_stands_in_the_place_of_the_index(home: Home, known: dict[str, Any]) -> None:  # noqa: F811
+def test_what_stands_in_the_place_of_the_index(home: Home, expected_reports: dict[str, Any]) -> None:
     """F54, P5: a link, a folder or a pipe where the index goes: put aside, and the index is built anew."""
     put: list[Callable[[Path], Any]] = [lambda path: path.symlink_to("elsewhere"), Path.mkdir, os.mkfifo]
     for n, one in enumerate(put):

@@ -9,7 +9,7 @@ from tests.faults import tally
 from tests.faults.canaries import CANARY
 from tests.faults.failing_parts import PARTS
 from tests.faults.watched import Watched, answers, sum_of, turns_in, whole
-from tests.server.test_spool import leave, stamped
+from tests.server.spool import put_in_spool, stamp_record
 from tests.server.wire import Daemon, running, until
 
 SCRIPT = "tests.faults.failing_parts"
@@ -24,7 +24,7 @@ def test_recording_goes_on_while_everything_beside_it_fails(home: Home) -> None:
     keep = {"RELAYBURN_CONTENT_TTL_DAYS": "3000"}
     with running(home, script=SCRIPT, FAILING=failing, FAILING_BY="KeyError", ready=True, **keep) as daemon:
         watched = Watched(home, daemon)
-        leave(home.spool, stamped("a"))
+        put_in_spool(home.spool, stamp_record("a"))
         for n in range(3):
             watched.append("a", whole(answers("a", n, 1)))
             watched.until_recorded("a", sum_of(*range(n + 1)))

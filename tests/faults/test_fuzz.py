@@ -17,22 +17,15 @@ from typing import Any
 
 import pytest
 
-from burnd.errors import ConfigError
-from burnd.ledger.content_modes import ContentModes
-from burnd.ledger.journal import Journal
 from burnd.paths import Home
-from burnd.recording.pipeline import open_pipeline
-from burnd.records import Prune
-from burnd.records.codec import encode
 from burnd.settings import config
 from tests.faults import tally
-from tests.faults.mutations import ODD, Mutations
+from tests.faults.mutations import ODD, Mutations, bent_settings, read_bent_ledger
 from tests.faults.watched import Watched
-from tests.harness.claude_code.test_fuzz import _samples as claude_samples
-from tests.harness.codex.test_cases import CASES as CODEX
+from tests.harness.claude_code.transcript import sample_lines as claude_samples
+from tests.harness.codex.rollout import CASES as CODEX
 from tests.harness.collect import client_versions, lines_of, transcripts
 from tests.harness.opencode import data as opencode
-from tests.ledger.every_fault import batches
 from tests.server.documented import furnish, shown
 from tests.server.wire import PROJECT, running
 
@@ -197,47 +190,11 @@ async def test_a_ledger_may_hold_anything(tmp_path: Path, seed: int) -> None:
         tally.bad_inputs(await read_bent_ledger(tmp_path / f"{n}", seed + n))
 
 
-async def read_bent_ledger(folder: Path, seed: int) -> int:
-    """How many lines it has, all of which must be told of."""
-    folder.mkdir(mode=0o700)
-    home = Home(folder)
-    lines = [line + b"\n" for line in Mutations(_ledger_lines(), seed).lines(500)]
-    home.ledger.write_bytes(b"".join(lines))
-    home.ledger.chmod(0o600)
-    journal = Journal(home.ledger, 0)
-    assert sum(1 for _ in journal.read()) == len(lines)
-    journal.close()
-    pipeline = await open_pipeline(home, ContentModes("full"), inline_bytes=1024, reserve=0)
-    assert (await pipeline.index.rows("SELECT count(*) FROM turns"))[0][0] >= 0
-    await pipeline.close()
-    return len(lines)
-
-
-def _ledger_lines() -> list[bytes]:
-    """Turns, revisions, copies, sessions, stamps and a prune."""
-    entries = [entry for batch in batches() for entry in batch.entries]
-    entries += [Prune(session_id="s1", up_to="2026-11-16T10:00:00.000Z", messages=3)]
-    return [encode(entry).rstrip(b"\n") for entry in entries]
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_settings_may_say_anything(tmp_path: Path, seed: int) -> None:
     """F81: a settings file bent in every way is understood or refused, with the file and a reason."""
     bent_settings(tmp_path / "home", Mutations([config.template().encode()], seed), amount(seed, 300))
     tally.bad_inputs(amount(seed, 300))
-
-
-def bent_settings(folder: Path, mutations: Mutations, times: int) -> None:
-    """Each of them must be understood or refused."""
-    home = Home(folder)
-    home.root.mkdir(mode=0o700)
-    for _ in range(times):
-        text = config.template().encode()
-        for _ in range(mutations.chance.randrange(1, 4)):
-            bent = (mutations.flipped, mutations.cut, mutations.mixed, _assigned(mutations))
-            text = mutations.chance.choice(bent)(text)
-        home.config.write_bytes(text)
-        assert str(home.config) in _refusal(home)
 
 
 @pytest.mark.slow
@@ -256,24 +213,3 @@ def test_bent_ledgers_and_settings_leave_nothing_behind() -> None:
     tally.note(f"forty bent ledgers and 2,000 settings: {late - early:,} bytes more than after five, seed {FIRST}")
     assert late - early < 16 << 20
     tally.bad_inputs(41 * 550)
-
-
-def _refusal(home: Home) -> str:
-    try:
-        config.load(home, {})
-    except ConfigError as error:
-        return str(error)
-    return str(home.config)  # understood
-
-
-def _assigned(mutations: Mutations) -> Any:
-    """A value of a setting is replaced by another, which TOML can say."""
-
-    def change(text: bytes) -> bytes:
-        lines = text.split(b"\n")
-        at = mutations.chance.randrange(len(lines))
-        odd = json.dumps(mutations.chance.choice(ODD[1:])).encode()
-        lines[at] = lines[at].partition(b"=")[0] + b"= " + odd
-        return b"\n".join(lines)
-
-    return change

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.capture.test_kill_nine import start, wait_until_ready
+from tests.capture.kill_loop import start, wait_until_ready
 from tests.faults import tally
 from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.server.wire import Wire, noise

@@ -34,7 +34,7 @@ from tests.faults.canaries import (
 )
 from tests.harness.claude_code.transcript import Transcript, call
 from tests.server.logs import write
-from tests.server.test_spool import leave
+from tests.server.spool import put_in_spool
 from tests.server.wire import Daemon, Wire, environment, running, until
 
 _MAY_HOLD_TEXT = ("content/", "index/")
@@ -91,7 +91,7 @@ def test_text_is_kept_in_content_and_index_alone(home: Home, scratch: dict[str, 
     What a client left in the spool and nobody can use is put aside as it is, and is not told of in its words.
     """
     sing_everywhere(home)
-    useless = leave(home.spool, {"v": 1, "kind": CANARY, CANARY: CANARY})
+    useless = put_in_spool(home.spool, {"v": 1, "kind": CANARY, CANARY: CANARY})
     with running(home, log_level="debug", **scratch) as daemon:
         singers = _record_everything(daemon)
         _provoke_errors(daemon)
@@ -206,7 +206,7 @@ def _packed() -> bytes:
 
 @pytest.mark.skipif(
     sys.platform != "linux" or resource.getrlimit(resource.RLIMIT_CORE)[1] == 0,
-    reason="needs Linux, and a process that may leave a core",
+    reason="needs Linux, and a process that may put_in_spool a core",
 )
 def test_no_core_is_left(home: Home, tmp_path: Path) -> None:
     """However it dies, what it had in memory is not written down, although the limit it was started with allows it."""

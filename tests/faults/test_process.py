@@ -30,7 +30,7 @@ from burnd.settings import config
 from tests import warm
 from tests.harness.claude_code.transcript import Transcript, text
 from tests.server.logs import conversation, projects, write
-from tests.server.test_spool import leave, stamped
+from tests.server.spool import put_in_spool, stamp_record
 from tests.server.wire import Daemon, Wire, environment, noise, running, stamp_often, until
 
 
@@ -125,13 +125,13 @@ class Busy:
     def stamp(self, path: Path) -> None:
         """One stamp: over the socket, else left in the spool, as a client does."""
         key = f"k{len(self.stamps)}"
-        record = stamped("s1", key=key)
+        record = stamp_record("s1", key=key)
         params = {name: record[name] for name in ("ts", "selector", "enrichment")}
         try:
             with Wire(path, timeout=2, bound_s=0.3) as wire:
                 wire.call("stamp", **params)
         except (OSError, AssertionError):
-            leave(self.home.spool, record)
+            put_in_spool(self.home.spool, record)
         self.stamps.add(key)
 
 

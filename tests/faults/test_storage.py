@@ -7,8 +7,7 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,42 +15,14 @@ import pytest
 
 from burnd.paths import Home
 from tests.faults import tally
-from tests.faults.watched import Watched, answers, sum_of, turns_in, whole
-from tests.server.test_spool import leave, stamped
-from tests.server.wire import Wire, running, stamp_often, until
-
-EVERYTHING = sum_of(*range(12))
-SESSIONS = ("a", "b", "c")
+from tests.faults.watched import EVERYTHING, SESSIONS, all_reports, answers, started, sum_of, turns_in, whole
+from tests.server.spool import put_in_spool, stamp_record
+from tests.server.wire import Wire, stamp_often, until
 
 
 def _slow(*values: Any) -> list[Any]:
     """Cases like their neighbours, left to the long run."""
     return [pytest.param(value, marks=pytest.mark.slow) for value in values]
-
-
-@contextmanager
-def started(home: Home, **more: Any) -> Iterator[Watched]:
-    with running(home, **more) as daemon:
-        yield Watched(home, daemon)
-
-
-@pytest.fixture
-def known(home: Home) -> dict[str, Any]:
-    """A home with three sessions of twelve answers and a stamp, its daemon stopped; what its answers were."""
-    with started(home) as watched:
-        for session in SESSIONS:
-            watched.append(session, whole(answers(session, 0, 12)))
-        watched.flush()
-        watched.call("stamp", selector={"sessionId": "a"}, enrichment={"step": "plan"})
-        said = _answers(watched)
-        assert watched.daemon.terminate() == 0
-    assert said["totals"]["usage"]["output"] == 3 * EVERYTHING
-    return said
-
-
-def _answers(watched: Watched) -> dict[str, Any]:
-    rows = {by: watched.call("summary", by=by)["rows"] for by in ("session", "model", "tag:step", "activity")}
-    return {"totals": watched.call("summary")["totals"], **rows}
 
 
 def _lines(home: Home) -> list[bytes]:
@@ -88,20 +59,22 @@ def _kill_loop(home: Home, times: int) -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\x00" * 5000, *_slow(b'{"v":1,"kind":"turn","rec', b"\xff" * 40)])
-def test_a_torn_tail_is_put_aside(home: Home, known: dict[str, Any], tail: bytes) -> None:
+def test_a_torn_tail_is_put_aside(home: Home, expected_reports: dict[str, Any], tail: bytes) -> None:
     """F40, F43, P3: what power loss leaves behind the last line is kept aside, and nothing else is touched."""
     before = (home.root / "ledger.jsonl").read_bytes()
     with (home.root / "ledger.jsonl").open("ab") as ledger:
         ledger.write(tail)
     with started(home) as watched:
         watched.flush()
-        assert _answers(watched) == known
+        assert all_reports(watched) == expected_reports
     assert (home.root / "ledger.jsonl").read_bytes().startswith(before)
     assert [path.read_bytes() for path in home.root.glob("ledger.torn-*")] == [tail]
     tally.faults()
 
 
-def test_lost_content_is_said_and_a_damaged_line_hurts_only_itself(home: Home, known: dict[str, Any]) -> None:
+def test_lost_content_is_said_and_a_damaged_line_hurts_only_itself(
+    home: Home, expected_reports: dict[str, Any]
+) -> None:
     """F45: without a sidecar the usage is all there; of the words it is said that they are not there.
 
     F46: a damaged line of the ledger is stepped over, counted, its place listed, and never rewritten.
@@ -110,7 +83,7 @@ def test_lost_content_is_said_and_a_damaged_line_hurts_only_itself(home: Home, k
         path.unlink()
     (home.root.parent / ".claude").rename(home.root.parent / "gone")
     with started(home) as watched:
-        assert _answers(watched) == known
+        assert all_reports(watched) == expected_reports
         assert watched.texts("a") == []
         said = watched.call("sessions.messages", id="a")
         assert (said["retained"], len(said["messages"])) == (False, 12)
@@ -166,7 +139,7 @@ def test_a_home_removed_under_the_daemon_has_one_writer(home: Home) -> None:
             for n in range(3, 7):
                 for session in SESSIONS:
                     watched.append(session, whole(answers(session, n, 1)))
-                leave(home.spool, stamped("a", step=f"s{n}"))
+                put_in_spool(home.spool, stamp_record("a", step=f"s{n}"))
                 time.sleep(0.3)
             assert old.daemon.process.wait(60) == 1
             assert "was deleted or moved while burnd was running" in watched.daemon.log.read_text()
@@ -191,13 +164,13 @@ def _remove(folder: Path) -> None:
     ],
     ids=", ".join,
 )
-def test_the_index_is_disposable(home: Home, known: dict[str, Any], damages: tuple[str, ...]) -> None:
+def test_the_index_is_disposable(home: Home, expected_reports: dict[str, Any], damages: tuple[str, ...]) -> None:
     """F48, F53, F54, I3: lost, damaged, older or newer, it is built anew and every answer comes back."""
     for damage in damages:
         _damage(home.root / "index" / "burn.db", damage)
         with started(home) as watched:
             watched.flush()
-            assert _answers(watched) == known, damage
+            assert all_reports(watched) == expected_reports, damage
             assert watched.texts("b") == [f"answer {n} of b" for n in range(12)]
             watched.daemon.terminate()
         lines = _lines(home)
@@ -241,13 +214,13 @@ def test_an_older_index_put_back(home: Home) -> None:
     with started(home) as watched:
         watched.append("a", whole(answers("a", 6, 6)))
         watched.flush()
-        said = _answers(watched)
+        said = all_reports(watched)
         assert watched.daemon.terminate() == 0
     shutil.rmtree(home.index)
     old.rename(home.index)
     with started(home) as watched:
         watched.flush()
-        assert _answers(watched) == said
+        assert all_reports(watched) == said
         assert watched.texts("a") == [f"answer {n} of a" for n in range(12)]
         assert watched.daemon.terminate() == 0
     assert len(turns_in(home)) == len(set(turns_in(home))) == 12
@@ -286,7 +259,7 @@ def test_an_index_damaged_while_it_is_used(home: Home) -> None:
     tally.faults()
 
 
-def test_an_index_ahead_of_its_ledger(home: Home, known: dict[str, Any]) -> None:
+def test_an_index_ahead_of_its_ledger(home: Home, expected_reports: dict[str, Any]) -> None:
     """F55: the ledger lost its tail and the logs are gone: answers are the ledger's. Once they are back, all is."""
     lines = _lines(home)
     (home.root.parent / ".claude").rename(home.root.parent / "gone")
@@ -333,7 +306,7 @@ def test_prune_while_logs_grow(home: Home) -> None:
 
 
 @pytest.mark.slow
-def test_lines_of_a_later_version_are_kept(home: Home, known: dict[str, Any]) -> None:
+def test_lines_of_a_later_version_are_kept(home: Home, expected_reports: dict[str, Any]) -> None:
     """F51: skipped, counted, never removed; the writer goes on behind them."""
     later = b'{"v":99,"kind":"turn","record":{"x":1}}\n{"v":1,"kind":"hologram","record":{}}\n'
     with (home.root / "ledger.jsonl").open("ab") as ledger:
@@ -347,7 +320,7 @@ def test_lines_of_a_later_version_are_kept(home: Home, known: dict[str, Any]) ->
 
 
 @pytest.mark.slow
-def test_a_rebuild_that_is_killed(home: Home, known: dict[str, Any]) -> None:
+def test_a_rebuild_that_is_killed(home: Home, expected_reports: dict[str, Any]) -> None:
     """F58: the index in use stays until the new one is whole, and answers the same after each of ten kills."""
     new = home.index / "burn.db.new"
     with started(home) as watched, watched.daemon.wire() as wire:
@@ -356,7 +329,7 @@ def test_a_rebuild_that_is_killed(home: Home, known: dict[str, Any]) -> None:
     for n in range(10):
         with started(home) as watched:
             assert not new.exists()
-            assert _answers(watched) == known
+            assert all_reports(watched) == expected_reports
             with watched.daemon.wire() as wire:
                 wire.request("rebuild", index=True)
                 until(new.exists)
@@ -367,7 +340,7 @@ def test_a_rebuild_that_is_killed(home: Home, known: dict[str, Any]) -> None:
     with started(home) as watched:
         watched.flush()
         assert not new.exists()
-        assert _answers(watched) == known
+        assert all_reports(watched) == expected_reports
     tally.faults(hits)
 
 

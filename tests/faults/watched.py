@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from burnd.paths import Home
 from tests.harness.claude_code.transcript import Transcript, text
 from tests.server.logs import projects
-from tests.server.wire import Daemon, until
+from tests.server.wire import Daemon, running, until
 
 
 def answers(session: str, first: int, count: int, words: str = "answer") -> list[bytes]:
@@ -107,3 +109,20 @@ class Watched:
         (source,) = [s for s in self.call("status")["sources"] if s["name"] == "claude-code"]
         found: dict[str, int] = source["counts"]
         return found
+
+
+EVERYTHING = sum_of(*range(12))
+
+
+SESSIONS = ("a", "b", "c")
+
+
+@contextmanager
+def started(home: Home, **more: Any) -> Iterator[Watched]:
+    with running(home, **more) as daemon:
+        yield Watched(home, daemon)
+
+
+def all_reports(watched: Watched) -> dict[str, Any]:
+    rows = {by: watched.call("summary", by=by)["rows"] for by in ("session", "model", "tag:step", "activity")}
+    return {"totals": watched.call("summary")["totals"], **rows}

@@ -14,18 +14,19 @@ import zstandard
 from burnd.harness.totals import LogTask, lines_in
 from tests.bench.corpus import Tree
 from tests.capture.adversary import World
+from tests.capture.codex_logs import all_cases
 from tests.capture.opencode_rig import OpenCodeRig
+from tests.capture.opencode_traces import samples, write_sessions
 from tests.capture.rig import CodexRig, Rig
-from tests.capture.test_codex import all_cases
-from tests.capture.test_live_equals_batch import CASES, trees, write
-from tests.capture.test_opencode_cases import samples, write_sessions
-from tests.capture.test_opencode_live_equals_batch import seeds, told
+from tests.capture.trees import CASES, trees, write
 from tests.faults import hostile
 from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.harness.collect import cases
 from tests.harness.opencode.data import SCHEMAS, Writer
+from tests.harness.opencode.stories import write_all_stories
 from tests.harness.scanning import claude_logs, codex_logs, differences, opencode_logs, totals_in, totals_of
-from tests.queries.test_corpora import generate, generator
+from tests.make import seeds
+from tests.queries.corpora import generate, generator
 
 
 async def same_totals(rig: Rig, tasks: list[LogTask]) -> None:
@@ -164,7 +165,7 @@ async def test_codex_logs_of_every_release(tmp_path: Path) -> None:
 @pytest.mark.parametrize("schema", sorted(SCHEMAS))
 async def test_every_story_of_opencode(tmp_path: Path, schema: str) -> None:
     (tmp_path / "data").mkdir()
-    told(tmp_path / "data", schema)
+    write_all_stories(tmp_path / "data", schema)
     await same_as_databases(tmp_path, tmp_path / "data")
 
 

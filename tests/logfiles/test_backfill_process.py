@@ -17,9 +17,9 @@ from burnd.logfiles.backfill_process import BackfillProcess, Request
 from burnd.logfiles.logs import Piece
 from burnd.logfiles.scanner import Refused
 from burnd.recording import child_process
+from tests.capture.claude_folder import SESSION, has_turn, watching
 from tests.capture.rig import Rig
-from tests.capture.test_claude_source import SESSION, _is, watching
-from tests.capture.test_live_equals_batch import own_tree
+from tests.capture.trees import own_tree
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import Transcript, text
 
@@ -72,12 +72,12 @@ async def test_a_backlog_is_read_in_a_child_and_settled_here(
     log.lines.clear()
     async with watching(opened, tmp_path / "projects") as watched:
         await watched.source.flush()
-        assert await _is(watched, "m2", open=0, rev=1)
+        assert await has_turn(watched, "m2", open=0, rev=1)
         assert watched.source._child is None
         log.says("m3", text("more"), output=9)
         watched.append(log)
         await watched.source.flush()
-        assert await _is(watched, "m3", open=0, rev=1)
+        assert await has_turn(watched, "m3", open=0, rev=1)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from burnd.logfiles.backfill_process import BackfillProcess
 from burnd.logfiles.logs import Piece
 from burnd.recording.candidate import Batch
 from burnd.records import Session
-from tests.capture.test_claude_source import SESSION, Watched, _is, until, watching
+from tests.capture.claude_folder import SESSION, Watched, has_turn, until, watching
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import Transcript, text
 
@@ -52,7 +52,7 @@ async def test_a_live_line_does_not_wait_for_search(opened: Opened, tmp_path: Pa
         await until(lambda: watched.source.status().has_looked)
         for n in range(3):
             _write(watched, f"live{n}", SESSION if n else OTHER)
-            await until(partial(_is, watched, f"live{n}", output=7), 20)
+            await until(partial(has_turn, watched, f"live{n}", output=7), 20)
         assert not [name for name in await watched.turns() if name.startswith("old")]
         tasks.cancel_scope.cancel()
 
@@ -76,10 +76,10 @@ async def test_a_live_line_does_not_wait_for_a_very_long_one(
         _write(watched, "long", SESSION, "long " * 1000)
         await until(lambda: watched.source._child is not None)
         _write(watched, "short", OTHER)
-        await until(lambda: _is(watched, "short", output=7))
+        await until(lambda: has_turn(watched, "short", output=7))
         assert "long" not in await watched.turns()
         decoded.set()
-        await until(lambda: _is(watched, "long", output=7))
+        await until(lambda: has_turn(watched, "long", output=7))
 
 
 async def test_a_flush_ends_while_a_log_keeps_growing(opened: Opened, tmp_path: Path) -> None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
+import msgspec
+import pytest
+
 from burnd.clients.folders import resolve
+from burnd.content.recall import Recall
+from burnd.contract import checking
 from burnd.contract.checking import checked
-from burnd.contract.reports import CompareParams, HotspotsParams, SummaryParams
+from burnd.contract.reports import CompareParams, FlowParams, HotspotsParams, SummaryParams, WhyParams
 from burnd.index.store import IndexStore
 from burnd.pricing import PriceTable
 from burnd.queries.compare import compare
+from burnd.queries.flow import flow
 from burnd.queries.hotspots import hotspots
 from burnd.queries.summary import summary
 from burnd.queries.view import Folder, View
+from burnd.queries.why import why
 from burnd.recording.pipeline import Pipeline
+from burnd.records import Turn
 from tests.make import START_MS
 
 PRICES = PriceTable.load()
@@ -51,3 +60,35 @@ def by_cell(answer: dict[str, Any]) -> dict[Any, dict[str, Any]]:
     """The cells by what is compared, a pair if that has two dimensions, and by activity."""
     cells = answer["cells"]
     return {(tuple(c["keys"].values()) if "keys" in c else c["model"], c["category"]): c for c in cells}
+
+
+USAGE = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
+
+
+async def ask_why(pipeline: Pipeline, session: str, *, recall: Recall | None = None, **params: Any) -> dict[str, Any]:
+    """The answer as a client gets it, with parameters as a client sends them."""
+    asked = checking.checked(WhyParams, {"session": session, **params})
+    return await pipeline.index.ask(lambda db: why(View(db, PRICES, NOW), pipeline.home.ledger, recall, asked))
+
+
+def adds_up(rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
+    """To the token, and to what floats can tell of the last digits of a cost."""
+    for name in USAGE:
+        assert sum(row["usage"][name] for row in rows) == whole["usage"][name], name
+    priced = [Decimal(row["costUsd"]) for row in rows if row["costUsd"] is not None]
+    assert bool(priced) == (whole["costUsd"] is not None) or not any(whole["usage"].values())
+    assert float(sum(priced)) == pytest.approx(whole["costUsd"] or 0, rel=1e-12, abs=1e-12)
+
+
+def moved_to(entry: Any, prefix: str, **facts: Any) -> Any:
+    """The same entry in another place, under a name of its own."""
+    if isinstance(entry, Turn):
+        return msgspec.structs.replace(entry, message_id=prefix + entry.message_id, **facts)
+    name = "message_id" if hasattr(entry, "message_id") else "id"
+    facts = {key: value for key, value in facts.items() if key != "subagent"}
+    return msgspec.structs.replace(entry, **{name: prefix + getattr(entry, name)}, **facts)
+
+
+async def ask_flow(pipeline: Pipeline, session: str, **params: Any) -> dict[str, Any]:
+    asked = checked(FlowParams, {"session": session, **params})
+    return await pipeline.index.ask(lambda db: flow(View(db, PRICES, NOW), pipeline.home.ledger, asked))

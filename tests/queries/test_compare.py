@@ -22,9 +22,9 @@ from tests.folded import Folded
 from tests.make import at, examples, stamp, turn
 from tests.queries import worlds
 from tests.queries.asking import PRICES, ask_compare, ask_summary, by_cell
+from tests.queries.filters import filters as summary_filters
+from tests.queries.filters import is_answerable
 from tests.queries.naive import COMPARED, Naive
-from tests.queries.test_summary_exact import _can_be_asked
-from tests.queries.test_summary_exact import filters as summary_filters
 
 SONNET = "claude-sonnet-4-5"
 HOUR = 3_600_000
@@ -273,7 +273,7 @@ async def test_every_cell_is_the_sum_of_its_turns(
     naive = Naive(Folded(pipeline.journal.read()), open_turns, PRICES)
     try:
         for by, filters in asked:
-            if not _can_be_asked(naive, filters):
+            if not is_answerable(naive, filters):
                 continue
             answer = await ask_compare(pipeline.index, by=by, **filters)
             found = {place: _judged(cell) for place, cell in by_cell(answer).items() if not cell["noData"]}

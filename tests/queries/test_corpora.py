@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +17,13 @@ from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.rig import Rig
 from tests.harness.collect import case_root, cases
 from tests.queries.asking import PRICES, ask_compare, ask_hotspots, ask_summary, by_key
-
-
-def generator(name: str) -> Path | None:
-    root = case_root()
-    script = root.parent / "bench" / name if root is not None else None
-    return script if script is not None and script.exists() else None
+from tests.queries.corpora import generate, generator
 
 
 def served_cases() -> list[Path]:
     """Logs of real clients beside which stands what they were served, and what they made of it."""
     root = case_root()
     return sorted(path.parent for path in root.glob("claude*/*/served.json")) if root is not None else []
-
-
-def generate(name: str, out: Path, *options: str) -> dict[str, Any]:
-    command = [sys.executable, str(generator(name)), "--out", str(out), *options]
-    made = subprocess.run(command, check=True, capture_output=True).stdout
-    return dict(json.loads(made))
 
 
 def tokens(row: dict[str, Any]) -> dict[str, int]:

@@ -7,26 +7,18 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from burnd.contract.checking import BadParams, checked
-from burnd.contract.reports import FlowParams
+from burnd.contract.checking import BadParams
 from burnd.paths import Home
-from burnd.queries.flow import _cuts, flow
-from burnd.queries.view import Missing, View
+from burnd.queries.flow import _cuts
+from burnd.queries.view import Missing
 from burnd.recording.candidate import Batch
-from burnd.recording.pipeline import Pipeline
 from burnd.records import Subagent, Usage
 from tests.attribution.scenes import Scene, prompt, said
 from tests.attribution.strategies import rails
 from tests.conftest import Opened
 from tests.make import examples
-from tests.queries.asking import NOW, PRICES, ask_summary
-from tests.queries.test_waste import wasteful
-from tests.queries.test_why import adds_up, placed
-
-
-async def ask_flow(pipeline: Pipeline, session: str, **params: Any) -> dict[str, Any]:
-    asked = checked(FlowParams, {"session": session, **params})
-    return await pipeline.index.ask(lambda db: flow(View(db, PRICES, NOW), pipeline.home.ledger, asked))
+from tests.queries.asking import adds_up, ask_flow, ask_summary, moved_to
+from tests.queries.wasteful import wasteful_session
 
 
 @settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -39,7 +31,7 @@ async def test_lanes_and_steps_add_up(
     pipeline = await opener()
     by = Subagent(agent_id="a1", type="Explore", parent_tool_use_id="c1")
     try:
-        told = [*main, *(placed(entry, "a", rail_id="a1", subagent=by) for entry in agent)]
+        told = [*main, *(moved_to(entry, "a", rail_id="a1", subagent=by) for entry in agent)]
         await pipeline.commit(Batch(entries=told))
         if not await pipeline.index.rows("SELECT 1 FROM turns"):
             return
@@ -62,7 +54,7 @@ async def test_lanes_and_steps_add_up(
 async def test_turns_without_usage_do_not_count(opened: Opened) -> None:
     """A picture has as many turns as the summary; which turns a step has is said by their numbers."""
     pipeline = await opened()
-    scene = wasteful()
+    scene = wasteful_session()
     scene.turn(0, usage=Usage(), quality="empty")
     await pipeline.commit(Batch(entries=[*scene.entries]))
     answer = await ask_flow(pipeline, "s1", limit=1)
@@ -75,7 +67,7 @@ async def test_turns_without_usage_do_not_count(opened: Opened) -> None:
 async def test_calls_are_told_with_their_turns(opened: Opened) -> None:
     """What was called, how often, and whether it failed; mistakes are said."""
     pipeline = await opened()
-    await pipeline.commit(Batch(entries=[*wasteful().entries]))
+    await pipeline.commit(Batch(entries=[*wasteful_session().entries]))
     (lane,) = (await ask_flow(pipeline, "s1"))["lanes"]
     assert [step["turnIndex"] for step in lane["steps"]] == list(range(21))
     assert lane["steps"][0]["calls"] == [{"tool": "Read", "target": "/code/a/app.py", "times": 1, "isError": False}]

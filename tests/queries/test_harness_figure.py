@@ -20,8 +20,7 @@ from burnd.server.method import at_its_prices
 from tests.conftest import Opened
 from tests.dump import index_dump
 from tests.make import at, turn
-from tests.queries.asking import NOW, PRICES, ask_compare, ask_hotspots, ask_summary
-from tests.queries.test_flow import ask_flow
+from tests.queries.asking import NOW, PRICES, ask_compare, ask_flow, ask_hotspots, ask_summary
 
 UNLISTED, LISTED = "claude-haiku-5-5", "claude-sonnet-4-5"
 

@@ -14,8 +14,7 @@ from burnd.queries.view import Mistaken
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Subagent
-from tests.attribution.scenes import Scene, call, prompt, result, said
-from tests.attribution.test_worked_example import eight_thousand_tokens_that_ride_twenty_turns
+from tests.attribution.scenes import Scene, call, prompt, result, said, worked_example
 from tests.conftest import Opened
 from tests.make import START_MS
 from tests.queries.asking import ask_hotspots, ask_summary
@@ -34,7 +33,7 @@ def keyed(answer: dict[str, Any], kind: str | None = None) -> dict[str, dict[str
 
 async def test_the_worked_example(opened: Opened) -> None:
     """8,000 tokens at $3 that ride 20 turns at $0.30 cost their entry and 20 rides, by tool and by file, exactly."""
-    pipeline = await counted(opened, *eight_thousand_tokens_that_ride_twenty_turns().entries)
+    pipeline = await counted(opened, *worked_example().entries)
     the_result = Decimal("0.024") + Decimal("0.048")
     arguments = (60 * 3 + 60 * 15 + 20 * 60 * Decimal("0.3")) / 1_000_000
     for by, key in (("tool", "Read"), ("file", "/p/a.py")):

@@ -22,8 +22,8 @@ from tests.conftest import Opened
 from tests.folded import Folded
 from tests.make import examples
 from tests.queries.asking import PRICES, ask_hotspots, ask_summary
+from tests.queries.filters import filters, is_answerable
 from tests.queries.naive import Naive
-from tests.queries.test_summary_exact import _can_be_asked, filters
 from tests.queries.worlds import live
 
 RANKS = ("cost", "tokens", "rides")
@@ -74,7 +74,7 @@ async def test_rows_add_up_to_the_summary(
         naive = Naive(Folded(pipeline.journal.read()), (), PRICES)
         for params in asked:
             wanted = {name: value for name, value in params.items() if name in filters}
-            if _can_be_asked(naive, wanted) and await _has_version(pipeline, wanted):
+            if is_answerable(naive, wanted) and await _has_version(pipeline, wanted):
                 await _adds_up(pipeline, params, wanted, whole=counted)
                 if params["by"] == "prompt":
                     await _the_heaviest_come_first(pipeline, params)

@@ -18,9 +18,8 @@ from burnd.records import Block, ToolCall
 from tests import make
 from tests.attribution.scenes import Scene, prompt, said
 from tests.conftest import Opened
-from tests.queries.asking import NOW, PRICES
-from tests.queries.test_waste import elsewhere
-from tests.queries.test_why import ask_why
+from tests.queries.asking import NOW, PRICES, ask_why
+from tests.queries.wasteful import in_session
 
 
 async def test_instruction_files_of_the_log_are_a_part_of_the_prefix(opened: Opened) -> None:
@@ -33,7 +32,7 @@ async def test_instruction_files_of_the_log_are_a_part_of_the_prefix(opened: Ope
         scene.turn(23_000, 50, entered=(prompt(), *([file] if n else [])), made=(said(),))
         turns = [
             msgspec.structs.replace(one, project="/code/a", ts=f"2026-11-1{n}{one.ts[10:]}")
-            for one in elsewhere(scene, f"s{n}")
+            for one in in_session(scene, f"s{n}")
         ]
         await pipeline.commit(Batch(entries=[*turns]))
     await pipeline.index.transact(saved_findings.begin)
@@ -54,7 +53,7 @@ async def test_prefixes_cost_what_their_causes_say(opened: Opened) -> None:
         for turn in range(3):
             calls = (tool,) if turn == n == 1 else ()
             scene.turn(20_000 + 1_000 * n + 200 * turn, 50, entered=(prompt(),), made=(said(),), tool_calls=calls)
-        turns = [msgspec.structs.replace(one, project="/code/a") for one in elsewhere(scene, f"s{n}")]
+        turns = [msgspec.structs.replace(one, project="/code/a") for one in in_session(scene, f"s{n}")]
         await pipeline.commit(Batch(entries=[*turns]))
     params = OverheadParams(project="/code/a")
     await pipeline.index.transact(saved_findings.begin)
@@ -89,7 +88,7 @@ async def test_a_new_kind_of_turn_may_land_between_search_and_answer(opened: Ope
     scene = Scene()
     for turn in range(3):
         scene.turn(20_000 + 200 * turn, 50, entered=(prompt(),), made=(said(),))
-    await pipeline.commit(Batch(entries=[*elsewhere(scene, "s1")]))
+    await pipeline.commit(Batch(entries=[*in_session(scene, "s1")]))
     await pipeline.index.transact(saved_findings.begin)
 
     def search(db: object) -> waste_search.Seen:

@@ -18,8 +18,8 @@ from tests.folded import Folded
 from tests.make import examples, stamp, turn
 from tests.queries import worlds
 from tests.queries.asking import PRICES, ask_compare, ask_summary
+from tests.queries.filters import filters, is_answerable
 from tests.queries.naive import Naive
-from tests.queries.test_summary_exact import _can_be_asked, filters
 
 MANY = ("session", "agent", "tag:persona", "tag:workflow")
 some_filters = st.lists(st.sampled_from(sorted(filters)), max_size=2, unique=True).flatmap(
@@ -40,7 +40,7 @@ async def test_few_of_many_are_the_first_of_all(
     try:
         for by in MANY:
             for chosen in ({}, *asked):
-                if _can_be_asked(naive, chosen):
+                if is_answerable(naive, chosen):
                     await _summaries_agree(pipeline, by, chosen)
                     if by.startswith("tag:"):
                         await _comparisons_agree(pipeline, by, chosen)

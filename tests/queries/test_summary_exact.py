@@ -16,27 +16,13 @@ from tests.folded import Folded
 from tests.make import examples, turn
 from tests.queries import worlds
 from tests.queries.asking import PRICES, ask_summary
+from tests.queries.filters import filters, is_answerable
 from tests.queries.naive import Naive
 
 WAYS = DIMENSIONS
 ZONES = (None, "Europe/Berlin", "+05:45", "America/Los_Angeles", "Asia/Kathmandu", -570)
 FIELDS = {"turns", "openTurns", "partialTurns", "unpricedTurns", "emptyTurns", "usage", "costUsd", "cacheHitRate"}
 FIELDS |= {"harnessTurns", "harnessCostUsd"}
-
-filters = {
-    "since": worlds.times,
-    "until": worlds.times,
-    "project": st.sampled_from(("/code/a", "/code", "/code/b", "/elsewhere")),
-    "session": st.sampled_from(worlds.SESSIONS),
-    "workflow": st.sampled_from(worlds.VALUES),
-    "agent": st.sampled_from((*worlds.VALUES, "a1", "Explore")),
-    "tags": st.dictionaries(st.sampled_from(worlds.KEYS), st.sampled_from(worlds.VALUES), max_size=2),
-    "source": st.sampled_from(("claude-code", "opencode")),
-    "model": st.sampled_from(("claude-sonnet-4-5", "gpt-5", "gemini-2.5-pro")),
-    "branch": st.sampled_from(("main", "fix")),
-    "activity": st.sampled_from(("coding", "debugging", "testing")),
-    "version": st.sampled_from(("2", "2.0", "2.1.4")),
-}
 
 
 @st.composite
@@ -65,7 +51,7 @@ async def test_every_summary_is_the_sum_of_its_turns(
     naive = Naive(Folded(pipeline.journal.read()), [naive.turns[key] for key in naive.open], PRICES)
     try:
         for by, filters in asked:
-            if not _can_be_asked(naive, filters):
+            if not is_answerable(naive, filters):
                 continue
             answer = await ask_summary(pipeline.index, by=by, **filters)
             expected = naive.summary(by, **filters)
@@ -87,19 +73,6 @@ def _key(row: dict[str, Any]) -> Any:
 
 def _fields(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name in FIELDS}
-
-
-def _can_be_asked(naive: Naive, filters: dict[str, Any]) -> bool:
-    """What names something that is not there, or a time that ends before it begins, is refused; see test_filters."""
-    known = {turn.session_id for turn in naive.turns.values()}
-    branches = {turn.git_branch for turn in naive.turns.values()}
-    return (
-        filters.get("since", -1) < filters.get("until", 1 << 60)
-        and filters.get("session", next(iter(known), None)) in known
-        and filters.get("branch", next(iter(branches), None)) in branches
-        and ("version" not in filters or bool(naive.summary("model", version=filters["version"])["rows"]))
-        and not ("project" in filters and naive.may_be_remembered(filters["project"]))
-    )
 
 
 @pytest.mark.parametrize("names", [("s1", "s2", "s3"), ("s3", "s1", "s2"), ("s2", "s3", "s1")])

@@ -29,8 +29,8 @@ from tests.attribution.scenes import Scene, call, prompt, result, said
 from tests.attribution.strategies import rails
 from tests.conftest import Opened
 from tests.make import at, examples, text, tool_result, tool_use
-from tests.queries.asking import NOW, PRICES, ask_summary
-from tests.queries.test_why import placed
+from tests.queries.asking import NOW, PRICES, ask_summary, moved_to
+from tests.queries.wasteful import in_session, wasteful_session
 
 
 class Looked:
@@ -67,42 +67,11 @@ def kinds(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {one["kind"]: one for one in found["findings"]}
 
 
-def wasteful() -> Scene:
-    """A file read three times, a command that fails four times, and all of it carried along."""
-    scene = Scene()
-    context = 20_000
-    scene.turn(context, 60, entered=(prompt(),), made=(said("call", 100, "r0"),), tool_calls=(read("r0"),))
-    for n in range(1, 3):
-        context += 3_060
-        made, calls = (said("call", 100, f"r{n}"),), (read(f"r{n}"),)
-        scene.turn(context, 60, entered=(result(12_000, f"r{n - 1}"),), made=made, tool_calls=calls)
-    before = "r2"
-    for n in range(4):
-        context += 3_060 if n == 0 else 160
-        failing = call("Bash", "npm test", f"b{n}", args_hash="same", is_error=True)
-        made = (said("call", 100, f"b{n}"),)
-        scene.turn(context, 60, entered=(result(400, before),), made=made, tool_calls=(failing,))
-        before = f"b{n}"
-    for _ in range(14):
-        context += 160
-        scene.turn(context, 60, entered=(prompt(),), made=(said(),))
-    return scene
-
-
-def elsewhere(scene: Scene, session_id: str) -> list[Any]:
-    """The same turns in another session."""
-    return [placed(entry, f"{session_id}-", session_id=session_id) for entry in scene.entries]
-
-
-def read(call_id: str) -> Any:
-    return call("Read", "/code/a/app.py", call_id, args_hash="whole", result_hash="h")
-
-
 async def test_waste_is_found_and_kept(opened: Opened) -> None:
     """The second time nothing is looked at again, and the answer is the same; a changed session is looked at anew."""
     pipeline = await opened()
-    scene = wasteful()
-    await pipeline.commit(Batch(entries=[*scene.entries, *elsewhere(wasteful(), "s2")]))
+    scene = wasteful_session()
+    await pipeline.commit(Batch(entries=[*scene.entries, *in_session(wasteful_session(), "s2")]))
     looked = Looked(pipeline)
     first = await looked()
     found = kinds(first)
@@ -151,13 +120,13 @@ async def test_files_that_tools_made_are_told_by_their_folder(opened: Opened, pr
 async def test_a_change_while_looking_is_not_forgotten(opened: Opened) -> None:
     """What was found in a state that is gone is not kept."""
     pipeline = await opened()
-    await pipeline.commit(Batch(entries=[*wasteful().entries]))
+    await pipeline.commit(Batch(entries=[*wasteful_session().entries]))
     looked = Looked(pipeline)
     await pipeline.index.transact(saved_findings.begin)
     plan = await pipeline.index.ask(
         lambda db: waste_search.plan(_view(db), choose(_view(db), WasteParams()), compared=True)
     )
-    scene = wasteful()
+    scene = wasteful_session()
     scene.turn(90_000, 60, entered=(prompt(),), made=(said(),))
     await pipeline.commit(Batch(entries=[scene.turns[-1]]))
     await looked.look(plan, plan.families)
@@ -169,7 +138,7 @@ async def test_a_change_while_looking_is_not_forgotten(opened: Opened) -> None:
 async def test_a_new_kind_of_turn_may_land_while_looking(opened: Opened, params: dict[str, str]) -> None:
     """The plan, every look and the answer each see the index as it is then: with models that were not there before."""
     pipeline = await opened()
-    await pipeline.commit(Batch(entries=[*elsewhere(wasteful(), "s1")]))
+    await pipeline.commit(Batch(entries=[*in_session(wasteful_session(), "s1")]))
     looked = Looked(pipeline)
 
     async def land(n: int) -> None:
@@ -193,7 +162,7 @@ async def test_a_new_kind_of_turn_may_land_while_looking(opened: Opened, params:
 async def test_turns_that_still_grow_count(opened: Opened) -> None:
     """An open turn is a change like any other."""
     pipeline = await opened()
-    scene = wasteful()
+    scene = wasteful_session()
     await pipeline.commit(Batch(entries=[*scene.entries]))
     looked = Looked(pipeline)
     await looked()
@@ -207,8 +176,8 @@ async def test_turns_that_still_grow_count(opened: Opened) -> None:
 async def test_a_turn_that_changes_hands_changes_both(opened: Opened) -> None:
     """The session that loses a turn is looked at again, and so is the one that it turns out to be of."""
     pipeline = await opened()
-    scene = wasteful()
-    await pipeline.commit(Batch(entries=[*scene.entries, *elsewhere(wasteful(), "s2")]))
+    scene = wasteful_session()
+    await pipeline.commit(Batch(entries=[*scene.entries, *in_session(wasteful_session(), "s2")]))
     looked = Looked(pipeline)
     before = await looked()
     moved = msgspec.structs.replace(scene.turns[-1], session_id="s2", rev=2)
@@ -221,7 +190,7 @@ async def test_a_turn_that_changes_hands_changes_both(opened: Opened) -> None:
 async def test_filters_leave_only_what_is_meant(opened: Opened) -> None:
     """Of a session that a filter cuts in two only the selected turns count; the others' waste is not told."""
     pipeline = await opened()
-    scene = wasteful()
+    scene = wasteful_session()
     await pipeline.commit(Batch(entries=[*scene.entries]))
     looked = Looked(pipeline)
     whole, cut_off = kinds(await looked()), kinds(await looked(since=scene.turns[10].ts))
@@ -257,7 +226,7 @@ async def test_what_came_in_before_is_found_while_it_rides(opened: Opened) -> No
 async def test_what_comes_later_is_not_known(opened: Opened) -> None:
     """A loop that is cut off at its second failure is none yet, and one of four failures has three at the third."""
     pipeline = await opened()
-    scene = wasteful()
+    scene = wasteful_session()
     await pipeline.commit(Batch(entries=[*scene.entries]))
     looked = Looked(pipeline)
     assert "retry-loop" not in kinds(await looked(until=scene.turns[5].ts))
@@ -274,7 +243,7 @@ async def test_children_are_looked_at_with_those_that_started_them(opened: Opene
     by = Subagent(agent_id="kid", type="explore", parent_tool_use_id="c1")
     child.turn(9_000, 10, entered=(prompt(),), made=(said(),), subagent=by)
     parent = Session(session_id="kid", source="claude-code", parent_session_id="s1")
-    await pipeline.commit(Batch(entries=[*scene.entries, *elsewhere(child, "kid")]))
+    await pipeline.commit(Batch(entries=[*scene.entries, *in_session(child, "kid")]))
     looked = Looked(pipeline)
     assert "delegation" not in kinds(await looked())
     await pipeline.commit(Batch(entries=[parent]))
@@ -282,7 +251,7 @@ async def test_children_are_looked_at_with_those_that_started_them(opened: Opene
     assert (found["sessions"], found["evidence"]["reason"]) == (["kid"], "failed")
     assert looked.turns == 4
     child.turn(9_500, 10, entered=(prompt(),), made=(said(),), subagent=by)
-    await pipeline.commit(Batch(entries=elsewhere(child, "kid")[-1:]))
+    await pipeline.commit(Batch(entries=in_session(child, "kid")[-1:]))
     assert kinds(await looked())["delegation"]["evidence"]["count"] == 2
 
 
@@ -290,8 +259,8 @@ async def test_of_a_child_session_only_its_own_waste_is_told(opened: Opened) -> 
     """What the session above it and its other children wasted is none of it."""
     pipeline = await opened()
     parents = [Session(session_id=name, source="claude-code", parent_session_id="s1") for name in ("kid", "other")]
-    children = [*elsewhere(wasteful(), "kid"), *elsewhere(wasteful(), "other")]
-    await pipeline.commit(Batch(entries=[*wasteful().entries, *children, *parents]))
+    children = [*in_session(wasteful_session(), "kid"), *in_session(wasteful_session(), "other")]
+    await pipeline.commit(Batch(entries=[*wasteful_session().entries, *children, *parents]))
     looked = Looked(pipeline)
     whole, of_kid = await looked(session="s1"), await looked(session="kid")
     assert kinds(whole)["reread"]["sessionCount"] == 3
@@ -307,8 +276,8 @@ def five_beginnings() -> Iterator[tuple[list[Any], list[Any]]]:
         scene = Scene()
         for turn in range(2):
             scene.turn(20_000 + 30_000 * (n == 3) + turn * 200, 50, entered=(prompt(),), made=(said(),))
-        ours = [msgspec.structs.replace(one, project="/code/a") for one in elsewhere(scene, f"s{n}")]
-        yield ours, elsewhere(scene, f"beside{n}")
+        ours = [msgspec.structs.replace(one, project="/code/a") for one in in_session(scene, f"s{n}")]
+        yield ours, in_session(scene, f"beside{n}")
 
 
 async def test_a_bloated_prefix_is_told_against_the_project(opened: Opened) -> None:
@@ -370,8 +339,8 @@ async def test_severity_goes_by_dollars_and_projects_are_not_mixed_up(opened: Op
         scene = Scene()
         scene.turn(0, usage=Usage(cache_create_5m=20_000))
         scene.turn(20_000, read=0, pause=600, model=("claude-opus-4-1", "claude-haiku-4-5")[n])
-        turns = [msgspec.structs.replace(one, project=f"/code/{n}") for one in elsewhere(scene, f"s{n}")]
-        await pipeline.commit(Batch(entries=[*turns, *elsewhere(wasteful(), f"w{n}")]))
+        turns = [msgspec.structs.replace(one, project=f"/code/{n}") for one in in_session(scene, f"s{n}")]
+        await pipeline.commit(Batch(entries=[*turns, *in_session(wasteful_session(), f"w{n}")]))
     told = await Looked(pipeline)()
     ranks = [("high", "medium", "low").index(one["severity"]) for one in told["findings"]]
     assert ranks == sorted(ranks)
@@ -393,7 +362,7 @@ async def test_the_error_is_quoted_where_it_is_kept(opened: Opened, message: str
     """The first line that looks like an error, whether it stands in a later message, as Claude Code's, or in that of
     the call, as opencode's; without content the same finding without it."""
     pipeline = await opened()
-    scene = wasteful()
+    scene = wasteful_session()
     use = ToolUse(id="b0", name="Bash", input=msgspec.Raw(b'{"command": "npm test -- checkout"}'))
     kept = [text("u1", "go on", role="user"), tool_use("main-3", n=1, tool_use=use)]
     result_of = tool_result(message, said, n=2)
@@ -419,7 +388,7 @@ async def test_what_is_kept_is_what_would_be_found(
     opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
     pipeline = await opener()
     try:
-        told = [[placed(e, f"{n}-", session_id=f"s{n}") for e in entries] for n, entries in enumerate(sessions)]
+        told = [[moved_to(e, f"{n}-", session_id=f"s{n}") for e in entries] for n, entries in enumerate(sessions)]
         looked = Looked(pipeline)
         for entries in told:
             await pipeline.commit(Batch(entries=[*entries[:cut]]))

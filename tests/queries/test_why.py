@@ -14,41 +14,21 @@ from hypothesis import strategies as st
 
 from burnd.content.recall import Recall
 from burnd.contract import checking
-from burnd.contract.reports import WhyParams
 from burnd.paths import Home
-from burnd.queries.view import Missing, Refusal, View
-from burnd.queries.why import why
+from burnd.queries.view import Missing, Refusal
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import ServerTools, Session, Subagent, Turn
-from tests.attribution.scenes import Scene, call, prompt, result, said
+from tests.attribution.scenes import Scene, call, prompt, result, said, worked_example
 from tests.attribution.strategies import rails
-from tests.attribution.test_worked_example import eight_thousand_tokens_that_ride_twenty_turns
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.rig import Rig
 from tests.conftest import Opened
 from tests.harness.collect import cases, client_versions
 from tests.make import examples, text, tool_result, tool_use
 from tests.queries import worlds
-from tests.queries.asking import NOW, PRICES, ask_summary
-from tests.queries.test_corpora import generate, generator
-
-USAGE = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
-
-
-async def ask_why(pipeline: Pipeline, session: str, *, recall: Recall | None = None, **params: Any) -> dict[str, Any]:
-    """The answer as a client gets it, with parameters as a client sends them."""
-    asked = checking.checked(WhyParams, {"session": session, **params})
-    return await pipeline.index.ask(lambda db: why(View(db, PRICES, NOW), pipeline.home.ledger, recall, asked))
-
-
-def adds_up(rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
-    """To the token, and to what floats can tell of the last digits of a cost."""
-    for name in USAGE:
-        assert sum(row["usage"][name] for row in rows) == whole["usage"][name], name
-    priced = [Decimal(row["costUsd"]) for row in rows if row["costUsd"] is not None]
-    assert bool(priced) == (whole["costUsd"] is not None) or not any(whole["usage"].values())
-    assert float(sum(priced)) == pytest.approx(whole["costUsd"] or 0, rel=1e-12, abs=1e-12)
+from tests.queries.asking import USAGE, adds_up, ask_summary, ask_why, moved_to
+from tests.queries.corpora import generate, generator
 
 
 def opened(row: dict[str, Any]) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
@@ -121,8 +101,8 @@ async def test_random_rails_with_agents_add_up(
     by = Subagent(agent_id="a1", type="Explore", parent_tool_use_id=call_id)
     told = [
         *main,
-        *(placed(entry, "a", rail_id="a1", subagent=by) for entry in agent),
-        *(placed(entry, "k", session_id="kid", subagent=by) for entry in child),
+        *(moved_to(entry, "a", rail_id="a1", subagent=by) for entry in agent),
+        *(moved_to(entry, "k", session_id="kid", subagent=by) for entry in child),
         Session(session_id="kid", source="claude-code", parent_session_id="s1"),
     ]
     try:
@@ -141,19 +121,10 @@ async def test_random_rails_with_agents_add_up(
         await opener.close()
 
 
-def placed(entry: Any, prefix: str, **facts: Any) -> Any:
-    """The same entry in another place, under a name of its own."""
-    if isinstance(entry, Turn):
-        return msgspec.structs.replace(entry, message_id=prefix + entry.message_id, **facts)
-    name = "message_id" if hasattr(entry, "message_id") else "id"
-    facts = {key: value for key, value in facts.items() if key != "subagent"}
-    return msgspec.structs.replace(entry, **{name: prefix + getattr(entry, name)}, **facts)
-
-
 async def test_the_worked_example(opened: Opened) -> None:
     """8,000 tokens that entered at $3 and rode 20 turns at $0.30 a million cost exactly that."""
     pipeline = await opened()
-    scene = eight_thousand_tokens_that_ride_twenty_turns()
+    scene = worked_example()
     await pipeline.commit(Batch(entries=[*scene.entries]))
     answer = await checked(pipeline, "s1")
     (row,) = [row for row in answer["causes"] if row["kind"] == "call"]
@@ -207,7 +178,7 @@ async def test_an_agent_may_be_named_by_the_beginning_of_its_id(opened: Opened) 
 async def test_one_turn_is_explained_by_itself(opened: Opened, beside: dict[str, Any]) -> None:
     """What would mean nothing with a turn is refused, not passed over."""
     pipeline = await opened()
-    await pipeline.commit(Batch(entries=[*eight_thousand_tokens_that_ride_twenty_turns().entries]))
+    await pipeline.commit(Batch(entries=[*worked_example().entries]))
     with pytest.raises(Refusal, match="by itself"):
         await ask_why(pipeline, "s1", turn=2, **beside)
 
@@ -227,7 +198,7 @@ async def test_programs_are_told_every_cause_of_a_long_session(opened: Opened) -
 async def test_one_turn_says_what_stood_in_its_context(opened: Opened) -> None:
     """In order, with what each paid; a turn that is not there is said with those that are."""
     pipeline = await opened()
-    await pipeline.commit(Batch(entries=[*eight_thousand_tokens_that_ride_twenty_turns().entries]))
+    await pipeline.commit(Batch(entries=[*worked_example().entries]))
     answer = await ask_why(pipeline, "s", turn=2)
     assert [row["label"] for row in answer["causes"]] == [
         "system prompt, tools and memory files",
@@ -309,7 +280,7 @@ async def test_without_content_all_is_the_same(tmp_path: Path, mode: str) -> Non
         opener = Opened(Home(tmp_path / kept))
         pipeline = await opener(kept)
         said_so = [text("u1", "please", role="user"), text("main-0", "yes", n=1)]
-        entries = eight_thousand_tokens_that_ride_twenty_turns().entries
+        entries = worked_example().entries
         await pipeline.commit(Batch(entries=[*entries], content=said_so))
         recall = Recall(pipeline.home.content)
         answers[kept] = (await ask_why(pipeline, "s1", recall=recall))["causes"]
@@ -321,7 +292,7 @@ async def test_without_content_all_is_the_same(tmp_path: Path, mode: str) -> Non
 
 async def test_the_order_of_arrival_does_not_matter(tmp_path: Path) -> None:
     """Turn by turn, last first or all at once: the same causes."""
-    scene = eight_thousand_tokens_that_ride_twenty_turns()
+    scene = worked_example()
     answers = []
     for n, batches in enumerate(([scene.entries], [[e] for e in scene.entries], [[e] for e in scene.entries[::-1]])):
         opener = Opened(Home(tmp_path / str(n)))

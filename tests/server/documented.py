@@ -61,3 +61,10 @@ def furnish(home: Home) -> None:
     other.prompt("the password is hunter2")
     other.says("msg_02A", text("please do not tell me"), model="claude-sonnet-4-5")
     write(home, other, OTHER)
+
+
+# Names of maps whose keys are anybody's, and of records that leave out what they do not have.
+MAPS = {"counts", "enrichment", "tags", "filters"}
+
+
+ANYTHING = {"value", "default"}  # settings are of any type

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from burnd.harness import supervisor
-from tests.server.test_status import Failing
+from tests.server.failing_source import FailingSource
 
-supervisor.SOURCES["failing"] = lambda _: Failing()
+supervisor.SOURCES["failing"] = lambda _: FailingSource()
 
 if __name__ == "__main__":
     from burnd.cli import main

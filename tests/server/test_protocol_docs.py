@@ -9,12 +9,9 @@ from burnd import protocol
 from burnd.contract import LONG_S
 from burnd.paths import Home
 from burnd.server.methods import METHODS
-from tests.server.documented import DOCS, Shown, furnish, shown
+from tests.server.documented import ANYTHING, DOCS, MAPS, Shown, furnish, shown
 from tests.server.wire import Daemon, Wire, running
 
-# Names of maps whose keys are anybody's, and of records that leave out what they do not have.
-MAPS = {"counts", "enrichment", "tags", "filters"}
-ANYTHING = {"value", "default"}  # settings are of any type
 RECORDS = {"records", "turn", "causes"}
 
 

@@ -9,17 +9,17 @@ import pytest
 
 from burnd.paths import Home
 from burnd.records.codec import encode
-from tests.attribution.test_worked_example import eight_thousand_tokens_that_ride_twenty_turns
+from tests.attribution.scenes import worked_example
 from tests.harness.claude_code.transcript import call
-from tests.queries.test_waste import elsewhere, wasteful
+from tests.queries.wasteful import in_session, wasteful_session
 from tests.server.logs import conversation, write
 from tests.server.wire import Wire, running, until
 
 
 def furnish(home: Home) -> None:
-    """A ledger with the worked example and a wasteful session."""
+    """A ledger with the worked example and a wasteful_session session."""
     home.root.mkdir(mode=0o700)
-    entries = [*eight_thousand_tokens_that_ride_twenty_turns().entries, *elsewhere(wasteful(), "wasteful")]
+    entries = [*worked_example().entries, *in_session(wasteful_session(), "wasteful")]
     home.ledger.write_bytes(b"".join(encode(entry) for entry in entries))
     home.ledger.chmod(0o600)
 

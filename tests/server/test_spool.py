@@ -27,28 +27,10 @@ from tests.harness.claude_code.transcript import Transcript
 from tests.harness.claude_code.transcript import text as said
 from tests.make import START_MS, at, text, turn
 from tests.server.logs import conversation, write
+from tests.server.spool import announce_record, put_in_spool, stamp_record
 from tests.server.wire import running, until
 
 SOURCES = ("claude-code", "opencode")
-_numbers = iter(range(1, 1 << 60))
-
-
-def leave(folder: Path, record: Any, name: str = "") -> Path:
-    """What a client does: a hidden file first, then its name."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    name = name or f"{1_000_000_000_000_000_000 + next(_numbers)}-1-abcd"
-    data = record if isinstance(record, bytes) else json.dumps(record).encode()
-    hidden = folder / f".{name}.json"
-    hidden.write_bytes(data)
-    return hidden.rename(folder / f"{name}.json")
-
-
-def stamped(session: str = "s1", ts: str = at(0), **keys: str) -> dict[str, Any]:
-    return {"v": 1, "kind": "stamp", "ts": ts, "selector": {"sessionId": session}, "enrichment": keys or {"a": "b"}}
-
-
-def announced(session: str, **more: Any) -> dict[str, Any]:
-    return {"v": 1, "kind": "announce", "sessionId": session, "source": "claude-code", **more}
 
 
 def claimed(begin: float = 0, **more: Any) -> dict[str, Any]:
@@ -72,7 +54,7 @@ async def test_stamps_are_taken_in_and_their_files_go(opened: Opened) -> None:
     """In the order they were left; a hidden file that is still being written is not touched."""
     pipeline = await opened()
     for n in range(1200):
-        leave(pipeline.home.spool, stamped(n=str(n)))
+        put_in_spool(pipeline.home.spool, stamp_record(n=str(n)))
     half = pipeline.home.spool / ".half.json"
     half.write_bytes(b'{"v":1')
     taken = await spool_of(pipeline).drain()
@@ -85,9 +67,9 @@ async def test_stamps_are_taken_in_and_their_files_go(opened: Opened) -> None:
 async def test_taking_one_in_twice_changes_nothing(opened: Opened) -> None:
     """A crash between the ledger and the deleting: the file is there again, its stamp is not."""
     pipeline = await opened()
-    kept = leave(pipeline.home.spool, stamped()).read_bytes()
+    kept = put_in_spool(pipeline.home.spool, stamp_record()).read_bytes()
     await spool_of(pipeline).drain()
-    leave(pipeline.home.spool, kept)
+    put_in_spool(pipeline.home.spool, kept)
     taken = await spool_of(pipeline).drain()
     assert taken.stamps == 1
     assert len(entries(pipeline, Stamp)) == 1
@@ -120,8 +102,8 @@ async def test_taking_one_in_twice_changes_nothing(opened: Opened) -> None:
 async def test_what_cannot_be_used_is_put_aside(opened: Opened, data: bytes) -> None:
     """Kept for a person to look at and counted; what was left beside it is taken in."""
     pipeline = await opened()
-    bad = leave(pipeline.home.spool, data)
-    leave(pipeline.home.spool, stamped())
+    bad = put_in_spool(pipeline.home.spool, data)
+    put_in_spool(pipeline.home.spool, stamp_record())
     spool = spool_of(pipeline)
     taken = await spool.drain()
     assert (taken.stamps, taken.bad, spool.bad) == (1, 1, 1)
@@ -134,7 +116,7 @@ async def test_odd_things_in_the_spool_hurt_nobody(opened: Opened) -> None:
     """A folder, a link, a pipe, a file of a gigabyte: put aside, never followed, never waited for."""
     pipeline = await opened()
     folder = pipeline.home.spool
-    leave(folder, stamped())
+    put_in_spool(folder, stamp_record())
     (folder / "1-folder.json").mkdir()
     (folder / "2-link.json").symlink_to("/etc/passwd")
     os.mkfifo(folder / "3-pipe.json")
@@ -154,8 +136,8 @@ async def test_what_cannot_be_read_now_stays(
 ) -> None:
     """P1: an error of the disk, of rights or of descriptors says nothing about a file: it waits, and is told of."""
     pipeline = await opened()
-    leave(pipeline.home.spool, stamped(n="1"))
-    leave(pipeline.home.spool, stamped(n="2"))
+    put_in_spool(pipeline.home.spool, stamp_record(n="1"))
+    put_in_spool(pipeline.home.spool, stamp_record(n="2"))
     spool = spool_of(pipeline)
     with monkeypatch.context() as patched:
         patched.setattr(os, call, _failing_once(getattr(os, call), error))
@@ -184,7 +166,7 @@ def _failing_once(call: Callable[..., Any], error: int) -> Callable[..., Any]:
 async def test_without_room_everything_stays(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """F41: the files wait, the state says so, and when there is room they are taken in."""
     pipeline = await opened()
-    leave(pipeline.home.spool, stamped())
+    put_in_spool(pipeline.home.spool, stamp_record())
     spool = spool_of(pipeline)
 
     async def full(_batch: Any) -> int:
@@ -216,7 +198,7 @@ async def test_an_announcement_holds_for_what_comes_and_for_what_came(opened: Op
     """A session whose text must not be kept: what was captured meanwhile goes, and nothing comes after it."""
     pipeline = await opened()
     await pipeline.commit(batch(text("m1", session_id="s1", ts=at(5))))
-    leave(pipeline.home.spool, announced("s1", ts=at(0), contentMode="off"))
+    put_in_spool(pipeline.home.spool, announce_record("s1", ts=at(0), contentMode="off"))
     taken = await spool_of(pipeline).drain()
     assert taken.announcements == 1
     assert not pipeline.content.sidecars.size("s1")
@@ -233,7 +215,7 @@ async def test_an_announcement_leaves_older_content_alone(opened: Opened) -> Non
     """A session that is taken up again without keeping its text keeps what it had from before."""
     pipeline = await opened()
     await pipeline.commit(batch(text("m1", session_id="s1", ts=at(0))))
-    leave(pipeline.home.spool, announced("s1", ts=at(60), contentMode="off"))
+    put_in_spool(pipeline.home.spool, announce_record("s1", ts=at(60), contentMode="off"))
     await spool_of(pipeline).drain()
     assert pipeline.content.sidecars.size("s1")
 
@@ -241,9 +223,9 @@ async def test_an_announcement_leaves_older_content_alone(opened: Opened) -> Non
 async def test_text_that_was_not_to_be_kept_stays_away_when_the_mode_changes(opened: Opened) -> None:
     """Full again from now on, not from the beginning, however often the log is read."""
     pipeline = await opened()
-    leave(pipeline.home.spool, announced("s1", ts=at(0), contentMode="off"))
+    put_in_spool(pipeline.home.spool, announce_record("s1", ts=at(0), contentMode="off"))
     await spool_of(pipeline).drain()
-    leave(pipeline.home.spool, announced("s1", ts=at(60), contentMode="full"))
+    put_in_spool(pipeline.home.spool, announce_record("s1", ts=at(60), contentMode="full"))
     await spool_of(pipeline).drain()
     await pipeline.commit(batch(text("m1", ts=at(30)), text("m2", ts=at(90))))
     assert [record.message_id for record in pipeline.content.read_content("s1")] == ["m2"]
@@ -268,7 +250,7 @@ def tags(pipeline: Pipeline) -> dict[str, dict[str, str]]:
 async def test_a_claim_waits_for_its_session(opened: Opened) -> None:
     """It stays in the spool until a session of its folder begins, then becomes its stamp."""
     pipeline = await opened()
-    path = leave(pipeline.home.spool, claimed(10))
+    path = put_in_spool(pipeline.home.spool, claimed(10))
     spool = spool_of(pipeline)
     taken = await spool.drain()
     assert (taken.pending, spool.pending) == ([path.stem], 1)
@@ -289,13 +271,13 @@ async def test_a_claim_never_takes_an_older_session(opened: Opened) -> None:
     await commit_session(pipeline, "prompted before", 9.5)
     await commit_session(pipeline, "goes on", 0)
     await pipeline.commit(batch(turns=[turn("x", session_id="goes on", ts=at(20), project="/p", turn_index=1)]))
-    path = leave(pipeline.home.spool, claimed(10))
+    path = put_in_spool(pipeline.home.spool, claimed(10))
     assert (await spool_of(pipeline).drain()).pending == [path.stem]
 
 
 async def test_a_claim_with_an_end_takes_nothing_that_began_later(opened: Opened) -> None:
     pipeline = await opened()
-    path = leave(pipeline.home.spool, claimed(10, toTs=at(20)))
+    path = put_in_spool(pipeline.home.spool, claimed(10, toTs=at(20)))
     await commit_session(pipeline, "later", 20)
     assert (await spool_of(pipeline).drain()).pending == [path.stem]
     await commit_session(pipeline, "within", 15)
@@ -304,32 +286,32 @@ async def test_a_claim_with_an_end_takes_nothing_that_began_later(opened: Opened
 
 async def test_a_claim_of_a_source_takes_only_its_sessions(opened: Opened) -> None:
     pipeline = await opened()
-    path = leave(pipeline.home.spool, claimed(0, source="opencode"))
+    path = put_in_spool(pipeline.home.spool, claimed(0, source="opencode"))
     await commit_session(pipeline, "a", 10)
     await commit_session(pipeline, "b", 20, source="opencode")
     assert (await spool_of(pipeline).drain()).claimed == {path.stem: "b"}
 
 
 async def test_sessions_that_somebody_has_are_not_taken(opened: Opened) -> None:
-    """Neither announced ones, nor claimed ones, nor children; claims made first choose first."""
+    """Neither announce_record ones, nor claimed ones, nor children; claims made first choose first."""
     pipeline = await opened()
     await spool_of(pipeline).drain()
-    leave(pipeline.home.spool, announced("announced", ts=at(0)))
-    second = leave(pipeline.home.spool, claimed(2, enrichment={"wf": "second"}), name="1-second")
-    first = leave(pipeline.home.spool, claimed(1, enrichment={"wf": "first"}), name="2-first")
+    put_in_spool(pipeline.home.spool, announce_record("announced", ts=at(0)))
+    second = put_in_spool(pipeline.home.spool, claimed(2, enrichment={"wf": "second"}), name="1-second")
+    first = put_in_spool(pipeline.home.spool, claimed(1, enrichment={"wf": "first"}), name="2-first")
     for n, name in enumerate(("announced", "child", "one", "two")):
         await commit_session(pipeline, name, 10 + n)
     await pipeline.commit(batch(turns=[Session(session_id="child", source="opencode", parent_session_id="one")]))
     assert (await spool_of(pipeline).drain()).claimed == {first.stem: "one", second.stem: "two"}
     assert tags(pipeline)["announced"] == {}
-    third = leave(pipeline.home.spool, claimed(1))
+    third = put_in_spool(pipeline.home.spool, claimed(1))
     assert (await spool_of(pipeline).drain()).pending == [third.stem]
 
 
 async def test_a_claim_keeps_text_away(opened: Opened) -> None:
     """What was captured before the session was known goes, its hash of results aside, and nothing follows."""
     pipeline = await opened()
-    leave(pipeline.home.spool, claimed(0, contentMode="off", enrichment={}))
+    put_in_spool(pipeline.home.spool, claimed(0, contentMode="off", enrichment={}))
     await commit_session(pipeline, "s", 5)
     assert pipeline.content.sidecars.size("s")
     await spool_of(pipeline).drain()
@@ -342,11 +324,11 @@ async def test_a_claim_keeps_text_away(opened: Opened) -> None:
 async def test_a_claim_that_was_settled_is_settled_for_good(opened: Opened) -> None:
     """After a crash before its file was gone, or when its client writes it again, it takes no second session."""
     pipeline = await opened()
-    path = leave(pipeline.home.spool, claimed(0))
+    path = put_in_spool(pipeline.home.spool, claimed(0))
     await commit_session(pipeline, "mine", 5)
     await spool_of(pipeline).drain()
     await commit_session(pipeline, "another", 10)
-    leave(pipeline.home.spool, claimed(0, toTs=at(60)), name=path.stem)
+    put_in_spool(pipeline.home.spool, claimed(0, toTs=at(60)), name=path.stem)
     assert (await spool_of(pipeline).drain()).claimed == {path.stem: "mine"}
     assert not path.exists()
     assert tags(pipeline) == {"mine": {"wf": "1"}, "another": {}}
@@ -365,7 +347,7 @@ async def test_a_claim_that_was_settled_is_settled_for_good(opened: Opened) -> N
 async def test_a_claim_does_not_wait_for_ever(opened: Opened, claim: dict[str, Any], age_s: int, gone: bool) -> None:
     """A day after its end, or a week after its beginning, it is given up."""
     pipeline = await opened(now=lambda: START_MS + age_s * 1000)
-    path = leave(pipeline.home.spool, claim)
+    path = put_in_spool(pipeline.home.spool, claim)
     await spool_of(pipeline).drain()
     assert path.exists() != gone
 
@@ -389,11 +371,11 @@ async def test_a_crash_anywhere_ends_the_same(
     pipeline = await opened()
     await commit_session(pipeline, "s", 5)
     record = {
-        "stamp": stamped("s", wf="1"),
-        "announce": announced("s", ts=at(0), contentMode="off"),
+        "stamp": stamp_record("s", wf="1"),
+        "announce": announce_record("s", ts=at(0), contentMode="off"),
         "claim": claimed(0, contentMode="off"),
     }[kind]
-    leave(pipeline.home.spool, record)
+    put_in_spool(pipeline.home.spool, record)
     if (kind, step) != ("stamp", "erase"):
         with monkeypatch.context() as patched:
             await _crash_before(pipeline, patched, step)
@@ -412,8 +394,8 @@ def test_the_spool_is_taken_in_before_any_log_is_read(home: Home) -> None:
     secret = "the-canary-in-the-coal-mine"
     write(home, conversation("s1", "fine", prompt=secret), "s1")
     write(home, conversation("s2", "fine", prompt="hello"), "s2")
-    leave(home.spool, announced("s1", contentMode="off"))
-    leave(home.spool, stamped("s1", wf="7"))
+    put_in_spool(home.spool, announce_record("s1", contentMode="off"))
+    put_in_spool(home.spool, stamp_record("s1", wf="7"))
     with running(home) as daemon, daemon.wire() as wire:
         wire.call("flush")
         assert wire.call("content.read", session="s2")["total"] > 0
@@ -427,10 +409,10 @@ def test_the_spool_is_taken_in_before_any_log_is_read(home: Home) -> None:
 def test_the_spool_is_looked_at_every_few_seconds_and_when_asked(home: Home) -> None:
     """What a client left because the daemon was busy is in within seconds."""
     with running(home) as daemon, daemon.wire() as wire:
-        leave(home.spool, stamped(n="1"))
+        put_in_spool(home.spool, stamp_record(n="1"))
         assert wire.call("spool")["stamps"] == 1
-        leave(home.spool, stamped(n="2"))
-        leave(home.spool, b"nonsense")
+        put_in_spool(home.spool, stamp_record(n="2"))
+        put_in_spool(home.spool, b"nonsense")
         until(lambda: len(wire.call("stamps.list")["stamps"]) == 2)
         until(lambda: wire.call("status")["spool"]["bad"] == 1)
         status = wire.call("status")
@@ -441,7 +423,7 @@ def test_a_claim_is_told_its_session(home: Home) -> None:
     """A wrapper that asks when its harness has ended is told which session was its own."""
     now = int(time.time() * 1000)  # a claim is given up when it is a week old
     with running(home) as daemon, daemon.wire() as wire:
-        path = leave(home.spool, claimed(project="/home/dev/app", fromTs=to_iso(now - 60_000)))
+        path = put_in_spool(home.spool, claimed(project="/home/dev/app", fromTs=to_iso(now - 60_000)))
         assert wire.call("spool", claim=path.stem)["claims"] == [{"claim": path.stem, "sessionId": None}]
         log = Transcript(session="s1")
         log.prompt("hello", ts=to_iso(now))
@@ -465,10 +447,10 @@ async def test_a_stamp_on_a_short_id_gets_its_session(opened: Opened) -> None:
     pipeline = await opened()
     await known(pipeline, FIRST, SECOND)
     span = {"fromTs": at(0), "toTs": at(9)}
-    leave(pipeline.home.spool, stamped("a"))
-    leave(pipeline.home.spool, stamped("b1b2") | {"selector": {"sessionId": "b1b2", "range": span}})
-    leave(pipeline.home.spool, stamped(FIRST, c="d"))
-    leave(pipeline.home.spool, stamped("c1b2c3d4-0000-4000-8000-000000000003"))  # of a session to come
+    put_in_spool(pipeline.home.spool, stamp_record("a"))
+    put_in_spool(pipeline.home.spool, stamp_record("b1b2") | {"selector": {"sessionId": "b1b2", "range": span}})
+    put_in_spool(pipeline.home.spool, stamp_record(FIRST, c="d"))
+    put_in_spool(pipeline.home.spool, stamp_record("c1b2c3d4-0000-4000-8000-000000000003"))  # of a session to come
     spool = spool_of(pipeline)
     spool.is_growing = lambda: False
     taken = await spool.drain()
@@ -482,8 +464,8 @@ async def test_a_stamp_on_a_short_id_gets_its_session(opened: Opened) -> None:
 async def test_a_short_id_waits_for_old_logs_and_is_then_refused(opened: Opened) -> None:
     """A session of a log that is not read yet may be the one; afterwards the reason is shown and kept."""
     pipeline = await opened()
-    leave(pipeline.home.spool, stamped("a"))
-    leave(pipeline.home.spool, stamped("ses_7"))
+    put_in_spool(pipeline.home.spool, stamp_record("a"))
+    put_in_spool(pipeline.home.spool, stamp_record("ses_7"))
     spool = spool_of(pipeline)
     assert (await spool.drain()).waiting == spool.waiting == 2
     assert len(files(pipeline)) == 2
@@ -501,13 +483,13 @@ async def test_a_short_id_waits_for_old_logs_and_is_then_refused(opened: Opened)
     await again.drain()
     assert again.refusals == [reason]  # also after a restart
     (aside,) = (pipeline.home.spool / "bad").iterdir()
-    assert json.loads(aside.read_bytes()) == stamped("ses_7") | {"refused": reason}
+    assert json.loads(aside.read_bytes()) == stamp_record("ses_7") | {"refused": reason}
 
 
 async def test_a_short_id_of_several_sessions_is_refused(opened: Opened) -> None:
     pipeline = await opened()
     await known(pipeline, FIRST, "a1b2ffff-0000-4000-8000-000000000001")
-    leave(pipeline.home.spool, stamped("a1"))
+    put_in_spool(pipeline.home.spool, stamp_record("a1"))
     spool = spool_of(pipeline)
     assert (await spool.drain()).bad == 1
     assert spool.refusals[0].startswith(f"more than one session begins with 'a1': say more of it: {FIRST}, ")
@@ -516,8 +498,8 @@ async def test_a_short_id_of_several_sessions_is_refused(opened: Opened) -> None
 
 def test_a_stamp_made_while_the_daemon_was_down(home: Home) -> None:
     """With the short id of a session that is in a log which the daemon has not seen: it applies once that is read."""
-    leave(home.spool, stamped("a1b2"))
-    leave(home.spool, stamped("dead"))
+    put_in_spool(home.spool, stamp_record("a1b2"))
+    put_in_spool(home.spool, stamp_record("dead"))
     write(home, conversation(FIRST, "one"), FIRST)
     with running(home) as daemon, daemon.wire() as wire:
         wire.call("flush")

@@ -17,10 +17,11 @@ import pytest
 from burnd.harness.supervisor import SourceSupervisor
 from burnd.paths import Home
 from burnd.recording.pipeline import Pipeline
-from burnd.recording.source import Source, Status
+from burnd.recording.source import Source
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import call
 from tests.harness.opencode import data as opencode
+from tests.server.failing_source import FailingSource
 from tests.server.logs import conversation, projects, write
 from tests.server.wire import Daemon, Wire, noise, running, stamp_often, until
 
@@ -275,27 +276,10 @@ def test_who_is_through_has_recorded_all_there_was(home: Home) -> None:
             assert totals["turns"] + totals["openTurns"] >= turns
 
 
-class Failing:
-    """A source that fails every time."""
-
-    name = "failing"
-
-    async def run(self) -> None:
-        await anyio.sleep(0.01)
-        raise RuntimeError("words that may be anybody's")
-
-    async def flush(self, session_id: str | None = None) -> str | None:
-        await anyio.sleep_forever()
-        return None
-
-    def status(self) -> Status:
-        return Status(self.name, "watching", "all is well")
-
-
 async def test_a_source_that_fails_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """F77: with a pause that grows, counted and named by the kind of its failure, not by its words."""
     monkeypatch.setattr("burnd.tasks.FIRST_DELAY_S", 0.05)
-    kept = SourceSupervisor("failing", Failing)
+    kept = SourceSupervisor("failing", FailingSource)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(kept.run)
         with anyio.fail_after(60):
@@ -310,7 +294,7 @@ async def test_a_source_that_fails_is_started_again(monkeypatch: pytest.MonkeyPa
 
 async def test_flush_does_not_hang_on_a_source_that_ends() -> None:
     """A source that fails while it is asked to flush is said not to have done so."""
-    kept = SourceSupervisor("failing", Failing)
+    kept = SourceSupervisor("failing", FailingSource)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(kept.run)
         with anyio.fail_after(60):
@@ -432,4 +416,4 @@ def test_a_bug_in_a_method_is_an_error_and_a_line_in_the_log(home: Home) -> None
         daemon.kill()
 
 
-MADE: Source = Failing()  # it is one, as mypy checks
+MADE: Source = FailingSource()  # it is one, as mypy checks

@@ -15,7 +15,7 @@ from burnd.records import Turn
 from burnd.records.codec import Entry, decode, decode_content, digest, encode, encode_content
 from burnd.records.content import Content
 from burnd.records.times import to_ms
-from tests.harness.claude_code.transcript import Transcript, call, image, text, thinking
+from tests.harness.claude_code.transcript import Transcript, call, sample_lines
 from tests.harness.collect import Collected, client_versions, fold, lines_of, read, transcripts
 from tests.make import examples
 
@@ -24,25 +24,6 @@ _any_json = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-
-
-def _samples() -> list[bytes]:
-    t = Transcript()
-    t.bare(type="queue-operation", timestamp="2026-11-16T00:00:00.000Z")
-    t.bare(type="api-request", id="r1", timestamp="2026-11-16T00:00:00.000Z")
-    t.prompt([text("fix the bug"), image()])
-    t.attach("queued_command", prompt="and add one", origin={"kind": "human"}, rendered="and add one")
-    t.says("m1", thinking("hm"), usage={"iterations": [{"type": "compaction", "output_tokens": 4}]}, requestRef="r1")
-    t.calls("m1", call("c1", "Bash", command="pytest"), call("c2", "Task", prompt="p", subagent_type="x"))
-    t.result("c1", [text("Exit code 1"), image()], toolUseResult={"agentId": "a1", "persistedOutputPath": "/x/y"})
-    t.prompt("p", parent=None, isSidechain=True)
-    t.says("s1", isSidechain=True, stop="refusal")
-    t.add("system", None, subtype="compact_boundary", compactMetadata={"preTokens": 5})
-    t.add("system", subtype="api_error", error={"status": 529})
-    t.bare(type="cost-state", modelUsage={"m": {"inputTokens": 4}})
-    t.bare(type="summary", summary="s", leafUuid="u1")
-    t.says("x", model="<synthetic>", isApiErrorMessage=True)
-    return t.lines
 
 
 def _check(rows: Collected) -> None:
@@ -77,7 +58,7 @@ def test_random_bytes_never_raise(lines: list[bytes]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 13), st.integers(0, 600), st.binary(max_size=6)), max_size=12))
 @settings(max_examples=examples(120), deadline=None)
 def test_damaged_lines_never_raise(damages: list[tuple[int, int, bytes]]) -> None:
-    lines = _samples()
+    lines = sample_lines()
     for which, where, bytes_ in damages:
         line = lines[which % len(lines)]
         lines[which % len(lines)] = line[:where] + bytes_ + line[where + len(bytes_) :]
@@ -88,7 +69,7 @@ def test_damaged_lines_never_raise(damages: list[tuple[int, int, bytes]]) -> Non
 @settings(max_examples=examples(150), deadline=None)
 def test_any_value_anywhere_never_raises(which: int, value: Any, rng: random.Random) -> None:
     """Each field of each line may be anything at all."""
-    lines = _samples()
+    lines = sample_lines()
     body = json.loads(lines[which])
     _replace_one(body, value, rng)
     lines[which] = json.dumps(body).encode()

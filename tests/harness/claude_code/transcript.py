@@ -109,3 +109,22 @@ def call(call_id: str, name: str, **arguments: Any) -> dict[str, Any]:
 
 def image(data: str = "aGVsbG8=", media_type: str = "image/png") -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+
+
+def sample_lines() -> list[bytes]:
+    t = Transcript()
+    t.bare(type="queue-operation", timestamp="2026-11-16T00:00:00.000Z")
+    t.bare(type="api-request", id="r1", timestamp="2026-11-16T00:00:00.000Z")
+    t.prompt([text("fix the bug"), image()])
+    t.attach("queued_command", prompt="and add one", origin={"kind": "human"}, rendered="and add one")
+    t.says("m1", thinking("hm"), usage={"iterations": [{"type": "compaction", "output_tokens": 4}]}, requestRef="r1")
+    t.calls("m1", call("c1", "Bash", command="pytest"), call("c2", "Task", prompt="p", subagent_type="x"))
+    t.result("c1", [text("Exit code 1"), image()], toolUseResult={"agentId": "a1", "persistedOutputPath": "/x/y"})
+    t.prompt("p", parent=None, isSidechain=True)
+    t.says("s1", isSidechain=True, stop="refusal")
+    t.add("system", None, subtype="compact_boundary", compactMetadata={"preTokens": 5})
+    t.add("system", subtype="api_error", error={"status": 529})
+    t.bare(type="cost-state", modelUsage={"m": {"inputTokens": 4}})
+    t.bare(type="summary", summary="s", leafUuid="u1")
+    t.says("x", model="<synthetic>", isApiErrorMessage=True)
+    return t.lines

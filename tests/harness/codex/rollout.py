@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from burnd.records.times import to_iso
@@ -117,3 +118,6 @@ class Rollout:
 def tokens(counts: list[int]) -> dict[str, int]:
     names = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens")
     return dict(zip(names, counts, strict=True)) | {"total_tokens": counts[0] + counts[2]}
+
+
+CASES = Path(__file__).parent / "cases"

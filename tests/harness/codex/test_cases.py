@@ -15,9 +15,7 @@ from burnd.harness.codex.state import Place, load_state
 from burnd.logfiles.log_reader import Reading
 from burnd.recording.ownership import Decision, decide
 from burnd.records import ToolCall, Turn, Usage
-from tests.harness.codex.rollout import Rollout
-
-CASES = Path(__file__).parent / "cases"
+from tests.harness.codex.rollout import CASES, Rollout
 
 
 def case(path: Path) -> Any:

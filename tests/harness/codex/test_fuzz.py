@@ -17,7 +17,7 @@ from burnd.recording.candidate import turn_of
 from burnd.records import Turn
 from burnd.records.codec import Entry, decode, decode_content, encode, encode_content
 from burnd.records.times import to_ms
-from tests.harness.codex.test_cases import CASES
+from tests.harness.codex.rollout import CASES
 from tests.make import examples
 
 _any_json = st.recursive(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from tests.harness.opencode.data import BORN_MS, Writer, assistant, reasoning, text, tokens, tool
+from tests.harness.opencode.data import BORN_MS, Statement, Writer, assistant, reasoning, text, tokens, tool
 
 MAIN, CHILD, FORK, KILLED = "ses_main", "ses_child", "ses_fork", "ses_killed"
 
@@ -146,3 +147,11 @@ def _slow_step(writer: Writer, message_id: str, parent: str, *calls: list[dict[s
     writer.update(message_id, now)
     writer.part(message_id, MAIN, {"type": "patch", "hash": "h", "files": ["/home/dev/app/a.py"]})
     writer.update(message_id, now | {"time": {"created": created, "completed": writer.tick()}})
+
+
+def write_all_stories(folder: Path, schema: str, born: int = BORN_MS) -> list[Statement]:
+    """All stories in a database that nobody has open any more, and how it came to be."""
+    writer = Writer(folder / "opencode.db", schema, born)
+    tell_all(writer)
+    writer.close()
+    return writer.done
