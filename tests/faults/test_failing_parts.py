@@ -29,7 +29,7 @@ def test_recording_goes_on_while_everything_beside_it_fails(home: Home) -> None:
             watched.append("a", whole(answers("a", n, 1)))
             watched.until_recorded("a", sum_of(*range(n + 1)))
         until(lambda: _told(watched) >= TOLD, 60, lambda: str(watched.call("status")["degraded"]))
-        assert "the spool cannot be taken in: KeyError" in str(watched.call("status")["degraded"])
+        assert "the spool cannot be read: KeyError" in str(watched.call("status")["degraded"])
         tried = _tries(home)
         until(lambda: _tries(home) >= tried + len(TOLD), 60, daemon.why)
         assert daemon.terminate() == 0
