@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from burnd.contract.reports import DIMENSIONS
 from burnd.queries.kinds import Kind
-from burnd.queries.periods import day_name, hour_name, month_name, week_name
+from burnd.queries.periods import HOUR_PLACES, day_name, hour_name, month_name, week_name
 from burnd.queries.selection import AGENT, PARENT_AGENT, Selection
 from burnd.queries.sums import By
 from burnd.queries.view import Mistaken, View
@@ -89,7 +89,7 @@ def dimension(view: View, by: Sequence[str], selection: Selection) -> Dimension:
         for one, places in zip((first, second), own, strict=True):
             values = [keys[at] for at in places]
             if one.by.unit == "day" and both.unit == "hour":
-                values = [values[0][0] // 24]  # the day of an hour
+                values = [values[0] // HOUR_PLACES // 24]  # the day of an hour
             labels.append(one.label(values, kind))
         return tuple(labels)
 
@@ -109,8 +109,7 @@ def _single(view: View, by: str, selection: Selection, keys: tuple[str, ...]) ->
         name = cache(_TIMES[by])
         return Dimension(By(("time",), "day"), lambda keys, _: name(keys[0]), _plain, is_time=True)
     if by == "hour":
-        # An hour that comes twice comes first with the larger distance from UTC.
-        return Dimension(By(("time",), "hour"), _first, _hours, True, lambda key: (key[0], -key[1]))
+        return Dimension(By(("time",), "hour"), _first, lambda keys: _plain(map(hour_name, keys)), is_time=True)
     if by == "project":
         projects: dict[int, str | None] = dict(view.rows(_PROJECTS))
         return Dimension(By(("place",)), lambda keys, _: projects.get(keys[0]), _plain)
@@ -141,10 +140,6 @@ def _first(keys: Sequence[Any], _: Kind) -> Hashable:
 
 def _plain(keys: Any) -> list[dict[str, Any]]:
     return [{"key": key} for key in keys]
-
-
-def _hours(keys: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    return _plain(hour_name(*key) for key in keys)
 
 
 def _agents(keys: Sequence[AgentKey]) -> list[dict[str, Any]]:

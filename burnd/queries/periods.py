@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -177,11 +178,29 @@ def month_name(number: int) -> str:
     return day_name(number)[:7]
 
 
-def hour_name(number: int, offset: int) -> str:
+def hour_place(offset: int) -> int:
+    """The place of an hour among those of the same name: if clocks are set back, the larger distance from UTC is first.
+
+    Local hours are numbered from the year 1 on, times `HOUR_PLACES`, plus this place: so they are in order.
+    """
+    return HOUR_PLACES // 2 - offset // 1000
+
+
+def hour_name(number: int) -> str:
     """The name of a local hour, with its distance from UTC: when clocks are set back, an hour comes twice."""
-    minutes, seconds = divmod(abs(offset) // 1000, 60)
-    away = f"{'-' if offset < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}" + (f":{seconds:02}" if seconds else "")
-    return f"{day_name(number // 24)}T{number % 24:02}:00{away}"
+    hour, place = divmod(number, HOUR_PLACES)
+    return f"{_day_of_hour(hour // 24)}T{hour % 24:02}:00{_distance(HOUR_PLACES // 2 - place)}"
 
 
+_day_of_hour = lru_cache(1024)(day_name)
+
+
+@lru_cache(1024)
+def _distance(offset: int) -> str:
+    """A distance from UTC in seconds, like +05:45."""
+    minutes, seconds = divmod(abs(offset), 60)
+    return f"{'-' if offset < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}" + (f":{seconds:02}" if seconds else "")
+
+
+HOUR_PLACES = 200_000  # more than twice the seconds of a day
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,9 +8,7 @@ docs/architecture.md describes the tables.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -18,8 +16,8 @@ import msgspec
 from burnd.index.grains import BUCKET_MS, SHIFT_MS, begin_of, bucket_of
 from burnd.index.sums import COUNT_TURNS, DAY, FIRST_EDITS, MEASURES
 from burnd.queries.kinds import Kinds
-from burnd.queries.periods import Stretch, stretches
-from burnd.queries.selection import OUT, Groups, Selection
+from burnd.queries.periods import HOUR_PLACES, Stretch, hour_place, stretches
+from burnd.queries.selection import OUT, Selection
 from burnd.queries.view import View
 from burnd.records.times import DAY_MS, HOUR_MS
 
@@ -61,14 +59,14 @@ class Table(NamedTuple):
     time: str = "x.ts"
     unit_ms: int = 1
     first_ms: int = SHIFT_MS  # from the year 1 on, so that no number is negative
-    each: tuple[str, ...] = ()  # the same for single rows, if adding rows up by session would hardly reduce them
 
     def clock(self, unit: str, offset: int) -> str:
-        """The number of the local day or hour."""
+        """The number of the local day, or of the local hour as `hour_number` has it."""
         length = HOUR_MS if unit == "hour" else DAY_MS
-        if self.unit_ms == length and not offset:
+        if unit == "day" and self.unit_ms == DAY_MS and not offset:
             return self.time  # so that SQLite can use the order of the rows
-        return f"({self.time} * {self.unit_ms} + {self.first_ms + offset}) / {length}"
+        number = f"({self.time} * {self.unit_ms} + {self.first_ms + offset}) / {length}"
+        return number if unit == "day" else f"{number} * {HOUR_PLACES} + {hour_place(offset)}"
 
 
 _COLUMNS = {
@@ -81,11 +79,7 @@ SUMS = Table("sums x", "1", _COLUMNS, _SUMMED, "x.bucket", BUCKET_MS, 0)
 _QUARTERS = SUMS._replace(source="time_sums x", only="x.level = 0")
 _DAYS = _QUARTERS._replace(only="x.level = 1", unit_ms=DAY_MS)
 _DETAILED_DAYS = _DAYS._replace(only="x.level = 2")
-_SESSIONS = SUMS._replace(
-    source="session_sums x",
-    only="x.level = 0",
-    each=tuple(f"x.{name}" for name in MEASURES),
-)
+_SESSIONS = SUMS._replace(source="session_sums x", only="x.level = 0")
 _SESSION_ACTIVITIES = _SESSIONS._replace(only="x.level = 1")
 _TURN_COLUMNS = _COLUMNS | {
     "turn": "x.id",
@@ -100,12 +94,17 @@ _UNLOGGED = Table(
     _COLUMNS | {"turn": "0", "branch": "0", "activity": "-1", "version": "0", "subagent": "0", "agent_type": "NULL"},
     ("count(*)", *(f"sum(x.{name})" for name in MEASURES[1:8]), "sum(x.requests)", *["0"] * 5),
 )
-_RETRIED = Table("prompts p CROSS JOIN turns x ON x.id = p.turn", "p.retries > 0", _TURN_COLUMNS, ("count(*)",))
+_RETRIED = Table(
+    "prompts p CROSS JOIN turns x ON x.id = p.turn",
+    "p.retries > 0",
+    _TURN_COLUMNS | {"session": "p.session"},
+    ("count(*)",),
+)
 # A child session is a part of its parent's work.
 _ENDINGS = Table(
     "endings e JOIN sessions s ON s.id = e.session CROSS JOIN turns x ON x.id = e.turn",
     "s.parent_session_id IS NULL",
-    _TURN_COLUMNS,
+    _TURN_COLUMNS | {"session": "e.session"},
     ("count(*)",),
 )
 
@@ -125,6 +124,7 @@ class Reader:
         self._fine = frozenset(kind.id for kind in wanted) - self._coarse if self._coarse else selection.kinds
         self.begin, self.end = self._clipped()
         self._grouped: tuple[frozenset[int] | None] | None = None
+        self._numbers: str | None = None
         self._touching: tuple[frozenset[int] | None, frozenset[int]] | None = None
 
     def _clipped(self) -> tuple[int, int]:
@@ -184,9 +184,8 @@ class Reader:
             if groups.rest == OUT or (wanted is not None and groups.rest not in wanted):
                 found = {s for s, group in groups.whole.items() if group != OUT and (wanted is None or group in wanted)}
                 if wanted is not None and chosen.subagents:
-                    numbers = msgspec.json.encode(sorted(chosen.subagents)).decode()
-                    found |= {row[0] for row in self._view.rows(_WITH_SUBAGENTS, (numbers,))}
-                self._grouped = (frozenset(found),)
+                    found |= {row[0] for row in self._view.rows(_WITH_SUBAGENTS, (_json(chosen.subagents),))}
+                self._grouped = (frozenset(found - groups.mixed),)
             else:
                 self._grouped = (None,)
         return self._grouped[0]
@@ -303,71 +302,66 @@ class Reader:
         is_mixed: bool = False,
     ) -> Iterator[Parts]:
         """The rows of a table under these conditions and those of the selection, except for its period."""
-        chosen, columns = self._chosen, table.columns
-        conditions = [
-            Clause(table.only),
-            *terms,
-            *selected(chosen, table, self._fine if kinds == "fine" else kinds),
-        ]
-        groups = chosen.groups
-        sessions = self._in_any_group() if groups is not None else None
-        is_plain = not is_mixed and "group" not in by.keys and chosen.agent_groups is None
-        if groups is not None and sessions is not None and is_plain:  # all turns of these sessions are selected
-            conditions += within(columns["session"], sessions - groups.mixed)
-            groups = None
-        if groups is None:
-            keys = by.keys
-            if chosen.agent_groups is not None:
-                # Most turns are no subagent's: to see that is quicker than to look for 0 in a list.
-                subagent = columns["subagent"]
-                conditions += [Clause(f"{subagent} <> 0"), *within(subagent, chosen.subagents)]
-        else:
-            beside: tuple[Key, ...] = ("session", "subagent", "turn", "ts") if is_mixed else ("session", "subagent")
-            keys = (*beside, *(key for key in by.keys if key not in ("group", *beside)))
-            if not is_mixed:
-                conditions += within(columns["session"], sessions)
-        columns = columns | {"time": table.clock(by.unit or "day", offset)}
-        counted = (table.each if groups is not None else ()) or table.counted
-        read = [*(columns[key] for key in keys), columns["class"], extra, *counted]
-        sql = f"SELECT {','.join(read)} FROM {table.source} WHERE {' AND '.join(term.sql for term in conditions)}"
-        if counted is table.counted:
-            sql += f" GROUP BY {','.join(str(n + 1) for n in range(len(keys) + 1 + (extra != _NOTHING)))}"
-        rows = self._view.rows(sql, [value for term in conditions for value in term.bound])
-        if by.unit == "hour":  # with its distance from UTC: when clocks are set back, an hour comes twice
-            at = keys.index("time")
-            rows = [(*row[:at], (row[at], offset), *row[at + 1 :]) for row in rows]
-        if groups is None:
-            width = len(keys)
-            return ((row[:width], row[width], row[width + 1], row[width + 2 :]) for row in rows)
-        return self._in_groups(groups, rows, by, keys, is_mixed=is_mixed)
-
-    def _in_groups(
-        self, groups: Groups, rows: Iterable[Row], by: By, keys: tuple[Key, ...], *, is_mixed: bool
-    ) -> Iterator[Parts]:
-        """Adds up rows by session, or of mixed sessions by turn, by the groups that tags put them in."""
         chosen = self._chosen
+        columns = {**table.columns, "time": table.clock(by.unit or "day", offset), "group": "g.value"}
+        terms = [Clause(table.only), *terms, *selected(chosen, table, self._fine if kinds == "fine" else kinds)]
+        source, bound, keys = table.source, [], by.keys
+        if is_mixed:
+            keys = (*_OF_TURN, *(key for key in keys if key not in ("group", *_OF_TURN)))
+        elif chosen.groups is not None:
+            # Session by session, with all conditions on the session first: SQLite might not index a list.
+            source = f"json_each(?) g CROSS JOIN {source}"
+            bound.append(self._group_numbers())
+            session = columns["session"]
+            terms = [term._replace(sql=term.sql.replace(session, "g.key")) for term in terms]
+            terms.append(Clause(f"g.value <> {OUT} AND {session} = g.key"))
+        if chosen.agent_groups is not None and not is_mixed:
+            terms.append(self._of_agents(columns["subagent"]))
+        read = [*(columns[key] for key in keys), columns["class"], extra, *table.counted]
+        sql = (
+            f"SELECT {','.join(read)} FROM {source} WHERE {' AND '.join(term.sql for term in terms)} "
+            f"GROUP BY {','.join(str(n + 1) for n in range(len(keys) + 1 + (extra != _NOTHING)))}"
+        )
+        rows = self._view.rows(sql, [*bound, *(value for term in terms for value in term.bound)])
         width = len(keys)
+        parts = ((row[:width], row[width], row[width + 1], row[width + 2 :]) for row in rows)
+        return self._in_groups(parts, by, keys) if is_mixed else parts
+
+    def _of_agents(self, subagent: str) -> Clause:
+        """The condition that turns are of a selected subagent, or of a group whose tag names a selected agent."""
+        chosen = self._chosen
+        # Most turns are no subagent's: to see that is quicker than to look for 0 in a list.
+        of_subagents = f"{subagent} <> 0 AND {subagent} IN (SELECT value FROM json_each(?))"
+        if chosen.groups is None:
+            return Clause(of_subagents, (_json(chosen.subagents),))
+        in_groups = "g.value IN (SELECT value FROM json_each(?))"
+        return Clause(f"({in_groups} OR {of_subagents})", (_json(chosen.agent_groups or ()), _json(chosen.subagents)))
+
+    def _in_groups(self, parts: Iterable[Parts], by: By, keys: tuple[Key, ...]) -> Iterator[Parts]:
+        """Gives turns of mixed sessions their groups, and drops those that are not selected."""
+        groups = self._chosen.groups
+        assert groups is not None  # noqa: S101 - for the type checker: only tags make a session mixed
         places = [keys.index(key) if key != "group" else -1 for key in by.keys]
-        mixed, of, others = groups.mixed, groups.whole.get, groups.rest
-        is_of_agent = chosen.agent_groups is not None
-        # There may be very many rows, so each is only put where it belongs; columns are added up afterwards.
-        own = itemgetter(width, width + 1, *(at for at in places if at >= 0))
-        added: defaultdict[tuple[int, Row], list[Row]] = defaultdict(list)
-        for row in rows:
-            session = row[0]
-            if is_mixed:
-                group = groups.at(session, row[3], row[2])
-            elif session in mixed:
-                continue
-            else:
-                group = of(session, others)
-            if group != OUT and not (is_of_agent and not chosen.takes(group, row[1])):
-                added[group, own(row)].append(row)
-        for (group, (number, extra, *rest)), some in added.items():
-            values = iter(rest)
-            key = tuple([group if at < 0 else next(values) for at in places])
-            counts = some[0][width + 2 :] if len(some) == 1 else [*map(sum, [*zip(*some, strict=True)][width + 2 :])]
-            yield key, number, extra, counts
+        for values, number, extra, counts in parts:
+            session, subagent, turn, ts = values[: len(_OF_TURN)]
+            group = groups.at(session, ts, turn)
+            if self._chosen.takes(group, subagent):
+                yield tuple([group if at < 0 else values[at] for at in places]), number, extra, counts
+
+    def _group_numbers(self) -> str:
+        """The group of each session as a JSON array; mixed sessions are in none, since they are read by turn."""
+        if self._numbers is None:
+            groups = self._chosen.groups
+            assert groups is not None  # noqa: S101 - for the type checker: it is called with groups only
+            inside = self._in_any_group()
+            ((last,),) = self._view.rows("SELECT coalesce(max(id), 0) FROM sessions")
+            numbers = [groups.rest if inside is None else OUT] * (last + 1)
+            for session in groups.whole if inside is None else inside:
+                numbers[session] = groups.of(session)
+            for session in groups.mixed:
+                numbers[session] = OUT
+            self._numbers = _json(numbers)
+        return self._numbers
 
 
 def selected(chosen: Selection, table: Table, kinds: frozenset[int] | None) -> list[Clause]:
@@ -387,7 +381,11 @@ def within(column: str, chosen: frozenset[int] | None) -> list[Clause]:
     """The condition that a column has one of these values; none for None."""
     if chosen is None:
         return []
-    return [Clause(f"{column} IN (SELECT value FROM json_each(?))", (msgspec.json.encode(sorted(chosen)).decode(),))]
+    return [Clause(f"{column} IN (SELECT value FROM json_each(?))", (_json(sorted(chosen)),))]
+
+
+def _json(values: Collection[int]) -> str:
+    return msgspec.json.encode(values).decode()
 
 
 def during(stretch: Stretch) -> Clause:
@@ -413,6 +411,7 @@ def _whole_buckets(stretch: Stretch) -> tuple[tuple[int, int], list[Stretch]]:
 
 
 _OVER_SESSIONS = frozenset(("place", "activity", "version", "time"))
+_OF_TURN: tuple[Key, ...] = ("session", "subagent", "turn", "ts")
 _CONTEXT = "x.input + x.cache_read + x.cache_create_5m + x.cache_create_1h"
 _STALE = "SELECT day FROM stale_days WHERE day >= ? AND day < ?"
 _STALE_SESSIONS = "SELECT session FROM stale_sessions"
