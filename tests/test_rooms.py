@@ -50,7 +50,7 @@ MAY_IMPORT = {
 }
 # The part of attribution that reads rails from the index and writes the sums of their causes.
 ON_THE_INDEX = {
-    f"burnd/attribution/{name}.py" for name in ("cause_keys", "explainer", "loading", "saved_findings", "segments")
+    f"burnd/attribution/{name}.py" for name in ("cause_keys", "explainer", "rail_entries", "saved_findings", "segments")
 }
 # Modules that reach outside the process.
 OUTSIDE = {

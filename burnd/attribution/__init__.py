@@ -1,6 +1,6 @@
-"""Why every token was spent: the turns of a rail in, causes as token counts out. Pure; nothing here knows a price."""
+"""Attribution: assigns every billed token of a rail to a cause. In tokens only; `pricing` has the prices."""
 
-from burnd.attribution.causes import Anatomy, Branch, Cause, Explained, Part, anatomy, explain, nest
+from burnd.attribution.causes import Anatomy, Branch, Cause, CauseShare, Explained, anatomy, explain, nest
 from burnd.attribution.rail import Rail, in_order
 from burnd.attribution.rail_state import restore, save
 from burnd.attribution.rates import Rate, Spent, add_up, rate_of
@@ -12,7 +12,7 @@ __all__ = [
     "Anatomy",
     "Explained",
     "Cause",
-    "Part",
+    "CauseShare",
     "nest",
     "Branch",
     "in_order",

@@ -1,4 +1,4 @@
-"""What the blocks of a turn are: whose they are, what they may weigh, and which of them its output went into."""
+"""Estimates the size of the blocks of a turn, and divides its output among them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Kind = Literal[
     "unexplained",
 ]
 
-# How well a size is known before the next bill tells: to the token, to the token unless it was dropped, by its bytes.
-FIRM: Final = 0
+# How exact the expected size of a block is: exact, exact unless the provider drops it, or estimated from its bytes.
+EXACT: Final = 0
 THOUGHT: Final = 1
-LOOSE: Final = 2
+ESTIMATED: Final = 2
 
 IMAGE_TOKENS: Final = 1600
 _BYTES_PER_TOKEN: Final = 4
@@ -43,27 +43,27 @@ _ENTERED_KINDS: Final[dict[str, Kind]] = {
 
 
 class Group(NamedTuple):
-    """Causes that are alike, for sums over many sessions."""
+    """Kind, tool and target of causes, for sums over many sessions."""
 
     kind: Kind
     tool: str | None = None
     target: str | None = None
 
 
-class Claim(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A block that stands in the context while no bill has told its size yet."""
+class SizeClaim(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A block in the context whose size no bill has shown yet."""
 
     owner: int
     expected: int
-    nature: int
+    precision: int
 
 
-# (rate class, owner, tokens): what part of a turn's output, or of its searches, is whose.
+# (rate class, owner, tokens) of a part of a turn's output or searches.
 Output = tuple[int, int, int]
 
 
 class Owners(Protocol):
-    """Knows whose a block of the turn at hand is."""
+    """Finds the cause that owns a block of the current turn."""
 
     def owner(self, kind: Kind) -> int: ...
 
@@ -73,7 +73,7 @@ class Owners(Protocol):
 
 
 def expected_tokens(block: Block) -> int:
-    """What a block is likely to weigh. Twice that is the most: no text has more than a token for two bytes."""
+    """The likely tokens of a block. Twice that is the maximum: no text has more than a token per two bytes."""
     if block.kind == "image":
         return IMAGE_TOKENS
     return -(-block.bytes // _BYTES_PER_TOKEN) + _WRAPPING_TOKENS
@@ -83,10 +83,11 @@ def inherited_tokens(copy: Copy) -> int:
     return sum(expected_tokens(block) for block in (*copy.entered, *copy.made) if block.kind != INSTRUCTIONS)
 
 
-def entered_claims(blocks: Sequence[Block], owners: Owners, *, begins: bool) -> list[Claim]:
-    """The blocks that entered the context since the previous turn; one about a call that is long gone is a reminder.
+def entered_claims(blocks: Sequence[Block], owners: Owners, *, begins: bool) -> list[SizeClaim]:
+    """Claims of the blocks that entered the context since the previous turn.
 
-    Instruction files at the beginning of a row (`begins`) are part of its prefix and claim nothing.
+    A block of a call that is out of reach is a reminder. Instruction files at the beginning of a row (`begins`) are in
+    its prefix.
     """
     claims = []
     for block in blocks:
@@ -96,80 +97,84 @@ def entered_claims(blocks: Sequence[Block], owners: Owners, *, begins: bool) -> 
             owner = owners.call_owner(block.call_id)
         else:
             owner = owners.owner(_ENTERED_KINDS.get(block.kind, "reminder"))
-        claims.append(Claim(owner, expected_tokens(block), LOOSE))
+        claims.append(SizeClaim(owner, expected_tokens(block), ESTIMATED))
     return claims
 
 
-def made_claims(turn: Turn, owners: Owners, unexplained: int) -> tuple[list[Output], list[Claim]]:
-    """Whose the turn's output is, and what of it stands in the context from now on."""
+def made_claims(turn: Turn, owners: Owners, unexplained: int) -> tuple[list[Output], list[SizeClaim]]:
+    """The owners of a turn's output, and the claims of its blocks in later contexts."""
     usage, made = turn.usage, turn.made
-    said = _said(turn)
+    output = _output_blocks(turn)
     outputs: list[Output] = []
-    claims: list[Claim] = []
-    if said:
-        _say(said, turn, outputs, claims, owners)
+    claims: list[SizeClaim] = []
+    if output:
+        _divide_output(output, turn, outputs, claims, owners)
     elif usage.output:
         outputs.append((OUTPUT, unexplained, usage.output))
-        claims.append(Claim(unexplained, usage.output, FIRM))
+        claims.append(SizeClaim(unexplained, usage.output, EXACT))
     if usage.reasoning:
         thinking = owners.owner("thinking")
         outputs.append((REASONING, thinking, usage.reasoning))
         claims = _with_reasoning(claims, thinking, usage.reasoning)
-    if made is not said:
+    if made is not output:
         claims += [
-            Claim(owners.call_owner(b.call_id or ""), expected_tokens(b), LOOSE) for b in made if b.kind == "result"
+            SizeClaim(owners.call_owner(b.call_id or ""), expected_tokens(b), ESTIMATED)
+            for b in made
+            if b.kind == "result"
         ]
     return outputs, claims
 
 
-def _say(said: Sequence[Block], turn: Turn, outputs: list[Output], claims: list[Claim], owners: Owners) -> None:
-    """What is said weighs what it was billed; where a log gives only a lower bound of that, what its bytes tell."""
+def _divide_output(
+    blocks: Sequence[Block], turn: Turn, outputs: list[Output], claims: list[SizeClaim], owners: Owners
+) -> None:
+    """Divides the billed output among blocks. If the log has only a minimum of it, sizes are estimated from bytes."""
     final = turn.quality == "final"
-    shares = _shares(said, turn.usage) if len(said) > 1 else [turn.usage.output]
-    for n, block in enumerate(said):
-        share, nature = shares[n], FIRM if final else LOOSE
+    shares = _shares(blocks, turn.usage) if len(blocks) > 1 else [turn.usage.output]
+    for n, block in enumerate(blocks):
+        share, precision = shares[n], EXACT if final else ESTIMATED
         if block.kind == "call":
             owner = owners.call_owner(block.call_id or "")
         elif block.kind == "thinking":
-            owner, nature = owners.owner("thinking"), THOUGHT
+            owner, precision = owners.owner("thinking"), THOUGHT
         else:
             owner = owners.owner("answer")
         if share:
             outputs.append((OUTPUT, owner, share))
-        claims.append(Claim(owner, share if final else max(share, expected_tokens(block)), nature))
+        claims.append(SizeClaim(owner, share if final else max(share, expected_tokens(block)), precision))
 
 
-def _said(turn: Turn) -> Sequence[Block]:
-    """What the model itself said. A result among it is from a tool that ran at the provider: it is input."""
+def _output_blocks(turn: Turn) -> Sequence[Block]:
+    """The blocks that the model wrote, without results of tools that ran at the provider, which are input."""
     made = turn.made
     if not made:
         return [Block(kind="call", bytes=0, call_id=call.id) for call in turn.tool_calls]
     for block in made:
         if block.kind == "result":
-            return [said for said in made if said.kind != "result"]
+            return [one for one in made if one.kind != "result"]
     return made
 
 
-def _with_reasoning(claims: list[Claim], thinking: int, reasoning: int) -> list[Claim]:
-    """Thinking that is billed apart weighs what it was billed, however much of it the log shows."""
-    return [Claim(thinking, reasoning, THOUGHT), *(claim for claim in claims if claim.owner != thinking)]
+def _with_reasoning(claims: list[SizeClaim], thinking: int, reasoning: int) -> list[SizeClaim]:
+    """The claims with separately billed thinking at its billed size."""
+    return [SizeClaim(thinking, reasoning, THOUGHT), *(claim for claim in claims if claim.owner != thinking)]
 
 
-def _shares(said: Sequence[Block], usage: Usage) -> list[int]:
-    """Output by the bytes of what was said.
+def _shares(blocks: Sequence[Block], usage: Usage) -> list[int]:
+    """Output tokens by block, in proportion to bytes.
 
-    Thinking is often shown shortened or not at all: what their bytes do not allow text and arguments to be is
-    thinking, too. Where thinking is billed apart, it has no share.
+    Logs shorten or omit thinking: tokens above the maximum of text and arguments count as thinking. Separately billed
+    thinking has no share.
     """
-    shares = portions(usage.output, [block.bytes or 1 for block in said])
-    kinds = [block.kind for block in said]
+    shares = portions(usage.output, [block.bytes or 1 for block in blocks])
+    kinds = [block.kind for block in blocks]
     if "thinking" not in kinds:
         return shares
     thinking = kinds.index("thinking")
     if usage.reasoning:
-        weights = [0 if block.kind == "thinking" else block.bytes or 1 for block in said]
+        weights = [0 if block.kind == "thinking" else block.bytes or 1 for block in blocks]
         return portions(usage.output, weights) if any(weights) else shares
-    for n, block in enumerate(said):
+    for n, block in enumerate(blocks):
         over = shares[n] - 2 * expected_tokens(block)
         if over > 0 and block.kind != "thinking":
             shares[n] -= over
@@ -178,7 +183,7 @@ def _shares(said: Sequence[Block], usage: Usage) -> list[int]:
 
 
 def search_outputs(turn: Turn, owners: Owners) -> list[Output]:
-    """Searches are for the calls that searched, else for the answer."""
+    """Owners of the web searches: the calls that searched, else the answer."""
     searches = turn.searches
     if not searches:
         return []
@@ -193,12 +198,12 @@ def _searches(tool: str) -> bool:
 
 
 def portions(amount: int, weights: Sequence[int]) -> list[int]:
-    """An amount shared out by weights, in whole numbers that add up to it. The weights must not all be zero."""
-    total, seen, given = sum(weights), 0, 0
+    """Divides an amount by weights into whole numbers that add up to it. The weights must not all be zero."""
+    total, weight_sum, assigned = sum(weights), 0, 0
     shares = []
     for weight in weights:
-        seen += weight
-        upto = amount * seen // total
-        shares.append(upto - given)
-        given = upto
+        weight_sum += weight
+        upto = amount * weight_sum // total
+        shares.append(upto - assigned)
+        assigned = upto
     return shares

@@ -1,7 +1,6 @@
-"""The causes that sums are kept by: a kind, a tool, a target and the type of the agent that paid.
+"""Keys of the sums of causes: kind, tool, target, and the type of the subagent that paid.
 
-Targets matter only to some questions (by file, by command), so each cause has a level: the question that reads its
-target. Reports by tool add up all targets of a tool.
+The level of a cause is the report that needs its target (by file, by command). Reports by tool add up all targets.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _SUBJECT_OF: Final[dict[ToolKind, str]] = {
 
 
 class CauseKey(NamedTuple):
-    """Causes that are added up as one; `agent` is the type of the subagent on whose rail they were paid, if any."""
+    """Causes with one sum; `agent` is the type of the subagent on whose rail they were paid, if any."""
 
     kind: str
     tool: str = ""
@@ -62,14 +61,14 @@ class CauseKey(NamedTuple):
 
     @property
     def subject(self) -> CauseKey:
-        """The file, command, agent or skill, whichever tool used it and whichever agent paid."""
+        """The file, command, agent or skill, for all tools and agents."""
         if self.level not in (FILE, COMMAND, NAMED):
             return self
         return CauseKey(_SUBJECT_OF[tool_kind(self.tool)], target=self.target)
 
 
 class CauseNumber(NamedTuple):
-    """A cause's row in the index, with the rows of its whole tool and of its subject."""
+    """The row of a cause in the index, and the rows of its tool and its subject."""
 
     id: int
     level: int
@@ -77,7 +76,7 @@ class CauseNumber(NamedTuple):
     subject: int
 
     def at(self, level: int) -> int | None:
-        """The row that it is added to at a level; None where it does not count there."""
+        """The row that has its sum at a level; None if it does not count there."""
         if level == TOOL:
             return self.whole if self.level in PAID_LEVELS else None
         return self.subject if self.level == level else None
@@ -92,13 +91,13 @@ def key_of(group: Group | Reason, agent: str) -> CauseKey:
 
 
 def number_causes(db: sqlite3.Connection, keys: Iterable[CauseKey]) -> dict[CauseKey, CauseNumber]:
-    """Gives each cause a row, after those of its tool and its subject. To be run inside a transaction."""
-    wanted = set(keys)
-    wholes = {key.whole for key in wanted}
-    subjects = {key.subject for key in wanted | wholes} - wanted - wholes
-    names = _number_names(db, {text for key in wanted | wholes | subjects for text in key[1:] if text})
+    """Creates rows of causes, of their tools and their subjects. Must run in a transaction."""
+    causes = set(keys)
+    wholes = {key.whole for key in causes}
+    subjects = {key.subject for key in causes | wholes} - causes - wholes
+    names = _number_names(db, {text for key in causes | wholes | subjects for text in key[1:] if text})
     numbers: dict[CauseKey, CauseNumber] = {}
-    for some in (subjects, wholes, wanted - wholes):
+    for some in (subjects, wholes, causes - wholes):
         columns = {(key.kind, *(names[text] for text in key[1:])): key for key in sorted(some)}
         rows = [
             (*row, key.level, *(numbers[part].id if part in numbers else 0 for part in (key.whole, key.subject)))
@@ -106,18 +105,18 @@ def number_causes(db: sqlite3.Connection, keys: Iterable[CauseKey]) -> dict[Caus
         ]
         db.executemany(_INSERT, rows)
         numbers |= {columns[row[:4]]: cause_number(*row[4:]) for row in keyed(db, _SELECT, columns)}
-    return {key: numbers[key] for key in wanted}
+    return {key: numbers[key] for key in causes}
 
 
 def cause_number(number: int, level: int, whole: int, subject: int) -> CauseNumber:
-    """From a row of the index, where 0 means the cause itself."""
+    """Converts a row of the index, where 0 means the cause itself."""
     return CauseNumber(number, level, whole or number, subject or number)
 
 
 def _number_names(db: sqlite3.Connection, texts: set[str]) -> dict[str, int]:
-    wanted = [(text,) for text in sorted(texts)]
-    db.executemany("INSERT OR IGNORE INTO names(name) VALUES(?)", wanted)
-    return {"": 0, **dict(keyed(db, "SELECT name, id FROM names WHERE name IN ({keys})", wanted))}
+    names = [(text,) for text in sorted(texts)]
+    db.executemany("INSERT OR IGNORE INTO names(name) VALUES(?)", names)
+    return {"": 0, **dict(keyed(db, "SELECT name, id FROM names WHERE name IN ({keys})", names))}
 
 
 _INSERT = "INSERT OR IGNORE INTO causes(kind, tool, target, agent, level, whole, subject) VALUES(?,?,?,?,?,?,?)"

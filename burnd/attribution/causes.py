@@ -1,7 +1,7 @@
-"""The bill of a rail as a list of causes: every token that was billed has exactly one.
+"""Divides the bill of a rail among causes; every billed token has exactly one.
 
-`follow` feeds a rail, `Account` adds up what each cause paid over its turns without visiting a block in every turn that
-it was in, `nest` puts the rails of subagents below the calls that started them.
+`follow` feeds a rail. `Account` adds up the tokens of each cause without visiting a block in every turn that contained
+it. `nest` puts the rails of subagents below the calls that started them.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from typing import Final, NamedTuple, overload
 import msgspec
 
 from burnd.attribution.blocks import Kind
-from burnd.attribution.rail import Entry, Miss, Origin, Rail, Step, TurnStep, turn_step
+from burnd.attribution.rail import CauseOrigin, Miss, Rail, RailEntry, Step, TurnStep, turn_step
 from burnd.attribution.rates import CACHE_READ, CLASSES, NOTHING, Rate, Rates, Spent, add_up
 from burnd.records import Subagent, Turn
 
 
 class Cause(msgspec.Struct, frozen=True, gc=False):
-    """One thing that tokens were spent on.
+    """A block or group of blocks that tokens were spent on.
 
-    `spent` is all it was billed for, what it took to say it included. `entered` is how many tokens it brought into the
-    context, `size` these and those from before, in turns that were not selected, `rides` in how many later turns it was
-    still there, `reentries` in how many of these it was not read from the cache but paid in full again. `largest` is
-    the most of it that came in at once, in whichever turn, and `end` the place on the row up to which it then stood.
+    `spent` has all of its tokens, its own output included. `entered` are its tokens that entered the context, `size`
+    also counts turns that were not selected. `rides` are the later turns with it in their context, `reentries` those
+    of them that did not read it from the cache. `largest` is the most that entered in one turn, `end` its position.
     """
 
     kind: Kind
@@ -46,7 +45,7 @@ class Cause(msgspec.Struct, frozen=True, gc=False):
 
 
 class Sizes(NamedTuple):
-    """By owner, as `Cause` has them."""
+    """The sizes of `Cause`, by owner."""
 
     entered: list[int]
     size: list[int]
@@ -56,17 +55,17 @@ class Sizes(NamedTuple):
     end: list[int]
 
 
-Paid = tuple[int, ...]  # as `Spent`, of which there may be too many to make one of each
+Paid = tuple[int, ...]  # the values of a `Spent`; creating the object for each would be slow
 
 
 class Causes(Sequence[Cause]):
-    """The causes of a rail in the order in which they began: many thousands perhaps, each made when it is asked for.
+    """The causes of a rail in order of appearance, created on access: there may be many thousands.
 
-    `paid` is by rate what each of them paid at it.
+    `paid` has the tokens of each cause, by rate.
     """
 
     def __init__(
-        self, origins: Sequence[Origin], owners: Sequence[int], sizes: Sizes, paid: Mapping[Rate, Sequence[Paid]]
+        self, origins: Sequence[CauseOrigin], owners: Sequence[int], sizes: Sizes, paid: Mapping[Rate, Sequence[Paid]]
     ) -> None:
         self._origins = origins
         self._owners = owners
@@ -81,7 +80,7 @@ class Causes(Sequence[Cause]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[Cause]: ...
     def __getitem__(self, at: int | slice) -> Cause | Sequence[Cause]:
-        return self._all[at] if isinstance(at, slice) else self._made(at)
+        return self._all[at] if isinstance(at, slice) else self._cause(at)
 
     def __iter__(self) -> Iterator[Cause]:
         return iter(self._all)
@@ -94,21 +93,21 @@ class Causes(Sequence[Cause]):
 
     @cached_property
     def _all(self) -> tuple[Cause, ...]:
-        return tuple(map(self._made, range(len(self))))
+        return tuple(map(self._cause, range(len(self))))
 
-    def origins(self) -> Iterator[Origin]:
-        """What each of them is, without what it cost."""
+    def origins(self) -> Iterator[CauseOrigin]:
+        """The origin of each cause."""
         return (self._origins[owner] for owner in self._owners)
 
     def calls(self) -> Iterator[tuple[str, int]]:
-        """The ids of the calls among them, and where each stands."""
+        """The ids and positions of the causes that are calls."""
         origins = self._origins
         for n, owner in enumerate(self._owners):
             call_id = origins[owner].call_id
             if call_id is not None:
                 yield call_id, n
 
-    def _made(self, at: int) -> Cause:
+    def _cause(self, at: int) -> Cause:
         owner = self._owners[at]
         origin = self._origins[owner]
         entered, size, rides, reentries, largest, end = self._sizes
@@ -134,7 +133,7 @@ NONE: Final = Causes((), (), Sizes([], [], [], [], [], []), {})
 
 
 class Trace(msgspec.Struct):
-    """A rail fed with all of its entries, and a step for each of its turns. Names are those of its last turn."""
+    """A rail after all of its entries, and a step for each turn. The ids are those of its last turn."""
 
     rail: Rail
     steps: list[TurnStep]
@@ -143,8 +142,8 @@ class Trace(msgspec.Struct):
     agent: Subagent | None = None
 
 
-def follow(entries: Iterable[Entry]) -> Trace:
-    """Feed a new rail with its entries, in order."""
+def follow(entries: Iterable[RailEntry]) -> Trace:
+    """Feeds a new rail with its entries, in order."""
     rail = Rail()
     steps: list[TurnStep] = []
     last: Turn | None = None
@@ -162,15 +161,15 @@ Marks = defaultdict[int, int]
 
 
 class Account:
-    """Takes the steps of those turns of a rail that are to count."""
+    """Adds up the steps of the turns of a rail that count."""
 
     def __init__(self, rail: Rail) -> None:
         self._row = rail.row
         self._origins = rail.origins
         self._runs: dict[tuple[Rate, int], Marks] = {}
-        self._tips: Marks = defaultdict(int)  # the last slots of rows, each with the turns that had that row
+        self._tips: Marks = defaultdict(int)  # last slot of a row -> turns with that row
         self._paid: dict[Rate, dict[int, list[int]]] = {}  # by owner
-        self._read: Marks = defaultdict(int)  # by block: turns that read it from the cache
+        self._read: Marks = defaultdict(int)  # block -> turns that read it from the cache
         self._entered: list[list[int]] = []
         self._entered_before: list[list[int]] = []  # in turns that do not count
 
@@ -197,12 +196,12 @@ class Account:
                 self._read[slot] -= 1
 
     def skip(self, step: Step) -> None:
-        """Takes a turn that does not count: what entered there may be in the context of turns that do."""
+        """Adds a turn that does not count; its blocks may be in the context of turns that do."""
         if step.bounds.end:
             self._entered_before.append(step.entered)
 
     def causes(self) -> Causes:
-        """Every cause that had a share in the turns that count."""
+        """All causes with tokens in the turns that count."""
         row, read = self._row, [0] * len(self._row.ends)
         for block, times in self._read.items():
             read[block] = times
@@ -212,7 +211,7 @@ class Account:
                 _pay(paid, row.owners[slot], rate_class, times * row.size(slot))
                 if rate_class == CACHE_READ:
                     read[row.block(slot)] += times
-        present = [0] * len(row.ends)  # by block: turns that had it in their context
+        present = [0] * len(row.ends)  # block -> turns with it in their context
         for slot, times in row.times(self._tips):
             present[row.block(slot)] += times
         sizes = self._sizes(present, read)
@@ -234,7 +233,7 @@ class Account:
         return Sizes(entered, size, rides, reentries, largest, end)
 
     def _add_entered(self, steps: list[list[int]], largest: list[int], end: list[int]) -> list[int]:
-        """The tokens that entered, by owner; brings `largest` and `end` up to date."""
+        """The tokens that entered, by owner; updates `largest` and `end`."""
         parents, ends, owners = self._row.parents, self._row.ends, self._row.owners
         entered = [0] * len(largest)
         for slots in steps:
@@ -250,7 +249,7 @@ class Account:
         return entered
 
     def _count_rides(self, present: list[int], read: list[int]) -> tuple[list[int], list[int]]:
-        """By owner the turns after its entry that had it in their context, and those of them that did not read it."""
+        """By owner, the later turns with it in their context, and those of them that did not read it from the cache."""
         owners, count = self._row.owners, len(self._origins)
         rides, reentries = [0] * count, [0] * count
         for slot in chain.from_iterable(self._entered):
@@ -262,17 +261,17 @@ class Account:
 
 
 def _pay(paid: dict[int, list[int]], owner: int, rate_class: int, tokens: int) -> None:
-    found = paid.get(owner)
-    if found is None:
-        found = paid[owner] = [0] * CLASSES
-    found[rate_class] += tokens
+    counts = paid.get(owner)
+    if counts is None:
+        counts = paid[owner] = [0] * CLASSES
+    counts[rate_class] += tokens
 
 
 Selected = Callable[[Turn | TurnStep], bool]
 
 
 class TurnMiss(msgspec.Struct, frozen=True):
-    """A turn that paid in full again for what had been in the context before."""
+    """A turn that paid in full for tokens of earlier contexts."""
 
     turn_index: int
     message_id: str
@@ -281,7 +280,7 @@ class TurnMiss(msgspec.Struct, frozen=True):
 
 
 class Shrink(msgspec.Struct, frozen=True):
-    """A turn before which something went from the context: only its first `read` tokens are sure to be as before."""
+    """A turn before which blocks left the context; only its first `read` tokens are certainly unchanged."""
 
     turn_index: int
     message_id: str
@@ -289,10 +288,10 @@ class Shrink(msgspec.Struct, frozen=True):
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """A rail's bill and what it was for.
+    """The bill of a rail, divided among causes.
 
-    `turns` is how many of the selected turns had any usage. `begins` are the turns at which a row began, the first one
-    included; `prefix` is how large its prefix was found.
+    `turns` counts the selected turns with usage. `begins` are the turns at which a row began; `prefix` is the size of
+    its prefix.
     """
 
     session_id: str = ""
@@ -307,37 +306,37 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def started_by(self) -> str | None:
-        """The call that started this rail, where it is a subagent's and that is known."""
+        """The call that started the subagent of this rail, if known."""
         return self.agent.parent_tool_use_id if self.agent is not None else None
 
     @property
     def spent(self) -> dict[Rate, Spent]:
-        """All that was billed in the selected turns."""
+        """All tokens of the selected turns."""
         return spent_on(self.causes)
 
 
-class Part(msgspec.Struct, frozen=True):
-    """What one cause had in one turn: its tokens in the context, and what it paid there."""
+class CauseShare(msgspec.Struct, frozen=True):
+    """The share of a cause in a turn: its tokens in the context, and its billed tokens."""
 
-    cause: Origin
+    cause: CauseOrigin
     tokens: int
     spent: Spent
 
 
 class Anatomy(msgspec.Struct, frozen=True):
-    """A turn's bill: what was in its context, in order, and what it said, each with what it paid; and a cache miss."""
+    """The bill of a turn by cause, in order of its context, then its output; and its cache miss."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[CauseShare, ...]
     miss: Miss | None = None
 
 
-def explain(entries: Iterable[Entry], thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
-    """The causes of a rail's entries, which are fed in order."""
+def explain(entries: Iterable[RailEntry], thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
+    """The causes of a rail, from its entries in order."""
     return explained(follow(entries), thresholds, selected)
 
 
 def explained(trace: Trace, thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
-    """The causes of a whole rail that was followed; only what they paid in the selected turns counts."""
+    """The causes of a rail; only the selected turns count."""
     account = Account(trace.rail)
     rates = Rates(thresholds)
     misses: list[TurnMiss] = []
@@ -371,8 +370,8 @@ def explained(trace: Trace, thresholds: Sequence[int], selected: Selected | None
     )
 
 
-def anatomy(entries: Iterable[Entry], message_id: str) -> Anatomy | None:
-    """One turn opened; None where there is no such turn."""
+def anatomy(entries: Iterable[RailEntry], message_id: str) -> Anatomy | None:
+    """The bill of one turn by cause; None if there is no such turn."""
     rail = Rail()
     for entry in entries:
         step = rail.feed(entry)
@@ -381,8 +380,8 @@ def anatomy(entries: Iterable[Entry], message_id: str) -> Anatomy | None:
     return None
 
 
-def parts(rail: Rail, step: Step) -> tuple[Part, ...]:
-    """The parts of the turn that the rail was fed with last, by cause in order of appearance on its row."""
+def parts(rail: Rail, step: Step) -> tuple[CauseShare, ...]:
+    """The bill of the last turn of the rail by cause, in order of its row."""
     row = rail.row
     tokens: dict[int, int] = {}
     paid: dict[int, list[int]] = {}
@@ -395,7 +394,7 @@ def parts(rail: Rail, step: Step) -> tuple[Part, ...]:
             own[rate_class] += share
     for rate_class, owner, share in step.outputs:
         paid.setdefault(owner, [0] * CLASSES)[rate_class] += share
-    return tuple(Part(rail.origins[owner], tokens.get(owner, 0), Spent(*own)) for owner, own in paid.items())
+    return tuple(CauseShare(rail.origins[owner], tokens.get(owner, 0), Spent(*own)) for owner, own in paid.items())
 
 
 def spent_on(causes: Iterable[Cause]) -> dict[Rate, Spent]:
@@ -410,28 +409,28 @@ class Branch(msgspec.Struct, frozen=True):
 
     @property
     def spent(self) -> dict[Rate, Spent]:
-        """The rail's bill with all that was started from it."""
+        """The bill of the rail and of all rails below it."""
         return add_up([self.explained.spent, *(branch.spent for branch in self.below)])
 
     def started_by(self, call_id: str) -> tuple[Branch, ...]:
-        """The rails that one call started: what it cost beside its own tokens."""
+        """The rails that a call started."""
         return tuple(branch for branch in self.below if branch.explained.started_by == call_id)
 
 
 def nest(rails: Sequence[Explained]) -> tuple[Branch, ...]:
-    """The rails as a tree, in the order given. One whose call is not among them stands for itself."""
+    """The rails as a tree, in the same order. A rail whose call is missing is a root."""
     above = _above(rails)
     below: dict[int | None, list[int]] = {}
     for n, parent in enumerate(above):
         below.setdefault(parent, []).append(n)
-    grown: dict[int, Branch] = {}
+    branches: dict[int, Branch] = {}
     for n in _deepest_first(below):
-        grown[n] = Branch(rails[n], tuple(grown[child] for child in below.get(n, ())))
-    return tuple(grown[n] for n in below.get(None, ()))
+        branches[n] = Branch(rails[n], tuple(branches[child] for child in below.get(n, ())))
+    return tuple(branches[n] for n in below.get(None, ()))
 
 
 def _above(rails: Sequence[Explained]) -> list[int | None]:
-    """The rail each rail was started from. A log that makes a circle of them has it cut at its first rail."""
+    """The parent of each rail. A cycle, as a damaged log may have, is cut at its first rail."""
     if len(rails) == 1:
         return [None]
     caller = {call_id: n for n, one in enumerate(rails) for call_id, _ in one.causes.calls()}

@@ -1,4 +1,4 @@
-"""Waste that a rail's causes show: results too large or carried too far, caches missed, contexts compacted in vain."""
+"""Finds waste in the context of rails: large results, cache misses, repeated compactions, large prefixes, subagents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from burnd.attribution.call_waste import Calls, wasted_calls
 from burnd.attribution.causes import Cause, Explained, TurnMiss
-from burnd.attribution.finding import Evidence, Finding, bounded, finding, weight
+from burnd.attribution.findings import Evidence, Finding, bounded, finding, weight
 from burnd.attribution.rail import Reason
 from burnd.attribution.rates import Rate, Spent, add_up
 from burnd.classify.tools import Kind as ToolKind
@@ -32,15 +32,15 @@ _MISS_ADVICE: Final[dict[Reason, str]] = {
     "pause": "The cache had expired: answer sooner, or begin a new session after a long break.",
     "slow-call": "The cache had expired while a call ran, or waited to be allowed: let long work run in the "
     "background, and allow beforehand what may run.",
-    "prefix": "The beginning of the context changed, or the provider dropped it early: leave tools, MCP servers and "
-    "memory files alone within a session.",
-    "model-switch": "Each model has a cache of its own: switch models between sessions, not within one.",
-    "compaction": "A compaction began the context anew: its prefix was written again.",
-    "rewind": "Going back to an earlier point paid for what stands there again.",
-    "edited": "Something in the middle of the context was taken out, and all behind it was paid for again.",
+    "prefix": "The beginning of the context changed, or the provider dropped it early: do not change tools, MCP "
+    "servers and memory files within a session.",
+    "model-switch": "Each model has its own cache: switch models between sessions, not within one.",
+    "compaction": "A compaction restarted the context: its prefix was written again.",
+    "rewind": "Going back to an earlier point paid for the context there again.",
+    "edited": "Something in the middle of the context was removed, and everything after it was paid for again.",
     "unknown": "The cache did not have what it should: the provider may have dropped it early.",
 }
-# What to do about a large call depends on what it is: a file that was written was not read.
+# Other advice for calls whose arguments, not results, are large.
 _HEAVY_ADVICE: Final[dict[ToolKind, str]] = {
     "edit": "What is written stays in the context, too: change a file by small edits instead of writing it whole.",
     "delegate": "Ask the agent for a shorter answer: all of it stays in the context that asked.",
@@ -48,8 +48,8 @@ _HEAVY_ADVICE: Final[dict[ToolKind, str]] = {
 
 
 _FAILED_ADVICE: Final = (
-    "The agent failed, and what it had done was paid for all the same: look at why it did before sending another, and "
-    "have it write down what it finds as it goes."
+    "The agent failed after its work was paid for: find the reason before starting another, and let agents save "
+    "intermediate results."
 )
 
 
@@ -62,9 +62,9 @@ def wasted_context(calls: Calls) -> Iterator[Finding]:
 
 
 def _heavy_result(explained: Explained, cause: Cause) -> Iterator[Finding]:
-    """A result that is large at once, and one that is carried along through many turns.
+    """A result that is large, or stayed in the context for many turns.
 
-    What was rewound came in anew on each branch: it is as large as it was once.
+    After a rewind it enters once per branch, so the largest entry counts.
     """
     if cause.kind != "call" or cause.largest < _LARGE:
         return
@@ -102,7 +102,7 @@ def _cache_misses(explained: Explained) -> Iterator[Finding]:
 
 
 def _compaction_churn(calls: Calls) -> Iterator[Finding]:
-    """Many compactions, or two close together: the summaries, and what had to be read again after them."""
+    """Many compactions, or two close together: the summaries, and files that were read again."""
     explained = calls.explained
     summaries = [cause for cause in explained.causes if cause.kind == "summary"]
     turns = [cause.turn_index for cause in summaries]
@@ -121,34 +121,34 @@ def _compaction_churn(calls: Calls) -> Iterator[Finding]:
 
 
 def _read_again(calls: Calls, compactions: Sequence[int]) -> tuple[tuple[str, ...], list[Cause]]:
-    """Files that were read before a compaction and soon after it once more."""
-    seen: dict[str, int] = {}
+    """Files that were read before a compaction and again soon after it."""
+    last_reads: dict[str, int] = {}
     files: dict[str, None] = {}
     causes = []
-    for made in calls.made:
-        if not made.reads or made.call.target is None:
+    for event in calls.events:
+        if not event.reads or event.call.target is None:
             continue
-        turn_index, target = made.turn.turn_index, made.call.target
+        turn_index, target = event.turn.turn_index, event.call.target
         at = bisect_right(compactions, turn_index) - 1
-        cause = calls.cause(made)
+        cause = calls.cause(event)
         soon = at >= 0 and turn_index - compactions[at] <= _AFTER_A_COMPACTION
-        if soon and cause is not None and seen.get(target, turn_index) < compactions[at]:
+        if soon and cause is not None and last_reads.get(target, turn_index) < compactions[at]:
             files[target] = None
             causes.append(cause)
-        seen[target] = turn_index
+        last_reads[target] = turn_index
     return tuple(files), causes
 
 
-class Begun(NamedTuple):
-    """A session, how large its prefix was, and what that cost: nothing where it is only there to be compared with."""
+class SessionPrefix(NamedTuple):
+    """The prefix of a session and its cost; `spent` is empty if the session is only compared with."""
 
     session_id: str
     prefix: int
     spent: Mapping[Rate, Spent]
 
 
-def prefix_bloat(project: Sequence[Begun]) -> Iterator[Finding]:
-    """Sessions of a project that began with far more than its others did."""
+def prefix_bloat(project: Sequence[SessionPrefix]) -> Iterator[Finding]:
+    """Sessions with a much larger prefix than others of their project."""
     sizes = [one.prefix for one in project if one.prefix]
     if len(sizes) <= _OTHER_SESSIONS:
         return
@@ -168,16 +168,16 @@ def part_of(spent: Mapping[Rate, Spent], share: int, whole: int) -> dict[Rate, S
 
 
 def delegations(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Iterator[Finding]:
-    """Agents that failed, or cost more than their work would have in the place it was asked for. Takes all rails."""
-    asked = {call.id: (call, turn) for _, turns in rails for turn in turns for call in turn.tool_calls}
+    """Subagents that failed, or cost more than their work would have cost on the calling rail. Needs all rails."""
+    callers = {call.id: (call, turn) for _, turns in rails for turn in turns for call in turn.tool_calls}
     causes = {cause.call_id: cause for explained, _ in rails for cause in explained.causes if cause.kind == "call"}
     for explained, turns in rails:
-        call, turn = asked.get(explained.started_by or "", (None, None))
-        if call is None or turn is None or call.is_refused:  # an agent that a person stopped did not fail
+        call, turn = callers.get(explained.started_by or "", (None, None))
+        if call is None or turn is None or call.is_refused:  # stopped by the user, not failed
             continue
         cause = causes.get(call.id)
         direct = _directly(explained, len(turns), turn.usage.context, cause.rides if cause is not None else 0)
-        # What another model would have taken is not known: weights only compare what has the same price.
+        # Weights are comparable only at the same prices.
         is_comparable = {rate.model for rate in explained.spent} == {turn.model}
         if not call.is_error and not (is_comparable and weight(explained.spent) > direct):
             continue
@@ -197,42 +197,41 @@ def delegations(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Iterator[F
 
 
 def _directly(agent: Explained, turns: int, context: int, rides: int) -> int:
-    """What an agent's work would have weighed in the context that asked for it.
+    """The weight of a subagent's work if the calling rail had done it.
 
-    All that the agent took in would be written there once and ride as long as its answer did, and that context
-    would be read in each of the agent's turns; the agent's own prefix would not be there.
+    Everything that the agent read would enter that context and stay as long as its answer did, and that context would
+    be read in each of the agent's turns; the agent's own prefix would not exist.
     """
     entered = sum(cause.entered for cause in agent.causes if cause.kind != "prefix")
-    said = sum(spent.output + spent.reasoning for spent in agent.spent.values())
+    output = sum(spent.output + spent.reasoning for spent in agent.spent.values())
     read = turns * context + rides * entered
-    return weight({_ANY: Spent(output=said, cache_read=read, cache_create_5m=entered)})
+    return weight({_ANY: Spent(output=output, cache_read=read, cache_create_5m=entered)})
 
 
 RailTurns = tuple[Explained, Sequence[Turn]]
 
 
 def in_rail(explained: Explained, turns: Sequence[Turn]) -> tuple[Finding, ...]:
-    """What one rail tells. `turns` are its own, in order."""
+    """The findings of one rail. `turns` are its own, in order."""
     return bounded(_in_rail(explained, turns))
 
 
 def in_session(rails: Sequence[RailTurns]) -> tuple[tuple[Finding, ...], dict[Rate, Spent]]:
-    """The findings in a session's rails, its child sessions' among them, and what is avoidable, nothing twice."""
+    """The findings in the rails of a session and its child sessions, and the avoidable tokens, each once."""
     single = [finding for explained, turns in rails for finding in _in_rail(explained, turns)]
     every = [*single, *delegations(rails)]
     return bounded(every), avoidable(rails, every)
 
 
-def avoidable(rails: Sequence[RailTurns], found: Iterable[Finding]) -> dict[Rate, Spent]:
-    """What findings of all kinds cost together; a lower bound, since no token is counted twice.
+def avoidable(rails: Sequence[RailTurns], findings: Iterable[Finding]) -> dict[Rate, Spent]:
+    """The tokens of all findings together, as a lower bound: no token is counted twice.
 
-    An agent that was a waste counts as a whole, and nothing else on its rail. Elsewhere each cause counts once, however
-    many findings name it. A cache miss paid for some of the same causes again: at most for their size each time, which
-    is subtracted from it.
+    A wasted agent counts as a whole. On other rails each cause counts once. Cache misses count without what they may
+    have paid for the same causes, which is at most the size of a cause per miss.
     """
     causes: dict[tuple[str, str], dict[tuple[str, str, str | None], Cause]] = {}
     agents = set()
-    for one in found:
+    for one in findings:
         rail = (one.sessions[0], one.evidence.rail_id)
         if one.kind == "delegation":
             agents.add(rail)
@@ -244,11 +243,11 @@ def avoidable(rails: Sequence[RailTurns], found: Iterable[Finding]) -> dict[Rate
         if rail in agents:
             bills.append(explained.spent)
             continue
-        counted = causes.get(rail, {}).values()
+        own_causes = causes.get(rail, {}).values()
         missed = add_up([{one.rate: one.miss.spent} for one in explained.misses])
         tokens = sum(map(sum, missed.values()))
-        left = max(0, tokens - sum(cause.size * cause.reentries for cause in counted))
-        own = add_up([*(cause.spent for cause in counted), part_of(missed, left, tokens or 1)])
+        rest = max(0, tokens - sum(cause.size * cause.reentries for cause in own_causes))
+        own = add_up([*(cause.spent for cause in own_causes), part_of(missed, rest, tokens or 1)])
         whole = explained.spent
         bills.append({rate: Spent(*map(min, spent, whole[rate])) for rate, spent in own.items() if any(spent)})
     return add_up(bills)
@@ -259,6 +258,6 @@ def _in_rail(explained: Explained, turns: Sequence[Turn]) -> list[Finding]:
     return [*wasted_calls(calls), *wasted_context(calls)]
 
 
-def in_project(sessions: Sequence[Begun]) -> tuple[Finding, ...]:
-    """What only a comparison of a project's sessions tells."""
+def in_project(sessions: Sequence[SessionPrefix]) -> tuple[Finding, ...]:
+    """Findings from a comparison of a project's sessions."""
     return bounded(prefix_bloat(sessions))

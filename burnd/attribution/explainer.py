@@ -1,8 +1,7 @@
 """Explains changed rails in the background and writes the sums of their causes.
 
-Each change of a rail leaves a mark in the index, in the same transaction: so a crash, a lost index and a rebuild are
-all handled in the same way. `landed` only makes it quick. Old logs are read first: a rail is then explained once, as a
-whole, and not again with every part of it that is read.
+Each change of a rail adds a row to `changed` in the same transaction, so a crash and a rebuild of the index need no
+special handling; `landed` only wakes it up. It waits for the backfill, so that a rail is explained once.
 """
 
 from __future__ import annotations
@@ -31,29 +30,29 @@ from burnd.recording.pipeline import Pipeline
 T = TypeVar("T")
 log = structlog.get_logger()
 
-AT_ONCE: Final = 500  # messages between two looks at what else there is to do: some 15 ms of the one writer
-FEW: Final = 256  # of them while others are at work
-QUIET_S: Final = 0.1  # a pause in changes after which it works at full speed
-LATEST_S: Final = 1.0  # so long it waits for that
-WAY_S: Final = 0.002
-STALLED_S: Final = 5.0  # a backlog without any progress for so long is not waited for
-LOOK_S: Final = 30.0
-CONDENSE_S: Final = 30.0  # a session that is being worked on makes its day stale with every turn
+AT_ONCE: Final = 500  # messages per transaction, some 15 ms of the writer
+FEW: Final = 256  # messages per transaction while turns are recorded
+QUIET_S: Final = 0.1  # without changes, before it works at full speed
+LATEST_S: Final = 1.0  # the longest wait for a quiet moment
+YIELD_S: Final = 0.002
+STALLED_S: Final = 5.0  # a backfill without progress for so long is not waited for
+POLL_S: Final = 30.0
+CONDENSE_S: Final = 30.0  # an active session makes its day stale with every turn
 DAYS_AT_ONCE, SESSIONS_AT_ONCE = 2, 50  # condensed in one transaction of some 20 ms
 BLOCKS_S: Final = 3600.0  # the newest block is stale while agents work, and read from finer rows
 ROWS_AT_ONCE: Final = 4000  # of a block, written in some 10 ms
 WITHIN_S: Final = 60.0
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
-_REMEMBERED: Final = 50_000  # causes looked up before; beyond this the memory starts afresh
+_MOST_NUMBERS: Final = 50_000  # causes in the cache, which is cleared above that
 
 
-State = Literal["ready", "catching-up", "waiting"]  # the last while old logs are read in
+State = Literal["ready", "catching-up", "waiting"]  # waiting: during the backfill
 
 
 class Explainer:
-    """Runs beside the pipeline, which tells it when something landed.
+    """The background task. The pipeline calls `landed` after every batch.
 
-    `is_reading` is whether old logs are being read, `is_asked` whether a request is being answered.
+    `is_reading` returns whether a backfill runs, `is_asked` whether a request is being answered.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Explainer:
         self._bell = anyio.Event()
         self._calm = anyio.Event()
         self._landed_at = 0.0
-        self._wanted = 0  # how many wait for an answer
+        self._waiters = 0
         self._condense_at = self._blocks_at = 0.0
         self._numbers: dict[CauseKey, CauseNumber] = {}
         self._generation = pipeline.generation
@@ -80,7 +79,7 @@ class Explainer:
         self._retries: list[str] = []
 
     async def run(self) -> None:
-        """Works until cancelled. What goes wrong is tried again; the marks are still there."""
+        """Works until cancelled. Retries after errors."""
         self._guard = InProcessGuard(self._pipeline.home.index / "counting", self._pipeline.now())
         try:
             await self._work_always()
@@ -90,7 +89,7 @@ class Explainer:
 
     @property
     def passed_over(self) -> str:
-        """A sentence about pieces that are not explained, because they crashed the process repeatedly."""
+        """A sentence about segments that are skipped because they crashed the process repeatedly."""
         return self._guard.summary("piece") if self._guard is not None else ""
 
     async def _work_always(self) -> None:
@@ -109,7 +108,7 @@ class Explainer:
         """Called by the pipeline after every batch."""
         if change.logged or change.open or change.closed or self._generation != self._pipeline.generation:
             self._landed_at = self._clock()
-            self._disturb()
+            self._wake()
 
     @property
     def state(self) -> State:
@@ -118,31 +117,31 @@ class Explainer:
         return "waiting" if self._has_backlog() else "catching-up"
 
     async def settled(self, within: float) -> None:
-        """Returns when all that has landed is counted, or after so many seconds; at once while old logs are read in."""
+        """Waits until everything is explained, at most `within` seconds; does not wait during a backfill."""
         if self._has_backlog():
             return
-        self._wanted += 1
-        self._disturb()
+        self._waiters += 1
+        self._wake()
         try:
             with anyio.move_on_after(within):
                 await self._calm.wait()
         finally:
-            self._wanted -= 1
+            self._waiters -= 1
 
     async def catch_up(self) -> None:
-        """Counts everything that is marked."""
+        """Explains everything that is due."""
         while await self.step(AT_ONCE):
             pass
 
     async def step(self, most: int) -> bool:
-        """Counts about so many messages; False where nothing was left to count."""
+        """Explains about `most` messages; False if nothing was due."""
         generation = self._pipeline.generation
-        if generation != self._generation or len(self._numbers) > _REMEMBERED:
+        if generation != self._generation or len(self._numbers) > _MOST_NUMBERS:
             self._numbers.clear()
             self._generation = generation
         ledger = self._pipeline.home.ledger
         due = await self._ask(
-            lambda db: segments.explain_due(db, ledger, most, self._give_way, partial(self._with_care, db))
+            lambda db: segments.explain_due(db, ledger, most, self._yield, partial(self._guarded, db))
         )
         if due:
             await self._write(generation, due)
@@ -150,20 +149,20 @@ class Explainer:
 
     async def _write(self, generation: int, due: list[segments.Explanation]) -> None:
         numbers = self._numbers
-        self._numbers = {}  # those of a transaction that fails are not to be used again
+        self._numbers = {}  # the numbers of a failed transaction are invalid
         writing = partial(segments.write, explanations=due, numbers=numbers)
         if await self._pipeline.derive(generation, writing) is not None:
             self._numbers = numbers
 
-    def _with_care(self, db: sqlite3.Connection, session: int, rail: str, n: int) -> AbstractContextManager[None]:
-        """Notes the piece that is being counted, by a name that outlives the index."""
+    def _guarded(self, db: sqlite3.Connection, session: int, rail: str, n: int) -> AbstractContextManager[None]:
+        """Registers the current segment with the crash guard, by a name that outlives the index."""
         row = db.execute("SELECT session_id FROM sessions WHERE id = ?", (session,)).fetchone()
         if self._guard is None or row is None:
             return nullcontext()
         return self._guard.item(row[0], f"{rail} {n}".strip())
 
     async def _retry_skipped(self) -> None:
-        """Marks the sessions with skipped pieces that are to be tried again."""
+        """Marks sessions with skipped segments as changed if they are due for a retry."""
         if self._guard is not None:
             self._retries += self._guard.due(self._pipeline.now())
         if self._retries:
@@ -171,16 +170,13 @@ class Explainer:
             await self._pipeline.derive(self._pipeline.generation, marking)
             self._retries = []
 
-    def _give_way(self) -> None:
-        """Called in the thread that counts, which would else take its turns of the interpreter with all others.
-
-        While a request is answered or written, it rests as long as it works, unless the request waits for it.
-        """
-        if not self._wanted and (self._is_asked() or self._pipeline.writing):
-            time.sleep(WAY_S)
+    def _yield(self) -> None:
+        """Releases the interpreter for about half of the time while a request is answered or a batch is written."""
+        if not self._waiters and (self._is_asked() or self._pipeline.writing):
+            time.sleep(YIELD_S)
 
     async def _work(self) -> None:
-        """One piece of work; with nothing to do, rests."""
+        """Explains what is due; if nothing is, condenses sums and waits."""
         self._bell = anyio.Event()
         is_quiet = await self._quiet()
         if await self.step(AT_ONCE if is_quiet else FEW):
@@ -188,11 +184,11 @@ class Explainer:
         if not self._bell.is_set():
             self._calm.set()
         await self._condense()
-        with anyio.move_on_after(LOOK_S):
+        with anyio.move_on_after(POLL_S):
             await self._bell.wait()
 
     async def _condense(self) -> None:
-        """Condenses stale sums piece by piece until something lands; when all are done, rests for a while."""
+        """Condenses stale sums in small transactions until a batch lands."""
         while not self._bell.is_set() and self._clock() >= self._condense_at:
             some = partial(condense, days=DAYS_AT_ONCE, sessions=SESSIONS_AT_ONCE)
             if not await self._pipeline.derive(self._pipeline.generation, some):
@@ -202,7 +198,7 @@ class Explainer:
                 self._blocks_at = self._clock() + BLOCKS_S
 
     async def condense_block(self) -> bool:
-        """Writes one stale block of causes again, a part of its rows at a time; False if there is none."""
+        """Rewrites one stale block of causes in small transactions; False if there is none."""
         generation = self._pipeline.generation
         block = await self._ask(segments.read_stale_block)
         if block is None:
@@ -215,15 +211,15 @@ class Explainer:
         return True
 
     async def _quiet(self) -> bool:
-        """Waits until there are no changes, for a second at most; not at all if a request waits for it."""
-        while self._has_backlog():  # noqa: ASYNC110 - sources give no notice when they have read it
+        """Waits for a quiet moment, at most a second; not at all if a request waits for the result."""
+        while self._has_backlog():  # noqa: ASYNC110 - sources have no event for it
             await anyio.sleep(QUIET_S)
-        begun = self._clock()
-        while not self._wanted:
+        started = self._clock()
+        while not self._waiters:
             now = self._clock()
             if now - self._landed_at >= QUIET_S:
                 return True
-            if now - begun >= LATEST_S:
+            if now - started >= LATEST_S:
                 return False
             await anyio.sleep(QUIET_S / 4)
         return True
@@ -231,7 +227,7 @@ class Explainer:
     def _has_backlog(self) -> bool:
         return self._clock() - self._landed_at < STALLED_S and self._is_reading()
 
-    def _disturb(self) -> None:
+    def _wake(self) -> None:
         if self._calm.is_set():
             self._calm = anyio.Event()
         self._bell.set()

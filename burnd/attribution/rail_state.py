@@ -1,7 +1,4 @@
-"""Saves a rail's state as bytes, to follow it further from there: what later turns may continue, and nothing else.
-
-Of a cause only its group is saved.
-"""
+"""Saves and restores the state of a rail: what later turns may continue. Of a cause only its group is state."""
 
 from __future__ import annotations
 
@@ -10,17 +7,17 @@ from typing import Final
 
 import msgspec
 
-from burnd.attribution.blocks import Claim, Group
-from burnd.attribution.rail import Made, Node, Origin, Rail
+from burnd.attribution.blocks import Group, SizeClaim
+from burnd.attribution.rail import CallOwner, CauseOrigin, Node, Rail
 from burnd.attribution.row import ROOT, Row
 
 VERSION: Final = 4
 
 
-class _Saved(msgspec.Struct, array_like=True):
-    """`distances` count back from each slot to its parent, `causes` names the group of each cause.
+class _RailState(msgspec.Struct, array_like=True):
+    """`distances` are from each slot to its parent, `causes` has the group of each cause.
 
-    `tip` is the last slot of the row that the last billed turn used. An unbilled message may have another tip.
+    `tip` is the last slot of the row of the last billed turn; an unbilled message may have another.
     """
 
     version: int
@@ -31,23 +28,23 @@ class _Saved(msgspec.Struct, array_like=True):
     owners: list[int]
     tip: int
     order: list[tuple[str, Node]]
-    calls: dict[str, Made]
+    calls: dict[str, CallOwner]
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decoder: Final = msgspec.msgpack.Decoder(_Saved)
+_decoder: Final = msgspec.msgpack.Decoder(_RailState)
 
 
 def save(rail: Rail) -> bytes:
-    """As large as the rows that turns within reach stood on: some 8 bytes a block and 100 a message."""
-    rail.forget_old()
+    """Encodes a rail in some 8 bytes per block and 100 per message within reach."""
+    rail.drop_old()
     row, order = rail.row, rail.order
     slots = _reachable(row, (row.tip, *(node.tip for _, node in order)))
     causes = _needed(rail, slots)
     groups: dict[Group, int] = {}
     slot_at = {slot: n for n, slot in enumerate(slots)}
     cause_at = {cause: n for n, cause in enumerate(causes)}
-    saved = _Saved(
+    state = _RailState(
         version=VERSION,
         causes=[groups.setdefault(rail.origins[cause].group, len(groups)) for cause in causes],
         groups=list(groups),
@@ -61,49 +58,49 @@ def save(rail: Rail) -> bytes:
                 msgspec.structs.replace(
                     node,
                     tip=slot_at[node.tip],
-                    pending=tuple(Claim(cause_at[one.owner], one.expected, one.nature) for one in node.pending),
+                    pending=tuple(SizeClaim(cause_at[one.owner], one.expected, one.precision) for one in node.pending),
                 ),
             )
             for message_id, node in order
         ],
-        calls={call_id: Made(cause_at[made.owner], made.n) for call_id, made in rail.calls.items()},
+        calls={call_id: CallOwner(cause_at[call.owner], call.n) for call_id, call in rail.calls.items()},
     )
-    return _encode(saved)
+    return _encode(state)
 
 
 def restore(data: bytes) -> Rail:
-    """The rail as it was saved. Raises ValueError where the bytes are of another version or are damaged."""
-    saved = _decoder.decode(data)
-    if saved.version != VERSION:
-        raise ValueError(f"a rail's state of version {saved.version}, where {VERSION} is known")
+    """Decodes a rail. Raises ValueError if the bytes are damaged or of another version."""
+    state = _decoder.decode(data)
+    if state.version != VERSION:
+        raise ValueError(f"rail state has version {state.version}, not {VERSION}")
     rail = Rail()
-    origins = [Origin(*group) for group in saved.groups]
-    rail.origins = [origins[group] for group in saved.causes]
+    origins = [CauseOrigin(*group) for group in state.groups]
+    rail.origins = [origins[group] for group in state.causes]
     row = rail.row
-    for slot, (distance, size, owner) in enumerate(zip(saved.distances, saved.sizes, saved.owners, strict=True), 1):
+    for slot, (distance, size, owner) in enumerate(zip(state.distances, state.sizes, state.owners, strict=True), 1):
         row.parents.append(slot - distance)
         row.ends.append(row.ends[slot - distance] + size)
         row.owners.append(owner)
-    rail.order = saved.order
-    rail.nodes = dict(saved.order)
-    rail.calls = saved.calls
-    rail.last = saved.order[-1][1] if saved.order else Node()
-    row.go(saved.tip)
+    rail.order = state.order
+    rail.nodes = dict(state.order)
+    rail.calls = state.calls
+    rail.last = state.order[-1][1] if state.order else Node()
+    row.go(state.tip)
     return rail
 
 
 def _reachable(row: Row, tips: Iterable[int]) -> list[int]:
-    kept = {ROOT}
+    slots = {ROOT}
     for slot in tips:
-        while slot not in kept:
-            kept.add(slot)
+        while slot not in slots:
+            slots.add(slot)
             slot = row.parents[slot]
-    return sorted(kept)
+    return sorted(slots)
 
 
 def _needed(rail: Rail, slots: list[int]) -> list[int]:
-    """The causes that later turns may meet, those that every rail has among them."""
+    """The causes that later turns may refer to, permanent ones included."""
     causes = {*range(len(Rail().origins)), *(rail.row.owners[slot] for slot in slots[1:])}
     causes.update(claim.owner for _, node in rail.order for claim in node.pending)
-    causes.update(made.owner for made in rail.calls.values())
+    causes.update(call.owner for call in rail.calls.values())
     return sorted(causes)

@@ -1,4 +1,4 @@
-"""What tokens are counted by: the rate classes a bill has, and all else that a price may depend on."""
+"""Rate classes of tokens, and the rate of a turn: model, provider, context threshold and billing terms."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ CLASSES: Final = 7
 
 
 class Rate(NamedTuple):
-    """All that decides what a token of a class costs.
+    """Everything that decides the price of a token of a class.
 
-    `over` is the context threshold the turn crossed, or 0; `speed` has its billing terms, speed among them.
+    `over` is the context threshold that the turn exceeded, or 0; `speed` has its billing terms.
     """
 
     model: str
@@ -31,7 +31,7 @@ class Rate(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """Tokens by rate class in the order prices have them, then web searches, which are billed one by one."""
+    """Tokens by rate class, in the order of prices, and the number of web searches."""
 
     input: int = 0
     output: int = 0
@@ -43,7 +43,7 @@ class Spent(NamedTuple):
 
     @property
     def context(self) -> int:
-        """The tokens that were paid for being in the context."""
+        """The tokens of the context."""
         return self.input + self.cache_read + self.cache_create_5m + self.cache_create_1h
 
     def plus(self, other: Spent, times: int = 1) -> Spent:
@@ -55,7 +55,7 @@ ByRate = Mapping[Rate, Spent]
 
 
 class Priceable(Protocol):
-    """What of a turn decides its rate, apart from its context."""
+    """The fields of a turn that decide its rate."""
 
     @property
     def model(self) -> str: ...
@@ -66,9 +66,9 @@ class Priceable(Protocol):
 
 
 class Rates:
-    """Tells what turns are paid at, most of them as the one before.
+    """Finds the rates of turns; caches the last one, since most turns have the rate of the one before.
 
-    `thresholds` are all context sizes at which some price changes, in order.
+    `thresholds` are all context sizes at which a price changes, in order.
     """
 
     def __init__(self, thresholds: Sequence[int]) -> None:
@@ -76,7 +76,7 @@ class Rates:
         self._last = Rate("")
 
     def of(self, turn: Priceable, context: int) -> Rate:
-        """The rate of a turn with such a context."""
+        """The rate of a turn with a context of this size."""
         model, provider, over, speed = self._last
         now_over = self._thresholds[bisect_left(self._thresholds, context, 1) - 1]
         if turn.model != model or over != now_over or turn.speed != speed or turn.provider != provider:
@@ -90,7 +90,7 @@ def rate_of(turn: Turn, thresholds: Sequence[int]) -> Rate:
 
 
 def spent_by(turn: Turn) -> Spent:
-    """All that a turn was billed for."""
+    """All tokens and searches of a turn."""
     usage = turn.usage
     return Spent(
         usage.input,

@@ -1,8 +1,8 @@
-"""The context of a rail as a row of blocks in order: how large each block is, and how a bill lies along the row.
+"""The context of a turn as a row of blocks: computes block sizes and lays the bill along the row.
 
-A turn's row is its parent's row with more at the end, or with less where something was removed. Rows are kept as a tree
-of slots: each slot comes after its parent, a turn's row is the path from the root to its last slot, and no row is ever
-changed. A rewound branch, the row before a compaction and two clients that write one session in turns are other paths.
+A turn's row is its parent's row with more blocks at the end, or fewer if some were removed. Rows form a tree of slots:
+a row is the path from the root to its last slot, and is never changed. A rewound branch, the row before a compaction
+and two clients that take turns in one session are different paths.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from burnd.attribution.blocks import FIRM, LOOSE, Claim, portions
+from burnd.attribution.blocks import ESTIMATED, EXACT, SizeClaim, portions
 from burnd.attribution.rates import CACHE_CREATE_1H, CACHE_CREATE_5M, CACHE_READ, INPUT
 from burnd.records import Usage
 
@@ -24,7 +24,7 @@ Piece = tuple[int, int, int]
 
 
 class Bounds(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Where the rate classes end along the row: what was read from the cache comes first, what was not cached last."""
+    """Where each rate class ends along the row: cache reads first, uncached input last."""
 
     read: int
     hour: int
@@ -32,19 +32,19 @@ class Bounds(msgspec.Struct, frozen=True, gc=False, array_like=True):
     end: int
 
     def of(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The (class, tokens) of the stretch of the row from `start` to `end`."""
+        """The (class, tokens) of the row from `start` to `end`."""
         if start >= self.hour and end <= self.five:
             return [(CACHE_CREATE_5M, end - start)]
-        found, at = [], start
+        shares, at = [], start
         for rate_class, bound in self.along():
             upto = min(bound, end)
             if upto > at:
-                found.append((rate_class, upto - at))
+                shares.append((rate_class, upto - at))
                 at = upto
-        return found
+        return shares
 
     def along(self) -> tuple[tuple[int, int], ...]:
-        """Each class and where it ends, in their order along the row."""
+        """Each class and its end, in the order of the row."""
         return (
             (CACHE_READ, self.read),
             (CACHE_CREATE_1H, self.hour),
@@ -61,11 +61,11 @@ def bounds_of(usage: Usage) -> Bounds:
 
 
 class Row:
-    """A tree of slots and one path through it, the row that is being looked at.
+    """A tree of slots, and the current path through it.
 
-    A slot holds the tokens of one block: `ends` is where it ends on its row, `owners` whose it is. No slot is empty,
-    and a slot's number is higher than its parent's: along a path numbers and ends both rise, so that both can be
-    searched by bisection. `blocks` has the slot in which a slot's block first stood, where that is not the slot itself.
+    A slot has the tokens of one block: `ends` is its end on the row, `owners` its cause. No slot is empty, and its
+    number is above its parent's, so numbers and ends rise along a path and can be bisected. `blocks` has the first slot
+    of a block if it is another one.
     """
 
     def __init__(self) -> None:
@@ -88,11 +88,11 @@ class Row:
         return self.ends[slot] - self.ends[self.parents[slot]]
 
     def block(self, slot: int) -> int:
-        """The slot in which a slot's block first stood."""
+        """The first slot of the block of a slot."""
         return self.blocks.get(slot, slot)
 
     def push(self, owner: int, size: int) -> None:
-        """Put a new block at the row's end."""
+        """Appends a new block to the row."""
         path, ends, path_ends = self.path, self.ends, self.path_ends
         end = path_ends[-1] + size
         self.parents.append(path[-1])
@@ -102,12 +102,12 @@ class Row:
         path_ends.append(end)
 
     def push_again(self, slot: int, size: int) -> None:
-        """Put a block that stood elsewhere at the row's end, with another size perhaps."""
+        """Appends a block of another slot to the row, possibly with another size."""
         self.blocks[len(self.ends)] = self.block(slot)
         self.push(self.owners[slot], size)
 
     def go(self, tip: int) -> None:
-        """Look at the row that ends in `tip`. What that costs is how far it differs from the one before."""
+        """Changes the current path to the row that ends in `tip`; takes time by their difference."""
         path = self.path
         if path[-1] == tip:
             return
@@ -121,18 +121,18 @@ class Row:
         self.path_ends += [self.ends[slot] for slot in climbed]
 
     def cut(self, length: int) -> None:
-        """Leave the first `length` slots of the path, the root among them."""
+        """Shortens the path to its first `length` slots, the root included."""
         del self.path[length:]
         del self.path_ends[length:]
 
     def beyond(self, position: int) -> int:
-        """The place on the path of the first slot that reaches beyond a position."""
+        """The index in the path of the first slot that ends after a position."""
         return bisect_right(self.path_ends, position)
 
     def times(self, marks: dict[int, int]) -> Iterator[tuple[int, int]]:
-        """How often each slot was paid for, by marks at the last slots of runs and negative ones before their first.
+        """How often each slot was paid for, from marks at the last slots of runs and negative marks before their first.
 
-        A slot was paid for as often as the marks at it and behind it add up to. Uses the marks up.
+        The count of a slot is the sum of the marks at it and after it. Changes `marks`.
         """
         parents = self.parents
         for slot in range(max(marks, default=0), ROOT, -1):
@@ -143,10 +143,10 @@ class Row:
                 yield slot, count
 
     def lay(self, bounds: Bounds) -> tuple[list[Run], list[Piece]]:
-        """How a bill lies along the row, which must be as long as its context.
+        """Divides a bill along the row, which must be as long as its context.
 
-        Runs are (class, last slot, slot before the first): whole slots in one class. Pieces are (class, slot, tokens)
-        of slots that two classes share. Together they hold every token once.
+        Runs are (class, last slot, slot before the first): whole slots of one class. Pieces are (class, slot, tokens)
+        of slots that two classes share. Together they have every token once.
         """
         path, ends = self.path, self.path_ends
         runs: list[Run] = []
@@ -175,97 +175,96 @@ class Row:
         return runs, pieces
 
 
-# The order in which blocks go; of equals the oldest first, as harnesses clear old results.
+# The order in which blocks are removed; the oldest first among equals, as harnesses clear old results.
 THINKING: Final = 0
 UNEXPLAINED: Final = 1
 RESULT: Final = 2
 OTHER: Final = 3
 PREFIX: Final = 4
 
-_TOLERATED: Final = 32
+_TOLERANCE: Final = 32
 
 RanksOf = Callable[[Sequence[int]], list[int]]  # of owners
 
 
-class Fitted(NamedTuple):
-    """How many slots were looked at, whether the newest thinking is not to stay, and whether more went than thinking.
+class Fit(NamedTuple):
+    """How a row was changed: the number of slots visited, and whether the newest thinking was dropped.
 
-    Then what else went is a guess, and only what was read from the cache is sure to stand still.
+    `is_shrunk` is set if other blocks left. Which ones is a guess; only cache reads are certainly unchanged.
     """
 
-    looked: int = 0
+    visited: int = 0
     is_dropped: bool = False
     is_shrunk: bool = False
 
 
 class Need(msgspec.Struct, frozen=True, gc=False):
-    """What new blocks ask for: what was said, what was thought, what came in."""
+    """Expected tokens of new blocks: exact output, thinking, and estimated input."""
 
-    firm: int
+    exact: int
     thought: int
-    loose: int
+    estimated: int
 
 
-def make_room(row: Row, need: Need, context: int, read: int, ranks_of: RanksOf) -> Fitted:
-    """Take out of the row what must have gone for the new blocks to fit into the context.
+def make_room(row: Row, need: Need, context: int, read: int, ranks_of: RanksOf) -> Fit:
+    """Removes the blocks that must have left the row for the new blocks to fit into the context.
 
-    Providers drop the thinking of earlier answers when a person asks anew; of none, the newest and all thinking
-    that goes whose absence brings the new blocks nearest to the size they should have. Only a row that is longer
-    than the context loses anything else.
+    Providers drop thinking of earlier answers after a new prompt: none, the newest or all, whichever brings the new
+    blocks nearest to their expected size. Other blocks are removed only from a row longer than the context.
     """
     first = row.beyond(read)
     ranks = ranks_of([row.owners[slot] for slot in row.path[first:]])
     thoughts = {at: _unread(row, at, read) for at, rank in enumerate(ranks, first) if rank == THINKING}
-    short = need.firm + need.thought + need.loose + row.total - context
+    short = need.exact + need.thought + need.estimated + row.total - context
     older = sum(thoughts.values())
     drop = min((0, need.thought, need.thought + older), key=lambda drop: (abs(short - drop), drop))
     dropped = need.thought > 0 and drop >= need.thought
-    gone = thoughts if drop > need.thought else {}
-    room = context - row.total + sum(gone.values())
+    removed = thoughts if drop > need.thought else {}
+    room = context - row.total + sum(removed.values())
     if room < 0:
-        wanted = need.firm + need.loose + (0 if dropped else need.thought)
-        gone = _chosen(row, gone, ranks, wanted - room, -room, read)
-    is_shrunk = room < 0 and any(ranks[at - first] != THINKING for at in gone)
-    _without(row, gone)
-    return Fitted(len(ranks), dropped, is_shrunk or short - drop > tolerated(need.firm + need.thought, need.loose))
+        target = need.exact + need.estimated + (0 if dropped else need.thought)
+        removed = _removals(row, removed, ranks, target - room, -room, read)
+    is_shrunk = room < 0 and any(ranks[at - first] != THINKING for at in removed)
+    _remove(row, removed)
+    return Fit(len(ranks), dropped, is_shrunk or short - drop > tolerance(need.exact + need.thought, need.estimated))
 
 
-def tolerated(said: int, loose: int) -> int:
-    """How many tokens too large new blocks may seem without anything having gone from the row."""
-    return loose // 2 + said // 8 + _TOLERATED
+def tolerance(output: int, estimated: int) -> int:
+    """The tokens by which new blocks may exceed the context without a removal."""
+    return estimated // 2 + output // 8 + _TOLERANCE
 
 
-def _chosen(
-    row: Row, gone: Mapping[int, int], ranks: Sequence[int], wanted: int, least: int, read: int
+def _removals(
+    row: Row, removed: Mapping[int, int], ranks: Sequence[int], target: int, least: int, read: int
 ) -> dict[int, int]:
-    """What goes, by place on the path, so that `wanted` tokens are free; of the prefix only what must, for `least`."""
-    chosen = dict(gone)
+    """Tokens to remove, by index in the path: `target` in total, and of the prefix only as needed for `least`."""
+    removals = dict(removed)
     first, freed = len(row.path) - len(ranks), 0
     for n in sorted(range(len(ranks)), key=ranks.__getitem__):
-        limit = least if ranks[n] == PREFIX else wanted
+        limit = least if ranks[n] == PREFIX else target
         if freed >= limit:
             break
         at = first + n
-        if at not in chosen:
-            chosen[at] = min(_unread(row, at, read), limit - freed)
-            freed += chosen[at]
-    return chosen
+        if at not in removals:
+            removals[at] = min(_unread(row, at, read), limit - freed)
+            freed += removals[at]
+    return removals
 
 
-def _without(row: Row, gone: Mapping[int, int]) -> None:
-    if not gone:
+def _remove(row: Row, removals: Mapping[int, int]) -> None:
+    if not removals:
         return
-    first = min(gone)
+    first = min(removals)
     slots, ends = row.path[first:], row.path_ends[first - 1 :]
     row.cut(first)
     for at, slot in enumerate(slots):
-        size = ends[at + 1] - ends[at] - gone.get(first + at, 0)
+        size = ends[at + 1] - ends[at] - removals.get(first + at, 0)
         if size:
             row.push_again(slot, size)
 
 
 def rescale(row: Row, total: int) -> int:
-    """Bring the whole row to another total, each block in proportion: another model counts it differently."""
+    """Scales the whole row to another total: another model may count tokens differently."""
     slots, old = row.path[1:], row.total
     row.cut(1)
     for slot in slots:
@@ -276,7 +275,7 @@ def rescale(row: Row, total: int) -> int:
 
 
 def cut_to(row: Row, total: int) -> None:
-    """Leave the first `total` tokens of the row."""
+    """Cuts the row to its first `total` tokens."""
     if total >= row.total:
         return
     at = row.beyond(total)
@@ -291,14 +290,14 @@ def _unread(row: Row, at: int, read: int) -> int:
     return row.path_ends[at] - max(row.path_ends[at - 1], read)
 
 
-_FITS: Final = Fitted()
-_ANOTHER_TOKENIZER: Final = 20  # parts of the row: a difference of one part or more is no matter of new blocks
+_UNCHANGED: Final = Fit()
+_OTHER_TOKENIZER: Final = 20  # a difference of more than a twentieth of the row is not due to new blocks
 
 
-class Seated(msgspec.Struct, frozen=True, gc=False):
-    """How much of the row was there before, where its new slots begin on the path, how many old ones were rewritten.
+class Placement(msgspec.Struct, frozen=True, gc=False):
+    """The tokens that were in the row before, the index of its first new slot, and the number of rewritten slots.
 
-    `is_shrunk` says that something is gone from it, and what is not sure.
+    `is_shrunk` as in `Fit`.
     """
 
     before: int
@@ -307,10 +306,10 @@ class Seated(msgspec.Struct, frozen=True, gc=False):
     is_shrunk: bool = False
 
 
-class Bill(msgspec.Struct, frozen=True, gc=False):
-    """What a turn tells of its row: how long it is, how much of it came from the cache, whether its model is another.
+class TurnBill(msgspec.Struct, frozen=True, gc=False):
+    """The size of a turn's context, its cache reads, and whether the model changed.
 
-    `credit` is how many slots may be written anew for it.
+    `credit` is the number of slots that may be rewritten.
     """
 
     context: int
@@ -320,17 +319,18 @@ class Bill(msgspec.Struct, frozen=True, gc=False):
 
 
 class Front(msgspec.Struct, frozen=True, gc=False):
-    """Who owns what stands before a row's first block, and a slot it stood in, where it stood before."""
+    """The owner of the tokens before a row's first block, and their slot in an earlier row, if any."""
 
     owner: int
     slot: int | None = None
 
 
-def begin(row: Row, claims: Sequence[Claim], context: int, known_prefix: int, front: Front, unexplained: int) -> Seated:
-    """Seat the blocks of a row that begins. What stands before them is what they do not explain.
+def begin(
+    row: Row, claims: Sequence[SizeClaim], context: int, known_prefix: int, front: Front, unexplained: int
+) -> Placement:
+    """Adds the blocks of a new row; the tokens that they do not explain come before them.
 
-    A prefix that is known from an earlier row keeps its size, as long as that leaves the blocks at least half of
-    what they are likely to weigh.
+    A prefix of known size keeps it, unless that leaves the blocks less than half of their expected tokens.
     """
     expected = sum([claim.expected for claim in claims])
     room = context - known_prefix
@@ -348,69 +348,69 @@ def begin(row: Row, claims: Sequence[Claim], context: int, known_prefix: int, fr
                 row.push(claim.owner, size)
     if row.total < context:
         row.push(unexplained, context - row.total)
-    return Seated(min(context - room, known_prefix), first_new)
+    return Placement(min(context - room, known_prefix), first_new)
 
 
-def extend(row: Row, claims: Sequence[Claim], bill: Bill, ranks_of: RanksOf, unexplained: int) -> Seated:
-    """Seat new blocks behind the row, and make it as long as the context that was billed.
+def extend(row: Row, claims: Sequence[SizeClaim], bill: TurnBill, ranks_of: RanksOf, unexplained: int) -> Placement:
+    """Appends new blocks and makes the row as long as the billed context.
 
-    What the turn before said takes the tokens it was billed, thinking too unless it was dropped; what came in shares
-    the rest by its bytes, up to twice what those let expect. What no block accounts for is unexplained.
+    Output of the turn before has its billed size, thinking too unless it was dropped. Input blocks share the rest by
+    their bytes, up to twice their expected tokens. Tokens of no block are unexplained.
     """
-    firm = thought = loose = 0
+    exact = thought = estimated = 0
     for claim in claims:
-        if claim.nature == LOOSE:
-            loose += claim.expected
-        elif claim.nature == FIRM:
-            firm += claim.expected
+        if claim.precision == ESTIMATED:
+            estimated += claim.expected
+        elif claim.precision == EXACT:
+            exact += claim.expected
         else:
             thought += claim.expected
     total, context = row.path_ends[-1], bill.context
-    short = total + firm + thought + loose - context
-    fitted = _FITS
-    if bill.switched or context < total or short > tolerated(firm + thought, loose):
-        fitted = _refit(row, Need(firm, thought, loose), bill, short, ranks_of)
+    short = total + exact + thought + estimated - context
+    fit = _UNCHANGED
+    if bill.switched or context < total or short > tolerance(exact + thought, estimated):
+        fit = _refit(row, Need(exact, thought, estimated), bill, short, ranks_of)
     before, first_new = row.path_ends[-1], len(row.path)
-    left = _seat(row, claims, (firm, thought, loose), context - before, dropped=fitted.is_dropped)
-    if left:
-        row.push(unexplained, left)
-    return Seated(before, first_new, fitted.looked, fitted.is_shrunk)
+    rest = _append(row, claims, (exact, thought, estimated), context - before, dropped=fit.is_dropped)
+    if rest:
+        row.push(unexplained, rest)
+    return Placement(before, first_new, fit.visited, fit.is_shrunk)
 
 
-def _refit(row: Row, need: Need, bill: Bill, short: int, ranks_of: RanksOf) -> Fitted:
-    """Change what stood in the row so that new blocks fit."""
-    if bill.switched and _counted_anew(row.total, short, need) and len(row.path) <= bill.credit:
-        return Fitted(rescale(row, max(0, row.total - short)))
-    if bill.context >= row.total and short <= tolerated(need.firm + need.thought, need.loose):
-        return _FITS
+def _refit(row: Row, need: Need, bill: TurnBill, short: int, ranks_of: RanksOf) -> Fit:
+    """Changes the row so that new blocks fit."""
+    if bill.switched and _is_other_tokenizer(row.total, short, need) and len(row.path) <= bill.credit:
+        return Fit(rescale(row, max(0, row.total - short)))
+    if bill.context >= row.total and short <= tolerance(need.exact + need.thought, need.estimated):
+        return _UNCHANGED
     if len(row.path) - row.beyond(bill.read) > bill.credit:
         cut_to(row, bill.context)
-        return Fitted(is_shrunk=True)
+        return Fit(is_shrunk=True)
     return make_room(row, need, bill.context, bill.read, ranks_of)
 
 
-def _counted_anew(total: int, short: int, need: Need) -> bool:
-    """Whether another model counts the same row so differently that new blocks cannot be the reason."""
-    return abs(short) > max(total // _ANOTHER_TOKENIZER, need.firm + need.thought + need.loose)
+def _is_other_tokenizer(total: int, short: int, need: Need) -> bool:
+    """Whether the difference is too large to be due to new blocks: the new model counts tokens differently."""
+    return abs(short) > max(total // _OTHER_TOKENIZER, need.exact + need.thought + need.estimated)
 
 
-def _seat(row: Row, claims: Sequence[Claim], wanted: tuple[int, int, int], room: int, *, dropped: bool) -> int:
-    """Share the room out among the blocks, which want so much by their nature. Returns what is left of it."""
-    firm, thought, loose = wanted[0], wanted[1], 2 * wanted[2]
-    if firm + thought > room or dropped:
-        firm = min(firm, room)
-        thought = min(thought, max(0, room - firm - loose) if dropped else room - firm)
-    left = room - firm - thought - loose
-    if left < 0:
-        loose, left = loose + left, 0
-    given, seen = (firm, thought, loose), [0, 0, 0]
+def _append(row: Row, claims: Sequence[SizeClaim], expected: tuple[int, int, int], room: int, *, dropped: bool) -> int:
+    """Divides the room among the blocks; `expected` are their tokens by precision. Returns the rest."""
+    exact, thought, estimated = expected[0], expected[1], 2 * expected[2]
+    if exact + thought > room or dropped:
+        exact = min(exact, room)
+        thought = min(thought, max(0, room - exact - estimated) if dropped else room - exact)
+    rest = room - exact - thought - estimated
+    if rest < 0:
+        estimated, rest = estimated + rest, 0
+    assigned, done = (exact, thought, estimated), [0, 0, 0]
     for claim in claims:
-        nature, size = claim.nature, claim.expected
-        tokens, all_wanted = given[nature], wanted[nature]
-        if tokens != all_wanted:
-            before = seen[nature]
-            seen[nature] = upto = before + size
-            size = tokens * upto // all_wanted - tokens * before // all_wanted if size else 0
+        precision, size = claim.precision, claim.expected
+        tokens, total = assigned[precision], expected[precision]
+        if tokens != total:
+            before = done[precision]
+            done[precision] = upto = before + size
+            size = tokens * upto // total - tokens * before // total if size else 0
         if size:
             row.push(claim.owner, size)
-    return left
+    return rest

@@ -1,4 +1,4 @@
-"""What was found to be waste in a family of sessions, kept in the index until one of the family changes."""
+"""Saves the findings of a family of sessions in the index until one of its sessions changes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import msgspec
 from burnd.pricing import PriceTable
 
 _NOT_COUNTED: Final = -1
-# What is kept was found by rules: to be raised with every change of these, so that all is looked at again.
+# Version of the rules; raise it with every change of them, to discard saved findings.
 _RULES: Final = 4
 
 
 class Family(NamedTuple):
-    """A session and those it started, by their rows; `kept` is what was found in it, if that still holds.
+    """A session and its descendants, by their rows; `saved` are its findings, if still valid.
 
-    `changes` is how often each of them had changed, `is_whole` whether all of their turns are selected.
+    `changes` is the number of changes of each session, `is_whole` is set if all of their turns are selected.
     """
 
     root: int
@@ -26,46 +26,48 @@ class Family(NamedTuple):
     turns: int
     is_whole: bool
     changes: tuple[int, ...]
-    kept: bytes | None
+    saved: bytes | None
 
 
-class Kept:
-    """What is kept now, and how often each session has changed."""
+class SavedFindings:
+    """All saved findings, and the number of changes of each session."""
 
     def __init__(self, db: sqlite3.Connection, sizes: str) -> None:
         self._sizes = sizes
-        self._rows: dict[int, tuple[Any, ...]] = {row[0]: row[1:] for row in db.execute(_KEPT)}
+        self._rows: dict[int, tuple[Any, ...]] = {row[0]: row[1:] for row in db.execute(_SAVED)}
 
     def family(self, root: int, members: tuple[int, ...], turns: int, *, is_whole: bool) -> Family:
         rows = [self._rows.get(member, (_NOT_COUNTED, None, None, None)) for member in members]
         holds = is_whole and all(row[1] == root and row[2] == self._sizes for row in rows)
-        found = next((row[3] for member, row in zip(members, rows, strict=True) if member == root), None)
-        return Family(root, members, turns, is_whole, tuple(row[0] for row in rows), found if holds else None)
+        saved = next((row[3] for member, row in zip(members, rows, strict=True) if member == root), None)
+        return Family(root, members, turns, is_whole, tuple(row[0] for row in rows), saved if holds else None)
 
 
 def begin(db: sqlite3.Connection) -> None:
-    """From now on changes of every session are counted. To be run inside a transaction, before anything is planned."""
+    """Begins to count the changes of new sessions. Must run in a transaction, before `SavedFindings`."""
     db.execute(_BEGIN)
 
 
-def keep(db: sqlite3.Connection, sizes: str, families: Iterable[tuple[Family, bytes]]) -> None:
-    """Remembers what was found, unless one of the family has changed since. To be run inside a transaction."""
-    for family, found in families:
+def save(db: sqlite3.Connection, sizes: str, families: Iterable[tuple[Family, bytes]]) -> None:
+    """Saves findings of whole families without changes since. Must run in a transaction."""
+    for family, findings in families:
         if not family.is_whole:
             continue
         sessions = list(zip(family.members, family.changes, strict=True))
         now = dict(db.execute(_CHANGES, (msgspec.json.encode(family.members).decode(),)).fetchall())
         if all(now.get(session) == change for session, change in sessions):
-            rows = [(family.root, sizes, found if session == family.root else None, session) for session, _ in sessions]
-            db.executemany(_KEEP, rows)
+            rows = [
+                (family.root, sizes, findings if session == family.root else None, session) for session, _ in sessions
+            ]
+            db.executemany(_SAVE, rows)
 
 
 def sizes_of(prices: PriceTable) -> str:
-    """What findings hold for: the rules, and the context sizes at which prices change, which tell rates apart."""
+    """The version of the rules and the price thresholds, for which saved findings are valid."""
     return msgspec.json.encode([_RULES, *prices.thresholds()]).decode()
 
 
-_KEPT = "SELECT session, change, root, sizes, found FROM findings"
+_SAVED = "SELECT session, change, root, sizes, found FROM findings"
 _BEGIN = "INSERT INTO findings(session) SELECT id FROM sessions WHERE id NOT IN (SELECT session FROM findings)"
 _CHANGES = "SELECT session, change FROM findings WHERE session IN (SELECT value FROM json_each(?))"
-_KEEP = "UPDATE findings SET root = ?, sizes = ?, found = ? WHERE session = ?"
+_SAVE = "UPDATE findings SET root = ?, sizes = ?, found = ? WHERE session = ?"

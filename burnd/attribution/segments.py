@@ -1,8 +1,8 @@
 """Explains rails segment by segment and writes the sums of their causes.
 
-A segment is a fixed range of 256 message numbers of a rail. It is followed from the rail's state at the end of the
-segment before, so one more turn explains one segment again, however long the session is. The rows of a segment in
-`cause_sums` are deleted and written again as a whole, in one transaction with its state and the mark that it was due.
+A segment is a fixed range of 256 message numbers of a rail. It starts from the saved state at the end of the segment
+before, so one more turn explains one segment again, however long the session is. The rows of a segment in `cause_sums`
+are replaced as a whole, in one transaction with its state and its row in `changed`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from burnd.attribution.cause_keys import (
     key_of,
     number_causes,
 )
-from burnd.attribution.loading import Span, load_span
-from burnd.attribution.rail import Entry, Rail, Reason
+from burnd.attribution.rail import Rail, RailEntry, Reason
+from burnd.attribution.rail_entries import Span, load_span
 from burnd.attribution.rail_state import restore, save
 from burnd.attribution.rates import spent_by
 from burnd.attribution.tally import Sums, Tally
@@ -45,7 +45,7 @@ LENGTH: Final = 256
 BLOCK_DAYS: Final = 32  # a block of `cause_blocks`
 ALL_ACTIVITIES: Final = 0  # in a row that adds up all of them
 NO_ACTIVITY: Final = -1
-SHIFT_MS: Final = 62_135_596_800_000  # days are counted from the year 1 on, so that none is negative
+SHIFT_MS: Final = 62_135_596_800_000  # days count from the year 1, so that none is negative
 _UNEXPLAINED: Final = Group("unexplained")
 _MESSAGES_BETWEEN_YIELDS: Final = 16  # some two milliseconds
 _NO_END: Final = 1 << 62
@@ -65,8 +65,8 @@ def no_guard(_session: int, _rail: str, _n: int) -> AbstractContextManager[None]
     return nullcontext()
 
 
-class Place(NamedTuple):
-    """What the turns of a row have in common: the day of UTC, and the numbers of their dimensions."""
+class SumKey(NamedTuple):
+    """The key of a row of sums: the day in UTC, and the numbers of the dimensions."""
 
     day: int
     kind: int
@@ -78,12 +78,12 @@ class Place(NamedTuple):
 
 
 Bucket = TypeVar("Bucket", bound=Hashable)
-Message = tuple[str, str]  # source and message id
+MessageKey = tuple[str, str]  # source and message id
 ByCause = dict[CauseKey, list[int]]  # counts in the order of `Sums`
 
 
 class TurnBucket(NamedTuple, Generic[Bucket]):
-    """Where a turn counts, the prompt that it worked on, and the type of the subagent that made it."""
+    """The bucket of a turn, its prompt, and the type of its subagent."""
 
     bucket: Bucket
     prompt_id: str | None
@@ -91,12 +91,12 @@ class TurnBucket(NamedTuple, Generic[Bucket]):
 
 
 class Segment(NamedTuple):
-    """An explained segment. `newest` is the time of its newest message, or of one before it."""
+    """An explained segment. `newest` is the time of the newest message up to its end."""
 
     n: int
     newest: str
     state: bytes | None  # of the rail at its end, if another segment follows
-    paid: dict[Place, ByCause]
+    paid: dict[SumKey, ByCause]
     messages: int
 
 
@@ -111,9 +111,9 @@ class Start(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """The segments of a rail that were explained again; `begin` to `end` are those that they replace.
+    """Newly explained segments of a rail, which replace those from `begin` to `end`.
 
-    `mark` and `times` are those of the row in `changed` that made them due.
+    `mark` and `times` are of the row in `changed` that made them due.
     """
 
     session: int
@@ -128,13 +128,13 @@ class Explanation(NamedTuple):
 def explain_due(
     db: sqlite3.Connection, ledger: Path, most: int, pause: Yield = no_yield, guard: Guard = no_guard
 ) -> list[Explanation]:
-    """Explains the rails that changed last, about so many messages of them, in one state of the index."""
+    """Explains the rails that changed last, about `most` messages of them, in one snapshot of the index."""
     due: list[Explanation] = []
-    left = most
+    remaining = most
     for mark in db.execute(_MARKS).fetchall():
-        due.append(_explain_rail(db, ledger, mark, left, pause, guard))
-        left -= sum(segment.messages for segment in due[-1].segments)
-        if left <= 0:
+        due.append(_explain_rail(db, ledger, mark, remaining, pause, guard))
+        remaining -= sum(segment.messages for segment in due[-1].segments)
+        if remaining <= 0:
             break
     return due
 
@@ -147,11 +147,11 @@ def _explain_rail(
         return Explanation(session, rail, [], 0, None, number, times)
     begin, start = _first_segment(db, session, rail, turn_index // LENGTH)
     segments: list[Segment] = []
-    left, end = most, None
+    remaining, end = most, None
     for segment in _explain_segments(db, ledger, session, rail, begin, start, pause, guard):
         segments.append(segment)
-        left -= segment.messages
-        if left <= 0 and segment.state is not None:
+        remaining -= segment.messages
+        if remaining <= 0 and segment.state is not None:
             end = segment.n + 1
             break
     return Explanation(session, rail, segments, begin, end, number, times)
@@ -165,17 +165,17 @@ def _explain_segments(
         after = _next_segment(db, session, rail, n + 1)
         entries = load_span(db, ledger, session, rail, Span(n * LENGTH, (n + 1) * LENGTH, start.newest))
         newest = max((entry.ts for entry in entries if not isinstance(entry, Compaction)), default="")
-        turns = {message: one for message, _, one in _places(db, session, rail, n)}
-        guarded = guard(session, rail, n)  # reads the index, whose damage is no fault of the rail's
+        turns = {message: one for message, _, one in _turn_buckets(db, session, rail, n)}
+        guarded = guard(session, rail, n)  # outside the try: it reads the index, which may be damaged
         state: bytes | None = None
         try:
             with guarded:
                 followed = start.rail()
                 paid = add_up(followed, entries, turns, pause)
                 if after is not None:
-                    # With a checksum: else a flipped bit in a number would go unnoticed.
+                    # The checksum detects flipped bits.
                     state = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(save(followed))
-        except Exception as error:  # noqa: BLE001 - one rail that cannot be explained must not stop all others
+        except Exception as error:  # noqa: BLE001 - one rail must not stop all others
             log.error("causes.failed", session=session, error=type(error).__name__)
             paid, state = _unexplained(entries, turns), None
         newest = max(newest, start.newest)
@@ -195,23 +195,23 @@ def start_of(db: sqlite3.Connection, session: int, rail: str, n: int) -> Start |
 def explain_turns(
     db: sqlite3.Connection, ledger: Path, session: int, rail: str, n: int, buckets: Mapping[int, Bucket]
 ) -> dict[Bucket, ByCause]:
-    """What some turns of a segment paid, by the bucket given for each. Empty where the segment is not explained yet."""
+    """Tokens of some turns of a segment, by bucket and cause. Empty if the segment is not explained yet."""
     start = start_of(db, session, rail, n)
     if start is None or not db.execute(_IS_EXPLAINED, (session, rail, n)).fetchall():
         return {}
     entries = load_span(db, ledger, session, rail, Span(n * LENGTH, (n + 1) * LENGTH, start.newest))
     turns = {
         message: TurnBucket(buckets[turn], one.prompt_id, one.agent)
-        for message, turn, one in _places(db, session, rail, n)
+        for message, turn, one in _turn_buckets(db, session, rail, n)
         if turn in buckets
     }
     return add_up(start.rail(), entries, turns)
 
 
 def add_up(
-    rail: Rail, entries: Sequence[Entry], turns: Mapping[Message, TurnBucket[Bucket]], pause: Yield = no_yield
+    rail: Rail, entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBucket[Bucket]], pause: Yield = no_yield
 ) -> dict[Bucket, ByCause]:
-    """What turns paid, by bucket and cause; cache misses and prompts are counted beside the causes."""
+    """Tokens of turns by bucket and cause. Cache misses and prompts count the same tokens a second time."""
     tally: Tally[tuple[str, Bucket]] = Tally(rail)
     paid: dict[Bucket, ByCause] = {}
     for number, entry in enumerate(entries):
@@ -234,8 +234,8 @@ def add_up(
     return paid
 
 
-def _unexplained(entries: Sequence[Entry], turns: Mapping[Message, TurnBucket[Bucket]]) -> dict[Bucket, ByCause]:
-    """The whole bill as one cause, for a rail that no rule fits."""
+def _unexplained(entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBucket[Bucket]]) -> dict[Bucket, ByCause]:
+    """The whole bill as one cause, for a rail that cannot be explained."""
     paid: dict[Bucket, ByCause] = {}
     for entry in entries:
         if isinstance(entry, Turn) and (one := turns.get((entry.source, entry.message_id))) is not None:
@@ -245,7 +245,7 @@ def _unexplained(entries: Sequence[Entry], turns: Mapping[Message, TurnBucket[Bu
 
 
 def _add_prompt(paid: dict[Bucket, ByCause], one: TurnBucket[Bucket], turn: Turn) -> None:
-    """Counts a turn for the prompt that it worked on, if any; fresh input and cache writes count as entered."""
+    """Counts a turn for its prompt; uncached input and cache writes count as entered."""
     usage = turn.usage
     entered = usage.input + usage.cache_create_5m + usage.cache_create_1h
     _add(paid, one.bucket, CauseKey(PROMPTED, target=one.prompt_id or ""), (*spent_by(turn), entered, 1, 0))
@@ -257,17 +257,17 @@ def _add(paid: dict[Bucket, ByCause], bucket: Bucket, key: CauseKey, counts: Seq
     causes[key] = list(counts) if before is None else [a + b for a, b in zip(before, counts, strict=True)]
 
 
-def _places(
+def _turn_buckets(
     db: sqlite3.Connection, session: int, rail: str, n: int
-) -> Iterator[tuple[Message, int, TurnBucket[Place]]]:
-    """The turns of a segment with their rows."""
-    rows = db.execute(_PLACES, (session, rail, n * LENGTH, (n + 1) * LENGTH))
-    for source, message_id, turn, prompt_id, agent, *place in rows:
-        yield (source, message_id), turn, TurnBucket(Place(*place), prompt_id, agent)
+) -> Iterator[tuple[MessageKey, int, TurnBucket[SumKey]]]:
+    """The turns of a segment, their numbers and their buckets."""
+    rows = db.execute(_TURN_BUCKETS, (session, rail, n * LENGTH, (n + 1) * LENGTH))
+    for source, message_id, turn, prompt_id, agent, *key in rows:
+        yield (source, message_id), turn, TurnBucket(SumKey(*key), prompt_id, agent)
 
 
 def _first_segment(db: sqlite3.Connection, session: int, rail: str, n: int) -> tuple[int, Start]:
-    """The last segment up to the n-th that can be followed without those before it, and its start."""
+    """The last segment up to the n-th that has a saved state before it, and that state."""
     for number, newest, state in db.execute(_STATES, (session, rail, n)):
         if state is not None:
             return number + 1, Start(bytes(state), newest)
@@ -275,15 +275,15 @@ def _first_segment(db: sqlite3.Connection, session: int, rail: str, n: int) -> t
 
 
 def _next_segment(db: sqlite3.Connection, session: int, rail: str, n: int) -> int | None:
-    """The first segment from the n-th on that has any message."""
+    """The first segment from the n-th on with messages."""
     ((index,),) = db.execute(_NEXT, (session, rail, n * LENGTH)).fetchall()
     return None if index is None else index // LENGTH
 
 
 def write(db: sqlite3.Connection, explanations: Sequence[Explanation], numbers: dict[CauseKey, CauseNumber]) -> int:
-    """Replaces the rows of explained segments and returns how many there are. To be run inside a transaction.
+    """Replaces the rows of explained segments; returns the number of segments. Must run in a transaction.
 
-    `numbers` gains the causes that are new.
+    Adds new causes to `numbers`.
     """
     keys = {
         key for one in explanations for segment in one.segments for causes in segment.paid.values() for key in causes
@@ -303,7 +303,7 @@ def write(db: sqlite3.Connection, explanations: Sequence[Explanation], numbers: 
 
 
 def _replace(db: sqlite3.Connection, one: Explanation, numbers: Mapping[CauseKey, CauseNumber]) -> set[int]:
-    """Writes the segments of a rail again; returns the days that have other rows now."""
+    """Replaces segments of a rail; returns the days with changed rows."""
     where = (one.session, one.rail, one.begin, _NO_END if one.end is None else one.end)
     now = {segment.n for segment in one.segments}
     days: set[int] = set()
@@ -319,17 +319,17 @@ def _replace(db: sqlite3.Connection, one: Explanation, numbers: Mapping[CauseKey
         values = (one.session, one.rail, segment.n, segment.newest, segment.state)
         ((number,),) = db.execute(_UPSERT, values).fetchall()
         db.executemany(_INSERT, _rows(one.session, number, segment.paid, numbers))
-        days.update(place.day for place in segment.paid)
+        days.update(key.day for key in segment.paid)
     return days
 
 
 def _rows(
-    session: int, segment: int, paid: dict[Place, ByCause], numbers: Mapping[CauseKey, CauseNumber]
+    session: int, segment: int, paid: dict[SumKey, ByCause], numbers: Mapping[CauseKey, CauseNumber]
 ) -> list[tuple[int, ...]]:
-    """Rows of `cause_sums`: by activity, and added up over all activities."""
+    """Rows of `cause_sums`: by activity, and for all activities together."""
     sums: dict[tuple[int, ...], list[int]] = {}
-    for place, causes in paid.items():
-        day, *rest, own = place
+    for sum_key, causes in paid.items():
+        day, *rest, own = sum_key
         for key, counts in causes.items():
             number = numbers[key]
             for activity in (ALL_ACTIVITIES, own):
@@ -339,15 +339,15 @@ def _rows(
     return sorted((*row, *counts) for row, counts in sums.items())
 
 
-class Block(NamedTuple):
-    """The rows of a stale block of `cause_blocks` as they should be; `times` is how often it had changed by then."""
+class StaleBlock(NamedTuple):
+    """The new rows of a stale block of `cause_blocks`; `times` is the number of its changes by then."""
 
     block: int
     times: int
     rows: list[tuple[int, ...]]
 
 
-def read_stale_block(db: sqlite3.Connection) -> Block | None:
+def read_stale_block(db: sqlite3.Connection) -> StaleBlock | None:
     """Adds up a stale block; None if there is none."""
     stale = db.execute("SELECT block, times FROM stale_blocks ORDER BY block LIMIT 1").fetchall()
     if not stale:
@@ -355,11 +355,11 @@ def read_stale_block(db: sqlite3.Connection) -> Block | None:
     ((block, times),) = stale
     days = (block * BLOCK_DAYS, (block + 1) * BLOCK_DAYS)
     moments = tuple(day * DAY_MS - SHIFT_MS for day in days)
-    return Block(block, times, [row for sql in _CONDENSE for row in db.execute(sql, (block, *days, *moments))])
+    return StaleBlock(block, times, [row for sql in _CONDENSE for row in db.execute(sql, (block, *days, *moments))])
 
 
 def begin_block(db: sqlite3.Connection, block: int) -> None:
-    """Deletes the rows of a stale block, which are not read. To be run inside a transaction, as are the next two."""
+    """Deletes the rows of a stale block, which no report reads. This and the next two must run in a transaction."""
     db.execute("DELETE FROM cause_blocks WHERE block = ?", (block,))
 
 
@@ -367,13 +367,13 @@ def write_block(db: sqlite3.Connection, rows: Sequence[tuple[int, ...]]) -> None
     db.executemany(_INSERT_BLOCK, rows)
 
 
-def finish_block(db: sqlite3.Connection, block: Block) -> None:
-    """Marks a block as written, unless it has changed since it was read."""
+def finish_block(db: sqlite3.Connection, block: StaleBlock) -> None:
+    """Marks a block as fresh, unless it changed since it was read."""
     db.execute("DELETE FROM stale_blocks WHERE block = ? AND times = ?", (block.block, block.times))
 
 
 _MARKS = f"SELECT id, session, rail, turn_index, times FROM changed ORDER BY id DESC LIMIT {_MARKS_AT_ONCE}"
-_PLACES = f"""
+_TURN_BUCKETS = f"""
 SELECT s.name, t.message_id, t.id, t.prompt_id,
        CASE t.subagent WHEN 0 THEN '' ELSE coalesce(a.name, '{UNKNOWN_AGENT}') END,
        (t.ts + {SHIFT_MS}) / {DAY_MS}, t.class, t.place, coalesce(t.branch, 0), coalesce(t.version, 0), t.subagent,
@@ -393,7 +393,7 @@ _SEGMENTS = "SELECT id, n FROM segments WHERE session = ? AND rail = ? AND n >= 
 _DAYS = f"""
 SELECT DISTINCT day FROM cause_sums WHERE level = ? AND session = ? AND activity = {ALL_ACTIVITIES} AND segment = ?
 """
-# Steps from one activity of the session to the next, so that a long session is not read as a whole.
+# Steps from one activity of the session to the next, without reading the whole session.
 _DELETE = """
 DELETE FROM cause_sums WHERE level = ?1 AND session = ?2 AND segment = ?3 AND activity IN (
   WITH RECURSIVE a(id) AS (

@@ -1,7 +1,7 @@
-"""Adds up what turns paid by group of causes and by bucket, for the sums that the index keeps.
+"""Adds up the tokens of turns by group of causes and by bucket, for the sums in the index.
 
-A run of slots that one rate class paid for as a whole is two marks: one at its last slot, and one before its first that
-cancels it. A slot was paid for as often as the marks at it and behind it add up to (`Row.times`).
+A run of slots of one rate class is stored as two marks, one at its last slot and a negative one before its first. The
+count of a slot is the sum of the marks at it and after it (`Row.times`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from burnd.attribution.blocks import Group
-from burnd.attribution.rail import Entry, Rail, Reason, Step
+from burnd.attribution.rail import Rail, RailEntry, Reason, Step
 from burnd.attribution.rates import CLASSES, Spent
 from burnd.records import Turn
 
@@ -22,7 +22,7 @@ BySource = dict[Group | Reason, Counts]
 
 
 class Sums(NamedTuple):
-    """What a group of causes paid, the tokens it brought into contexts, its calls, and how many of these failed."""
+    """Tokens of a group of causes, those that entered contexts, its calls and their errors."""
 
     input: int = 0
     output: int = 0
@@ -41,9 +41,9 @@ class Sums(NamedTuple):
 
 
 class Tally(Generic[Bucket]):
-    """Takes steps, each right after the rail was fed with its turn. A bucket is whatever turns are added up by.
+    """Adds up steps by bucket; each must be added right after its turn was fed to the rail.
 
-    Cache misses are counted beside the causes, by reason: their tokens are those of the causes once more.
+    Cache misses are also counted by reason, with tokens that the causes have too.
     """
 
     def __init__(self, rail: Rail) -> None:
@@ -53,7 +53,6 @@ class Tally(Generic[Bucket]):
         self._runs: dict[tuple[Bucket, int], defaultdict[int, int]] = {}  # marks by slot
 
     def add(self, step: Step, bucket: Bucket) -> None:
-        """Counts a step."""
         rail, counts = self._rail, self._counts.setdefault(bucket, {})
         groups, owners = self._groups, rail.row.owners
         groups += [origin.group for origin in rail.origins[len(groups) :]]
@@ -80,34 +79,34 @@ class Tally(Generic[Bucket]):
                 miss[rate_class] += tokens
 
     def take(self) -> dict[Bucket, dict[Group | Reason, Sums]]:
-        """All that was added since the last call."""
+        """The sums since the last call."""
         row, groups = self._rail.row, self._groups
         for (bucket, rate_class), marks in self._runs.items():
             counts = self._counts[bucket]
             for slot, times in row.times(marks):
                 _of(counts, groups[row.owners[slot]])[rate_class] += times * row.size(slot)
-        taken = {
+        result = {
             bucket: {source: Sums(*some) for source, some in counts.items() if any(some)}
             for bucket, counts in self._counts.items()
         }
         self._counts, self._runs = {}, {}
-        return taken
+        return result
 
 
 def _of(counts: BySource, source: Group | Reason) -> Counts:
-    found = counts.get(source)
-    if found is None:
-        found = counts[source] = [0] * len(Sums._fields)
-    return found
+    sums = counts.get(source)
+    if sums is None:
+        sums = counts[source] = [0] * len(Sums._fields)
+    return sums
 
 
 def tally(
-    rail: Rail, entries: Iterable[Entry], bucket_of: Callable[[Turn], Bucket]
+    rail: Rail, entries: Iterable[RailEntry], bucket_of: Callable[[Turn], Bucket]
 ) -> dict[Bucket, dict[Group | Reason, Sums]]:
-    """Feeds a rail with entries and adds up what they paid."""
-    counted: Tally[Bucket] = Tally(rail)
+    """Feeds a rail with entries and adds up their tokens."""
+    sums: Tally[Bucket] = Tally(rail)
     for entry in entries:
         step = rail.feed(entry)
         if step is not None and isinstance(entry, Turn):
-            counted.add(step, bucket_of(entry))
-    return counted.take()
+            sums.add(step, bucket_of(entry))
+    return sums.take()

@@ -13,8 +13,8 @@ import msgspec
 
 from burnd.attribution import Branch, Cause, Explained, nest
 from burnd.attribution.causes import Selected, explain
-from burnd.attribution.loading import RailEntries, RailName, load
-from burnd.attribution.rail import Origin
+from burnd.attribution.rail import CauseOrigin
+from burnd.attribution.rail_entries import RailEntries, RailName, load
 from burnd.queries.costing import Cost, Costing, total
 from burnd.queries.view import View
 from burnd.records import Turn
@@ -72,7 +72,7 @@ class Bill:
         units, unpriced = self._priced
         return Cost(tuple(map(sum, by_class)), sum(units), len(unpriced) < len(units)) if units else Cost()
 
-    def grouped(self, name: Callable[[Origin], Group]) -> dict[Group, tuple[int, Cost]]:
+    def grouped(self, name: Callable[[CauseOrigin], Group]) -> dict[Group, tuple[int, Cost]]:
         """How many causes there are of each name that `name` gives them, and what these cost together."""
         numbers: dict[Group, list[int]] = {}
         for n, origin in enumerate(self.explained.causes.origins()):

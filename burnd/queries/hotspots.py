@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from burnd.attribution.cause_keys import COMMAND, FILE, MISS, NAMED, NAMED_CAUSES, TOOL, CauseKey
-from burnd.attribution.loading import RailName
-from burnd.attribution.rail import Origin
+from burnd.attribution.rail import CauseOrigin
+from burnd.attribution.rail_entries import RailName
 from burnd.classify.tools import kind as tool_kind
 from burnd.classify.tools import mcp_server
 from burnd.contract.reports import CAUSES, HotspotsParams
@@ -136,7 +136,7 @@ def _prompt_answer(prompt: PromptKey, first_turn: tuple[Any, ...] | None, quotes
     answer = {"sessionId": session_id, "railId": rail_id, "turnIndex": turn_index, "at": to_iso(ts)}
     if quotes is not None:
         rail = RailName(prompt[0], session_id, rail_id)
-        quote = quotes.of(rail, Origin("prompt", turn_index=turn_index, message_id=message_id))
+        quote = quotes.of(rail, CauseOrigin("prompt", turn_index=turn_index, message_id=message_id))
         answer |= {"quote": quote} if quote is not None else {}
     return answer
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from burnd.attribution import Cause
-from burnd.attribution.loading import RailName
-from burnd.attribution.rail import Origin
+from burnd.attribution.rail import CauseOrigin
+from burnd.attribution.rail_entries import RailName
 from burnd.content.recall import Reading, Recall, is_reference
 from burnd.harness.registry import PRODUCTS
 from burnd.index.schema import MESSAGES_BY_ID, is_message
@@ -56,7 +56,7 @@ class Quotes:
         self._view = view
         self._recall = recall
 
-    def of(self, rail: RailName, cause: Cause | Origin) -> str | None:
+    def of(self, rail: RailName, cause: Cause | CauseOrigin) -> str | None:
         """How a prompt or an answer begins, what a call was told to do; None where that is not known."""
         if self._recall is None or not cause.message_id:
             return None

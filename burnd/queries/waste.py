@@ -9,9 +9,9 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from burnd.attribution import Spent, add_up
-from burnd.attribution.context_waste import Begun, in_project
-from burnd.attribution.finding import MOST_EVIDENCE, Finding, FindingKind, advice_for, weight
-from burnd.attribution.loading import RailName
+from burnd.attribution.context_waste import SessionPrefix, in_project
+from burnd.attribution.findings import MOST_EVIDENCE, Finding, FindingKind, advice_for, weight
+from burnd.attribution.rail_entries import RailName
 from burnd.classify.generated import generated_folder
 from burnd.contract.reports import WasteParams
 from burnd.queries import waste_search
@@ -121,10 +121,10 @@ def _prefixes(seen: waste_search.Seen) -> list[waste_search.Prefix]:
 
 def _bloated(seen: waste_search.Seen, about: Mapping[str, About]) -> list[Finding]:
     """Sessions that began with far more than others of their project did, in the same harness."""
-    projects: dict[tuple[str | None, str | None], list[Begun]] = {}
+    projects: dict[tuple[str | None, str | None], list[SessionPrefix]] = {}
     for prefix in _prefixes(seen):
         known = about[prefix.session_id]
-        begun = Begun(prefix.session_id, prefix.tokens, dict(prefix.spent))
+        begun = SessionPrefix(prefix.session_id, prefix.tokens, dict(prefix.spent))
         projects.setdefault((known.project, known.source), []).append(begun)
     return [
         msgspec.structs.replace(finding, evidence=msgspec.structs.replace(finding.evidence, target=project))

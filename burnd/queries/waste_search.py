@@ -18,9 +18,9 @@ from burnd.attribution import Explained, Rate, Spent, explain
 from burnd.attribution.blocks import INSTRUCTIONS
 from burnd.attribution.causes import Selected
 from burnd.attribution.context_waste import in_session
-from burnd.attribution.finding import Evidence, Finding, FindingKind
-from burnd.attribution.loading import RailEntries, load
-from burnd.attribution.saved_findings import Family, Kept, sizes_of
+from burnd.attribution.findings import Evidence, Finding, FindingKind
+from burnd.attribution.rail_entries import RailEntries, load
+from burnd.attribution.saved_findings import Family, SavedFindings, sizes_of
 from burnd.queries import families
 from burnd.queries.selection import Chosen
 from burnd.queries.sums import By, Reader
@@ -94,7 +94,7 @@ class Plan(NamedTuple):
 
     def seen(self, looked_at: Mapping[int, bytes]) -> Seen:
         """What is known now that families, by their roots, were looked at; one that has vanished since is left out."""
-        known = [(n, looked_at.get(family.root, family.kept)) for n, family in enumerate(self.every)]
+        known = [(n, looked_at.get(family.root, family.saved)) for n, family in enumerate(self.every)]
         found = [(n, _found.decode(kept)) for n, kept in known if kept is not None]
         selected = [one for n, one in found if n < len(self.families)]
         others = [one.prefix for n, one in found if n >= len(self.families) and one.prefix is not None]
@@ -105,7 +105,7 @@ class Plan(NamedTuple):
         some: list[Family] = []
         size = 0
         for family in self.every:
-            if family.kept is not None:
+            if family.saved is not None:
                 continue
             some.append(family)
             size += family.turns
@@ -127,7 +127,7 @@ def plan(view: View, chosen: Chosen, *, compared: bool) -> Plan:
         if not chosen.kinds[kind].is_unlogged:
             selected[session] += n
     turns: dict[int, int] = dict(view.rows(_TURNS_OF))
-    kept = Kept(view.db, sizes_of(view.prices))
+    kept = SavedFindings(view.db, sizes_of(view.prices))
     wanted = []
     for root, members in families.by_root(view, selected).items():
         n = sum(turns.get(member, 0) for member in members)

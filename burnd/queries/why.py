@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from burnd import protocol
 from burnd.attribution.causes import Selected
-from burnd.attribution.rail import Origin, TurnStep
+from burnd.attribution.rail import CauseOrigin, TurnStep
 from burnd.content.recall import Recall
 from burnd.contract.reports import MOST_CAUSES, Filters, WhyParams
 from burnd.pricing import usd
@@ -155,7 +155,7 @@ def _groups(bills: Sequence[Bill], whole: int) -> list[dict[str, Any]]:
     return sorted(groups, key=lambda one: (-(one["costUsd"] or 0), -sum(one["usage"].values())))
 
 
-def _group_and_part(origin: Origin) -> tuple[str, str, str]:
+def _group_and_part(origin: CauseOrigin) -> tuple[str, str, str]:
     described = (origin.kind, origin.tool, origin.target)
     return group_of(*described), origin.kind, part_of(*described)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from burnd.attribution import Part, anatomy, rate_of
-from burnd.attribution.loading import RailEntries
+from burnd.attribution import CauseShare, anatomy, rate_of
 from burnd.attribution.rail import Miss
+from burnd.attribution.rail_entries import RailEntries
 from burnd.attribution.rates import Rate
 from burnd.queries.bills import Explaining
 from burnd.queries.costing import Cost, Costing, total
@@ -38,7 +38,7 @@ class Request(NamedTuple):
 
     turn: Turn
     rate: Rate
-    parts: Sequence[tuple[Part, Cost]]
+    parts: Sequence[tuple[CauseShare, Cost]]
     miss: Miss | None
 
     @property
@@ -145,7 +145,7 @@ class _Rows:
             rows.append(row | {"tokens": tokens} | self._paid(total([costs[n][1] for n in rest])))
         return rows
 
-    def _row(self, part: Part, cost: Cost, *, quoted: bool) -> dict[str, Any]:
+    def _row(self, part: CauseShare, cost: Cost, *, quoted: bool) -> dict[str, Any]:
         origin = part.cause
         row: dict[str, Any] = {"kind": origin.kind, "label": label(origin, self._project), "railId": self._rail.rail_id}
         if origin.kind == "call":

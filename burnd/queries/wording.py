@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from burnd.attribution import Cause
-from burnd.attribution.rail import Origin
+from burnd.attribution.rail import CauseOrigin
 from burnd.classify.shell_runners import UNKNOWN_GOAL
 from burnd.classify.tools import kind
 
@@ -25,7 +25,7 @@ _IN_A_TURN: Final = {
 _LONGEST: Final = 200
 
 
-def label(cause: Cause | Origin, project: str | None) -> str:
+def label(cause: Cause | CauseOrigin, project: str | None) -> str:
     """`Read src/app.py`, `Bash npm test`, `prompt of turn 3`; files of the project by their place in it."""
     if cause.kind in _STANDING:
         return _STANDING[cause.kind]

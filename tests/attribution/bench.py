@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from burnd.attribution.causes import explain
-from burnd.attribution.rail import Entry, Rail
+from burnd.attribution.rail import Rail, RailEntry
 from burnd.attribution.rail_state import restore, save
 from burnd.attribution.segments import LENGTH
 from burnd.attribution.tally import tally
@@ -24,10 +24,12 @@ TOOLS = ("Read", "Bash", "Grep", "Edit")
 THRESHOLDS = (200_000,)
 
 
-def session(turns: int, *, files: int = 40, cached: bool = True, clients: int = 1, tokenizers: int = 1) -> list[Entry]:
+def session(
+    turns: int, *, files: int = 40, cached: bool = True, clients: int = 1, tokenizers: int = 1
+) -> list[RailEntry]:
     """A session of about two blocks a turn, compacted at 150,000 tokens; one turn in fifty misses the cache."""
     dice = random.Random(turns)
-    made: list[Entry] = []
+    made: list[RailEntry] = []
     contexts, parents = [20_000] * clients, [None] * clients
     waiting: list[tuple[Block, ...]] = [(Block(kind="prompt", bytes=200),)] * clients
     before = [0] * clients
@@ -91,21 +93,21 @@ def bucket_of(turn: Turn) -> tuple[str, str, str | None]:
     return (turn.ts[:13], turn.model, turn.activity)
 
 
-def feed_all(entries: list[Entry]) -> Rail:
+def feed_all(entries: list[RailEntry]) -> Rail:
     rail = Rail()
     for entry in entries:
         rail.feed(entry)
     return rail
 
 
-def in_pieces(entries: list[Entry]) -> None:
+def in_pieces(entries: list[RailEntry]) -> None:
     """As an index keeps it: sums are taken of every piece of a rail."""
     rail = Rail()
     for begin in range(0, len(entries), LENGTH):
         tally(rail, entries[begin : begin + LENGTH], bucket_of)
 
 
-def measure(name: str, entries: list[Entry]) -> None:
+def measure(name: str, entries: list[RailEntry]) -> None:
     turns = len(entries)
     rail = feed_all(entries)
     state = save(rail)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from burnd.attribution.causes import Cause, Explained, Part, anatomy, explain
-from burnd.attribution.rail import Entry
+from burnd.attribution.causes import Cause, CauseShare, Explained, anatomy, explain
+from burnd.attribution.rail import RailEntry
 from burnd.attribution.rates import Spent
 from burnd.records import Block, Compaction, Copy, ToolCall, Turn, Usage
 from tests.make import at
@@ -33,7 +33,7 @@ class Scene:
     """A rail that is written down turn by turn. Each turn reads from the cache what the one before it had."""
 
     def __init__(self, session_id: str = "s1", rail_id: str = "main", **facts: Any) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[RailEntry] = []
         self._ids: dict[str, Any] = {"source": "claude-code", "session_id": session_id, "rail_id": rail_id, **facts}
         self._seconds = 0
         self._before = 0
@@ -73,7 +73,7 @@ class Scene:
         self._seconds += 1
         self.entries.append(Compaction(**self._ids, id=f"k{len(self.entries)}", ts=at(self._seconds)))
 
-    def opened(self, message_id: str) -> tuple[Part, ...]:
+    def opened(self, message_id: str) -> tuple[CauseShare, ...]:
         found = anatomy(self.entries, message_id)
         assert found is not None
         return found.parts

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from burnd.attribution.rail import Entry, in_order
+from burnd.attribution.rail import RailEntry, in_order
 from burnd.records import Block, Compaction, Copy, ServerTools, Subagent, ToolCall, Turn, Usage
 from tests.make import at, examples
 
@@ -44,13 +44,13 @@ class Dice:
         return f"c{self.upto(5)}"
 
 
-def rails(most: int = 14) -> st.SearchStrategy[list[Entry]]:
+def rails(most: int = 14) -> st.SearchStrategy[list[RailEntry]]:
     """The entries of one rail in order."""
     rolls = st.binary(min_size=most * 32, max_size=most * 32)
     return st.builds(rail_of, st.integers(1, most), rolls)
 
 
-def rail_of(count: int, rolls: bytes) -> list[Entry]:
+def rail_of(count: int, rolls: bytes) -> list[RailEntry]:
     dice = Dice(rolls)
     copied, linked = dice.one_of((0, 0, 0, 1, 3)), not dice.chance(4)
     turns: list[Turn] = []

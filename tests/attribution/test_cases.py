@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from burnd.attribution.causes import explain
-from burnd.attribution.rail import Entry, in_order
+from burnd.attribution.rail import RailEntry, in_order
 from burnd.attribution.rates import NOTHING, Rate, Spent, rate_of, spent_by
 from burnd.records import Compaction, Copy, Turn
 from tests.harness.collect import cases, client_versions, fold, read_file, transcripts
 
 
-def rails_of(client: Path) -> list[list[Entry]]:
+def rails_of(client: Path) -> list[list[RailEntry]]:
     read = [read_file(path) for path in transcripts(client)]
     turns: defaultdict[tuple[str, str], list[Turn]] = defaultdict(list)
     copies: defaultdict[tuple[str, str], list[Copy]] = defaultdict(list)

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from burnd.attribution.blocks import Kind
-from burnd.attribution.finding import FindingKind
+from burnd.attribution.findings import FindingKind
 from burnd.attribution.rail import Reason
 
 PAGE = (Path(__file__).parents[2] / "docs" / "attribution.md").read_text()

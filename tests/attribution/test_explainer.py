@@ -60,7 +60,7 @@ async def test_damage_is_not_taken_for_a_rail_that_cannot_be_explained(
     def damaged(*_: object) -> None:
         raise sqlite3.DatabaseError("database disk image is malformed")
 
-    monkeypatch.setattr(explainer, "_with_care", damaged)
+    monkeypatch.setattr(explainer, "_guarded", damaged)
     with pytest.raises(IndexDamaged):
         await explainer.catch_up()
 
@@ -97,13 +97,13 @@ async def test_it_gives_way_to_who_asks(opened: Opened, monkeypatch: pytest.Monk
     monkeypatch.setattr("burnd.attribution.explainer.time.sleep", rests.append)
     is_asked = True
     explainer = Explainer(pipeline, is_asked=lambda: is_asked)
-    plan = partial(segments.explain_due, ledger=pipeline.home.ledger, most=10**6, pause=explainer._give_way)
+    plan = partial(segments.explain_due, ledger=pipeline.home.ledger, most=10**6, pause=explainer._yield)
     await pipeline.index.ask(plan)
     assert len(rests) >= 100 // 20
     rests.clear()
-    explainer._wanted = 1
+    explainer._waiters = 1
     await pipeline.index.ask(plan)
-    explainer._wanted, is_asked = 0, False
+    explainer._waiters, is_asked = 0, False
     await explainer.catch_up()
     assert rests == []
     assert is_counted(await ask_hotspots(pipeline))

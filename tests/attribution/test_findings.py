@@ -9,9 +9,9 @@ from hypothesis import given
 
 from burnd.attribution import context_waste as findings
 from burnd.attribution.causes import explain
-from burnd.attribution.context_waste import Begun
-from burnd.attribution.finding import MOST_EVIDENCE, MOST_OF_A_KIND, Finding
-from burnd.attribution.rail import Entry
+from burnd.attribution.context_waste import SessionPrefix
+from burnd.attribution.findings import MOST_EVIDENCE, MOST_OF_A_KIND, Finding
+from burnd.attribution.rail import RailEntry
 from burnd.attribution.rates import add_up
 from burnd.records import Block, Subagent, ToolCall, Turn, Usage
 from tests.attribution.scenes import MODEL, Scene, call, only, prompt, result, said
@@ -404,12 +404,12 @@ def test_compactions_one_after_the_other() -> None:
 
 
 def test_a_session_that_begins_with_more_than_the_others() -> None:
-    def session(name: str, prefix: int) -> Begun:
+    def session(name: str, prefix: int) -> SessionPrefix:
         scene = Scene(session_id=name)
         scene.turn(prefix + 108, entered=(prompt(),))
         scene.turn(prefix + 108)
         explained = scene.explained()
-        return Begun(name, explained.prefix, only(explained, "prefix").spent)
+        return SessionPrefix(name, explained.prefix, only(explained, "prefix").spent)
 
     usual = [session(f"s{n}", 20_000) for n in range(4)]
     bloated = session("bloated", 50_000)
@@ -484,7 +484,7 @@ def test_findings_are_bounded() -> None:
 
 @ON_MANY_RAILS
 @given(rails())
-def test_findings_hold_for_any_rail(entries: list[Entry]) -> None:
+def test_findings_hold_for_any_rail(entries: list[RailEntry]) -> None:
     """Whatever a rail looks like: no failure, the same findings each time, and never more tokens than were billed."""
     turns = [entry for entry in entries if isinstance(entry, Turn)]
     explained = explain(entries, THRESHOLDS)

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from hypothesis import given
 
 from burnd.attribution.causes import explain, parts
-from burnd.attribution.rail import Entry, Rail, Step
+from burnd.attribution.rail import Rail, RailEntry, Step
 from burnd.attribution.rates import NOTHING, Rate, Spent, rate_of, spent_by
 from burnd.attribution.tally import tally
 from burnd.records import Turn
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
 
 
-def billed(entries: Iterable[Entry]) -> dict[Rate, Spent]:
+def billed(entries: Iterable[RailEntry]) -> dict[Rate, Spent]:
     """The bill as the turns alone tell it."""
     total: dict[Rate, Spent] = {}
     for entry in entries:
@@ -45,7 +45,7 @@ def along_the_row(rail: Rail, step: Step) -> Counter[int]:
 
 @ON_MANY_RAILS
 @given(rails())
-def test_shares_of_every_turn_and_class_add_up_to_the_bill(entries: list[Entry]) -> None:
+def test_shares_of_every_turn_and_class_add_up_to_the_bill(entries: list[RailEntry]) -> None:
     """For every turn and every rate class the blocks' shares sum to the billed integer."""
     rail = Rail()
     for entry in entries:
@@ -63,7 +63,7 @@ def test_shares_of_every_turn_and_class_add_up_to_the_bill(entries: list[Entry])
 
 @ON_MANY_RAILS
 @given(rails())
-def test_causes_add_up_to_the_bill(entries: list[Entry]) -> None:
+def test_causes_add_up_to_the_bill(entries: list[RailEntry]) -> None:
     """The causes of a rail sum to all that its turns were billed, by model, threshold, speed and class."""
     explained = explain(entries, THRESHOLDS)
     assert explained.spent == billed(entries)
@@ -75,7 +75,7 @@ def test_causes_add_up_to_the_bill(entries: list[Entry]) -> None:
 
 @ON_MANY_RAILS
 @given(rails())
-def test_groups_add_up_to_the_bill(entries: list[Entry]) -> None:
+def test_groups_add_up_to_the_bill(entries: list[RailEntry]) -> None:
     """The sums by group of causes, however the turns are put into buckets, are the bill, too."""
     taken = tally(Rail(), entries, lambda turn: (rate_of(turn, THRESHOLDS), turn.turn_index % 3))
     total: dict[Rate, Spent] = {}
@@ -90,7 +90,7 @@ def test_groups_add_up_to_the_bill(entries: list[Entry]) -> None:
 
 @ON_MANY_RAILS
 @given(rails())
-def test_causes_are_what_the_single_turns_say(entries: list[Entry]) -> None:
+def test_causes_are_what_the_single_turns_say(entries: list[RailEntry]) -> None:
     """What a cause paid in all is what it paid in each turn, turn by turn: no share is lost or moved."""
     slow: dict[tuple[str, str, str | None], Counter[Rate]] = {}
     rail = Rail()
@@ -110,7 +110,7 @@ def test_causes_are_what_the_single_turns_say(entries: list[Entry]) -> None:
 
 @ON_MANY_RAILS
 @given(rails())
-def test_selected_turns_count_alone(entries: list[Entry]) -> None:
+def test_selected_turns_count_alone(entries: list[RailEntry]) -> None:
     """With a filter the causes are what they paid in the selected turns, and both halves make the whole."""
     odd = explain(entries, THRESHOLDS, lambda turn: turn.turn_index % 2 == 1)
     even = explain(entries, THRESHOLDS, lambda turn: turn.turn_index % 2 == 0)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnd.attribution import rail as rail_module
-from burnd.attribution.rail import Entry, Rail
+from burnd.attribution.rail import Rail, RailEntry
 from burnd.attribution.rail_state import restore, save
 from burnd.attribution.rates import rate_of
 from burnd.attribution.tally import Sums, Tally, tally
@@ -37,13 +37,13 @@ def merged(parts: Sequence[Taken]) -> Taken:
     return {bucket: groups for bucket, groups in sums.items() if groups}
 
 
-def batch(entries: Sequence[Entry]) -> Taken:
+def batch(entries: Sequence[RailEntry]) -> Taken:
     return merged([tally(Rail(), entries, bucket_of)])
 
 
 @ON_MANY_RAILS
 @given(rails(), st.lists(st.booleans(), max_size=30))
-def test_one_by_one_with_restarts(entries: list[Entry], restarts: list[bool]) -> None:
+def test_one_by_one_with_restarts(entries: list[RailEntry], restarts: list[bool]) -> None:
     """A rail that is saved and restored between any two entries goes on as if nothing had been."""
     rail, taken = Rail(), []
     counted: Tally[Key] = Tally(rail)
@@ -66,7 +66,7 @@ def test_a_restored_rail_finds_its_prefix_after_an_unbilled_message() -> None:
         return make.turn(message_id=f"m{n}", turn_index=n, parent=parent, usage=usage, entered=entered)
 
     context = Usage(input=10, cache_read=20_000, cache_create_5m=2_000)
-    entries: list[Entry] = [
+    entries: list[RailEntry] = [
         turn(0, None, Usage(cache_create_5m=20_000), "prompt"),
         turn(1, "m0", context, "prompt"),
         turn(2, None, Usage(output=5), "summary"),
@@ -80,7 +80,7 @@ def test_a_restored_rail_finds_its_prefix_after_an_unbilled_message() -> None:
 
 @ON_MANY_RAILS
 @given(rails(most=40), st.integers(2, 8))
-def test_what_is_out_of_reach_is_so_live_and_batch(entries: list[Entry], reach: int) -> None:
+def test_what_is_out_of_reach_is_so_live_and_batch(entries: list[RailEntry], reach: int) -> None:
     """How far back a rewind may lead is a rule, not a matter of what happens to be in memory."""
     with_reach = rail_module.REACH
     rail_module.REACH = reach  # type: ignore[misc]

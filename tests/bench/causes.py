@@ -18,7 +18,7 @@ import msgspec
 from burnd.attribution import segments
 from burnd.attribution.blocks import portions
 from burnd.attribution.cause_keys import PROMPTED, CauseKey, CauseNumber
-from burnd.attribution.segments import ByCause, Explanation, Place, Segment, _add
+from burnd.attribution.segments import ByCause, Explanation, Segment, SumKey, _add
 from burnd.contract.checking import checked
 from burnd.contract.reports import CAUSES, HotspotsParams
 from burnd.index.store import IndexStore
@@ -88,9 +88,9 @@ def _session(rng: random.Random, session: int, rows: list[Any]) -> Explanation:
     keys += [CauseKey("call", rng.choice(("Read", "Edit")), f"/home/me/code/p{place}/src/file_{n}.py") for n in files]
     keys += [CauseKey("call", "Bash", rng.choice(_COMMANDS)) for _ in range(4)]
     keys += [CauseKey("call", rng.choice(_TOOLS)), CauseKey("call", "Task", "Explore")]
-    paid: dict[Place, ByCause] = {}
+    paid: dict[SumKey, ByCause] = {}
     for row in rows:
-        bucket, agent, prompt, turns, tokens = Place(*row[1:8]), row[8], row[9], row[10], row[11:]
+        bucket, agent, prompt, turns, tokens = SumKey(*row[1:8]), row[8], row[9], row[10], row[11:]
         some = rng.sample(keys, 12)
         parts = [portions(amount, [3] * 12) for amount in tokens]
         for n, key in enumerate(some):

@@ -61,7 +61,7 @@ async def _ask(index: Any, ledger: Path, name: str) -> None:
     looked = 0.0
     for some in plan.portions():
         took, told = await _timed(index, lambda view: waste_search.look(view, ledger, plan.chosen, some))  # noqa: B023
-        await index.transact(lambda db: saved_findings.keep(db, saved_findings.sizes_of(PRICES), told))  # noqa: B023
+        await index.transact(lambda db: saved_findings.save(db, saved_findings.sizes_of(PRICES), told))  # noqa: B023
         looked_at |= {family.root: kept for family, kept in told}
         looked += took
     seen = plan.seen(looked_at)

@@ -9,7 +9,7 @@ import pytest
 from burnctl.commands import explain, waste
 from burnctl.render.screen import Screen
 from burnctl.render.text import width_of
-from burnd.attribution.finding import FindingKind
+from burnd.attribution.findings import FindingKind
 
 EVIDENCE: dict[str, Any] = {
     "sessionId": "5e550001", "railId": "main", "turns": [3], "calls": ["c1"], "files": [], "tool": "Bash",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from burnd.attribution.explainer import Explainer
-from burnd.attribution.rail import Entry
+from burnd.attribution.rail import RailEntry
 from burnd.protocol import NOT_COUNTED
 from burnd.queries.view import Mistaken
 from burnd.recording.candidate import Batch
@@ -20,7 +20,7 @@ from tests.make import START_MS
 from tests.queries.asking import ask_hotspots, ask_summary
 
 
-async def counted(opened: Opened, *entries: Entry) -> Pipeline:
+async def counted(opened: Opened, *entries: RailEntry) -> Pipeline:
     pipeline = await opened()
     await pipeline.commit(Batch(entries=list(entries)))
     await Explainer(pipeline).catch_up()
@@ -46,7 +46,7 @@ async def test_the_worked_example(opened: Opened) -> None:
     assert 0 < keyed(first)["/p/a.py"]["rideTokens"] < 20 * 8_060
 
 
-def busy() -> list[Entry]:
+def busy() -> list[RailEntry]:
     """A session that does a little of everything, and a subagent that it started."""
     main, agent = Scene(), Scene(rail_id="a1")
     calls = (

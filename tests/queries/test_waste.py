@@ -55,7 +55,7 @@ class Looked:
         self, plan: waste_search.Plan, some: list[saved_findings.Family]
     ) -> list[tuple[saved_findings.Family, bytes]]:
         told = await self._index.ask(lambda db: waste_search.look(_view(db), self._ledger, plan.chosen, some))
-        await self._index.transact(lambda db: saved_findings.keep(db, saved_findings.sizes_of(PRICES), told))
+        await self._index.transact(lambda db: saved_findings.save(db, saved_findings.sizes_of(PRICES), told))
         return told
 
 

@@ -104,12 +104,12 @@ async def _findings(service: Service, generation: int, plan: waste_search.Plan, 
     """Searches in portions and saves what it finds; returned by the root of each family."""
     ledger = service.home.ledger
     findings: dict[int, bytes] = {}
-    done, total = 0, sum(family.turns for family in plan.every if family.kept is None)
+    done, total = 0, sum(family.turns for family in plan.every if family.saved is None)
     for some in plan.portions():
         if service.pipeline.generation != generation:
             break  # rows may be other sessions now
         portion = await service.ask(partial(_search, ledger, plan, some), within=_PORTION_S)
-        await _write(service, generation, partial(saved_findings.keep, families=portion.families, sizes=portion.sizes))
+        await _write(service, generation, partial(saved_findings.save, families=portion.families, sizes=portion.sizes))
         findings |= {family.root: data for family, data in portion.families}
         done += sum(family.turns for family in some)
         await caller.progress(done, total)

@@ -1,7 +1,7 @@
-"""What a finding of waste is: its kind, where to look, what it cost in tokens, what to do about it.
+"""Findings of waste: kind, evidence, tokens and advice.
 
-Findings of different kinds may be about the same tokens, so they are not to be added up. Nothing here knows a price:
-tokens are by rate, and the heaviest findings are those whose tokens would cost most relative to plain input.
+Findings of different kinds may count the same tokens, so they cannot be added up. They are ordered by weight: tokens
+by rate class, relative to plain input.
 """
 
 from __future__ import annotations
@@ -31,30 +31,27 @@ FindingKind = Literal[
 MOST_OF_A_KIND: Final = 100
 MOST_EVIDENCE: Final = 20
 
-# Twentieths of an input token: what providers ask for a token of each class, roughly, whatever the model.
+# Typical price of each class, in twentieths of an input token.
 _WEIGHTS: Final = Spent(input=20, output=100, reasoning=100, cache_read=2, cache_create_5m=25, cache_create_1h=40)
 
 _ADVICE: Final[dict[FindingKind, str]] = {
     "reread": "The file had not changed and was still in the context: ask for what is new, or for the lines needed.",
     "rode-far": "Let a subagent read what is this large, or ask for less of it: it is paid for in every later turn.",
     "oversized": "Ask for less at once: a range of lines, a narrower search, the end of a log.",
-    "retry-loop": "The same call failed again and again: stop after the second time and look at the error.",
+    "retry-loop": "The same call failed repeatedly: stop after the second time and look at the error.",
     "failure-run": "Many calls in a row failed: check paths, permissions and the working folder first.",
-    "edit-revert": "Edits were made and taken back: settle what the file should be before editing it again.",
+    "edit-revert": "Edits were made and undone: decide on the result before editing the file again.",
     "cache-miss": "The context had to be paid for again.",
-    "prefix-bloat": "More than the project's other sessions began with is paid for in every turn: `burnctl overhead` "
-    "names memory files by their size, and MCP servers that are never called.",
-    "compaction-churn": "The context was compacted again and again: begin a new session for a new task, and keep large "
+    "prefix-bloat": "These sessions began with more than others of the project and paid for it in every turn: `burnctl "
+    "overhead` lists memory files by size, and MCP servers that are never called.",
+    "compaction-churn": "The context was compacted repeatedly: begin a new session for a new task, and keep large "
     "results out of it.",
     "delegation": "The agent cost more than doing its work directly would have: hand out larger pieces of work.",
 }
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where to look: turn indexes, files, and whatever numbers a kind of finding has to show for itself.
-
-    `others` is set where this stands for so many findings that are not told one by one.
-    """
+    """Turn indexes, files and figures of a finding. `others` is the number of findings that it replaces, or 0."""
 
     rail_id: str = ""
     turns: tuple[int, ...] = ()
@@ -71,10 +68,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of waste in one place. `tokens` are those it made to be spent, so that its dollars come from causes.
-
-    `causes` are the causes whose tokens these are, if they are all the tokens of some causes.
-    """
+    """Waste of one kind, and its tokens. `causes` are set if these are all the tokens of some causes."""
 
     kind: FindingKind
     sessions: tuple[str, ...]
@@ -96,7 +90,7 @@ def finding(
     advice: str | None = None,
     causes: Iterable[Cause] = (),
 ) -> Finding:
-    """A finding of some bills and some causes."""
+    """Creates a finding with the tokens of bills and causes; cuts long evidence."""
     causes = tuple(causes)
     tokens = add_up([*bills, *(cause.spent for cause in causes)])
     cut = msgspec.structs.replace(
@@ -116,36 +110,36 @@ def finding(
 
 
 def advice_for(kind: FindingKind) -> str:
-    """What to do about findings of a kind, whatever their reason."""
+    """The general advice for a kind of finding."""
     return _ADVICE[kind]
 
 
 def weight(tokens: Mapping[Rate, Spent]) -> int:
-    """How much this is in tokens of plain input."""
+    """The equivalent in tokens of plain input."""
     return sum(sum(map(int.__mul__, spent, _WEIGHTS)) for spent in tokens.values()) // _WEIGHTS.input
 
 
-def bounded(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The heaviest of each kind, heaviest first, always in the same order; behind them what is left of each kind."""
+def bounded(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The heaviest findings of each kind, in a stable order; then one for the rest of each kind."""
     by_kind: dict[FindingKind, list[Finding]] = {}
-    for one in sorted(found, key=_order):
+    for one in sorted(findings, key=_order):
         by_kind.setdefault(one.kind, []).append(one)
-    chosen = [one for some in by_kind.values() for one in some[:MOST_OF_A_KIND]]
-    left = [_together(some[MOST_OF_A_KIND:]) for some in by_kind.values() if len(some) > MOST_OF_A_KIND]
-    return (*sorted(chosen, key=_order), *left)
+    heaviest = [one for some in by_kind.values() for one in some[:MOST_OF_A_KIND]]
+    rest = [_combined(some[MOST_OF_A_KIND:]) for some in by_kind.values() if len(some) > MOST_OF_A_KIND]
+    return (*sorted(heaviest, key=_order), *rest)
 
 
-def _together(found: Sequence[Finding]) -> Finding:
-    """Findings of a kind as one that counts them."""
-    sessions = dict.fromkeys(session for one in found for session in one.sessions)
+def _combined(findings: Sequence[Finding]) -> Finding:
+    """One finding for several of a kind."""
+    sessions = dict.fromkeys(session for one in findings for session in one.sessions)
     evidence = Evidence(
-        others=len(found),
-        count=sum(one.evidence.count for one in found),
-        entered=sum(one.evidence.entered for one in found),
+        others=len(findings),
+        count=sum(one.evidence.count for one in findings),
+        entered=sum(one.evidence.entered for one in findings),
     )
-    advices = {one.advice for one in found}
-    advice = found[0].advice if len(advices) == 1 else None
-    return finding(found[0].kind, sessions, evidence, [one.tokens for one in found], advice)
+    advices = {one.advice for one in findings}
+    advice = findings[0].advice if len(advices) == 1 else None
+    return finding(findings[0].kind, sessions, evidence, [one.tokens for one in findings], advice)
 
 
 def _order(one: Finding) -> tuple[int, str, tuple[str, ...], str, tuple[int, ...], str, str]:
@@ -162,36 +156,36 @@ def _order(one: Finding) -> tuple[int, str, tuple[str, ...], str, tuple[int, ...
 
 
 class Lineage:
-    """Knows of any two turns whether one stands above the other."""
+    """The tree of turns by parent: tells whether one turn is an ancestor of another."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
-        known = {turn.message_id for turn in turns}
+        ids = {turn.message_id for turn in turns}
         below: dict[str | None, list[str]] = {}
         before: str | None = None
         for turn in turns:
-            parent = turn.parent if turn.parent in known and turn.parent != turn.message_id else before
+            parent = turn.parent if turn.parent in ids and turn.parent != turn.message_id else before
             below.setdefault(parent, []).append(turn.message_id)
             before = turn.message_id
-        self._begun: dict[str, int] = {}
-        self._ended: dict[str, int] = {}
+        self._first: dict[str, int] = {}
+        self._last: dict[str, int] = {}
         self._number(below)
 
     def _number(self, below: dict[str | None, list[str]]) -> None:
-        """Number each turn before and after all that stand below it."""
+        """Numbers each turn before and after its descendants."""
         waiting: list[tuple[str, bool]] = [(name, False) for name in reversed(below.get(None, []))]
         count = 0
         while waiting:
             name, done = waiting.pop()
             count += 1
             if done:
-                self._ended[name] = count
-            elif name not in self._begun:
-                self._begun[name] = count
+                self._last[name] = count
+            elif name not in self._first:
+                self._first[name] = count
                 waiting.append((name, True))
                 waiting += [(child, False) for child in reversed(below.get(name, []))]
 
     def is_above(self, one: str, other: str) -> bool:
-        """Whether `one` was in the context of `other`, as far as parents tell."""
-        if one not in self._begun or other not in self._begun:
+        """Whether `one` is `other` or an ancestor of it."""
+        if one not in self._first or other not in self._first:
             return False
-        return self._begun[one] <= self._begun[other] and self._ended[other] <= self._ended[one]
+        return self._first[one] <= self._first[other] and self._last[other] <= self._last[one]

@@ -1,7 +1,7 @@
-"""The rails of sessions as attribution is fed with them: turns, copies and compactions, from index and ledger.
+"""Loads the entries of rails: turns, copies and compactions.
 
-The index says which there are and where they stand, the ledger what they say; a turn that may still grow is whole in
-the index alone. All is seen in the one state of the index that the connection has.
+The index has their positions in the ledger, and the records of turns that may still grow. Everything is read in one
+snapshot of the index.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from burnd.attribution.rail import Entry, in_order
+from burnd.attribution.rail import RailEntry, in_order
 from burnd.index.store import keyed
 from burnd.ledger.lines import read_spans
 from burnd.records import Compaction, Copy, ServerTools, Subagent, ToolCall, Turn, Usage
@@ -23,12 +23,12 @@ from burnd.records.content import MAIN
 from burnd.records.times import to_iso
 
 _SESSIONS_AT_ONCE = 500
-LAST = 1 << 62  # no message has such an index
+LAST = 1 << 62  # above every turn index
 Key = tuple[int, str]  # a session's row, and the rail
 
 
 class RailName(msgspec.Struct, frozen=True):
-    """Which rail: its session's row and id, and what it is called there."""
+    """Identifies a rail: row and id of its session, and the id of the rail."""
 
     session: int
     session_id: str
@@ -40,9 +40,9 @@ class RailName(msgspec.Struct, frozen=True):
 
 
 class RailEntries(RailName, frozen=True):
-    """One rail with what happened on it, in the order in which a `Rail` is fed."""
+    """A rail with its entries in order."""
 
-    entries: list[Entry]
+    entries: list[RailEntry]
 
     @property
     def turns(self) -> list[Turn]:
@@ -50,9 +50,9 @@ class RailEntries(RailName, frozen=True):
 
 
 class Span(NamedTuple):
-    """A stretch of a rail: messages from this index on, up to but not including that one, and compactions after a time.
+    """A range of a rail: messages from `begin` to before `end`, and compactions after the time `after`.
 
-    A compaction comes before the first message that is not older: those up to `after` came in earlier stretches.
+    A compaction belongs before the first message that is not older, so those up to `after` are in earlier ranges.
     """
 
     begin: int
@@ -60,14 +60,14 @@ class Span(NamedTuple):
     after: str = ""
 
 
-class _Found(msgspec.Struct):
-    """What there is of one rail, in no order."""
+class _Unordered(msgspec.Struct):
+    """The entries of a rail, not ordered yet."""
 
     turns: list[Turn] = msgspec.field(default_factory=list)
     copies: list[Copy] = msgspec.field(default_factory=list)
     compactions: list[Compaction] = msgspec.field(default_factory=list)
 
-    def in_order(self) -> list[Entry]:
+    def in_order(self) -> list[RailEntry]:
         return in_order(self.turns, self.copies, self.compactions)
 
 
@@ -77,42 +77,39 @@ def load(
     sessions: Iterable[int],
     rail: str | None = None,
 ) -> list[RailEntries]:
-    """All rails of these sessions (by their rows), or those of one name: by session, the main rail first.
-
-    A rail without a turn was never billed, and is left out.
-    """
-    wanted = sorted(set(sessions))
-    found: defaultdict[Key, _Found] = defaultdict(_Found)
+    """All rails with turns of these sessions (by their rows), or those with one id; by session, the main rail first."""
+    rows = sorted(set(sessions))
+    rails: defaultdict[Key, _Unordered] = defaultdict(_Unordered)
     names: dict[int, str] = {}
-    for begin in range(0, len(wanted), _SESSIONS_AT_ONCE):
-        some = msgspec.json.encode(wanted[begin : begin + _SESSIONS_AT_ONCE]).decode()
+    for begin in range(0, len(rows), _SESSIONS_AT_ONCE):
+        some = msgspec.json.encode(rows[begin : begin + _SESSIONS_AT_ONCE]).decode()
         names.update(db.execute(_NAMES, (some,)).fetchall())
         for key, turn in _turns(db, ledger, some, rail):
-            found[key].turns.append(turn)
-        _add_facts(found, db, ledger, some, rail)
-    order = sorted((key for key, one in found.items() if one.turns), key=main_first)
-    return [RailEntries(session, names[session], name, found[session, name].in_order()) for session, name in order]
+            rails[key].turns.append(turn)
+        _add_facts(rails, db, ledger, some, rail)
+    order = sorted((key for key, one in rails.items() if one.turns), key=main_first)
+    return [RailEntries(session, names[session], name, rails[session, name].in_order()) for session, name in order]
 
 
 def main_first(key: Key) -> tuple[int, bool, str]:
-    """The order of rails: by session, its own before those of its agents."""
+    """Sort key of rails: by session, the main rail before those of agents."""
     session, rail = key
     return session, rail != MAIN, rail
 
 
-def load_span(db: sqlite3.Connection, ledger: Path, session: int, rail: str, span: Span) -> list[Entry]:
-    """What happened on a stretch of a rail, in the order in which a `Rail` is fed: all stretches make the whole."""
+def load_span(db: sqlite3.Connection, ledger: Path, session: int, rail: str, span: Span) -> list[RailEntry]:
+    """The entries of a range of a rail, in order."""
     some = msgspec.json.encode([session]).decode()
-    found: defaultdict[Key, _Found] = defaultdict(_Found)
-    one = found[session, rail]
+    rails: defaultdict[Key, _Unordered] = defaultdict(_Unordered)
+    one = rails[session, rail]
     one.turns += [turn for _, turn in _turns(db, ledger, some, rail, span)]
-    _add_facts(found, db, ledger, some, rail, span)
+    _add_facts(rails, db, ledger, some, rail, span)
     one.compactions = [compaction for compaction in one.compactions if compaction.ts > span.after]
     return one.in_order()
 
 
 _WHOLE = Span(0, LAST)
-_LOST = b"?\n"  # stands for a line that is not there
+_LOST = b"?\n"  # in place of a missing line
 
 
 def _turns(
@@ -122,24 +119,24 @@ def _turns(
     rail: str | None,
     span: Span = _WHOLE,
 ) -> Iterator[tuple[Key, Turn]]:
-    # Said apart, so that SQLite finds a rail by the table's key.
-    named = "" if rail is None else " AND t.rail = ?2"
-    rows = db.execute(_TURNS.format(named=named), (sessions, rail, span.begin, span.end)).fetchall()
+    # Not as "?2 IS NULL OR ...", so that SQLite uses the primary key.
+    condition = "" if rail is None else " AND t.rail = ?2"
+    rows = db.execute(_TURNS.format(condition=condition), (sessions, rail, span.begin, span.end)).fetchall()
     lines = read_spans(ledger, [(row[4], row[5]) for row in rows if not row[3] and row[4] is not None])
     records = dict(keyed(db, _OPEN, [(row[2],) for row in rows if row[3]]))
     lost: list[int] = []
-    said = [(records.get(row[2]) if row[3] else lines.get(row[4])) or _LOST for row in rows]
-    for (session, name, number, *_, terms), entry in zip(rows, decode_many_again(said), strict=True):
+    data = [(records.get(row[2]) if row[3] else lines.get(row[4])) or _LOST for row in rows]
+    for (session, name, number, *_, terms), entry in zip(rows, decode_many_again(data), strict=True):
         if isinstance(entry, Turn):
             # Attribution reads billing terms from `speed`; some of them come from other records than the turn.
             yield (session, name), entry if entry.speed == terms else msgspec.structs.replace(entry, speed=terms)
         else:
             lost.append(number)
-    yield from _as_the_index_has_it(db, lost)
+    yield from _turns_of_index(db, lost)
 
 
 def _add_facts(
-    found: dict[Key, _Found],
+    rails: dict[Key, _Unordered],
     db: sqlite3.Connection,
     ledger: Path,
     sessions: str,
@@ -154,21 +151,21 @@ def _add_facts(
         if isinstance(entry, Copy):
             copies.append(((session, name), entry))
         elif isinstance(entry, Compaction):
-            found[session, name].compactions.append(entry)
-    # A message that was another's may have become this rail's own since, perhaps at another place on it.
+            rails[session, name].compactions.append(entry)
+    # A copy may have become a turn of this rail since, possibly at another index.
     own = set(keyed(db, _OWN, {(copy.source, copy.message_id) for _, copy in copies}))
     for key, copy in copies:
         if (*key, copy.source, copy.message_id) not in own:
-            found[key].copies.append(copy)
+            rails[key].copies.append(copy)
 
 
-def _as_the_index_has_it(db: sqlite3.Connection, turns: Sequence[int]) -> Iterator[tuple[Key, Turn]]:
-    """Turns whose record cannot be read: what they were billed is known all the same, only not what for."""
-    wanted = [(number,) for number in turns]
+def _turns_of_index(db: sqlite3.Connection, turns: Sequence[int]) -> Iterator[tuple[Key, Turn]]:
+    """Turns with unreadable records, from the index: with their usage, but without blocks."""
+    numbers = [(number,) for number in turns]
     calls: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
-    for number, *call in keyed(db, _CALLS, wanted):
+    for number, *call in keyed(db, _CALLS, numbers):
         calls[number].append(tuple(call))
-    for number, session, session_id, rail, *facts in keyed(db, _BARE, wanted):
+    for number, session, session_id, rail, *facts in keyed(db, _BARE, numbers):
         yield (session, rail), _turn(session_id, rail, facts, calls[number])
 
 
@@ -204,7 +201,7 @@ def _flag(value: int | None) -> bool | None:
 _NAMES = "SELECT id, session_id FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
 _TURNS = """
 SELECT t.session, t.rail, t.id, t.open, t.position, t.length, n.name FROM json_each(?1) w
-CROSS JOIN turns t ON t.session = w.value{named} AND t.turn_index >= ?3 AND t.turn_index < ?4
+CROSS JOIN turns t ON t.session = w.value{condition} AND t.turn_index >= ?3 AND t.turn_index < ?4
 JOIN classes c ON c.id = t.class LEFT JOIN names n ON n.id = c.terms
 """
 _OPEN = "SELECT turn, record FROM open_turns WHERE turn IN ({keys})"

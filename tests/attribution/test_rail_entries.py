@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from burnd.attribution import in_order, loading
+from burnd.attribution import in_order, rail_entries
 from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.ledger.lines import read_spans
 from burnd.paths import Home
@@ -23,9 +23,9 @@ from tests.make import at, examples, turn
 from tests.queries import worlds
 
 
-async def load(pipeline: Pipeline, rail: str | None = None) -> list[loading.RailEntries]:
+async def load(pipeline: Pipeline, rail: str | None = None) -> list[rail_entries.RailEntries]:
     sessions = [row[0] for row in await pipeline.index.rows("SELECT id FROM sessions")]
-    return await pipeline.index.ask(lambda db: loading.load(db, pipeline.home.ledger, sessions, rail))
+    return await pipeline.index.ask(lambda db: rail_entries.load(db, pipeline.home.ledger, sessions, rail))
 
 
 @settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
