@@ -1,7 +1,8 @@
 """Follows the logs of a source: picks a log, reads it, commits the result, and settles turns that are quiet.
 
 Two tasks read. One reads live logs, a little of each and at once; it also settles and flushes. The other reads old logs
-and large ones, most of them in a child process. A live line waits for neither old logs nor the search index.
+and large ones, most of them in a child process. A live line does not wait for the search index, and of old logs only
+for the commit in progress, which is small while there are live lines.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 BATCH_BYTES = 5 << 20
+SMALL_BATCH_BYTES = 1 << 20  # of old logs, while there are live lines: some 20 ms of the one writer
+LIVE_FOR_S = 30.0
 LIVE_BATCH_S, OLD_BATCH_S = 0.1, 2.0
 CHILD_FROM_BYTES = 32 << 20  # unread: fewer are read before a child process is well under way
 LONG_LINE_BYTES = 2 << 20  # decoding a longer line here would keep all other tasks waiting
@@ -95,6 +98,7 @@ class LogFollower:
         self._bell, self._old_bell, self._large_bell = anyio.Event(), anyio.Event(), anyio.Event()
         self._flushes: list[tuple[str | None, anyio.Event]] = []
         self._settle_at = 0.0
+        self._live_at = -LIVE_FOR_S  # when a live log was last read
         self._generation = pipeline.generation
         self._waits_for_news = False
 
@@ -225,6 +229,7 @@ class LogFollower:
                 pieces.append(piece)
                 size += piece.consumed
         if pieces:
+            self._live_at = start
             await self._commit(pieces)
         if self._clock() >= self._settle_at:
             await self._settle_quiet()
@@ -347,7 +352,14 @@ class LogFollower:
 
     async def _commit_old(self, batches: MemoryObjectReceiveStream[list[Piece]]) -> None:
         async for pieces in batches:
-            await self._commit(pieces)
+            while pieces:
+                number, size = 1, pieces[0].consumed
+                most = SMALL_BATCH_BYTES if self._clock() - self._live_at < LIVE_FOR_S else BATCH_BYTES
+                while number < len(pieces) and size + pieces[number].consumed <= most:
+                    size += pieces[number].consumed
+                    number += 1
+                await self._commit(pieces[:number])
+                del pieces[:number]
             self._ring()
             if not len(self._queue):
                 self._old_bell.set()  # the child is closed
