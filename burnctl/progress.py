@@ -33,8 +33,11 @@ class _Rate(ProgressColumn):
         return Text(f"{size(rate)}/s, {duration(max(left, 1))} left", style="dim")
 
 
-def follow(client: Client, status: Status, *, color: bool) -> None:
-    """Shows the bar until old logs are read or reading is blocked. Ctrl-C ends the bar; burnd reads on."""
+def follow(client: Client, status: Status, *, color: bool, totals: bool = False) -> None:
+    """Shows the bar until old logs are read, reading is blocked or `totals` are complete.
+
+    Ctrl-C ends the bar; burnd reads on.
+    """
     console = Console(stderr=True, no_color=not color or None)
     columns = (
         TextColumn("reading old logs"),
@@ -47,8 +50,10 @@ def follow(client: Client, status: Status, *, color: bool) -> None:
     try:
         with Progress(*columns, console=console, transient=True, expand=True) as bar:
             task = bar.add_task("", total=None, **_fields(status))
-            while (backfill := unread(status)) is not None:
-                bar.update(task, total=backfill["total"] or None, completed=backfill["done"], **_fields(status))
+            while (backfill := unread(status, totals=totals)) is not None:
+                # While totals are added up, nothing is read, and the bar has no length.
+                total = None if totals and not backfill["done"] else backfill["total"] or None
+                bar.update(task, total=total, completed=backfill["done"], **_fields(status))
                 time.sleep(_EVERY_S)
                 status = client.status()
     except KeyboardInterrupt:
@@ -56,6 +61,8 @@ def follow(client: Client, status: Status, *, color: bool) -> None:
         raise
     if (backfill := status.get("backfill")) and (blocked := backfill.get("blocked")):
         print(f"old logs cannot be read: {clean(blocked)}; see: burnctl status", file=sys.stderr)
+        return
+    if status.get("backfill"):
         return
     ledger = status.get("ledger") or {}
     turns = (ledger.get("turns") or 0) + (ledger.get("openTurns") or 0)

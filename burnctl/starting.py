@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 ANSWER_S = 60.0
 _PAUSE_S = 0.03
 _FIRST_LOOK_S = 1.0
+_TOTALS_S = 2.0  # of most logs totals are added up by then
 _STARTING_S = 2.0
 _FEW_CONVERSATIONS = 5
 
 
-def reach(options: argparse.Namespace, *, causes: bool = False) -> Client:
+def reach(options: argparse.Namespace, *, causes: bool = False, totals: bool = False) -> Client:
     """A connected client. Starts burnd at a terminal, unless --no-start; raises NotRunning otherwise.
 
     A report (a verb with --no-wait) waits at a terminal until old logs are read, and with `causes` until costs are
-    attributed; other verbs only if they started burnd. In a pipe nothing waits.
+    attributed; other verbs only if they started burnd. With `totals` it waits only until these are complete, which is
+    long before all old logs are read. In a pipe nothing waits.
     """
     if getattr(options, "scan", False):
         from burnctl.scanning import ScanClient
@@ -44,7 +46,7 @@ def reach(options: argparse.Namespace, *, causes: bool = False) -> Client:
         start(client)
         is_started = True
     if sys.stdout.isatty() and sys.stderr.isatty() and not getattr(options, "no_wait", not is_started):
-        wait_for_old_logs(client, color=not getattr(options, "no_color", False))
+        wait_for_old_logs(client, color=not getattr(options, "no_color", False), totals=totals)
         if causes:
             _wait_for_causes(client)
     if hasattr(options, "no_wait"):
@@ -97,24 +99,26 @@ def wait_until_open(client: Client) -> Status:
     return status
 
 
-def wait_for_old_logs(client: Client, *, color: bool = True) -> None:
-    """Shows a progress bar until old logs are read, or until reading them is blocked."""
+def wait_for_old_logs(client: Client, *, color: bool = True, totals: bool = False) -> None:
+    """Shows a progress bar until old logs are read, or until reading them is blocked, or totals are complete."""
     status = wait_until_open(client)
-    deadline = time.monotonic() + _FIRST_LOOK_S
-    while backfill := unread(status):
-        if backfill.get("total") or time.monotonic() > deadline:
+    deadline = time.monotonic() + (_TOTALS_S if totals else _FIRST_LOOK_S)
+    while backfill := unread(status, totals=totals):
+        if (backfill.get("total") and not totals) or time.monotonic() > deadline:
             from burnctl.progress import follow
 
-            follow(client, status, color=color)
+            follow(client, status, color=color, totals=totals)
             return
         time.sleep(_PAUSE_S)  # the total is known a moment after the start; a bar before that would only flash
         status = client.status()
 
 
-def unread(status: Status) -> BackfillBytes | None:
-    """The backfill of a status; None when it is done or blocked."""
+def unread(status: Status, *, totals: bool = False) -> BackfillBytes | None:
+    """The backfill of a status; None when it is done or blocked, or `totals` do not depend on it."""
     backfill = status.get("backfill")
-    return None if not backfill or backfill.get("blocked") else backfill
+    if not backfill or backfill.get("blocked") or (totals and backfill.get("exact")):
+        return None
+    return backfill
 
 
 def _wait_for_causes(client: Client) -> None:

@@ -14,10 +14,13 @@ _PRICES = "Costs are at API list prices. With a subscription, set it once: {} co
 
 def welcome(client: Client) -> None:
     """Shows the overview and what to ask next; without any usage, where burnd looks and the demo."""
-    client.flush()  # logs that were just found may not be recorded yet
     status = client.status()
-    ledger = status.get("ledger") or {}
-    if ledger.get("turns") or ledger.get("openTurns"):
+    backfill = status.get("backfill")
+    if backfill is None or not backfill.get("exact"):
+        client.flush()  # logs that were just found may not be recorded yet
+        status = client.status()
+    totals = client.summary(limit=1)["totals"]
+    if totals["turns"] or totals["openTurns"]:
         show("", [])
         _print_next(client)
         return

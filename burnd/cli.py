@@ -66,18 +66,25 @@ def _parser() -> argparse.ArgumentParser:
     scan = commands.add_parser(
         "scan", help="answer requests on standard input from the logs alone, for `burnctl ... --scan`"
     )
+    scan.add_argument("--into", metavar="PATH", help="write an index of totals instead; burnd runs this at its start")
     scan.set_defaults(command=_scan)
     return parser
 
 
-def _scan(_options: argparse.Namespace) -> int:
+def _scan(options: argparse.Namespace) -> int:
     _block_rich()
     import anyio
 
-    from burnd import paths
-    from burnd.scan import serve
+    from burnd import memory, paths
+    from burnd.scan import pass_for_daemon, serve
 
-    anyio.run(serve, paths.find_home(), sys.stdin.buffer, sys.stdout.buffer)
+    memory.relax_gc()
+    if options.into is None:
+        anyio.run(serve, paths.find_home(), sys.stdin.buffer, sys.stdout.buffer)
+        return 0
+    os.umask(0o077)
+    _disable_core_dumps()
+    anyio.run(pass_for_daemon, sys.stdin.buffer.read(), options.into)
     return 0
 
 

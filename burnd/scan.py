@@ -8,21 +8,23 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import msgspec
 
 from burnd import protocol
 from burnd.clients.folders import Folders
 from burnd.contract.checking import decoded
-from burnd.contract.reports import SummaryParams
+from burnd.contract.reports import NOT_OF_TOTALS, OF_TOTALS, SummaryParams
 from burnd.harness.quick_pass import QuickPass, find_logs, scan_logs
-from burnd.harness.totals import Places
+from burnd.harness.totals import LogTask, PassRequest, Places
 from burnd.index import schema
 from burnd.index.apply import Applier
 from burnd.index.bulk_load import BulkLoader
 from burnd.index.change import Change
-from burnd.index.store import IndexStore, Writer
+from burnd.index.store import IndexStore, Writer, set_meta
 from burnd.ledger.journal import Logged
 from burnd.paths import Home, user_home
 from burnd.pricing import PriceTable
@@ -37,8 +39,8 @@ from burnd.server.method import Result, at_its_prices
 from burnd.server.service import LivePrices
 from burnd.settings import config
 
-_NEEDS_DAEMON = ("workflow", "agent", "tags", "activity", "version", "quality", "tree")
-_BY = ("model", "provider", "project", "branch", "session", "day", "hour", "week", "month", "source")
+_UNSAFE = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;"  # it is written once
+_NEEDS_DAEMON = ("workflow", "tags", *NOT_OF_TOTALS)
 _WHOLE = {"done": True, "percent": None, "secondsLeft": None, "blocked": None}
 
 
@@ -89,20 +91,45 @@ def _params(request: rpc.Request) -> SummaryParams:
 def _check(params: SummaryParams) -> None:
     """Raises Mistaken for groups and filters that need recorded turns."""
     hint = "leave out --scan: burnd records it"
-    if not set(params.by.split(",")) <= set(_BY):
+    if not set(params.by.split(",")) <= set(OF_TOTALS):
         raise Mistaken(f"--by {params.by} is not possible with --scan", hint)
     for name in _NEEDS_DAEMON:
         if getattr(params, name):
             raise Mistaken(f"--{name} is not possible with --scan", hint)
 
 
+async def pass_for_daemon(encoded: bytes, path: str) -> None:
+    """Runs the quick pass that `early_totals` requests, into an index at `path`."""
+    request = msgspec.json.decode(encoded, type=PassRequest)
+    home = Home(Path(request.home))
+    places = Places(config.load(home), os.environ, str(user_home()), request.announced)
+    await write_totals(find_logs(places, request.sources), LivePrices(home.prices).table, Path(path))
+
+
+async def write_totals(tasks: Sequence[LogTask], prices: PriceTable, path: Path) -> None:
+    """Writes an index of what these logs have now. Interrupted, it leaves a file that cannot be opened as one."""
+    begun = wall_ms()
+    async with _filled(str(path), await scan_logs(tasks), prices) as store:
+
+        def finish(db: sqlite3.Connection) -> None:
+            ((last,),) = db.execute("SELECT coalesce(max(id), 0) FROM sessions").fetchall()
+            set_meta(db, closed="clean", begun=str(begun), last_session=str(last))
+            db.execute(f"PRAGMA user_version = {schema.LAYOUT}")
+
+        await store.transact(finish)
+
+
+def memory_index(quick_pass: QuickPass, prices: PriceTable) -> AbstractAsyncContextManager[IndexStore]:
+    """An index of what a quick pass found, for reports that need turns and unlogged usage only."""
+    return _filled(":memory:", quick_pass, prices)
+
+
 @asynccontextmanager
-async def memory_index(quick_pass: QuickPass, prices: PriceTable) -> AsyncIterator[IndexStore]:
-    """An index in memory with the turns and unlogged usage of a quick pass."""
-    writer = await Writer.open(":memory:")
+async def _filled(path: str, quick_pass: QuickPass, prices: PriceTable) -> AsyncIterator[IndexStore]:
+    writer = await Writer.open(path)
     try:
-        await writer.run(lambda db: db.executescript(schema.TABLES))
-        store = IndexStore(Path(":memory:"), writer, [])
+        await writer.run(lambda db: db.executescript(_UNSAFE + schema.TABLES))
+        store = IndexStore(Path(path), writer, [])
         store.prices = prices
         await Applier(store).apply(Change(logged=_logged(quick_pass.facts())))
         copies: list[Copy] = []

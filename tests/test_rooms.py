@@ -39,12 +39,13 @@ MAY_IMPORT = {
     "quota": "records recording queries",
     "budget_watch": "records ledger pricing index queries",
     "clients": "records ledger index recording queries quota failures tasks",
+    "early_totals": "records pricing index recording harness",
     "server": (
         "records ledger pricing settings index content recording search attribution harness reclassify queries "
-        "quota budget_watch clients instructions failures tasks"
+        "quota budget_watch clients instructions early_totals failures tasks"
     ),
     "scan": "records ledger pricing settings index clients harness queries server",
-    "daemon": "ledger pricing settings recording harness clients server tasks",
+    "daemon": "ledger pricing settings recording harness clients early_totals server tasks",
     "cli": "ledger settings daemon failures scan",
     "__main__": "cli",
 }

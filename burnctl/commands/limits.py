@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     is_check = getattr(options, "check", False)
     history = 0 if is_check and options.history is None else options.history
-    client = reach(options)
+    client = reach(options, totals=True)
     answer = flags.ask(client, LimitsParams, options, history=history)
     failed = is_check and bool(answer["crossed"])
     if is_check and not options.json:

@@ -10,7 +10,7 @@ from burnctl.output import present
 from burnctl.render.chart import plot
 from burnctl.render.layout import Block, beside
 from burnctl.render.names import harness_name, last_name, short_model
-from burnctl.render.notes import add_caveats
+from burnctl.render.notes import add_caveats, progress
 from burnctl.render.numbers import NOTHING, count, day_names, milliseconds, money, number, of_hundred, percent
 from burnctl.render.paragraphs import flow
 from burnctl.render.screen import Screen
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    client = reach(options)
+    client = reach(options, totals=True)
     return present(options, gather(client, time.time()), drawn, client=client)
 
 
@@ -86,7 +86,7 @@ def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, A
         "harnesses": top("source"),
         "windows": _windows(client),
         "running": _running(client, now),
-        "avoidable": _avoidable(client, period),
+        "avoidable": _avoidable(client, period) if whole["backfill"]["done"] else None,
     }
 
 
@@ -329,6 +329,9 @@ def _lines(answer: dict[str, Any], span: str, screen: Screen) -> Iterable[str]:
         yield from _labelled(
             "save", [f"about {money(saved['costUsd'])} {when} was avoidable{most}: burnctl waste"], screen
         )
+    if (backfill := answer.get("backfill") or {}).get("exact"):
+        left = f"old logs{progress(backfill, ', ')}"
+        yield from _labelled("reading", [left, "totals are complete, why, waste and search when it is done"], screen)
 
 
 def _labelled(label: str, parts: Sequence[str], screen: Screen) -> list[str]:

@@ -13,7 +13,7 @@ from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import count, day_names, money, number
 from burnctl.render.tables import Column, table
 from burnctl.starting import reach
-from burnd.contract.reports import Filters
+from burnd.contract.reports import Filters, SummaryParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     unit = UNITS[options.verb]
     if not options.since and unit in _USUAL_DAYS and not options.all:
         options.since = _days_ago(_USUAL_DAYS[unit] - 1)
-    client = reach(options)
+    client = reach(options, totals=SummaryParams(**flags.given(options, Filters)).is_of_totals)
     chosen = {**flags.given(options, Filters), "tz": flags.time_zone()}
     answer: dict[str, Any] = {**client.summary(by=unit, **chosen)}
     answer["models"] = _by_model(client, unit, chosen) if answer["rows"] else {}

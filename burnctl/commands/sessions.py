@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     chosen = flags.given(options, ListParams)
-    client = reach(options)
+    client = reach(options, totals=True)
     by_cost = options.sort == "cost"
     answer = _costliest(client, chosen) if by_cost else client.ask(ListParams, {**chosen, "costs": True})
 

@@ -176,7 +176,7 @@ def _session(known: dict[str, Any], stated: float | None) -> list[str]:
 
 def _unread(backfill: dict[str, Any]) -> list[str]:
     """A note while old logs are being read and figures are incomplete."""
-    if backfill.get("done") is not False:
+    if backfill.get("done") is not False or backfill.get("exact"):
         return []
     percent = _number(backfill.get("percent"))
     return ["reading old logs" + ("" if percent is None else f" {percent:.0f}%")]

@@ -90,11 +90,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    client = reach(options)
     verb = getattr(options, "verb", "summary")
     if verb == "tags" and options.key is None:
-        return _list_tags(client, options)
+        return _list_tags(reach(options), options)
     by = f"tag:{options.key}" if verb == "tags" else VERBS.get(verb) or options.by
+    client = reach(options, totals=SummaryParams(**flags.given(options, SummaryParams) | {"by": by}).is_of_totals)
     tree = getattr(options, "tree", False)
     if tree and by != "agent":
         raise Usage("summary: --tree goes with --by agent", "see: burnctl help summary")

@@ -20,5 +20,5 @@ EXAMPLES = ("burnctl today",)
 
 def run(options: argparse.Namespace) -> int:
     options.since = "today"
-    client = reach(options)
+    client = reach(options, totals=True)
     return present(options, gather(client, time.time(), is_today=True), drawn, client=client)

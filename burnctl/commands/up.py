@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 HELP = (
     "starts burnd and waits until it answers: with systemd or launchd if `burnctl service install` was run, else in "
-    "the background. At a terminal it then shows the progress with the logs that are there already, the overview and "
-    "the next commands; without any logs, the demo"
+    "the background. At a terminal it then adds up the logs that are there already and shows the overview and the next "
+    "commands, while it reads on in the background; without any logs, the demo"
 )
 
 
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         from burnctl.starting import wait_for_old_logs
         from burnctl.welcome import welcome
 
-        wait_for_old_logs(client)
+        wait_for_old_logs(client, totals=True)
         welcome(client)
     return 0
 
@@ -51,14 +51,14 @@ def _say_that_it_runs(status: Status) -> None:
 
 
 def bring_up(client: Client) -> None:
-    """Starts burnd, and shows the progress with old logs at a terminal."""
+    """Starts burnd, and at a terminal waits until totals are complete."""
     from burnctl import starting
 
     starting.start(client)
     status = client.status()
     print(f"{named(status)} is running", flush=True)
     if sys.stdout.isatty():
-        starting.wait_for_old_logs(client)
+        starting.wait_for_old_logs(client, totals=True)
     elif (backfill := status.get("backfill")) and backfill["total"]:
         print("it is reading old logs; see the progress with: burnctl status")
 

@@ -27,14 +27,18 @@ _FILTERS = (
 def backfill_line(answer: Mapping[str, Any], what: str = "Totals") -> str:
     """The line above an answer that was given before all old logs were read; empty above a complete one."""
     backfill = answer.get("backfill")
-    if not backfill or backfill["done"]:
+    if not backfill or backfill["done"] or backfill.get("exact"):
         return ""
     if blocked := backfill.get("blocked"):
         return f"Old logs cannot be read at the moment ({clean(blocked)}). {what} are not complete. See: burnctl status"
+    return f"Reading old logs{progress(backfill, ': ')}. {what} are not complete yet."
+
+
+def progress(backfill: Mapping[str, Any], between: str) -> str:
+    """`32%, about 8 s left`, as far as known."""
     percent, left = backfill.get("percent"), backfill.get("secondsLeft")
-    progress = "" if percent is None else f": {percent}%"
-    progress += "" if left is None else f", about {duration(left)} left"
-    return f"Reading old logs{progress}. {what} are not complete yet."
+    text = "" if percent is None else f"{between}{percent}%"
+    return text + ("" if left is None else f", about {duration(left)} left")
 
 
 def add_caveats(answer: Mapping[str, Any], screen: Screen) -> None:

@@ -107,6 +107,11 @@ class Params:
     progress: ClassVar[bool] = False
     params: ClassVar[dict[str, Param]] = {}
 
+    @property
+    def is_of_totals(self) -> bool:
+        """Whether totals alone answer it, so that it is exact before all old logs are read."""
+        return False
+
     def __init_subclass__(
         cls,
         method: str = "",

@@ -73,6 +73,11 @@ class Filters(Params):
     )
 
 
+# What a quick pass over the logs finds out about a turn, and what it does not.
+OF_TOTALS = ("model", "provider", "project", "branch", "session", "day", "hour", "week", "month", "source")
+NOT_OF_TOTALS = ("agent", "activity", "version", "quality", "tree")
+
+
 class SummaryParams(Filters, method="summary", errors=("not_found",), partial=True):
     """Adds up what was spent: in total, and by model or another dimension."""
 
@@ -88,6 +93,11 @@ class SummaryParams(Filters, method="summary", errors=("not_found",), partial=Tr
     tree: bool = param(default=False, help="with --by agent: show agents below those that started them")
     series: bool = param(default=False, help="add the cost of each day", flag="")
     limit: int = param(default=MOST_ROWS, help="at most this many rows", kind="count", most=MOST_ROWS)
+
+    @property
+    def is_of_totals(self) -> bool:
+        """Unless it needs the calls, prompts or agents of turns."""
+        return {*self.by.split(",")} <= {*OF_TOTALS} and not any(getattr(self, name) for name in NOT_OF_TOTALS)
 
 
 class CompareParams(Filters, method="compare", errors=("not_found",), partial=True):
@@ -183,10 +193,13 @@ class LimitsParams(Params, method="limits", errors=("not_found",), partial=True)
     answer: ClassVar[results.Limits]
     source: str = param(default=USUAL, help="the harness whose plan it is", kind="source", choices=SOURCES)
     history: int = param(default=10, help="number of past windows", kind="index", least=0, most=1000, metavar="N")
+    is_of_totals = True
 
 
 class StatuslineParams(Params, method="statusline", partial=True):
     """Returns the few numbers of a status line."""
+
+    is_of_totals = True
 
     answer: ClassVar[results.Statusline]
     session: str | None = param(default=None, help="the session whose line it is", kind="session")

@@ -49,6 +49,10 @@ class ListParams(_Narrowed, method="sessions.list", errors=("not_found",), parti
     next: str | None = param(default=None, help="continue after the previous page, with its `next`", metavar="TOKEN")
     costs: bool = param(default=False, help="add what each session spent", flag="")
 
+    @property
+    def is_of_totals(self) -> bool:
+        return self.agent is None and self.parent is None
+
 
 class MetaParams(Params, method="sessions.meta", errors=("not_found",), partial=True):
     """Shows everything recorded about one session, without its messages."""

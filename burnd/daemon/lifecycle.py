@@ -17,8 +17,10 @@ from anyio.abc import TaskStatus
 from burnd.clients.announcements import announced_roots
 from burnd.clients.spool import Spool
 from burnd.daemon.service_manager import Notifier, Watchdog, adopt_sockets
+from burnd.early_totals import EarlyTotals, LogPass
 from burnd.errors import HomeError, IndexDamaged, NotAllowed, NotNow
 from burnd.harness.supervisor import SOURCES, Make, SourceContext, SourceSupervisor
+from burnd.harness.totals import Places
 from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import HomeLock, as_storage_error, prepare_home
 from burnd.paths import Home, socket_path, user_home
@@ -99,6 +101,8 @@ async def _work(service: Service, notifier: Notifier, sources: Mapping[str, Make
         service.sources = {name: _supervised(service, pipeline, name, make) for name, make in sources.items()}
         service.open(pipeline, spool)
         service.background = _background_tasks(service)
+        service.early_totals = early = _early_totals(service, pipeline)
+        tasks.start_soon(early.run)
         for source in service.sources.values():
             tasks.start_soon(source.run)
         for task in service.background:
@@ -106,6 +110,14 @@ async def _work(service: Service, notifier: Notifier, sources: Mapping[str, Make
         tasks.start_soon(Watchdog(service, notifier).run)
         log.info("daemon.ready", ledger_bytes=pipeline.journal.end)
         notifier.ready(f"recording from {', '.join(sources)}")
+
+
+def _early_totals(service: Service, pipeline: Pipeline) -> EarlyTotals:
+    roots = {name: list(some) for name, some in service.roots.items()}
+    places = Places(service.settings, service.environ, str(user_home(service.environ)), roots)
+    is_read = lambda: service.backfill().done  # noqa: E731
+    log_pass = LogPass(service.home, places, list(service.sources))
+    return EarlyTotals(pipeline, log_pass, lambda: service.prices.table, is_read)
 
 
 def _supervised(service: Service, pipeline: Pipeline, name: str, make: Make) -> SourceSupervisor:

@@ -58,9 +58,10 @@ class PackedLog(NamedTuple):
     hashes: bytes
 
 
-def find_logs(places: Places) -> list[LogTask]:
-    """All logs of all harnesses, the newest first."""
-    modules = [import_module(product.totals) for product in PRODUCTS if product.totals]
+def find_logs(places: Places, sources: Sequence[str] | None = None) -> list[LogTask]:
+    """All logs of these harnesses, or of all, the newest first."""
+    wanted = [product for product in PRODUCTS if sources is None or product.source in sources]
+    modules = [import_module(product.totals) for product in wanted if product.totals]
     tasks: list[LogTask] = [task for module in modules for task in module.find_logs(places)]
     return sorted(tasks, key=lambda task: -task.changed)
 

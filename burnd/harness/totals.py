@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
@@ -43,16 +44,26 @@ class LogTask(NamedTuple):
         return os.fdopen(open_regular(self.path, root=self.root), "rb", buffering=_BLOCK)
 
 
+class PassRequest(msgspec.Struct):
+    """What a process that runs a pass for the daemon is given: the home, the harnesses, and announced folders."""
+
+    home: str
+    sources: list[str]
+    announced: dict[str, list[str]]
+
+
 class Places(NamedTuple):
-    """The settings and the environment that name folders of logs."""
+    """The settings and the environment that name folders of logs, and those that clients announced, by source."""
 
     settings: Settings
     environ: Mapping[str, str]
     user_home: str
+    announced: Mapping[str, list[str]] = MappingProxyType({})
 
     def logs(self, product: Product) -> list[str]:
         """The folders of logs of a product, or its databases."""
-        return product.logs(self.environ, self.user_home, self.settings.roots_of(product))
+        extra = [*self.settings.roots_of(product), *self.announced.get(product.source, ())]
+        return product.logs(self.environ, self.user_home, extra)
 
     def files(
         self, product: Product, module: str, suffixes: tuple[str, ...], place_of: Callable[[str], object | None]

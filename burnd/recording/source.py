@@ -153,13 +153,15 @@ class Backfill(msgspec.Struct):
 class BackfillState(msgspec.Struct, frozen=True, rename=camel):
     """Whether all old logs are read, and the progress if not. Part of every answer about turns.
 
-    `percent` and `seconds_left` are None while unknown. `blocked` is set when no source can continue.
+    `percent` and `seconds_left` are None while unknown. `blocked` is set when no source can continue. `exact`: the
+    answer is complete all the same, since totals were added up before.
     """
 
     done: bool
     percent: int | None
     seconds_left: int | None
     blocked: str | None = None
+    exact: bool | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def is_growing(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import anyio
+import msgspec
 
 from burnd.contract import Params
 from burnd.queries.view import Missing, View
@@ -61,20 +62,22 @@ def query(params: type[Params], function: Callable[[View, Any], Result]) -> Meth
     """A method that is a query of the index: `function` runs in a worker thread, in one state of the index."""
 
     async def call(service: Service, given: Any) -> Result:
-        return await service.ask(lambda view: function(view, given), project=getattr(given, "project", None))
+        project = getattr(given, "project", None)
+        return await service.ask(lambda view: function(view, given), project=project, totals=given.is_of_totals)
 
     return Method(params, call)
 
 
 async def answered(method: AnyMethod, service: Service, given: Any, caller: Caller) -> Result:
     """The answer of a method; a partial one with `backfill`, which is whether all logs were read when it was called,
-    and with the currency and plans of the settings.
+    or its totals are exact all the same, and with the currency and plans of the settings.
 
     Once all logs are read, a method's own `backfill` counts. Until then, a failed lookup has a hint to try again.
     """
     if not method.params.partial:
         return await method.run(service, given, caller)
     backfill = service.backfill()
+    is_exact = service.has_totals and given.is_of_totals
     try:
         answer = await method.run(service, given, caller)
     except Missing as error:
@@ -82,6 +85,9 @@ async def answered(method: AnyMethod, service: Service, given: Any, caller: Call
             raise
         raise Missing(str(error), _READING) from error
     shown = service.settings.display
+    # If these totals are not used any more, it is because all logs are read, or because they failed.
+    if is_exact and (service.has_totals or service.backfill().done):
+        return {**answer, **shown, "backfill": msgspec.structs.replace(backfill, exact=True)}
     return {"backfill": backfill, **shown, **answer} if backfill.done else {**answer, **shown, "backfill": backfill}
 
 

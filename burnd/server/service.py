@@ -23,6 +23,7 @@ from burnd.attribution.explainer import Explainer
 from burnd.budget_watch import BudgetWatch
 from burnd.clients.folders import Folders
 from burnd.clients.spool import Spool
+from burnd.early_totals import EarlyTotals
 from burnd.errors import ConfigError, NotNow
 from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.asking import DEADLINE_S
@@ -265,6 +266,7 @@ class Service:
         self.folders = Folders()
         self.memory_files = Reader()
         self.sources: dict[str, SourceSupervisor] = {}
+        self.early_totals: EarlyTotals | None = None
         self.background: list[BackgroundTask] = []
         self.roots: dict[str, list[str]] = {}  # announced by clients, by source
         self.prices = LivePrices(home.prices)
@@ -354,14 +356,28 @@ class Service:
     def explainer(self) -> Explainer:
         return self.opened.explainer
 
-    async def ask(self, question: Callable[[View], T], within: float = DEADLINE_S, project: str | None = None) -> T:
+    @property
+    def has_totals(self) -> bool:
+        """Whether totals are exact although old logs are still being read."""
+        return self.early_totals is not None and self.early_totals.are_exact
+
+    async def ask(
+        self,
+        question: Callable[[View], T],
+        within: float = DEADLINE_S,
+        project: str | None = None,
+        *,
+        totals: bool = False,
+    ) -> T:
         """Runs a query on one state of the index, in a worker thread; cancelling interrupts it.
 
-        A project that is named by a folder is resolved first.
+        A project that is named by a folder is resolved first. A query of `totals` runs on the index of totals as long
+        as there is one.
         """
         folders = {project: await self.folders.resolve(project)} if project and os.path.isabs(project) else {}
         prices, now = self.prices.table, self.now()
-        return await self.pipeline.index.ask(lambda db: question(View(db, prices, now, folders)), within)
+        early = await self.early_totals.index() if totals and self.early_totals is not None else None
+        return await (early or self.pipeline.index).ask(lambda db: question(View(db, prices, now, folders)), within)
 
     async def read_content(self, work: Callable[[ContentStore], T]) -> T:
         """Reads content in a worker thread, with a store of its own: the pipeline's belongs to its thread.

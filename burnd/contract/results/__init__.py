@@ -20,12 +20,16 @@ class Answer(TypedDict):
 
 
 class Backfill(TypedDict):
-    """Whether all logs were read when the answer was made, and the progress if not."""
+    """Whether all logs were read when the answer was made, and the progress if not.
+
+    `exact`: the answer is complete although logs are still being read.
+    """
 
     done: bool
     percent: int | None
     secondsLeft: int | None
     blocked: str | None
+    exact: NotRequired[bool]
 
 
 class Currency(TypedDict):

@@ -70,7 +70,7 @@ class SourceState(TypedDict):
 
 
 class BackfillBytes(TypedDict):
-    """The progress of reading old logs, in bytes."""
+    """The progress of reading old logs, in bytes. `exact`: totals are complete already."""
 
     done: int
     total: int
@@ -78,6 +78,7 @@ class BackfillBytes(TypedDict):
     percent: int | None
     secondsLeft: int | None
     blocked: str | None
+    exact: NotRequired[bool]
 
 
 class SkippedLine(TypedDict):

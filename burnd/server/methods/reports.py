@@ -134,12 +134,12 @@ def _search(ledger: Path, plan: waste_search.Plan, some: list[Family], view: Vie
 
 async def show_limits(service: Service, params: LimitsParams) -> Result:
     budgets = service.settings.budgets
-    return await service.ask(lambda view: at_its_prices(view, limits(view, params, budgets)))
+    return await service.ask(lambda view: at_its_prices(view, limits(view, params, budgets)), totals=True)
 
 
 async def show_statusline(service: Service, params: StatuslineParams) -> Result:
     budgets = service.settings.budgets
-    return await service.ask(lambda view: statusline(view, params, budgets))
+    return await service.ask(lambda view: statusline(view, params, budgets), totals=True)
 
 
 async def add_quota(service: Service, params: QuotaParams) -> Result:

@@ -40,7 +40,7 @@ from burnd.queries.messages import messages
 from burnd.queries.openings import add_compaction_summary, name_all
 from burnd.queries.projects import folders
 from burnd.queries.search import search
-from burnd.queries.sessions import exactly, list_sessions, meta
+from burnd.queries.sessions import exactly, known_of, list_sessions, meta
 from burnd.queries.view import Refusal, View
 from burnd.recording.projects import DetachedCall
 from burnd.recording.retention import outdated, would_free
@@ -51,6 +51,7 @@ from burnd.search.indexing import SearchIndexer
 from burnd.server.method import AnyMethod, Caller, LongMethod, Method, Result, with_progress
 from burnd.server.service import Service, Work
 
+_OF_CONTENT = ("title", "summary", "messageCount", "contentMode", "content")
 PATIENCE_S = 3.0  # for an index that is just being opened
 _MANY_PENDING = 20  # sessions, more than live agents write at once
 _MEMORY_BYTES = 1 << 20  # of all entries of an answer; the first is always included
@@ -168,13 +169,20 @@ _SKIPPED = {
 
 async def list_page(service: Service, params: ListParams) -> Result:
     recall = service.search_indexer.recall
+    has_totals = service.has_totals and params.is_of_totals
+    answer = await service.ask(lambda view: list_sessions(view, params), project=params.project, totals=has_totals)
 
-    def page(view: View) -> Result:
-        answer = list_sessions(view, params)
-        name_all(view, recall, answer["sessions"])
-        return answer
+    def name(view: View) -> None:
+        sessions = answer["sessions"]
+        if has_totals:  # which have neither titles nor messages
+            recorded = known_of(view, [session["sessionId"] for session in sessions])
+            for session in sessions:
+                if (own := recorded.get(session["sessionId"])) is not None:
+                    session |= {name: own.facts[name] for name in _OF_CONTENT}
+        name_all(view, recall, sessions)
 
-    return await service.ask(page, project=params.project)
+    await service.ask(name)
+    return answer
 
 
 async def show_meta(service: Service, params: MetaParams) -> Result:

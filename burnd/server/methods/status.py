@@ -39,7 +39,7 @@ async def status(service: Service, _params: StatusParams) -> Result:
     return {
         "daemon": _daemon(service),
         "sources": [_source(source, state) for source, state in states],
-        "backfill": _backfill([state for _, state in states]),
+        "backfill": _backfill([state for _, state in states], is_exact=service.has_totals),
         "ledger": _ledger(service, counts),
         "content": _content(service, counts),
         "index": {"state": _index_state(service), "bytes": _database_size(str(service.home.index_db))},
@@ -122,8 +122,8 @@ def _skipped(item: SkippedFiles) -> dict[str, Any]:
     }
 
 
-def _backfill(states: list[Status]) -> dict[str, Any] | None:
-    """The progress of the backfill in bytes; None when all old logs are read."""
+def _backfill(states: list[Status], *, is_exact: bool) -> dict[str, Any] | None:
+    """The progress of the backfill in bytes; None when all old logs are read. `is_exact`: totals are, nevertheless."""
     backfill = backfill_state(states)
     if backfill.done:
         return None
@@ -135,6 +135,7 @@ def _backfill(states: list[Status]) -> dict[str, Any] | None:
         "percent": backfill.percent,
         "secondsLeft": backfill.seconds_left,
         "blocked": backfill.blocked,
+        **({"exact": True} if is_exact else {}),
     }
 
 

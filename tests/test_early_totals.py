@@ -1,0 +1,226 @@
+"""Totals are those of the final truth at any moment of the first read, however logs are cut and ordered."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partialmethod
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from burnctl.client import Client
+from burnd import early_totals
+from burnd.early_totals import EarlyTotals, LogPass
+from burnd.harness.opencode.follower import DatabaseFollower
+from burnd.harness.totals import LogTask
+from burnd.paths import socket_file
+from burnd.recording.candidate import Batch
+from burnd.recording.pipeline import Pipeline
+from burnd.scan import write_totals
+from tests import warm
+from tests.bench.corpus import Tree
+from tests.capture.adversary import World
+from tests.capture.codex_logs import all_cases
+from tests.capture.opencode_rig import OpenCodeRig
+from tests.capture.opencode_traces import write_sessions
+from tests.capture.rig import CodexRig, Rig
+from tests.capture.trees import CASES, trees
+from tests.harness.opencode.data import Writer
+from tests.harness.scanning import claude_logs, codex_logs, differences, opencode_logs, totals_in
+from tests.make import seeds, stamp, turn
+from tests.queries.asking import PRICES
+from tests.server.wire import until
+
+BY = ("model", "day", "project", "session", "hour", "source", "branch")
+
+
+class PassHere(LogPass):
+    """The pass over some logs in this process."""
+
+    def __init__(self, tasks: Sequence[LogTask]) -> None:
+        self._tasks = list(tasks)
+
+    def logs(self) -> list[LogTask]:
+        return self._tasks
+
+    async def write(self, path: Path) -> bool:
+        await write_totals(self._tasks, PRICES, path)
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_totals, "LEAST_BYTES", 0)
+
+
+@asynccontextmanager
+async def early(pipeline: Pipeline, tasks: Sequence[LogTask]) -> AsyncIterator[EarlyTotals]:
+    """Totals of these logs from before they are read until the end of the block."""
+    is_read = anyio.Event()
+    totals = EarlyTotals(pipeline, PassHere(tasks), lambda: PRICES, is_read.is_set)
+    async with anyio.create_task_group() as group:
+        group.start_soon(totals.run)
+        await pipeline.followed()
+        assert totals.are_exact
+        yield totals
+        is_read.set()
+    assert not totals.are_exact
+    assert list(pipeline.home.index.glob("early*")) == []
+    assert not (await pipeline.index.meta())["early_totals"]
+
+
+async def shown(totals: EarlyTotals) -> dict[str, Any]:
+    index = await totals.index()
+    assert index is not None
+    return await totals_in(index, BY)
+
+
+async def exact_at_every_cut(rig: Rig, tasks: Sequence[LogTask], seed: int, most: int = 25) -> None:
+    """Reads logs in a random order and random pieces, and compares totals after some of the batches with the end."""
+    rng = random.Random(seed)
+    await rig.open()
+    cuts: list[dict[str, Any]] = []
+    async with early(rig.pipeline, tasks) as totals:
+        cuts.append(await shown(totals))
+        paths = rig.files()
+        rng.shuffle(paths)
+        look_at = set(rng.sample(range(len(paths)), min(most, len(paths))))
+        for n, path in enumerate(paths):
+            size = rng.choice([300, 2000, 50_000, 4 << 20])
+            while (piece := await rig._piece(path, size)) is not None:
+                await rig._commit([piece])
+                if n in look_at and rng.random() < 0.5:
+                    cuts.append(await shown(totals))
+                if not piece.more:
+                    break
+        await rig.flush()
+        cuts.append(await shown(totals))
+    truth = await totals_in(rig.pipeline.index, BY)
+    await rig.close()
+    assert truth["model"]["totals"]["turns"]
+    for cut in cuts:
+        assert differences(cut, truth) == []
+
+
+@pytest.mark.parametrize("which", CASES)
+async def test_logs_of_every_release_of_claude_code(tmp_path: Path, which: Path | None) -> None:
+    for projects in trees(tmp_path, which):
+        rig = Rig(tmp_path / projects.parent.name / "home", projects)
+        await exact_at_every_cut(rig, claude_logs(projects), 1, most=6)
+
+
+@seeds(3, 40)
+async def test_any_mixture_of_logs(tmp_path: Path, seed: int) -> None:
+    """Forks, resumed sessions, agents: messages that several logs have, the copies read first or last."""
+    World(seed).write(tmp_path / "projects")
+    rig = Rig(tmp_path / "home", tmp_path / "projects")
+    await exact_at_every_cut(rig, claude_logs(tmp_path / "projects"), seed)
+
+
+async def test_codex_logs_of_every_release(tmp_path: Path) -> None:
+    sessions = all_cases(tmp_path / "codex")
+    await exact_at_every_cut(CodexRig(tmp_path / "home", sessions), codex_logs(sessions), 1)
+
+
+@seeds(2, 10)
+async def test_databases_with_forks_of_forks(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DatabaseFollower, "read", partialmethod(DatabaseFollower.read, max_bytes=4000))
+    writer = Writer(tmp_path / "data" / "opencode.db")
+    write_sessions(writer, random.Random(seed), 30)
+    rig = OpenCodeRig(tmp_path / "home", tmp_path / "data")
+    await rig.open()
+    cuts: list[dict[str, Any]] = []
+    async with early(rig.pipeline, opencode_logs(tmp_path / "data")) as totals:
+        commit = rig.pipeline.commit
+
+        async def committed(batch: Batch) -> int:
+            number = await commit(batch)
+            cuts.append(await shown(totals))
+            return number
+
+        rig.pipeline.commit = committed  # type: ignore[method-assign]
+        await rig.settle()
+    truth = await totals_in(rig.pipeline.index, BY)
+    await rig.close()
+    writer.close()
+    assert len(cuts) > 3
+    for cut in cuts:
+        assert differences(cut, truth) == []
+
+
+async def test_what_is_written_meanwhile_counts_at_once(tmp_path: Path) -> None:
+    """Turns that programs push, lines appended to a log, and tags; also after a restart in the middle."""
+    Tree(tmp_path).grow(300_000)
+    rig = Rig(tmp_path / "home", tmp_path / "projects")
+    await rig.open()
+    tasks = claude_logs(tmp_path / "projects")
+    first, *others = rig.files()
+    whole = first.read_bytes()
+    first.write_bytes(whole[: len(whole) // 2])
+    cut: dict[str, Any] = {}
+    for again in (False, True):
+        async with early(rig.pipeline, tasks) as totals:
+            before = (await shown(totals))["model"]["totals"]["turns"]
+            if not again:
+                await rig.read(others[0])
+                first.write_bytes(whole)
+                await rig.read(first)
+                await rig.pipeline.commit(Batch(entries=[turn(source="anthropic-api", session_id="pushed")]))
+                await rig.pipeline.commit(Batch(entries=[stamp(session="pushed", team="a")]))
+                assert (await shown(totals))["model"]["totals"]["turns"] > before + 1
+            sources = {row["key"]: row["turns"] for row in (await shown(totals))["source"]["rows"]}
+            assert sources["anthropic-api"] == 1
+            cut = await shown(totals)
+        if not again:
+            await rig.pipeline.derive(
+                rig.pipeline.generation,
+                lambda db: db.execute("UPDATE meta SET value = 'wanted' WHERE key = 'early_totals'"),
+            )
+            await rig.restart()
+    await rig.read(*rig.files())
+    await rig.flush()
+    assert differences(cut, await totals_in(rig.pipeline.index, BY)) == []
+    await rig.close()
+
+
+def test_a_daemon_that_is_killed_while_it_reads(tmp_path: Path) -> None:
+    """Every answer that claims to be exact is, in every life of the daemon, and so is the last one."""
+    truth = Tree(tmp_path / "claude").grow(6_000_000)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "RELAYBURN_HOME": str(tmp_path / "home"),
+        "CLAUDE_CONFIG_DIR": str(tmp_path / "claude"),
+        "CODEX_HOME": str(tmp_path / "none"),
+    }
+    client = Client(socket_file(str(tmp_path / "home"), environment), patience=60)
+    cuts: list[dict[str, Any]] = []
+    for is_last in (False, False, True):
+        command = [sys.executable, "-m", "burnd", "run", "--log-format", "json"]
+        daemon = warm.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+        try:
+            client.connect(60)
+            until(lambda: asked(client, cuts, is_last=is_last), 120)  # noqa: B023
+        finally:
+            client.close()
+            daemon.kill()
+            daemon.wait()
+    assert len(cuts) >= 3
+    for totals in cuts:
+        assert truth.differs(totals) == ""
+
+
+def asked(client: Client, cuts: list[dict[str, Any]], *, is_last: bool) -> bool:
+    """Whether an answer is complete, or, of the last life, all logs are read."""
+    answer = client.summary()
+    backfill = answer["backfill"]
+    if backfill["done"] or backfill.get("exact"):
+        cuts.append(dict(answer["totals"]))
+    return backfill["done"] or (bool(cuts) and not is_last)
