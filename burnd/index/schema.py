@@ -239,16 +239,17 @@ CREATE TABLE sums(
   branch INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL, subagent INTEGER NOT NULL, {_MEASURES},
   PRIMARY KEY(session, bucket, class, place, branch, activity, version, subagent)) WITHOUT ROWID;
 
--- The same condensed: over all sessions by time, and over all time by session. `index.sums` says what each level
--- leaves out; that is 0. What is listed as stale has changed since.
+-- The same condensed: over all sessions by time, and by session without the activity or without the time. `index.sums`
+-- says what each level leaves out; that is 0. What is listed as stale has changed since.
 CREATE TABLE time_sums(
   level INTEGER NOT NULL, bucket INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL,
   activity INTEGER NOT NULL, version INTEGER NOT NULL, {_MEASURES},
   PRIMARY KEY(level, bucket, class, place, activity, version)) WITHOUT ROWID;
 CREATE TABLE session_sums(
-  level INTEGER NOT NULL, session INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL,
-  branch INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL, subagent INTEGER NOT NULL, {_MEASURES},
-  PRIMARY KEY(level, session, class, place, branch, activity, version, subagent)) WITHOUT ROWID;
+  level INTEGER NOT NULL, session INTEGER NOT NULL, bucket INTEGER NOT NULL, class INTEGER NOT NULL,
+  place INTEGER NOT NULL, branch INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL,
+  subagent INTEGER NOT NULL, {_MEASURES},
+  PRIMARY KEY(level, session, bucket, class, place, branch, activity, version, subagent)) WITHOUT ROWID;
 CREATE TABLE stale_days(day INTEGER PRIMARY KEY);
 CREATE TABLE stale_sessions(session INTEGER PRIMARY KEY);
 
@@ -362,4 +363,4 @@ def is_message(wanted: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FINDINGS + _CAUSES
-LAYOUT = 47  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 48  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

@@ -8,7 +8,7 @@ Two condensed tables answer what needs no session or no time, each at several le
 
 - `time_sums`, level 0: by quarter of an hour and class. Level 1: by day and class. Level 2: by day and class, place,
   activity and version.
-- `session_sums`, level 0: all but the activity. Level 1: with it.
+- `session_sums`, level 0: all but the activity. Level 1: all but the time.
 
 What changed is listed as stale in the same transaction, and is read from `sums` until `condense` has rewritten it.
 """
@@ -314,10 +314,10 @@ GROUP BY x.class, x.place, x.activity, x.version
 _CONDENSE_SESSION = [
     f"""
 INSERT INTO session_sums
-SELECT {level}, x.session, x.class, x.place, x.branch, {activity}, x.version, x.subagent, {_TOTALS}
-FROM sums x WHERE x.session = ? GROUP BY x.class, x.place, x.branch, 6, x.version, x.subagent
+SELECT {level}, x.session, {bucket}, x.class, x.place, x.branch, {activity}, x.version, x.subagent, {_TOTALS}
+FROM sums x WHERE x.session = ? GROUP BY 3, x.class, x.place, x.branch, 7, x.version, x.subagent
 """
-    for level, activity in ((0, "0"), (1, "x.activity"))
+    for level, bucket, activity in ((0, "x.bucket", "0"), (1, "0", "x.activity"))
 ]
 _BUCKETS_OF = "bucket) FROM sums WHERE session = s.value"
 _WRITE_ENDINGS = f"""

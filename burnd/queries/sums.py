@@ -1,9 +1,9 @@
 """Turns a selection, a group-by, a period and a time zone into SQL over the sums, and its rows into counts.
 
 `Reader.read` takes the fewest rows that give the answer exactly. What needs no session comes from `time_sums`, what
-needs no time from `session_sums`; whatever of these is stale, and all that needs both, from `sums`. Only the quarters
-of an hour that the period cuts, and sessions whose tags change while they run, are read from the turns themselves.
-docs/architecture.md describes the tables.
+needs no activity or no time from `session_sums`; whatever of these is stale, and all else, from `sums`. Only the
+quarters of an hour that the period cuts, and sessions whose tags change while they run, are read from the turns
+themselves. docs/architecture.md describes the tables.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ SUMS = Table("sums x", "1", _COLUMNS, _SUMMED, "x.bucket", BUCKET_MS, 0)
 _QUARTERS = SUMS._replace(source="time_sums x", only="x.level = 0")
 _DAYS = _QUARTERS._replace(only="x.level = 1", unit_ms=DAY_MS)
 _DETAILED_DAYS = _DAYS._replace(only="x.level = 2")
-_SESSIONS = SUMS._replace(source="session_sums x", only="x.level = 0")
-_SESSION_ACTIVITIES = _SESSIONS._replace(only="x.level = 1")
+_SESSION_QUARTERS = SUMS._replace(source="session_sums x", only="x.level = 0")
+_SESSION_ACTIVITIES = SUMS._replace(source="session_sums x", only="x.level = 1")
 _TURN_COLUMNS = _COLUMNS | {
     "turn": "x.id",
     "branch": "coalesce(x.branch, 0)",
@@ -193,17 +193,33 @@ class Reader:
     # Which tables
 
     def _sums(self, by: By) -> Iterator[Parts]:
+        by_activity = self._chosen.activities is not None or "activity" in by.keys
         if self._chosen.is_of_all_sessions and _OVER_SESSIONS.issuperset(by.keys):
             yield from self._over_sessions(by)
-        elif by.unit is None:
+        elif by_activity and by.unit is None:
             yield from self._over_time(by)
         else:
             for stretch in self._stretches(by):
                 (begin, end), edges = _whole_buckets(stretch)
                 if begin < end:
-                    yield from self.select(SUMS, by, [_between(begin, end)], stretch.offset)
+                    yield from self._by_quarter(by, begin, end, stretch.offset, by_activity=by_activity)
                 yield from self._at_edges(by, edges)
         yield from self.mixed(TURNS, by, self._fine)
+
+    def _by_quarter(self, by: By, begin: int, end: int, offset: int, *, by_activity: bool) -> Iterator[Parts]:
+        """Buckets of sessions: from `sums` if activities matter or a session is stale, else from `session_sums`."""
+        is_cut = self._chosen.begin is not None or self._chosen.end is not None or by.unit is not None
+        terms = [_active(begin, end), _between(begin, end)] if is_cut else []
+        if by_activity:
+            yield from self.select(SUMS, by, terms, offset)
+        else:
+            yield from self._fresh_and_stale(_SESSION_QUARTERS, by, terms, offset)
+
+    def _fresh_and_stale(self, table: Table, by: By, terms: list[Clause], offset: int = 0) -> Iterator[Parts]:
+        """From a condensed table, except for sessions that are stale."""
+        yield from self.select(table, by, [*terms, Clause(f"x.session NOT IN ({_STALE_SESSIONS})")], offset)
+        if self._view.rows(f"{_STALE_SESSIONS} LIMIT 1"):
+            yield from self.select(SUMS, by, [*terms, Clause(f"x.session IN ({_STALE_SESSIONS})")], offset)
 
     def _over_sessions(self, by: By) -> Iterator[Parts]:
         """Whole days from `time_sums`; the hours before and after them from quarters of an hour, or from `sums`."""
@@ -246,14 +262,9 @@ class Reader:
         return [row[0] for row in self._view.rows(_STALE, (first, last))]
 
     def _over_time(self, by: By) -> Iterator[Parts]:
-        """Whole sessions from `session_sums`, or from `sums` if they are stale; those across an edge by turns."""
+        """Whole sessions by activity from `session_sums`; those across an edge of the period by turns."""
         inside, across = self.sessions()
-        by_activity = self._chosen.activities is not None or "activity" in by.keys
-        table = _SESSION_ACTIVITIES if by_activity else _SESSIONS
-        among = within("x.session", inside)
-        yield from self.select(table, by, [*among, Clause(f"x.session NOT IN ({_STALE_SESSIONS})")])
-        if self._view.rows(f"{_STALE_SESSIONS} LIMIT 1"):
-            yield from self.select(SUMS, by, [*among, Clause(f"x.session IN ({_STALE_SESSIONS})")])
+        yield from self._fresh_and_stale(_SESSION_ACTIVITIES, by, within("x.session", inside))
         if across:
             yield from self._at_edges(by, [Stretch(self.begin, self.end)], across)
 
