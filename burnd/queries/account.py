@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from burnd.queries.limit_windows import LENGTHS, SAME_RESET_MS, Window, reported
-from burnd.queries.view import Row, View
+from burnd.queries.view import View
 
 
 class Reading(NamedTuple):
@@ -41,20 +44,20 @@ class Account:
 
     def about(self, name: str, window: Window) -> list[Reading]:
         """The readings of this window: those that name its end, and those that name none."""
-        rows = self._about(name, window, "")
+        here = (self._source, name)
+        rows = self._view.rows(_NAMED, (*here, window.end - SAME_RESET_MS, window.end + SAME_RESET_MS))
+        rows += self._view.rows(_UNNAMED, (*here, window.begin, window.end))
         return [Reading(ts, percent, resets_at) for ts, _, percent, resets_at in sorted(rows)]
 
-    def peak(self, name: str, window: Window) -> Reading | None:
-        """What is used: quota is never given back within a window, but a session that idles shows an old figure."""
-        rows = self._about(name, window, "ORDER BY used_percent DESC, ts, position LIMIT 1")
-        found = [Reading(ts, percent, resets_at) for ts, _, percent, resets_at in rows]
-        return max(found, key=lambda reading: (reading.percent, -reading.ts), default=None)
-
-    def _about(self, name: str, window: Window, which: str) -> list[Row]:
-        here = (self._source, name)
-        named = (*here, window.end - SAME_RESET_MS, window.end + SAME_RESET_MS)
-        unnamed = (*here, window.begin, window.end)
-        return self._view.rows(f"{_NAMED} {which}", named) + self._view.rows(f"{_UNNAMED} {which}", unnamed)
+    def peaks(self, name: str, windows: Sequence[Window]) -> list[Reading | None]:
+        """The use of each window: never given back within one, though a session that idles shows an old figure."""
+        bounds = msgspec.json.encode([(window.begin, window.end) for window in windows]).decode()
+        peaks: list[Reading | None] = [None] * len(windows)
+        for number, ts, percent, resets_at in self._view.rows(_PEAKS, (self._source, name, bounds)):
+            before = peaks[number]
+            if before is None or (percent, -ts) > (before.percent, -before.ts):
+                peaks[number] = Reading(ts, percent, resets_at)
+        return peaks
 
 
 _OF = "FROM quotas WHERE source = ? AND window = ?"
@@ -69,3 +72,14 @@ WITH RECURSIVE ends(at) AS (
 _READ = f"SELECT ts, position, used_percent, resets_at {_OF} AND "
 _NAMED = _READ + "resets_at BETWEEN ? AND ?"
 _UNNAMED = _READ + "resets_at IS NULL AND ts >= ? AND ts < ?"
+_HIGHEST = "SELECT position FROM quotas WHERE source = ?1 AND window = ?2 AND"
+_FIRST_OF = "ORDER BY used_percent DESC, ts, position LIMIT 1"
+_PEAKS = f"""
+WITH peaks(number, position) AS (
+  SELECT w.key, ({_HIGHEST} resets_at BETWEEN (w.value ->> 1) - {SAME_RESET_MS} AND (w.value ->> 1) + {SAME_RESET_MS}
+                 {_FIRST_OF}) FROM json_each(?3) w
+  UNION ALL
+  SELECT w.key, ({_HIGHEST} resets_at IS NULL AND ts >= w.value ->> 0 AND ts < w.value ->> 1 {_FIRST_OF})
+  FROM json_each(?3) w)
+SELECT p.number, q.ts, q.used_percent, q.resets_at FROM peaks p JOIN quotas q ON q.position = p.position
+"""

@@ -12,6 +12,7 @@ from burnd.queries.account import Account, Reading
 from burnd.queries.budgets import standings
 from burnd.queries.kinds import kinds_of
 from burnd.queries.limit_windows import LENGTHS, Window, windows
+from burnd.queries.periods import Stretch
 from burnd.queries.spent import Spending
 from burnd.queries.tally import Tally
 from burnd.queries.view import View
@@ -44,8 +45,8 @@ def running_quota(view: View, source: str, name: str) -> dict[str, Any] | None:
     """The most that the account said of the window that runs now; nothing has to be counted for it."""
     account = Account(view, source)
     window = next((one for one in account.newest_windows(name) if one.begin <= view.now < one.end), None)
-    peak = account.peak(name, window) if window is not None else None
-    return None if peak is None else _told(peak)
+    peak = account.peaks(name, [window])[0] if window is not None else None
+    return None if peak is None else _quota(peak)
 
 
 class _Plan:
@@ -60,8 +61,10 @@ class _Plan:
         self._next = _NEXT_TURN.format(kinds=self._kinds, begin="?")
 
     def shown(self, name: str, history: int) -> dict[str, Any]:
-        over = self._over(name, history) if history else []
-        return {"current": self.running(name), "history": [self._told(name, window) for window in reversed(over)]}
+        over = self._over(name, history)[::-1] if history else []
+        spent = self._spending.within_each([Stretch(window.begin, window.end) for window in over])
+        peaks = self._account.peaks(name, over)
+        return {"current": self.running(name), "history": [*map(_shape, over, spent, peaks)]}
 
     def running(self, name: str) -> dict[str, Any] | None:
         """The account's own word counts, even where the ledger has no turn in its window."""
@@ -108,16 +111,12 @@ class _Plan:
         found = self._view.rows(self._next, (ts,))
         return int(found[0][0]) if found else None
 
-    def _told(self, name: str, window: Window) -> dict[str, Any]:
-        used = self._spending.within(window.begin, window.end)
-        return _shape(window, used, self._account.peak(name, window))
-
     def _running(self, name: str, window: Window) -> dict[str, Any]:
         """The window that runs now, with its pace and where that leads."""
         now = self._view.now
         used = self._spending.within(window.begin, window.end)
-        peak = self._account.peak(name, window)
-        told = self._account.about(name, window)[-_MOST_READINGS:]
+        peak = self._account.peaks(name, [window])[0]
+        readings = self._account.about(name, window)[-_MOST_READINGS:]
         first = self._first_turn(window.begin) if used.turns else None
         hours = None if first is None else max(now - first, _shortest_pace(window)) / HOUR_MS
         left = (window.end - now) / HOUR_MS
@@ -127,8 +126,8 @@ class _Plan:
             "secondsLeft": (window.end - now) // 1000,
             "pace": None if hours is None else _per_hour(used, hours),
             "projected": None if hours is None else _projected(used, 1 + left / hours),
-            "quota": None if peak is None else _told(peak) | _quota_pace(window, peak),
-            "readings": [{"ts": to_iso(r.ts), "usedPercent": r.percent} for r in told],
+            "quota": None if peak is None else _quota(peak) | _quota_pace(window, peak),
+            "readings": [{"ts": to_iso(r.ts), "usedPercent": r.percent} for r in readings],
         }
 
 
@@ -142,7 +141,7 @@ def _shape(window: Window, used: Tally, peak: Reading | None) -> dict[str, Any]:
         "to": to_iso(window.end),
         "basis": window.basis,
         **used.answer(),
-        "quota": None if peak is None else _told(peak),
+        "quota": None if peak is None else _quota(peak),
     }
 
 
@@ -178,7 +177,7 @@ def _quota_pace(window: Window, peak: Reading) -> dict[str, Any]:
     }
 
 
-def _told(reading: Reading) -> dict[str, Any]:
+def _quota(reading: Reading) -> dict[str, Any]:
     return {
         "usedPercent": reading.percent,
         "seenAt": to_iso(reading.ts),

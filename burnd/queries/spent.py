@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from burnd.queries import families
 from burnd.queries.kinds import Kinds, kinds_of
+from burnd.queries.periods import Stretch
 from burnd.queries.selection import Chosen, Selection
 from burnd.queries.sums import By, Parts, Reader
 from burnd.queries.tally import Tally, tallied, usage
@@ -26,6 +27,12 @@ class Spending:
     def within(self, begin: int, end: int) -> Tally:
         """From this time on, up to but not including that one."""
         return self._sum(Selection(begin=begin, end=end, kinds=self.kinds))
+
+    def within_each(self, windows: Sequence[Stretch]) -> list[Tally]:
+        """The same for many windows of time."""
+        rows = Reader(self._view, Selection(kinds=self.kinds), self._every).windows(windows)
+        found = tallied(rows, self._every, lambda keys, _: keys[0])
+        return [found.get(number) or Tally() for number in range(len(windows))]
 
     def of_session(self, session_id: str) -> Tally:
         """A session with its subagents and the sessions it started."""

@@ -88,6 +88,7 @@ _TURN_COLUMNS = _COLUMNS | {
     "version": "coalesce(x.version, 0)",
 }
 TURNS = Table(f"turns x LEFT JOIN {FIRST_EDITS}", "1", _TURN_COLUMNS, COUNT_TURNS)
+_TURNS_BY_TIME = TURNS._replace(source=f"turns x INDEXED BY turns_by_time LEFT JOIN {FIRST_EDITS}")
 _UNLOGGED = Table(
     "unlogged x",
     "1",
@@ -299,6 +300,47 @@ class Reader:
         cases = " ".join(f"WHEN {_CONTEXT} > {size} THEN {size}" for size in reversed(self._cuts))
         return f"CASE {cases} ELSE 0 END"
 
+    def windows(self, windows: Sequence[Stretch]) -> Iterator[Parts]:
+        """Counts by the number of each of many windows of time, in a few statements; only classes are selected.
+
+        Whole buckets come from `time_sums`; the edges of windows, and days that are stale, from the turns.
+        """
+        stale = {row[0] for row in self._view.rows("SELECT day FROM stale_days")}
+        whole: list[tuple[int, int, int]] = []
+        cut: list[tuple[int, int, int]] = []
+        for number, window in enumerate(windows):
+            (begin, end), edges = _whole_buckets(window)
+            cut += [(number, edge.begin, edge.end) for edge in edges]
+            for day in sorted(stale.intersection(range(begin // DAY, -(-end // DAY)))):
+                first, last = max(begin, day * DAY), min(end, (day + 1) * DAY)
+                whole.append((number, begin, first))
+                cut.append((number, begin_of(first), begin_of(last)))
+                begin = last
+            whole.append((number, begin, end))
+        every = [(number, window.begin, window.end) for number, window in enumerate(windows)]
+        yield from self._in_windows(_QUARTERS, "x.bucket", whole, self._fine)
+        yield from self._in_windows(_TURNS_BY_TIME, "x.ts", cut, self._fine)
+        if self._coarse:
+            yield from self._in_windows(_TURNS_BY_TIME, "x.ts", every, self._coarse, self._tier())
+
+    def _in_windows(
+        self,
+        table: Table,
+        column: str,
+        windows: Sequence[tuple[int, int, int]],
+        kinds: frozenset[int] | None,
+        extra: str = _NOTHING,
+    ) -> Iterator[Parts]:
+        during = f"{column} >= w.value ->> 1 AND {column} < w.value ->> 2"
+        terms = [Clause(table.only), Clause(during), *within("x.class", kinds)]
+        sql = (
+            f"SELECT w.value ->> 0, x.class, {extra}, {','.join(table.counted)} "
+            f"FROM json_each(?) w CROSS JOIN {table.source} "
+            f"WHERE {' AND '.join(term.sql for term in terms)} GROUP BY 1, 2{'' if extra == _NOTHING else ', 3'}"
+        )
+        bound = [_json(windows), *(value for term in terms for value in term.bound)]
+        return ((row[:1], row[1], row[2], row[3:]) for row in self._view.rows(sql, bound))
+
     # One statement
 
     def select(
@@ -395,7 +437,7 @@ def within(column: str, chosen: frozenset[int] | None) -> list[Clause]:
     return [Clause(f"{column} IN (SELECT value FROM json_each(?))", (_json(sorted(chosen)),))]
 
 
-def _json(values: Collection[int]) -> str:
+def _json(values: Collection[Any]) -> str:
     return msgspec.json.encode(values).decode()
 
 
