@@ -375,7 +375,7 @@ def finish_block(db: sqlite3.Connection, block: StaleBlock) -> None:
 _MARKS = f"SELECT id, session, rail, turn_index, times FROM changed ORDER BY id DESC LIMIT {_MARKS_AT_ONCE}"
 _TURN_BUCKETS = f"""
 SELECT s.name, t.message_id, t.id, t.prompt_id,
-       CASE t.subagent WHEN 0 THEN '' ELSE coalesce(a.name, '{UNKNOWN_AGENT}') END,
+       CASE WHEN coalesce(u.agent_id, '') = '' THEN '' ELSE coalesce(a.name, '{UNKNOWN_AGENT}') END,
        (t.ts + {SHIFT_MS}) / {DAY_MS}, t.class, t.place, coalesce(t.branch, 0), coalesce(t.version, 0), t.subagent,
        coalesce(t.activity, {NO_ACTIVITY})
 FROM turns t JOIN names s ON s.id = t.source

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Final
 
 import anyio
 
 from burnd.queries.view import Folder
-from burnd.recording.projects import DetachedCall, key_of
+from burnd.recording.projects import DetachedCall, checkout_of, key_of
 from burnd.records.names import is_bounded
 
 AT_ONCE: Final = 4
@@ -21,10 +22,13 @@ def resolve(given: str) -> Folder:
     if not is_bounded(given):
         return unseen
     try:
-        names = dict.fromkeys((*unseen.names, os.path.realpath(given)))
+        real = os.path.realpath(given)
+        checkout = checkout_of(Path(real)) if os.path.isdir(real) else None
     except (OSError, ValueError):
         return unseen
-    return Folder(tuple(names), tuple(key for name in names if (key := key_of(name))))
+    names = dict.fromkeys((*unseen.names, real))
+    keys = tuple(key for name in names if (key := key_of(name)))
+    return Folder(tuple(names), keys, None if checkout is None else str(checkout) != real)
 
 
 class Folders:

@@ -135,9 +135,10 @@ def _id(names: dict[str, int], text: str | None) -> int:
 
 
 def _subagent_key(turn: Turn, names: dict[str, int]) -> Key | None:
+    """A subagent by its id and type; a named agent on a main rail has no id."""
     subagent = turn.subagent
     if subagent is None:
-        return None
+        return None if turn.agent is None else ("", names[turn.agent])
     return (subagent.agent_id or turn.rail_id, _id(names, subagent.type))
 
 

@@ -81,9 +81,9 @@ TURN_COLUMNS = [
 
 def turn_names(turn: Turn) -> list[str | None]:
     """Every text of a turn that the index stores once."""
-    subagent = turn.subagent
+    agent = turn.subagent.type if turn.subagent else turn.agent
     texts = [turn.source, turn.model, turn.provider, turn.project, turn.project_key, turn.git_branch]
-    texts += [turn.speed, turn.activity, turn.stop_reason, turn.harness_version, subagent.type if subagent else None]
+    texts += [turn.speed, turn.activity, turn.stop_reason, turn.harness_version, agent]
     for call in turn.tool_calls:
         texts += [call.name, call.target]
     return texts

@@ -230,6 +230,7 @@ CREATE TABLE tiers(
   PRIMARY KEY(model, provider)) WITHOUT ROWID;
 CREATE TABLE places(
   id INTEGER PRIMARY KEY, project INTEGER NOT NULL, project_key INTEGER NOT NULL, UNIQUE(project, project_key));
+-- Agents: a subagent by its id and type, a named agent of a main rail by its name alone (agent_id '').
 CREATE TABLE subagents(
   id INTEGER PRIMARY KEY, agent_id TEXT NOT NULL, type INTEGER NOT NULL, UNIQUE(agent_id, type));
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from burnd.contract.reports import DIMENSIONS
 from burnd.queries.kinds import Kind
 from burnd.queries.periods import HOUR_PLACES, day_name, hour_name, month_name, week_name
-from burnd.queries.selection import AGENT, PARENT_AGENT, Selection
+from burnd.queries.selection import AGENTS, PARENT_AGENT, Selection
 from burnd.queries.sums import By
 from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
@@ -35,7 +35,11 @@ class Dimension(NamedTuple):
 
 
 class AgentKey(NamedTuple):
-    """An agent by the stamp `agentId`, or a subagent by its type; neither is the main conversation."""
+    """The agent that took a turn: by its stamp `agentId` or `agent`, else by the name that its log has.
+
+    The latter is the type of a subagent, an opencode agent, or the agent of a program's session. Without either, it is
+    the main conversation.
+    """
 
     stamped: str | None
     type: str | None
@@ -69,7 +73,7 @@ def tag_keys(by: Sequence[str]) -> tuple[str, ...]:
     keys: dict[str, None] = {}
     for name in by:
         if name == "agent":
-            keys |= dict.fromkeys((AGENT, PARENT_AGENT))
+            keys |= dict.fromkeys((*AGENTS, PARENT_AGENT))
         elif name.startswith(TAG):
             keys[name.removeprefix(TAG)] = None
     return tuple(keys)
@@ -119,19 +123,26 @@ def _single(view: View, by: str, selection: Selection, keys: tuple[str, ...]) ->
         return Dimension(By(("session",)), _first, lambda keys: _sessions(view, keys))
     labels = selection.groups.labels if selection.groups else ()
     if by == "agent":
-        return _by_agent(view, labels, keys.index(AGENT))
+        return _by_agent(view, labels, keys)
     at = keys.index(by.removeprefix(TAG))
     return Dimension(By(("group",)), lambda keys, _: labels[keys[0]][at], _plain)
 
 
-def _by_agent(view: View, labels: Sequence[Any], at: int) -> Dimension:
+def _by_agent(view: View, labels: Sequence[Any], keys: tuple[str, ...]) -> Dimension:
+    key_of = agent_keys(view, labels, keys)
+    return Dimension(By(("group", "agent_type")), lambda keys, _: key_of(*keys), _agents)
+
+
+def agent_keys(view: View, labels: Sequence[Any], keys: tuple[str, ...]) -> Callable[[int, int | None], AgentKey]:
+    """A function from the group and the agent type of turns to their agent; `keys` are the tags of the labels."""
     types: dict[int | None, str | None] = {None: None, 0: "subagent", **dict(view.rows(_TYPES))}
+    places = [keys.index(key) for key in AGENTS]
 
-    def label(keys: Sequence[Any], _: Kind) -> AgentKey:
-        stamped = labels[keys[0]][at]
-        return AgentKey(stamped, None if stamped is not None else types[keys[1]])
+    def key_of(group: int, agent_type: int | None) -> AgentKey:
+        stamped = next((name for at in places if (name := labels[group][at]) is not None), None)
+        return AgentKey(stamped, None if stamped is not None else types[agent_type])
 
-    return Dimension(By(("group", "agent_type")), label, _agents)
+    return key_of
 
 
 def _first(keys: Sequence[Any], _: Kind) -> Hashable:

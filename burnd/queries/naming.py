@@ -88,7 +88,7 @@ def version(view: View, given: str) -> frozenset[int]:
 
 
 def subagents(view: View, given: str) -> frozenset[int]:
-    """The subagents with this id or of this type."""
+    """The agents with this name, and subagents with this id."""
     return frozenset(row[0] for row in view.rows(_SUBAGENTS, (given, given)))
 
 

@@ -1,4 +1,4 @@
-"""What a project is, wherever one can be named: some folders with all below them, and every clone of some remotes."""
+"""Projects, for every method that takes one: folders with all below them, and all clones of repositories."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ class Project(NamedTuple):
     keys: AbstractSet[str]
 
     def covers(self, folder: str | None, key: str | None) -> bool:
-        """Whether what was done in this folder, a clone of the remote with this key, is of the project."""
+        """Whether the project has this folder, or a clone of the remote with this key."""
         return key in self.keys or (folder is not None and any(_is_in(folder, own) for own in self.folders))
 
 
 def meant(view: View, given: str) -> Project:
     """The project that a caller names: by a folder, by a remote in any spelling, or by the last parts of either.
 
-    A folder is meant with all below it, and with all clones and worktrees of the repository it lies in. What the disk
-    says of it was looked up before. Raises Mistaken; where it is no folder, also Missing and Refusal.
+    The root of a repository means all its clones and worktrees, a folder below it only that folder with all below it.
+    If nothing is recorded there, it means the repository. The disk was looked at before. Raises Mistaken; for a name,
+    also Missing and Refusal.
     """
     if not given.strip() or len(given) > LONGEST:
-        raise Mistaken("a project is a folder or a remote like github.com/me/it")
-    in_turns = [(folder, key) for _, folder, key in view.rows(_PLACES)]
+        raise Mistaken("project is empty or too long", "give a folder, a remote like github.com/me/it, or its end")
+    in_turns: list[Where] = [(folder, key) for _, folder, key in view.rows(_PLACES)]
     if os.path.isabs(given):
         return _by_folder(view.folders.get(given) or Folder.unseen(given), in_turns)
     return _by_name(given, {*in_turns, *view.rows(_OF_SESSIONS)})
@@ -74,26 +75,38 @@ def folders(view: View) -> list[str]:
     return sorted(newest, key=lambda name: (-newest[name], name))
 
 
-def _by_folder(folder: Folder, known: Iterable[Where]) -> Project:
-    # One that is gone is known by what was recorded of it, or of the one it was in.
-    around = {key for own, key in known if key and own and any(_is_in(name, own) for name in folder.names)}
+def _by_folder(folder: Folder, places: Iterable[Where]) -> Project:
+    within = [(own, key) for own, key in places if own and any(_is_in(own, name) for name in folder.names)]
+    # Keys that are recorded with a folder around it, for one that is gone.
+    around = {key for own, key in places if key and own and any(_is_in(name, own) for name in folder.names)}
+    is_inside = folder.is_inside
+    if is_inside is None:
+        is_inside = any(key and _is_below_root(folder, key, places) for _, key in within)
+    if is_inside and within:
+        return Project(frozenset(folder.names), frozenset())
     keys = around.union(folder.keys)
     repositories = {key for key in keys if os.path.isabs(key)}  # of worktrees that have no remote
     return Project(repositories.union(folder.names), keys.union(folder.names))
 
 
-def _by_name(given: str, known: Iterable[Where]) -> Project:
+def _is_below_root(folder: Folder, key: str, places: Iterable[Where]) -> bool:
+    """Whether the records have a folder above this one in the same repository."""
+    above = {own for own, other in places if other == key} | ({key} if os.path.isabs(key) else set())
+    return any(own not in folder.names and _is_in(name, own) for own in above - {None} if own for name in folder.names)
+
+
+def _by_name(given: str, places: Iterable[Where]) -> Project:
     """By the whole remote in any spelling, else by the last parts of a remote or folder, if they mean one project."""
     remote = canonical_remote(given) or given.strip("/")
-    if exact := {where for where in known if remote == where[1] or given in where}:
+    if exact := {where for where in places if remote == where[1] or given in where}:
         return _all_of(exact)
-    ends = {where for where in known if any(f"/{name}".endswith(f"/{remote}") for name in where if name)}
-    names = {key or folder for folder, key in ends or known} - {None}
+    ends = {where for where in places if any(f"/{name}".endswith(f"/{remote}") for name in where if name)}
+    names = {key or folder for folder, key in ends or places} - {None}
     if not ends:
         raise no_such("project", given, names | {os.path.basename(name) for name in names if name})
     if len(names) > 1:
         shown = ", ".join(sorted(name for name in names if name)[:SHOWN])
-        raise Refusal(f"more than one project is called {given[:80]!r}", f"say which: {shown}")
+        raise Refusal(f"{given[:80]!r} is the end of several projects", f"give one of: {shown}")
     return _all_of(ends)
 
 

@@ -18,7 +18,8 @@ from burnd.queries.view import Mistaken, View
 from burnd.records.names import bounded, bounded_tags
 from burnd.records.times import to_iso
 
-AGENT, PARENT_AGENT = "agentId", "parentAgentId"
+AGENTS = ("agentId", "agent")  # the first that a turn has is its agent
+PARENT_AGENT = "parentAgentId"
 WORKFLOWS = ("workflowId", "workflow")
 OUT = -1  # the group of turns that are not selected
 
@@ -152,7 +153,7 @@ def _by_tags(view: View, filters: Filters, selection: Selection, tag_keys: tuple
     agent = None if filters.agent is None else bounded(filters.agent)
     if filters.agent is not None and agent is not None:
         selection = selection._replace(agent_groups=frozenset(), subagents=naming.subagents(view, filters.agent))
-        keys += (AGENT,) if keys or is_said(view, AGENT, agent) else ()
+        keys += AGENTS if keys or any(is_said(view, key, agent) for key in AGENTS) else ()
     if not keys:
         return selection
     workflow = None if filters.workflow is None else bounded(filters.workflow)
@@ -162,7 +163,8 @@ def _by_tags(view: View, filters: Filters, selection: Selection, tag_keys: tuple
             return None
         if workflow is not None and workflow not in (tags.get(key) for key in WORKFLOWS):
             return None
-        return tuple(tags.get(key) for key in tag_keys), agent is not None and tags.get(AGENT) == agent
+        is_theirs = agent is not None and agent in (tags.get(key) for key in AGENTS)
+        return tuple(tags.get(key) for key in tag_keys), is_theirs
 
     groups = Groups(stamped(view, keys), label)
     in_groups = frozenset(number for number, (_, is_theirs) in enumerate(groups.labels) if is_theirs)

@@ -44,7 +44,7 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     dimension = dimensions.dimension(view, by, chosen.selection)
     reader = Reader(view, chosen.selection, chosen.kinds)
     added = add_up(reader.read(dimension.by), chosen, dimension)
-    branches = agents.tree(added.by_key, agents.parents(chosen.selection, reader)) if params.tree else []
+    branches = agents.tree(added.by_key, agents.parents(view, chosen, reader)) if params.tree else []
     if params.tree:
         added = added._replace(by_key={branch.key: branch.own for branch in branches}, keys=len(branches))
     order = [branch.key for branch in branches[: params.limit]] or _ordered(added, dimension, params.limit)

@@ -35,10 +35,14 @@ class NoSession(Missing):
 
 
 class Folder(NamedTuple):
-    """A folder that a caller names: the names that lead to it, and the keys of the remotes of its repository."""
+    """A folder that a caller names: the names that lead to it, and the keys of the remotes of its repository.
+
+    `is_inside`: it is a folder below the root of its repository; None if the disk was not looked at.
+    """
 
     names: tuple[str, ...]
     keys: tuple[str, ...] = ()
+    is_inside: bool | None = None
 
     @classmethod
     def unseen(cls, given: str) -> Folder:

@@ -96,6 +96,7 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     made: tuple[Block, ...] = ()
     files: tuple[str, ...] = ()
     subagent: Subagent | None = None
+    agent: str | None = None
     project: str | None = None
     git_branch: str | None = None
     prompt_id: str | None = None
@@ -209,6 +210,7 @@ def turn_of(candidate: Candidate) -> Turn:
         made=candidate.made,
         files_touched=candidate.files,
         subagent=candidate.subagent,
+        agent=candidate.agent,
         stop_reason=candidate.stop_reason,
         activity=candidate.response_activity or _label(calls, candidate.prompt_words, candidate.reasoned),
         prompt_words=candidate.prompt_words,

@@ -127,7 +127,7 @@ def key_of(folder: str) -> str | None:
     if not os.path.isabs(folder) or not is_bounded(folder):
         return None
     try:
-        checkout = _checkout_of(Path(folder))
+        checkout = checkout_of(Path(folder))
         if checkout is None or not is_trusted(checkout, checkout / ".git"):
             return None
         git_dir = _git_dir(checkout / ".git")
@@ -142,7 +142,7 @@ def key_of(folder: str) -> str | None:
         return None
 
 
-def _checkout_of(folder: Path) -> Path | None:
+def checkout_of(folder: Path) -> Path | None:
     """The nearest folder with a `.git`, from this one upwards."""
     for place in itertools.chain([folder], folder.parents):
         git = place / ".git"

@@ -158,6 +158,7 @@ class Turn(Record, frozen=True, kw_only=True):
     made: tuple[Block, ...] = msgspec.field(name="out", default_factory=lambda: ())
     files_touched: tuple[PathName, ...] = ()
     subagent: Subagent | None = None
+    agent: Name | None = None  # the named agent that took it, on a main rail: opencode's build, a program's own
     stop_reason: Name | None = None
     activity: str | None = None
     prompt_words: tuple[str, ...] = ()

@@ -12,10 +12,10 @@ from tests.queries.naive import Naive
 filters = {
     "since": worlds.times,
     "until": worlds.times,
-    "project": st.sampled_from(("/code/a", "/code", "/code/b", "/elsewhere")),
+    "project": st.sampled_from(("/code/a", "/code", "/code/b", "/work/a/sub", "/elsewhere")),
     "session": st.sampled_from(worlds.SESSIONS),
     "workflow": st.sampled_from(worlds.VALUES),
-    "agent": st.sampled_from((*worlds.VALUES, "a1", "Explore")),
+    "agent": st.sampled_from((*worlds.VALUES, "a1", "Explore", "build")),
     "tags": st.dictionaries(st.sampled_from(worlds.KEYS), st.sampled_from(worlds.VALUES), max_size=2),
     "source": st.sampled_from(("claude-code", "opencode")),
     "model": st.sampled_from(("claude-sonnet-4-5", "gpt-5", "gemini-2.5-pro")),

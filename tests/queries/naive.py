@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -150,8 +150,8 @@ class Naive:
         if by.startswith("tag:"):
             return tags.get(by.removeprefix("tag:"))
         if by == "agent":
-            kind = (turn.subagent.type or "subagent") if turn.subagent else None
-            return tags.get("agentId", kind)
+            kind = (turn.subagent.type or "subagent") if turn.subagent else turn.agent
+            return tags.get("agentId", tags.get("agent", kind))
         simple: dict[str, Callable[[], Any]] = {
             "model": lambda: self.model(turn),
             "provider": lambda: shown_provider(self.prices, turn.model, turn.provider),
@@ -168,17 +168,46 @@ class Naive:
         }
         return simple[by]()
 
+    def agent(self, key: Any) -> tuple[bool, str | None]:
+        """The agent of a turn: whether a stamp names it, and its name."""
+        tags = self.tags[key]
+        return "agentId" in tags or "agent" in tags, self.label("agent", key, None)
+
+    def agent_parents(self, **filters: Any) -> dict[Any, Any]:
+        """The parent of each agent that has one: by stamps, else by its harness; each turn has a vote."""
+        chosen = [key for key, turn in self.turns.items() if self.is_chosen(key, turn, filters)]
+        mains: defaultdict[str, list[Any]] = defaultdict(list)
+        for key in filter(self.is_on_main, chosen):
+            mains[self.turns[key].session_id].append(key)
+        main: dict[str | None, Any] = {one: _elected(self.agent(key) for key in keys) for one, keys in mains.items()}
+        stamped: defaultdict[Any, list[Any]] = defaultdict(list)
+        recorded: defaultdict[Any, list[Any]] = defaultdict(list)
+        for key in chosen:
+            turn, agent = self.turns[key], self.agent(key)
+            parent = self.tags[key].get("parentAgentId")
+            if agent[0] and parent not in (None, agent[1]):
+                stamped[agent].append((True, parent))
+            above = self.parents.get(turn.session_id) if self.is_on_main(key) else turn.session_id
+            if main.get(above) != agent:
+                recorded[agent].append(main.get(above))
+        elected = {agent: _elected(votes) for agent, votes in (recorded | stamped).items()}
+        return {agent: parent for agent, parent in elected.items() if parent is not None}
+
+    def is_on_main(self, key: Any) -> bool:
+        turn = self.turns[key]
+        return turn.subagent is None or turn.subagent.agent_id == turn.session_id
+
     def is_chosen(self, key: Any, turn: Turn, wanted: dict[str, Any]) -> bool:
         tags, ts = self.tags[key], to_ms(turn.ts)
-        agents = (turn.subagent.agent_id, turn.subagent.type) if turn.subagent else ()
+        agents = (turn.subagent.agent_id, turn.subagent.type) if turn.subagent else (turn.agent,)
         checks: dict[str, Callable[[Any], bool]] = {
             "since": lambda since: ts >= since,
             "until": lambda until: ts < until,
             "tz": lambda _: True,
-            "project": lambda folder: f"{turn.project}/".startswith(f"{folder}/") or self._same_remote(turn, folder),
+            "project": lambda folder: _is_in(turn.project, folder) or self._same_remote(turn, folder),
             "session": lambda session: session in lineage(turn.session_id, self.parents),
             "workflow": lambda flow: flow in (tags.get("workflowId"), tags.get("workflow")),
-            "agent": lambda agent: tags.get("agentId") == agent or agent in agents,
+            "agent": lambda agent: agent in (tags.get("agentId"), tags.get("agent"), *agents),
             "tags": lambda pairs: all(tags.get(k) == v for k, v in pairs.items()),
             "source": lambda source: turn.source == source,
             "model": lambda model: self.model(turn) == model,
@@ -190,8 +219,15 @@ class Naive:
         return all(checks[name](value) for name, value in wanted.items())
 
     def _same_remote(self, turn: Turn, folder: str) -> bool:
-        """Whether a turn was made in a clone of the repository that the folder is known to lie in."""
-        around = {t.project_key for t in self.turns.values() if f"{folder}/".startswith(f"{t.project}/")}
+        """Whether a turn was made in a clone of the repository that the folder is in.
+
+        Not if turns were made in the folder, and it is below another folder of the repository.
+        """
+        turns = list(self.turns.values())
+        own = {t.project_key for t in turns if _is_in(t.project, folder)} - {None}
+        if any(t.project_key in own and t.project != folder and _is_in(folder, t.project) for t in turns):
+            return False
+        around = {t.project_key for t in turns if _is_in(folder, t.project)}
         return turn.project_key is not None and turn.project_key in around
 
     def may_be_remembered(self, folder: str) -> bool:
@@ -277,6 +313,15 @@ class Naive:
             and turn.model.removesuffix("[1m]") == model.removesuffix("[1m]")
         ]
         return [sum(values) for values in zip(*used, strict=True)] or [0] * 6
+
+
+def _is_in(folder: str | None, other: str | None) -> bool:
+    return f"{folder}/".startswith(f"{other}/")
+
+
+def _elected(votes: Iterable[Any]) -> Any:
+    counts = Counter(votes)
+    return min(counts, key=lambda one: (-counts[one], one is not None, str(one and one[1])))
 
 
 def _over(said: list[int], used: list[int]) -> list[int]:

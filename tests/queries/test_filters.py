@@ -16,6 +16,7 @@ from burnd.queries.tally import Tally
 from burnd.queries.view import Missing, Refusal
 from burnd.recording.candidate import Batch
 from burnd.records import Session, Subagent, Usage
+from burnd.records.codec import Entry
 from tests.conftest import Opened
 from tests.make import at, stamp, turn
 from tests.queries.asking import ask_summary, by_key
@@ -55,20 +56,21 @@ async def test_an_exact_id_wins_over_longer_ones(opened: Opened) -> None:
 
 
 async def test_a_project_is_a_folder_with_its_clones(opened: Opened, tmp_path: Path) -> None:
-    """A folder means what is in it and below it, and every clone and worktree of the repository it lies in."""
+    """A root means every clone and worktree of its repository, a folder below it what was done there, if anything."""
     here, clone, other = tmp_path / "it", tmp_path / "clone", tmp_path / "item"
     (here / "src").mkdir(parents=True)
     (here / ".git").mkdir()
     (here / ".git" / "config").write_text('[remote "origin"]\n\turl = git@host.example:me/it.git\n')
     entries = [
         turn("m1", project=str(here), project_key="host.example/me/it"),
-        turn("m2", project=str(here / "src")),
+        turn("m2", project=str(here / "src"), project_key="host.example/me/it"),
         turn("m3", project=str(clone), project_key="host.example/me/it"),
         turn("m4", project=str(other)),
         turn("m5", project=None),
     ]
     assert await turns_of(opened, *entries, project=str(here)) == 3
-    assert await turns_of(opened, project=str(here / "src")) == 3
+    assert await turns_of(opened, project=str(here / "src")) == 1
+    assert await turns_of(opened, project=str(here / "docs")) == 3
     assert await turns_of(opened, project=str(here) + "/") == 3
     assert await turns_of(opened, project=str(tmp_path)) == 4
     assert await turns_of(opened, project="/") == 4
@@ -88,7 +90,7 @@ async def test_a_project_can_be_a_remote_or_its_name(opened: Opened) -> None:
     assert await turns_of(opened, project="https://host.example/you/it") == 1
     assert await turns_of(opened, project="you/it") == 1
     assert await turns_of(opened, project="lonely") == 1
-    with pytest.raises(Refusal, match="more than one project") as refused:
+    with pytest.raises(Refusal, match="end of several projects") as refused:
         await turns_of(opened, project="it")
     assert "host.example/me/it, host.example/you/it" in refused.value.hint
     with pytest.raises(Missing, match="lonly") as missing:
@@ -157,9 +159,13 @@ async def test_a_provider_is_who_served_it_or_who_makes_it(opened: Opened) -> No
         await turns_of(opened, provider="bedrock")
 
 
-async def test_an_agent_is_a_stamp_a_subagent_or_its_type(opened: Opened) -> None:
+async def test_an_agent_is_a_stamp_a_subagent_or_the_name_in_its_log(opened: Opened) -> None:
     entries = [
         turn("m1", session_id="s1"),
+        turn("m4", session_id="s3", agent="build"),
+        turn("m5", session_id="s3", agent="plan"),
+        turn("m6", session_id="s4"),
+        stamp(1, session="s4", agent="reviewer"),
         turn("m2", session_id="s2", rail_id="a7", subagent=Subagent(agent_id="a7", type="Explore")),
         turn("m3", session_id="s2"),
         stamp(1, agentId="builder"),
@@ -167,7 +173,46 @@ async def test_an_agent_is_a_stamp_a_subagent_or_its_type(opened: Opened) -> Non
     assert await turns_of(opened, *entries, agent="builder") == 1
     assert await turns_of(opened, agent="a7") == 1
     assert await turns_of(opened, agent="Explore") == 1
+    assert await turns_of(opened, agent="plan") == 1
+    assert await turns_of(opened, agent="reviewer") == 1
     assert await turns_of(opened, agent="nobody") == 0
+    answer = await ask_summary((await opened()).index, by="agent")
+    rows = {row["key"]: (row["turns"], row["stamped"]) for row in answer["rows"]}
+    assert rows == {
+        None: (1, False),
+        "builder": (1, True),
+        "reviewer": (1, True),
+        "Explore": (1, False),
+        "build": (1, False),
+        "plan": (1, False),
+    }
+
+
+async def test_agents_nest_as_their_harness_records_them(opened: Opened) -> None:
+    """A subagent below the conversation of its session, a child session below its parent's."""
+    entries: list[Entry] = [
+        turn("m1", session_id="s1"),
+        turn("m2", session_id="s1", rail_id="a7", subagent=Subagent(agent_id="a7", type="Explore")),
+        turn("m3", session_id="s2", agent="build"),
+        turn("m4", session_id="s2", agent="build"),
+        turn("m5", session_id="s2", agent="plan"),
+        Session(session_id="s3", source="opencode", parent_session_id="s2"),
+        turn("m6", session_id="s3", subagent=Subagent(agent_id="s3", type="general")),
+        Session(session_id="s4", source="opencode", parent_session_id="s3"),
+        turn("m7", session_id="s4", subagent=Subagent(agent_id="s4", type="scout")),
+    ]
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[*entries]))
+    rows = (await ask_summary(pipeline.index, by="agent", tree=True))["rows"]
+    assert {(row["key"], row["parent"], row["depth"], row["subtree"]["turns"]) for row in rows} == {
+        (None, None, 0, 2),
+        ("Explore", None, 1, 1),
+        ("build", None, 0, 4),
+        ("general", "build", 1, 2),
+        ("scout", "general", 2, 1),
+        ("plan", None, 0, 1),
+    }
+    assert [row["key"] for row in rows[:3]] == ["build", "general", "scout"]
 
 
 async def test_a_workflow_is_either_stamp(opened: Opened) -> None:
@@ -285,7 +330,8 @@ async def test_agents_nest_below_a_parent_without_turns(opened: Opened) -> None:
 def test_a_chain_of_agents_may_be_long() -> None:
     """Each below the one before it, deeper than any stack."""
     tallies = {AgentKey(f"a{n}", None): Tally() for n in range(1, 1200)}
-    branches = agents.tree(tallies, {f"a{n}": f"a{n - 1}" for n in range(1, 1200)})
+    above = {AgentKey(f"a{n}", None): AgentKey(f"a{n - 1}", None) for n in range(1, 1200)}
+    branches = agents.tree(tallies, above)
     assert [branch.depth for branch in branches] == list(range(1200))
 
 

@@ -59,12 +59,40 @@ async def test_every_summary_is_the_sum_of_its_turns(
             assert {_key(row): _fields(row) for row in answer["rows"]} == expected["rows"], (by, filters)
             assert len(answer["rows"]) == len(expected["rows"])
             assert answer["unpricedModels"] == expected["unpricedModels"]
+            if by == "agent":
+                tree = await ask_summary(pipeline.index, by=by, tree=True, **filters)
+                _check_tree(tree["rows"], naive.agent_parents(**filters))
         everything = await ask_summary(pipeline.index)
         said = everything["unlogged"]["usage"] if everything["unlogged"] else dict.fromkeys(naive.unlogged(), 0)
         assert said == naive.unlogged()
         assert (everything["unlogged"] or {"requests": 0})["requests"] == len(naive.requests())
     finally:
         await opener.close()
+
+
+def _check_tree(rows: list[dict[str, Any]], parents: dict[Any, Any]) -> None:
+    """Every row has the parent of the specification, comes after it unless it is in a ring, and sums up its branch."""
+    names = [(row["stamped"], row["key"]) for row in rows]
+    path: list[Any] = []
+    for row, name in zip(rows, names, strict=True):
+        parent = parents.get(name)
+        assert row["parent"] == (parent[1] if parent else None), name
+        del path[row["depth"] :]
+        assert path[-1:] == [parent] if row["depth"] else parent is None or _is_in_a_ring(name, parents), name
+        path.append(name)
+    for at, row in enumerate(rows):
+        depths = [one["depth"] for one in rows[at + 1 :]]
+        below = next((n for n, depth in enumerate(depths) if depth <= row["depth"]), len(depths))
+        assert row["subtree"]["turns"] == sum(one["turns"] for one in rows[at : at + 1 + below])
+
+
+def _is_in_a_ring(name: Any, parents: dict[Any, Any]) -> bool:
+    one = parents.get(name)
+    for _ in parents:
+        if one == name:
+            return True
+        one = parents.get(one)
+    return False
 
 
 def _key(row: dict[str, Any]) -> Any:

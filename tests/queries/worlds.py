@@ -43,11 +43,17 @@ MODELS = (
     ("opencode", "gpt-5", "openai"),
     ("opencode", "house-1", "house"),
 )
-PLACES = (("/code/a", "host.example/me/a"), ("/work/a", "host.example/me/a"), ("/code/b", None), (None, None))
+PLACES = (
+    ("/code/a", "host.example/me/a"),
+    ("/work/a", "host.example/me/a"),
+    ("/work/a/sub", "host.example/me/a"),
+    ("/code/b", None),
+    (None, None),
+)
 ACTIVITIES = ("coding", "debugging", "testing", None)
 VERSIONS = (None, "2.0.14", "2.1.4")
 BRANCHES = ("main", "fix", None)
-KEYS = ("workflowId", "workflow", "agentId", "parentAgentId", "persona")
+KEYS = ("workflowId", "workflow", "agentId", "agent", "parentAgentId", "persona")
 VALUES = ("x", "y")
 
 times = st.one_of(
@@ -74,12 +80,16 @@ def turns(draw: st.DrawFn) -> Turn:
     project, key = draw(st.sampled_from(PLACES))
     n = draw(st.integers(0, 7))
     quality: Quality = draw(st.sampled_from(("final", "final", "partial", "empty")))
-    subagent = draw(st.sampled_from((None, None, Subagent(agent_id="a1", type="Explore"), Subagent(agent_id="a2"))))
+    session = draw(st.sampled_from(SESSIONS))
+    agents = (None, None, Subagent(agent_id="a1", type="Explore"), Subagent(agent_id="a2"))
+    subagent = draw(
+        st.sampled_from(agents if session != "kid" else (*agents, Subagent(agent_id=session, type="general")))
+    )
     has_edits = draw(st.sampled_from((None, False, True)))
     return Turn(
         source=source,
-        session_id=draw(st.sampled_from(SESSIONS)),
-        rail_id=subagent.agent_id or "main" if subagent else "main",
+        session_id=session,
+        rail_id=subagent.agent_id or "main" if subagent and subagent.agent_id != session else "main",
         message_id=f"m{n}",
         turn_index=n,
         ts=to_iso(draw(times)),
@@ -94,6 +104,7 @@ def turns(draw: st.DrawFn) -> Turn:
         harness_version=draw(st.sampled_from(VERSIONS)),
         server_tools=draw(st.sampled_from((None, None, ServerTools(search=2, fetch=1)))),
         subagent=subagent,
+        agent=draw(st.sampled_from((None, "build", "plan"))) if subagent is None else None,
         stop_reason=draw(st.sampled_from((None, "end_turn", "tool_use"))),
         activity=draw(st.sampled_from(ACTIVITIES)),
         has_edits=has_edits,

@@ -1,4 +1,4 @@
-"""A project is the same to every method that takes one: a folder, all below it, and all clones of its repository."""
+"""A project is the same to every method that takes one: a repository with all its clones, or a folder within one."""
 
 from __future__ import annotations
 
@@ -70,6 +70,8 @@ def test_every_method_means_the_same_by_a_project(home: Home, tmp_path: Path) ->
         until(lambda: len(wire.call("sessions.search", query="password", limit=20)["hits"]) == 5)
         for project in (one, f"{tree}/", f"{tmp_path}/link", "host.example/me/it", "git@host.example:me/it", "tree"):
             assert set(map(frozenset, sessions_of(wire, project).values())) == {frozenset(ours)}, project
+        assert set(map(frozenset, sessions_of(wire, f"{one}/src").values())) == {frozenset({"below"})}
+        assert set(map(frozenset, sessions_of(wire, f"{one}/docs").values())) == {frozenset(ours)}
         assert (
             wire.call("hotspots", by="tool", project=tree)["totals"]
             == wire.call("hotspots", by="tool", project=one)["totals"]

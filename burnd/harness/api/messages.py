@@ -213,6 +213,7 @@ class TurnContext(NamedTuple):
     turn_index: int
     project: str | None = None
     project_key: str | None = None
+    agent: str | None = None
     entered: tuple[Block, ...] = ()
     prompt_id: str | None = None
     words: tuple[str, ...] = ()
@@ -244,6 +245,7 @@ def turns_of(parsed: ParsedMessage, bill: Bill, context: TurnContext) -> list[Tu
         entered=context.entered,
         made=parsed.blocks,
         files=parsed.files,
+        agent=context.agent,
         project=context.project,
         prompt_id=context.prompt_id,
         prompt_words=context.words,

@@ -255,7 +255,7 @@ def _new_context(existing: ExistingSession, rail: str, source: str) -> TurnConte
     existing.next_index[rail] = index + 1
     facts = existing.session.facts
     session_id, rail_input = existing.session.session_id, existing.inputs[rail]
-    return TurnContext(session_id, source, index, facts["project"], facts["projectKey"], *rail_input)
+    return TurnContext(session_id, source, index, facts["project"], facts["projectKey"], facts["agent"], *rail_input)
 
 
 def _context_of(turn: Turn) -> TurnContext:
@@ -266,6 +266,7 @@ def _context_of(turn: Turn) -> TurnContext:
         turn_index=turn.turn_index,
         project=turn.project,
         project_key=turn.project_key,
+        agent=turn.agent,
         entered=turn.entered,
         prompt_id=turn.prompt_id,
         words=turn.prompt_words,

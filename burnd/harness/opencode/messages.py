@@ -169,7 +169,7 @@ def message_of(
     return Message(
         id=row.id,
         created=row.created,
-        agent=data.agent,
+        agent=data.agent or data.mode,
         has_parts=bool(parts),
         user=_user_message(parts) if data.role == _USER else None,
         response=_response(data, parts, calls, version) if data.role == _ASSISTANT else None,

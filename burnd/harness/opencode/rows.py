@@ -109,6 +109,7 @@ class MessageData(msgspec.Struct):
     role: str | None = None
     time: Times | None = None
     agent: Name | None = None
+    mode: Name | None = None  # the agent, in early releases
     parent: str | None = msgspec.field(default=None, name="parentID")
     model: Name | None = msgspec.field(default=None, name="modelID")
     provider: Name | None = msgspec.field(default=None, name="providerID")

@@ -142,6 +142,7 @@ def _walk_response(
         made=response.output,
         files=response.files,
         subagent=_subagent(session, message),
+        agent=message.agent if session.parent is None else None,
         stop_reason=response.finish or response.error,
         prompt_words=prompt.words if prompt is not None else (),
         prompt_id=prompt.id if prompt is not None else None,
