@@ -6,6 +6,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 TALLY := $(VENV)/.tally
+# Agent products from npm, for tests with real clients.
+CLIENTS := $(abspath $(VENV)/clients/node_modules/.bin)
 # Installing packages needs root.
 SUDO ?= $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # More than there are cores: many tests wait for something, and others can run meanwhile.
@@ -41,10 +43,11 @@ test-faults: $(READY)  ## everything that can go wrong, at length; ends in a tab
 		tests/ledger/test_every_fault.py; first=$$?; \
 	BURND_TALLY=$(TALLY) BURND_QUIET=1 $(BIN)/python -m pytest -n 0 -m timed tests && exit $$first
 
-test-real: $(READY)  ## the HTML report in a browser, `top` in a terminal; installs chromium and tmux if they are missing
+test-real: $(READY)  ## report in a browser, `top` in a terminal, guard with Claude Code; installs what is missing
 	@command -v chromium >/dev/null && command -v tmux >/dev/null || \
 		{ $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y chromium tmux; }
-	$(BIN)/python -m pytest -n 0 -m real tests/real
+	@test -x $(CLIENTS)/claude || npm install --silent --prefix $(VENV)/clients @anthropic-ai/claude-code
+	PATH="$(CLIENTS):$$PATH" $(BIN)/python -m pytest -n 0 -m real tests/real
 
 check: $(READY)  ## lint and types
 	$(BIN)/ruff check .

@@ -109,6 +109,7 @@ def _reader(one: Param) -> Callable[[str], Any]:
         "dollars": dollars,
         "days": days,
         "seconds": seconds,
+        "period": period,
     }
     return readers.get(one.kind, str)
 
@@ -187,6 +188,17 @@ def seconds(text: str) -> float:
     if not text.replace(".", "", 1).isdecimal() or len(text) > 6:
         raise _invalid(f"{text!r} is not a number of seconds")
     return float(text)
+
+
+def period(text: str) -> int:
+    """Seconds of a duration such as 30m, 2h or 1d."""
+    number, unit = text[:-1], text[-1:]
+    if not number.isdecimal() or unit not in _UNITS or len(number) > 6 or not int(number):
+        raise _invalid(f"{text!r} is not a duration", "give it as 30m, 2h or 1d")
+    return int(number) * _UNITS[unit]
+
+
+_UNITS = {"m": 60, "h": 3600, "d": 86_400}
 
 
 def tag(text: str) -> tuple[str, str]:

@@ -74,6 +74,10 @@ class Methods:
     stamps_list = Method(daemon.ListStampsParams)
     announce = Method(daemon.AnnounceParams)
     spool = Method(daemon.SpoolParams)
+    guard_check = Method(daemon.CheckGuardParams)
+    guard_status = Method(daemon.GuardStatusParams)
+    guard_allow = Method(daemon.AllowParams)
+    guard_switch = Method(daemon.SwitchGuardParams)
 
     summary = Method(reports.SummaryParams)
     compare = Method(reports.CompareParams)

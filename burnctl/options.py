@@ -130,6 +130,20 @@ class Stamps(Params):
     tag: str | None = param(default=None, help="only stamps with this tag", metavar="KEY[=VALUE]")
 
 
+class Guard(Params):
+    """Of `guard install` and `guard uninstall`."""
+
+    source: str | None = param(default=None, help="only this harness; by default all that are found", kind="source")
+
+
+class Allow(Params):
+    """Of `guard allow`."""
+
+    seconds: int | None = param(
+        default=None, help="for how long: 30m, 2h, 1d (for good)", kind="period", flag="--for", metavar="TIME"
+    )
+
+
 class Forget(Params):
     """Of `forget`."""
 

@@ -68,6 +68,10 @@ class Home:
         return self.root / "budgets-crossed.json"
 
     @property
+    def guard(self) -> Path:
+        return self.root / "guard.json"
+
+    @property
     def lock(self) -> Path:
         return self.root / "burnd.lock"
 

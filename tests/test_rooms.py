@@ -38,11 +38,12 @@ MAY_IMPORT = {
     "instructions": "tokens recording search",
     "quota": "records recording queries",
     "budget_watch": "records ledger pricing index queries",
+    "guard": "records ledger queries",
     "clients": "records ledger index recording queries quota failures tasks",
     "early_totals": "records pricing index recording harness",
     "server": (
         "records ledger pricing settings index content recording search attribution harness reclassify queries "
-        "quota budget_watch clients instructions early_totals failures tasks"
+        "quota budget_watch guard clients instructions early_totals failures tasks"
     ),
     "scan": "records ledger pricing settings index clients harness queries server",
     "daemon": "ledger pricing settings recording harness clients early_totals server tasks",

@@ -36,6 +36,7 @@ _TABLE = (
     ("compare", MONEY, "models side by side: cost, first-try rate, cache hits"),
     ("blocks", MONEY, "the 5-hour windows of a subscription"),
     ("limits", MONEY, "how much of the plan and of budgets is used"),
+    ("guard", MONEY, "stop a session that reaches a limit of yours"),
     ("statusline", MONEY, "one short line for a status bar"),
     ("export", MONEY, "requests as lines of JSON, CSV or Parquet"),
     ("pricing", MONEY, "the prices in use, and how to update them"),

@@ -140,3 +140,35 @@ class SpoolParams(Params, method="spool"):
 
     answer: ClassVar[results.Spool]
     claim: str | None = param(default=None, help="name of a claim whose session is wanted")
+
+
+class CheckGuardParams(Params, method="guard.check"):
+    """Decides whether a session may make its next tool call; hooks of harnesses ask this."""
+
+    answer: ClassVar[results.GuardCheck]
+    session: str = param(help="the whole id of the session", kw_only=False)
+    tool: str | None = param(default=None, help="the tool of the call")
+    source: str = param(default=USUAL, help="the harness of the session", kind="source")
+
+
+class GuardStatusParams(Params, method="guard.status"):
+    """Shows the limits of the guard, what is used of them, and which sessions were stopped or allowed."""
+
+    answer: ClassVar[results.GuardStatus]
+    session: str | None = param(default=None, help="also what this session has used", kind="session")
+    source: str = param(default=USUAL, help="the harness whose 5-hour window it is", kind="source")
+
+
+class AllowParams(Params, method="guard.allow", errors=("not_found",)):
+    """Lets a session continue whatever the limits are."""
+
+    answer: ClassVar[results.GuardAllow]
+    session: str = param(help="the session to let continue", kind="session", kw_only=False)
+    seconds: int | None = param(default=None, help="for how long (for ever)", least=1)
+
+
+class SwitchGuardParams(Params, method="guard.switch"):
+    """Turns the guard off or on; off, it allows every call."""
+
+    answer: ClassVar[results.GuardSwitch]
+    on: bool = param(help="whether it checks calls")

@@ -148,6 +148,9 @@ class Product:
     error_beginnings: tuple[str, ...] = ()
     error_parts: tuple[str, ...] = ()
 
+    hooks_file: str = ""  # below its settings' folder: JSON with hooks in Claude Code's form, if it has such
+    plugin_file: str = ""  # the same for a plugin that is asked before a tool call
+
     copies = Copies()
     instructions = Instructions({}, {})
     instructions_module: str = ""  # the module with `add`, which finds those of a folder as the product does

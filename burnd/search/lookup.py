@@ -1,4 +1,4 @@
-"""Looks a query up in the index: its terms, misspelt words, and the messages that match best, page by page."""
+"""From what a person typed to the messages that match it best: terms, put together by hand, never parsed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from burnd.search.documents import (
     Place,
     read_place,
 )
-from burnd.search.index import WORDS, SearchIndex, as_unusable
-from burnd.search.query import NO_SPREAD, Match, Only, Spread, Term, Typed, Wanted
+from burnd.search.engine import WORDS, Engine, in_our_words
+from burnd.search.typed import Typed
+from burnd.search.wanted import NO_SPREAD, Match, Only, Spread, Term, Wanted
 from burnd.tokens.record_words import REST, SIGNS, USER
 from burnd.tokens.words import camel_parts, spaced
 
@@ -60,10 +61,10 @@ _NO_PAGE: Final = _Page((), (), (), is_full=False)
 class Lookup:
     """One look at an index: everything asked through it sees the same state."""
 
-    def __init__(self, index: SearchIndex) -> None:
-        self._analyzer = index.analyzer
-        self._schema = index.schema
-        self._searcher = index.searcher
+    def __init__(self, engine: Engine) -> None:
+        self._analyzer = engine.analyzer
+        self._schema = engine.schema
+        self._searcher = engine.searcher
         self._made: dict[tuple[str, float, str], list[Clause]] = {}
 
     def understand(self, typed: Typed) -> Wanted:
@@ -178,7 +179,7 @@ class Lookup:
         return found
 
     def place(self, match: Match) -> Place:
-        with as_unusable():
+        with in_our_words():
             (written,) = self._searcher.doc(match.address).get_all("place")
         return read_place(bytes(written))
 
@@ -285,7 +286,7 @@ class Lookup:
             offset += size
 
     def _page(self, query: Query, limit: int, offset: int) -> _Page:
-        with as_unusable():
+        with in_our_words():
             hits = self._searcher.search(query, limit, count=False, offset=offset).hits
             if not hits:
                 return _NO_PAGE
@@ -298,7 +299,7 @@ class Lookup:
         if not numbers:
             return []
         addresses = [page.addresses[number] for number in numbers]
-        with as_unusable():
+        with in_our_words():
             times = self._searcher.fast_field_values("ts", addresses)
         return [
             Match(page.scores[number], page.sessions[number], int(ts or 0), address)

@@ -25,6 +25,7 @@ from burnd.clients.folders import Folders
 from burnd.clients.spool import Spool
 from burnd.early_totals import EarlyTotals
 from burnd.errors import ConfigError, NotNow
+from burnd.guard import Guard
 from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.asking import DEADLINE_S
 from burnd.index.change import Change
@@ -40,7 +41,7 @@ from burnd.recording.pipeline import Pipeline
 from burnd.recording.source import UNKNOWN, BackfillState, backfill_state
 from burnd.records import Turn
 from burnd.records.times import Clock, wall_ms
-from burnd.search.indexer import SearchIndexer
+from burnd.search.indexing import SearchIndexer
 from burnd.settings.config import Settings, reload
 from burnd.tasks import BackgroundTask
 
@@ -270,6 +271,7 @@ class Service:
         self.background: list[BackgroundTask] = []
         self.roots: dict[str, list[str]] = {}  # announced by clients, by source
         self.prices = LivePrices(home.prices)
+        self.guard = Guard(home.guard, now)
         self.appending = anyio.Lock()  # one `sessions.append` at a time
         self._settings = LiveSettings(home, environ, settings)
         self._opened: Opened | None = None

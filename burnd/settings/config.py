@@ -20,7 +20,7 @@ from burnd.ledger import files
 from burnd.paths import Home
 from burnd.records.session import ContentMode
 from burnd.records.times import DAY_MS
-from burnd.settings.keys import BY_NAME, FOREVER, KEYS, PLANS, Key
+from burnd.settings.keys import BY_NAME, FOREVER, GUARD_LIMITS, KEYS, PLANS, Key
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,11 @@ class Settings:
     def budget_command(self) -> str | list[str]:
         """The command to run when a budget is exceeded; empty for none."""
         return cast("str | list[str]", self.values["budget.command"])
+
+    @property
+    def guard_limits(self) -> dict[str, float]:
+        """The limits of the guard that are set, by name."""
+        return {name: self.values[f"guard.{name}"] for name in GUARD_LIMITS if self.values[f"guard.{name}"]}
 
     @property
     def reserve(self) -> int | None:

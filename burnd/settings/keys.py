@@ -123,6 +123,25 @@ def _rate(value: Any) -> Any:
     return value
 
 
+_GUARD = {
+    "session_usd": (_dollars, "Dollars at API prices at which a session is stopped, with what it started; 0 for none."),
+    "session_tokens": (_whole(0, 1 << 50), "Tokens at which a session is stopped; 0 for no limit."),
+    "session_subagents": (
+        _whole(0, 1 << 30),
+        "Subagents and child sessions at which a session is stopped; 0 for none.",
+    ),
+    "failing_calls": (
+        _whole(0, 100),
+        "Times that the same call may fail in a row before it is denied; 0 for no limit.",
+    ),
+    "day_usd": (_dollars, "Dollars of a day, over all sessions, at which sessions are stopped; 0 for no limit."),
+    "day_tokens": (_whole(0, 1 << 50), "Tokens of a day at which sessions are stopped; 0 for no limit."),
+    "window_usd": (_dollars, "Dollars of the 5-hour window at which sessions are stopped; 0 for no limit."),
+    "window_tokens": (_whole(0, 1 << 50), "Tokens of the 5-hour window at which sessions are stopped; 0 for no limit."),
+}
+GUARD_LIMITS = tuple(_GUARD)
+
+
 KEYS = (
     Key(
         "content.store",
@@ -222,5 +241,6 @@ KEYS = (
         "Its environment has BURND_BUDGET_PERIOD, _LIMIT_USD, _SPENT_USD, _FROM and _TO.",
         restart=False,
     ),
+    *(Key(f"guard.{name}", 0, check, about, restart=False) for name, (check, about) in _GUARD.items()),
 )
 BY_NAME = {key.name: key for key in KEYS}

@@ -126,6 +126,9 @@ monthly = 0.000001
 weekly = 1000
 [content]
 store = "off"
+[guard]
+session_tokens = 1
+day_usd = 1000
 [display]
 currency = "EUR"
 rate = 0.92
@@ -143,6 +146,9 @@ def requests(sessions: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     ):
         yield "summary", {"by": by, "quality": True, "series": True}
     yield "summary", {"by": "agent", "tree": True}
+    for session in sessions[:3]:
+        yield "guard.check", {"session": session, "tool": "Bash"}
+        yield "guard.status", {"session": session}
     for by in ("model", "source", "version", "tag:persona", "model,source"):
         yield "compare", {"by": by, "whatIf": "claude-haiku-4-5"}
     for by in (
@@ -176,6 +182,9 @@ def changes(session: str) -> Iterator[tuple[str, dict[str, Any]]]:
     turn = {"id": "m2", "model": "claude-sonnet-4-5", "usage": {"input_tokens": 9, "output_tokens": 3}}
     yield "sessions.append", {"id": session, "messages": [message], "turns": [turn]}
     yield "sessions.set", {"id": session, "title": "Nightly summary"}
+    yield "guard.allow", {"session": session, "seconds": 60}
+    yield "guard.status", {}
+    yield "guard.switch", {"on": True}
     yield "stamp", {"selector": {"sessionId": session}, "enrichment": {"step": "plan"}}
     span = {"fromTs": "2026-11-16T00:00:00Z", "toTs": "2026-11-17T00:00:00Z"}
     yield "stamp", {"selector": {"sessionId": session, "range": span}, "enrichment": {"step": "plan"}}

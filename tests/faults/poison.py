@@ -104,33 +104,33 @@ def poison_words() -> None:
 
 
 def poison_document() -> None:
-    from burnd.search.index import SearchIndex
+    from burnd.search.engine import Engine
 
-    add, commit, added = SearchIndex.add, SearchIndex.commit, list[Any]()
+    add, commit, added = Engine.add, Engine.commit, list[Any]()
 
-    def remember(self: SearchIndex, document: Any) -> None:
+    def remember(self: Engine, document: Any) -> None:
         added.extend(words for words in document.words if MARK in words)
         add(self, document)
 
-    def deadly(self: SearchIndex) -> None:
+    def deadly(self: Engine) -> int:
         _die_if(bool(added))
-        commit(self)
+        return commit(self)
 
-    index: Any = SearchIndex
-    index.add, index.commit = remember, deadly
+    engine: Any = Engine
+    engine.add, engine.commit = remember, deadly
 
 
 def poison_session() -> None:
-    from burnd.search.filler import IndexFiller
+    from burnd.search.shelf import Shelf
 
-    names_of = IndexFiller._names_of
+    names_of = Shelf._names_of
 
-    def deadly(self: IndexFiller, plan: Any) -> Any:
-        _die_if(plan.session.session_id == MARK)
+    def deadly(self: Shelf, plan: Any) -> Any:
+        _die_if(plan.standing.session_id == MARK)
         return names_of(self, plan)
 
-    filler: Any = IndexFiller
-    filler._names_of = deadly
+    shelf: Any = Shelf
+    shelf._names_of = deadly
 
 
 def poison_turn() -> None:

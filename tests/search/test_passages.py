@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd.search.passages import SNIPPET_BYTES, Spotter, folded, passage
+from burnd.search.folding import folded
+from burnd.search.passages import SNIPPET_BYTES, Spotter, passage
 from burnd.tokens.words import analyzer, spaced
 
 

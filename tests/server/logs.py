@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from burnd.paths import Home
+from burnd.records.times import to_iso
 from tests.harness.claude_code.transcript import Transcript, text
 
 PROJECT = "/home/dev/app"
@@ -44,3 +46,17 @@ def conversation(session: str, *answers: str, prompt: str = "hello", prefix: str
     for n, words in enumerate(answers):
         log.says(f"{prefix or session}-m{n}", text(words), output=7)
     return log
+
+
+def iso(seconds: float) -> str:
+    return to_iso(int((time.time() + seconds) * 1000))
+
+
+def work(home: Home, session: str = "s1", output: int = 1000, turns: int = 1) -> None:
+    """Turns of this very moment, $0.015 for every 1,000 tokens of output."""
+    log = Transcript(session=session, prefix=session)
+    log.prompt("add a page", ts=iso(-2))
+    for n in range(turns):
+        usage = {"input_tokens": 0}
+        log.says(f"{session}-m{n}", text("done"), output=output, usage=usage, model="claude-sonnet-4-5", ts=iso(-1))
+    write(home, log, session)

@@ -9,31 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from burnd.paths import Home
-from burnd.records.times import to_iso
 from tests.burnctl.person import run
-from tests.harness.claude_code.transcript import Transcript, text
-from tests.server.logs import projects, write
+from tests.server.logs import iso, projects, work
 from tests.server.wire import Daemon, running, until
-
-
-def iso(seconds: float) -> str:
-    return to_iso(int((time.time() + seconds) * 1000))
 
 
 def away_from_midnight() -> None:
     """Waits while what is done now, a moment ago or in a minute may be of different days."""
     while not 5 < time.localtime().tm_hour * 3600 + time.localtime().tm_min * 60 + time.localtime().tm_sec < 86_340:
         time.sleep(1)
-
-
-def work(home: Home, session: str = "s1", output: int = 1000, turns: int = 1) -> None:
-    """Turns of this very moment, $0.015 for every 1,000 tokens of output."""
-    log = Transcript(session=session, prefix=session)
-    log.prompt("add a page", ts=iso(-2))
-    for n in range(turns):
-        usage = {"input_tokens": 0}
-        log.says(f"{session}-m{n}", text("done"), output=output, usage=usage, model="claude-sonnet-4-5", ts=iso(-1))
-    write(home, log, session)
 
 
 def quota_of(daemon: Daemon, window: str = "5h") -> Any:

@@ -436,3 +436,64 @@ class Spool(Answer):
     announcements: int
     bad: int
     claims: list[Claim]
+
+
+class GuardLimit(TypedDict):
+    """A limit of the guard; `used` is null for a limit of sessions if no session was given."""
+
+    key: str
+    scope: str
+    unit: str
+    limit: float
+    used: float | None
+    reached: bool
+
+
+class GuardCheck(Answer):
+    """`guard.check`; `decision` is "allow" or "deny", `limit` the one that is reached.
+
+    With `stop` the agent is ended: it went on calling tools after several denials.
+    """
+
+    decision: str
+    reason: str | None
+    limit: GuardLimit | None
+    stop: bool
+
+
+class AllowedSession(TypedDict):
+    """A session that no limit stops; `until` is null for ever."""
+
+    session: str
+    until: str | None
+
+
+class GuardDenial(TypedDict):
+    """A call that was denied."""
+
+    ts: str
+    session: str
+    tool: str | None
+    reason: str
+
+
+class GuardStatus(Answer):
+    """`guard.status`; `denials` are the newest since the daemon started."""
+
+    on: bool
+    limits: list[GuardLimit]
+    allowed: list[AllowedSession]
+    denials: list[GuardDenial]
+
+
+class GuardAllow(Answer):
+    """`guard.allow`."""
+
+    sessionId: str
+    until: str | None
+
+
+class GuardSwitch(Answer):
+    """`guard.switch`."""
+
+    on: bool

@@ -113,6 +113,7 @@ class ClaudeCode(Product):
         memory_kind="claude-memory",
     )
     instructions_module = "burnd.harness.claude_code.instructions"
+    hooks_file = "settings.json"
 
     def named_homes(self, environ: Mapping[str, str]) -> list[str]:
         """One path, commas included, as the client takes it; and the parts, since other tools read a list."""

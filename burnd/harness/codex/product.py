@@ -53,6 +53,7 @@ class Codex(Product):
     whole_file_tools = ("write_file",)
     instructions = Instructions(dict.fromkeys(NAMES, "agents-md"), dict.fromkeys(NAMES, "agents-md"))
     instructions_module = "burnd.harness.codex.instructions"
+    hooks_file = "hooks.json"
     agent_tools = ("send_input", "wait_agent", "close_agent", "resume_agent")
 
 

@@ -96,6 +96,7 @@ class OpenCode(Product):
         pattern_kind="opencode",
     )
     instructions_module = "burnd.harness.opencode.instructions"
+    plugin_file = os.path.join("plugin", "burnd-guard.js")
 
     def logs(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
         """Its databases; if none exists, the paths at which one is expected."""

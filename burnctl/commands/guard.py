@@ -1,0 +1,206 @@
+"""`burnctl guard`: stops sessions that reach a limit, at their next tool call."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from burnctl import flags
+from burnctl import options as own
+from burnctl.errors import BurnctlError, NotRunning
+from burnctl.naming import whole_id
+from burnctl.output import as_json
+from burnctl.starting import reach
+from burnd.contract.daemon import AllowParams, GuardStatusParams
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+    from burnctl.render.screen import Screen
+    from burnd.contract.results.daemon import GuardLimit, GuardStatus
+    from burnd.harness.product import Product
+
+HELP = (
+    "stops a session that reaches a limit of yours: dollars, tokens, subagents or repeated failing calls, by session, "
+    "day or 5-hour window. A hook in the harness asks burnd before each tool call; a denied call comes back to the "
+    "agent with the reason. Without burnd, or without an answer in half a second, every call is allowed"
+)
+EXAMPLES = (
+    "burnctl config set guard.session_usd 5",
+    "burnctl guard install",
+    "burnctl guard status",
+    "burnctl guard allow 0f9c1d2e --for 1h",
+    "burnctl guard off",
+)
+_NO_LIMITS = "no limit is set; set one with: burnctl config set guard.session_usd 5"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    install = actions.add_parser("install", help="add the hook to the settings of your harnesses")
+    install.description = "adds a hook that asks burnd before each tool call. Everything else in the settings stays"
+    uninstall = actions.add_parser("uninstall", help="remove the hook")
+    uninstall.description = "removes the hook that `guard install` added, and nothing else"
+    for action in (install, uninstall):
+        flags.add(action, own.Guard)
+    status = actions.add_parser("status", help="show the limits, what is used of them, and which sessions were stopped")
+    status.description = "shows the limits and what is used of them, where the hook is installed, and stopped sessions"
+    flags.add(status, GuardStatusParams)
+    flags.reading(status)
+    allow = actions.add_parser("allow", help="let a session continue whatever the limits are")
+    allow.description = "lets a session continue, with all that it started, whatever the limits are"
+    flags.place(allow, AllowParams, "session")
+    flags.add(allow, own.Allow)
+    flags.add(allow, own.Output, only=("json", "no_start"))
+    for name, text in (("off", "stop nothing until `guard on`"), ("on", "stop sessions again")):
+        action = actions.add_parser(name, help=text)
+        action.description = text
+        flags.add(action, own.Output, only=("json", "no_start"))
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.action in ("install", "uninstall"):
+        return _install(options) if options.action == "install" else _uninstall(options)
+    client = reach(options)
+    if options.action == "status":
+        given = flags.given(options, GuardStatusParams)
+        status = client.guard_status(**given | {"session": whole_id(client, options.session)})
+        return as_json(status) if options.json else _show(status, options)
+    if options.action == "allow":
+        allowed = client.guard_allow(options.session, seconds=options.seconds)
+        until = f" until {_clock(allowed['until'])}" if allowed["until"] else ""
+        return as_json(allowed) if options.json else _print(f"{allowed['sessionId'][:8]} may continue{until}")
+    switched = client.guard_switch(on=options.action == "on")
+    text = "the guard is on" if switched["on"] else "the guard is off: nothing is stopped until `burnctl guard on`"
+    return as_json(switched) if options.json else _print(text)
+
+
+def _install(options: argparse.Namespace) -> int:
+    from burnctl import guard_hooks
+    from burnd.paths import home_folder, socket_file
+
+    chosen = _chosen(options)
+    socket = socket_file(home_folder())
+    for product in chosen:
+        path = guard_hooks.file_of(product, os.environ, _user_home())
+        guard_hooks.install(product, path, socket)
+        print(f"{product.title} asks burnd before each tool call, from its next session on: {path}")
+    _print_limits()
+    return 0
+
+
+def _print_limits() -> None:
+    """What the hook will do: nothing without limits, or without burnd."""
+    from burnctl.client import Client
+
+    try:
+        with Client() as client:
+            if not client.guard_status()["limits"]:
+                print(_NO_LIMITS)
+    except NotRunning:
+        print("burnd is not running: until it runs, every call is allowed (burnctl up)")
+    except BurnctlError as error:
+        print(f"the limits are unknown: {error}")
+
+
+def _uninstall(options: argparse.Namespace) -> int:
+    from burnctl import guard_hooks
+
+    for product in _chosen(options):
+        path = guard_hooks.file_of(product, os.environ, _user_home())
+        if guard_hooks.uninstall(product, path):
+            print(f"removed the hook of {product.title} from {path}")
+    return 0
+
+
+def _chosen(options: argparse.Namespace) -> list[Product]:
+    """The harness that was named, else all that are on this machine."""
+    from burnctl import guard_hooks
+
+    able = guard_hooks.products()
+    if options.source is not None:
+        found = [product for product in able if product.source == options.source]
+        if not found:
+            names = ", ".join(product.source for product in able)
+            raise BurnctlError(f"{options.source} has no hooks before tool calls", f"choose one of: {names}")
+        return found
+    found = [product for product in able if guard_hooks.is_present(product, os.environ, _user_home())]
+    if not found:
+        titles = ", ".join(product.title for product in able)
+        raise BurnctlError(f"none of {titles} was found", "name one with --source")
+    return found
+
+
+def _show(answer: GuardStatus, options: argparse.Namespace) -> int:
+    from burnctl.render.screen import Screen
+
+    screen = Screen.of(options)
+    screen.show("\n".join(_lines(answer, screen)))
+    return 0
+
+
+def _lines(answer: GuardStatus, screen: Screen) -> list[str]:
+    from burnctl import guard_hooks
+    from burnctl.render.names import short_id, tilde
+    from burnctl.render.tables import Column, table
+    from burnctl.render.text import clean
+
+    state = "on" if answer["on"] else screen.paint("off: nothing is stopped until `burnctl guard on`", "yellow")
+    lines = [f"The guard is {state}."]
+    for product in guard_hooks.products():
+        path = guard_hooks.file_of(product, os.environ, _user_home())
+        if guard_hooks.is_installed(product, path):
+            lines.append(f"{product.title} asks before each tool call ({tilde(path)}).")
+    if len(lines) == 1:
+        lines.append("No harness asks it yet; add the hook with: burnctl guard install")
+    lines.append("")
+    if not answer["limits"]:
+        return [*lines, _NO_LIMITS[0].upper() + _NO_LIMITS[1:]]
+    rows = [(_NAMES[one["scope"]], _amount(one, one["limit"]), _amount(one, one["used"])) for one in answer["limits"]]
+    columns = (Column("limit"), Column("stops at", "right"), Column("used", "right"))
+    lines.append(table(columns, rows, screen))
+    if answer["denials"]:
+        lines += ["", "Stopped since burnd started:"]
+    for denial in reversed(answer["denials"]):
+        lines.append(f"  {_clock(denial['ts'])}  {short_id(denial['session'])}  {clean(denial['reason'])}")
+    if answer["allowed"]:
+        lines += ["", "Allowed whatever the limits are:"]
+    for one in answer["allowed"]:
+        lines.append(
+            f"  {short_id(one['session'])}  " + (f"until {_clock(one['until'])}" if one["until"] else "for good")
+        )
+    return lines
+
+
+_NAMES = {"session": "a session", "day": "today", "window": "the 5-hour window"}
+
+
+def _amount(one: GuardLimit, value: float | None) -> str:
+    from burnctl.render.numbers import money, number
+
+    if value is None:
+        return "-"
+    if one["unit"] == "usd":
+        return money(value)
+    return f"{number(value)} tokens" if one["unit"] == "tokens" else f"{value:.0f} {_UNITS[one['unit']]}"
+
+
+_UNITS = {"subagents": "subagents", "failures": "equal failures"}
+
+
+def _clock(iso: str) -> str:
+    from burnctl.render.numbers import clock
+
+    return clock(iso)
+
+
+def _user_home() -> str:
+    from burnd.paths import user_home
+
+    return str(user_home())
+
+
+def _print(text: str) -> int:
+    sys.stdout.write(text + "\n")
+    return 0

@@ -1,0 +1,125 @@
+"""Stops sessions that reach a limit: decides on each tool call that a hook asks about, and stores what is allowed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import anyio.to_thread
+import msgspec
+import structlog
+
+from burnd.ledger.files import replace_file
+from burnd.queries.guard import Use, root_of, uses
+from burnd.queries.view import View
+from burnd.records.times import Clock, to_iso
+
+log = structlog.get_logger()
+_DENIALS = 20  # that `guard status` shows
+_WARNINGS = 2  # denials after which an agent that goes on calling tools is ended
+_ID_SHOWN = 8
+
+
+class _Choices(msgspec.Struct, rename="camel"):
+    """The user's choices, stored in the home. `allowed` has sessions with the time until which, 0 for ever."""
+
+    is_off: bool = False
+    allowed: dict[str, int] = {}
+
+
+class Denial(msgspec.Struct, frozen=True):
+    """A call that was denied."""
+
+    ts: int
+    session: str
+    tool: str | None
+    reason: str
+
+
+class Guard:
+    """Checks calls against the limits. Any error of its own means that a call is allowed."""
+
+    def __init__(self, path: Path, now: Clock) -> None:
+        self._path, self._now = path, now
+        self._choices = _load(path)
+        self.denials: deque[Denial] = deque(maxlen=_DENIALS)
+        self._times: dict[str, int] = {}  # denials by session
+
+    @property
+    def is_off(self) -> bool:
+        return self._choices.is_off
+
+    @property
+    def allowed(self) -> dict[str, int]:
+        """Sessions that no limit stops, with the time until which; 0 is for ever."""
+        now = self._now()
+        return {session: until for session, until in self._choices.allowed.items() if not until or until > now}
+
+    async def allow(self, session: str, until: int) -> None:
+        self._times.pop(session, None)
+        await self._save(_Choices(self.is_off, self.allowed | {session: until}))
+
+    async def switch(self, *, is_off: bool) -> None:
+        await self._save(_Choices(is_off, self.allowed))
+
+    async def check(
+        self,
+        look: Callable[[Callable[[View], list[Use]]], Awaitable[list[Use]]],
+        limits: Mapping[str, float],
+        session: str,
+        source: str,
+        tool: str | None,
+    ) -> dict[str, Any]:
+        """Whether a session may make its next call, and the reason if not."""
+        if self.is_off or not limits or session in self.allowed:
+            return _ALLOW
+        allowed = self.allowed
+
+        def reached_in(view: View) -> list[Use]:
+            if root_of(view, session) in allowed:
+                return []
+            return [use for use in uses(view, limits, source, session, tool) if use.is_reached]
+
+        reached = await look(reached_in)
+        if not reached:
+            return _ALLOW
+        use = reached[0]
+        reason = (
+            f"burnd guard: {use.sentence()}. Stop here and tell the user, who can let this session continue with: "
+            f"burnctl guard allow {session[:_ID_SHOWN]}"
+        )
+        self.denials.append(Denial(self._now(), session, tool, use.sentence()))
+        log.warning("guard.denied", session=session, limit=use.key)
+        self._times[session] = times = self._times.get(session, 0) + 1
+        return {"decision": "deny", "reason": reason, "limit": use.answer(), "stop": times > _WARNINGS}
+
+    def answer(self, found: list[Use]) -> dict[str, Any]:
+        """The state of the guard, for `guard.status`."""
+        return {
+            "on": not self.is_off,
+            "limits": [use.answer() for use in found],
+            "allowed": [
+                {"session": session, "until": to_iso(until) if until else None}
+                for session, until in sorted(self.allowed.items())
+            ],
+            "denials": [
+                {"ts": to_iso(denial.ts), "session": denial.session, "tool": denial.tool, "reason": denial.reason}
+                for denial in self.denials
+            ],
+        }
+
+    async def _save(self, choices: _Choices) -> None:
+        await anyio.to_thread.run_sync(replace_file, self._path, msgspec.json.encode(choices))
+        self._choices = choices
+
+
+_ALLOW: Final[dict[str, Any]] = {"decision": "allow", "reason": None, "limit": None, "stop": False}
+
+
+def _load(path: Path) -> _Choices:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Choices)
+    except (OSError, msgspec.MsgspecError, ValueError):
+        return _Choices()
