@@ -32,7 +32,7 @@ from burnd.queries import openings, quotes
 from burnd.recording.projects import git_settings
 from burnd.records import foreign_json
 from burnd.records.names import canonical_remote
-from burnd.search import folding, passages, typed
+from burnd.search import passages, query
 from burnd.tokens import words
 from tests.adversarial import FILLERS, SHORT, is_linear, repeated, texts_for
 from tests.harness.claude_code.transcript import Transcript
@@ -49,7 +49,7 @@ _LIKE_FINDITER = ("sub", "subn", "findall", "split")
 # Made while burnd runs, from text or from tables; tried below by what makes them.
 _MADE = {
     ("burnd.search.passages", "_phrase"),
-    ("burnd.search.folding", "_odd_pieces"),
+    ("burnd.search.passages", "_odd_pieces"),
     ("burnd.tokens.words", "_mark_rows"),
 }
 
@@ -207,10 +207,10 @@ _FUNCTIONS: dict[str, Callable[[str], object]] = {
     "command as a title": openings._command,
     "first line": quotes._first_line,
     "search terms": words.spelled_out,
-    "query": typed.typed,
+    "query": query.typed,
     "phrase": lambda text: passages.Spotter([], [text[:1000]]),
     "passage": _passage,
-    "folded text": folding.folded,
+    "folded text": passages.folded,
     "text on a terminal": lambda text: rendering.cut(rendering.clean(text), 80),
     "imports of an instruction file": lambda text: list(instructions.imports(text.encode())),
     "sections of an instruction file": lambda text: list(instructions.sections(text.encode())),

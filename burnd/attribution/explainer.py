@@ -11,24 +11,17 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 import anyio
-import anyio.to_thread
-import structlog
 
 from burnd.attribution import segments
 from burnd.attribution.cause_keys import CauseKey, CauseNumber
-from burnd.errors import IndexDamaged, NotNow
 from burnd.index import changed
-from burnd.index.asking import TookTooLong
 from burnd.index.change import Change
 from burnd.index.sums import condense
-from burnd.recording.crash_guard import InProcessGuard
+from burnd.recording.background import BackgroundFollower
 from burnd.recording.pipeline import Pipeline
-
-T = TypeVar("T")
-log = structlog.get_logger()
 
 AT_ONCE: Final = 500  # messages per transaction, some 15 ms of the writer
 FEW: Final = 256  # messages per transaction while turns are recorded
@@ -41,19 +34,16 @@ CONDENSE_S: Final = 30.0  # an active session makes its day stale with every tur
 DAYS_AT_ONCE, SESSIONS_AT_ONCE = 2, 50  # condensed in one transaction of some 20 ms
 BLOCKS_S: Final = 3600.0  # the newest block is stale while agents work, and read from finer rows
 ROWS_AT_ONCE: Final = 4000  # of a block, written in some 10 ms
-WITHIN_S: Final = 60.0
-FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 _MOST_NUMBERS: Final = 50_000  # causes in the cache, which is cleared above that
 
 
 State = Literal["ready", "catching-up", "waiting"]  # waiting: during the backfill
 
 
-class Explainer:
-    """The background task. The pipeline calls `landed` after every batch.
+class Explainer(BackgroundFollower):
+    """The background task. `is_asked` returns whether a request is being answered."""
 
-    `is_reading` returns whether a backfill runs, `is_asked` whether a request is being answered.
-    """
+    task, note, item = "causes", "counting", "piece"
 
     def __init__(
         self,
@@ -63,56 +53,23 @@ class Explainer:
         is_asked: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._pipeline = pipeline
-        self._is_reading = is_reading
+        super().__init__(pipeline, is_reading=is_reading, clock=clock)
         self._is_asked = is_asked
-        self._clock = clock
-        self._thread = anyio.CapacityLimiter(1)
-        self._bell = anyio.Event()
-        self._calm = anyio.Event()
         self._landed_at = 0.0
         self._waiters = 0
         self._condense_at = self._blocks_at = 0.0
         self._numbers: dict[CauseKey, CauseNumber] = {}
-        self._generation = pipeline.generation
-        self._guard: InProcessGuard | None = None
         self._retries: list[str] = []
-
-    async def run(self) -> None:
-        """Works until cancelled. Retries after errors."""
-        self._guard = InProcessGuard(self._pipeline.home.index / "counting", self._pipeline.now())
-        try:
-            await self._work_always()
-        finally:
-            guard, self._guard = self._guard, None
-            guard.close()
-
-    @property
-    def passed_over(self) -> str:
-        """A sentence about segments that are skipped because they crashed the process repeatedly."""
-        return self._guard.summary("piece") if self._guard is not None else ""
-
-    async def _work_always(self) -> None:
-        failures = 0
-        while True:
-            try:
-                await self._retry_skipped()
-                await self._work()
-                failures = 0
-            except (IndexDamaged, NotNow, TookTooLong, OSError) as error:
-                failures += 1
-                log.warning("causes.postponed", error=type(error).__name__, failures=failures)
-                await anyio.sleep(min(FIRST_RETRY_S * 2 ** (failures - 1), LAST_RETRY_S))
 
     def landed(self, change: Change) -> None:
         """Called by the pipeline after every batch."""
         if change.logged or change.open or change.closed or self._generation != self._pipeline.generation:
             self._landed_at = self._clock()
-            self._wake()
+            self.wake()
 
     @property
     def state(self) -> State:
-        if self._calm.is_set():
+        if self._caught_up.is_set():
             return "ready"
         return "waiting" if self._has_backlog() else "catching-up"
 
@@ -121,10 +78,10 @@ class Explainer:
         if self._has_backlog():
             return
         self._waiters += 1
-        self._wake()
+        self.wake()
         try:
             with anyio.move_on_after(within):
-                await self._calm.wait()
+                await self.caught_up()
         finally:
             self._waiters -= 1
 
@@ -177,15 +134,14 @@ class Explainer:
 
     async def _work(self) -> None:
         """Explains what is due; if nothing is, condenses sums and waits."""
+        await self._retry_skipped()
         self._bell = anyio.Event()
         is_quiet = await self._quiet()
         if await self.step(AT_ONCE if is_quiet else FEW):
             return
-        if not self._bell.is_set():
-            self._calm.set()
+        self._rest()
         await self._condense()
-        with anyio.move_on_after(POLL_S):
-            await self._bell.wait()
+        await self._woken_within(POLL_S)
 
     async def _condense(self) -> None:
         """Condenses stale sums in small transactions until a batch lands."""
@@ -226,11 +182,3 @@ class Explainer:
 
     def _has_backlog(self) -> bool:
         return self._clock() - self._landed_at < STALLED_S and self._is_reading()
-
-    def _wake(self) -> None:
-        if self._calm.is_set():
-            self._calm = anyio.Event()
-        self._bell.set()
-
-    async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._pipeline.index.ask(question, within=WITHIN_S)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import log
 from typing import Final, NamedTuple
 
-from burnd.search.typed import typed
+from burnd.search.query import typed
 from burnd.tokens.words import spelled_out
 
 _MOST_WORDS: Final = 64  # of a query

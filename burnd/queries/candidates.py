@@ -18,7 +18,7 @@ from burnd.queries.windows import Hit
 from burnd.records.times import to_ms
 from burnd.search.documents import Place
 from burnd.search.passages import Spotter
-from burnd.search.wanted import NO_SPREAD, Match, Only, Spread, Wanted
+from burnd.search.query import NO_SPREAD, Match, Only, Spread, Wanted
 
 if TYPE_CHECKING:
     from burnd.search.lookup import Lookup
@@ -102,7 +102,7 @@ class Candidates:
         if others := self._to_look_into(about, spread, worth):
             found = self._more(self._only._replace(sessions=frozenset(others)), len(others))
             worth += _weighed(found, about, spread)
-        if not self._only.is_by_somebody:
+        if not self._only.has_author:
             # Messages that are looked into may turn out to be none: then the title still speaks.
             spoken_for = {candidate.match.session for candidate in worth} if self._is_by_session else set()
             worth += [Candidate(m.score, m, is_title=True) for m in titles.values() if m.session not in spoken_for]

@@ -15,7 +15,7 @@ from burnd.queries.view import View
 from burnd.records import Content
 from burnd.search.documents import Place, narrowed
 from burnd.search.passages import Spotter
-from burnd.search.wanted import Only, Wanted
+from burnd.search.query import Only, Wanted
 from burnd.tokens.record_words import strings
 
 # Where nothing was found yet, it is worth more time.
@@ -39,7 +39,7 @@ class Check:
 
     @property
     def is_needed(self) -> bool:
-        return self._has_phrases or self._only.is_by_somebody
+        return self._has_phrases or self._only.has_author
 
     @property
     def gave_up(self) -> bool:

@@ -16,8 +16,7 @@ from burnd.queries.sessions import find, times
 from burnd.queries.view import View
 from burnd.queries.windows import Hit, Windows
 from burnd.search.documents import session_key
-from burnd.search.typed import Typed, typed
-from burnd.search.wanted import Only, Wanted
+from burnd.search.query import Only, Typed, Wanted, typed
 
 if TYPE_CHECKING:
     from burnd.search.lookup import Lookup

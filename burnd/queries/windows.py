@@ -17,9 +17,8 @@ from burnd.records import Content
 from burnd.records.codec import clean
 from burnd.records.content import MAIN, NO_RAIL
 from burnd.search.documents import Names, narrowed
-from burnd.search.folding import folded
-from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, opening, passage
-from burnd.search.wanted import Only
+from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, folded, opening, passage
+from burnd.search.query import Only
 from burnd.tokens.record_words import in_json, strings
 
 # The records of a message that say most about it come first.

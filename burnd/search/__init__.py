@@ -1,1 +1,1 @@
-"""Search: finds a conversation again by its words. On its way to the ledger a record's words are only taken down."""
+"""Search over all content: a tantivy index of its words, a background task that fills it, queries and passages."""

@@ -1,4 +1,4 @@
-"""What is searched: a document for each message, its words by who said them, and one for a session's title. Pure."""
+"""The documents of the search index: one for each message, one for each title, and the coverage of sessions. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from burnd.records import Content
 from burnd.records.codec import hash_of
 from burnd.records.content import MAIN, NO_RAIL
 from burnd.records.names import short_id, whole_id
-from burnd.search.wanted import Only
+from burnd.search.query import Only
 from burnd.tokens.record_words import COMPACTION, LONGEST, REST, SIGNS, SUMMARY, TITLE, TOOL, USER, SearchWords
 from burnd.tokens.words import signed, spelled_out
 
-# A prompt is what people remember best; answers, thoughts and results all count alike, and BM25 sees to it that
-# a word in a short answer is worth more than one in a long dump.
+# People remember prompts best. Answers, thoughts and results count alike: BM25 already weighs a word in a short answer
+# higher than one in a long dump.
 WEIGHTS: Final = {SUMMARY: 3.0, COMPACTION: 3.0, TITLE: 2.0, USER: 1.5, TOOL: 1.3, REST: 1.0}
 MESSAGE_FIELDS: Final = (USER, TOOL, REST)
 TITLE_FIELDS: Final = (TITLE, SUMMARY)
@@ -55,8 +55,22 @@ _encode = msgspec.msgpack.Encoder().encode
 _places = msgspec.msgpack.Decoder(tuple[Any, str, Any])
 
 
+class Coverage(NamedTuple):
+    """How much of a session an index has: bytes of its sidecar, its prunes and erasures, a hash of its title.
+
+    Content grows at its end, is pruned, loses messages or is replaced by hand; these three numbers show each of it.
+    """
+
+    covered: int = 0
+    pruned: int = 0
+    title: int = 0
+
+
+NO_COVERAGE: Final = Coverage()
+
+
 class Document(NamedTuple):
-    """What is to be found of one message or title: its words, each behind its sign, and what it can be filtered by."""
+    """The words of a message or title, each with the sign of its field as prefix, and the values to filter by."""
 
     place: Place
     ts: int
@@ -66,7 +80,7 @@ class Document(NamedTuple):
 
 
 class Names:
-    """Which tool a call was of, so that its result can be found by it."""
+    """The tool of each call, so that its result can be found by it."""
 
     def __init__(self, calls: Iterable[tuple[str, str]] = ()) -> None:
         self._of = dict(calls)
@@ -82,7 +96,7 @@ class Names:
         return self._of.get(record.tool_result.tool_use_id) if record.tool_result is not None else None
 
     def among(self, records: Iterable[SearchWords]) -> Iterator[str]:
-        """The tools that these records call or answer for, those they call learned first."""
+        """The tools that these records call or return results of. Learns the calls among them."""
         calls = [(record.call, record.tool) for record in records if record.call is not None]
         for call, tool in calls:
             if tool is not None:
@@ -94,7 +108,7 @@ class Names:
 
 
 def message_documents(place: Place, records: Sequence[SearchWords], names: Names) -> list[Document]:
-    """The documents of a message: one, or several where it is very long, or none where nothing can be found."""
+    """The documents of a message: one, several if it is very long, or none if it has no words."""
     tools = frozenset([name.lower() for name in names.among(records)])
     words = [text for record in records for text in record.words]
     if not words:
@@ -126,8 +140,8 @@ def compaction_place(place: Place) -> Place:
 
 
 def narrowed(records: Sequence[Content], only: Only) -> Sequence[Content]:
-    """Those of a message's records that are by who is asked for, and of the tool. A call may stand elsewhere."""
-    if not only.is_by_somebody:
+    """Filters a message's records by role and tool. A result whose call is in another message passes."""
+    if not only.has_author:
         return records
     names = Names()
     names.learn(records)

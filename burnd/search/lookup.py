@@ -1,4 +1,4 @@
-"""From what a person typed to the messages that match it best: terms, put together by hand, never parsed."""
+"""Looks a query up in the index: its terms, misspelt words, and the messages that match best, page by page."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from burnd.search.documents import (
     Place,
     read_place,
 )
-from burnd.search.engine import WORDS, Engine, in_our_words
-from burnd.search.typed import Typed
-from burnd.search.wanted import NO_SPREAD, Match, Only, Spread, Term, Wanted
+from burnd.search.index import WORDS, SearchIndex, as_unusable
+from burnd.search.query import NO_SPREAD, Match, Only, Spread, Term, Typed, Wanted
 from burnd.tokens.record_words import REST, SIGNS, USER
 from burnd.tokens.words import camel_parts, spaced
 
@@ -61,10 +60,10 @@ _NO_PAGE: Final = _Page((), (), (), is_full=False)
 class Lookup:
     """One look at an index: everything asked through it sees the same state."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._analyzer = engine.analyzer
-        self._schema = engine.schema
-        self._searcher = engine.searcher
+    def __init__(self, index: SearchIndex) -> None:
+        self._analyzer = index.analyzer
+        self._schema = index.schema
+        self._searcher = index.searcher
         self._made: dict[tuple[str, float, str], list[Clause]] = {}
 
     def understand(self, typed: Typed) -> Wanted:
@@ -179,7 +178,7 @@ class Lookup:
         return found
 
     def place(self, match: Match) -> Place:
-        with in_our_words():
+        with as_unusable():
             (written,) = self._searcher.doc(match.address).get_all("place")
         return read_place(bytes(written))
 
@@ -286,7 +285,7 @@ class Lookup:
             offset += size
 
     def _page(self, query: Query, limit: int, offset: int) -> _Page:
-        with in_our_words():
+        with as_unusable():
             hits = self._searcher.search(query, limit, count=False, offset=offset).hits
             if not hits:
                 return _NO_PAGE
@@ -299,7 +298,7 @@ class Lookup:
         if not numbers:
             return []
         addresses = [page.addresses[number] for number in numbers]
-        with in_our_words():
+        with as_unusable():
             times = self._searcher.fast_field_values("ts", addresses)
         return [
             Match(page.scores[number], page.sessions[number], int(ts or 0), address)

@@ -1,19 +1,18 @@
-"""Where words stand in a text, and the passage around them that is worth showing. Pure."""
+"""Finds words in a text, letter by letter as the index folds them, and cuts the passage to show. Pure."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import fsum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from burnd.search.folding import folded, plain
-from burnd.tokens.words import EMOJI, LONGEST_WORD, UNSPACED, camel_parts
+from burnd.tokens.words import ACCENTS, EMOJI, LONGEST_WORD, MARKS, UNSPACED, camel_parts, normalized, unaccented
 
 SNIPPET_BYTES: Final = 1024
 _MOST_SPOTS: Final = 100  # of one word: a common one must not hide a rare one further on
@@ -24,10 +23,96 @@ _UNSPACED: Final = re.compile(f"[{UNSPACED}]")
 _SPACE: Final = re.compile(r"\s")
 _EDGELESS: Final = re.compile(f"[{UNSPACED}{EMOJI}]")
 Spot = tuple[int, int]
+_MARKED: Final = re.compile(f".?[{MARKS}{ACCENTS}]+", re.DOTALL)
+
+
+class Bend(NamedTuple):
+    """A piece whose length differs between the text and its folded form, as positions in both."""
+
+    begin: int
+    end: int
+    text_begin: int
+    text_end: int
+
+
+class Plain(NamedTuple):
+    """A text as the index sees it: lower case without accents. Positions are those of the text up to the first bend."""
+
+    text: str
+    bends: tuple[Bend, ...] = ()
+
+    def spot(self, begin: int, end: int) -> tuple[int, int]:
+        """The position in the text of a piece of the folded text; a bend counts as a whole."""
+        if not self.bends:
+            return begin, end
+        return self._place(begin, is_end=False), self._place(end, is_end=True)
+
+    def _place(self, place: int, *, is_end: bool) -> int:
+        number = bisect_right(self.bends, place, key=lambda bend: bend.begin) - 1
+        if number < 0:
+            return place
+        bend = self.bends[number]
+        if place >= bend.end:
+            return bend.text_end + place - bend.end
+        return bend.text_end if is_end and place > bend.begin else bend.text_begin
+
+
+def folded(text: str) -> str:
+    """A text as the index sees it, without positions."""
+    return plain(text).text
+
+
+def plain(text: str) -> Plain:
+    """A text as the index sees it, with the positions of each letter."""
+    if text.isascii():
+        return Plain(text.lower())
+    translated = text.translate(_folding)
+    odd = _odd_pieces(text, len(translated) != len(text))
+    return Plain(translated) if odd is None else _bent(text, odd)
+
+
+def _odd_pieces(text: str, has_longer: bool) -> re.Pattern[str] | None:
+    """A pattern for pieces whose length changes: letters with combining marks, and letters such as \u00df."""
+    longer = "".join(char for char in set(text) if len(_folding[ord(char)]) > 1) if has_longer else ""
+    if longer:
+        return re.compile(f"{_MARKED.pattern}|[{re.escape(longer)}]", re.DOTALL)
+    return _MARKED if _MARKED.search(text) else None
+
+
+def _bent(text: str, odd: re.Pattern[str]) -> Plain:
+    parts: list[str] = []
+    bends: list[Bend] = []
+    at = length = 0
+    for piece, begin, end in _odd(text, odd):
+        parts += [text[at:begin].translate(_folding), piece]
+        length += len(parts[-2])
+        bends.append(Bend(length, length + len(piece), begin, end))
+        at, length = end, length + len(piece)
+    return Plain("".join([*parts, text[at:].translate(_folding)]), tuple(bends))
+
+
+def _odd(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, int, int]]:
+    for match in pattern.finditer(text):
+        yield normalized("NFC", match[0]).translate(_folding), *match.span()
+
+
+class _Folding(dict[int, str]):
+    """Each character as the index has it, from the index's own analyzer, so that the two cannot differ."""
+
+    def __missing__(self, code: int) -> str:
+        from burnd.tokens.words import analyzer  # noqa: PLC0415 - needs tantivy
+
+        char = unaccented(chr(code))
+        words = analyzer().analyze(char) if not "\ud800" <= char <= "\udfff" else []
+        self[code] = "".join(words) or char
+        return self[code]
+
+
+_folding = _Folding()
 
 
 class Passage(msgspec.Struct, frozen=True, gc=False):
-    """As much of a text as is shown, what of it to highlight (in characters), and whether something was left out."""
+    """The part of a text to show, what of it to highlight (in characters), and whether it was cut."""
 
     text: str
     highlights: tuple[Spot, ...] = ()
@@ -35,30 +120,30 @@ class Passage(msgspec.Struct, frozen=True, gc=False):
 
 
 def pieces(text: str) -> list[str]:
-    """The words of a phrase as they stand in it, folded; a run of an unspaced script is one."""
+    """The words of a phrase in their order, folded; a run of an unspaced script is one word."""
     return _PIECE.findall(folded(text))
 
 
 class Spotter:
-    """Finds words and phrases in texts. Words are whole words or parts of camelCase ones; phrases are in a row."""
+    """Finds words and phrases in texts: whole words, parts of camelCase words, and phrases word by word."""
 
     def __init__(self, words: Sequence[str], phrases: Sequence[str] = ()) -> None:
         self._phrases = [_phrase(found) for phrase in phrases if (found := pieces(phrase))]
         self._words = [word for word in dict.fromkeys(words) if word]
 
     def has_phrases(self, text: str) -> bool:
-        """Whether every phrase stands in the text."""
+        """Whether the text has every phrase."""
         as_indexed = folded(text) if self._phrases else ""
         return all(phrase.search(as_indexed) for phrase in self._phrases)
 
     def spots(self, text: str) -> list[Spot]:
-        """Where words and phrases stand, in order; those that overlap are one."""
+        """The positions of words and phrases, in order; overlapping ones are merged."""
         as_indexed = plain(text)
         found = [as_indexed.spot(*place) for phrase in self._phrases for place in _first(phrase, as_indexed.text)]
         for word in self._words:
             if word in as_indexed.text:
                 spots = [as_indexed.spot(*place) for place in _first_of_word(word, as_indexed.text)]
-                found += [spot for spot in spots if _stands_alone(text, *spot)]
+                found += [spot for spot in spots if _is_whole_word(text, *spot)]
         if len(found) < 2:
             return found
         apart: list[Spot] = []
@@ -85,14 +170,14 @@ def _first_of_word(word: str, text: str) -> Iterator[Spot]:
 
 
 def _phrase(words: Sequence[str]) -> re.Pattern[str]:
-    """The words in this order, with nothing but punctuation and space between them."""
+    """A pattern for the words in this order, with only punctuation and space between them."""
     return re.compile(r"[\W_]*".join(map(_bound, words)))
 
 
 def _bound(word: str) -> str:
-    """A word beside which nothing of the same word stands; scripts without spaces have no such edge.
+    """A pattern for a whole word; in scripts without spaces, for any part of a run.
 
-    It begins with the word itself, not with a look behind it: so a pattern is found many times faster.
+    It begins with the word and looks behind afterwards, which is many times faster than the other way round.
     """
     literal = re.escape(word)
     before = f"(?<![^\\W_]{literal})" if not _EDGELESS.match(word[0]) else ""
@@ -100,7 +185,7 @@ def _bound(word: str) -> str:
     return f"{literal}{before}{after}"
 
 
-def _stands_alone(text: str, begin: int, end: int) -> bool:
+def _is_whole_word(text: str, begin: int, end: int) -> bool:
     return _is_edge(text, begin) and _is_edge(text, end)
 
 

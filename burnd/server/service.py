@@ -41,7 +41,7 @@ from burnd.recording.pipeline import Pipeline
 from burnd.recording.source import UNKNOWN, BackfillState, backfill_state
 from burnd.records import Turn
 from burnd.records.times import Clock, wall_ms
-from burnd.search.indexing import SearchIndexer
+from burnd.search.indexer import SearchIndexer
 from burnd.settings.config import Settings, reload
 from burnd.tasks import BackgroundTask
 

@@ -30,7 +30,7 @@ from burnd.paths import Home
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records import Content
-from burnd.search.indexing import SearchIndexer
+from burnd.search.indexer import SearchIndexer
 from burnd.tokens.record_words import strings
 from tests.bench.page import Row, goal
 from tests.bench.running import processor_of

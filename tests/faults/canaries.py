@@ -14,7 +14,7 @@ import tantivy
 import zstandard
 
 from burnd.paths import Home
-from burnd.search.engine import WORDS
+from burnd.search.index import WORDS
 from burnd.tokens.record_words import SIGNS
 from tests.harness.claude_code.transcript import Transcript, text
 from tests.harness.codex import rollout

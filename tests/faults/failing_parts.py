@@ -21,12 +21,12 @@ from burnd.ledger.journal import Journal
 from burnd.quota import Quotas
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.retention import Retention
-from burnd.search.indexing import SearchIndexer
+from burnd.search.indexer import SearchIndexer
 from burnd.server.listener import Listener
 from tests.faults.canaries import CANARY
 
 PARTS: dict[str, tuple[Any, str]] = {
-    "search": (SearchIndexer, "_serve"),
+    "search": (SearchIndexer, "_open"),
     "hearing of news": (SearchIndexer, "landed"),
     "attribution": (Explainer, "step"),
     "retention": (Retention, "_prune"),

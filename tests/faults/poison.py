@@ -104,33 +104,33 @@ def poison_words() -> None:
 
 
 def poison_document() -> None:
-    from burnd.search.engine import Engine
+    from burnd.search.index import SearchIndex
 
-    add, commit, added = Engine.add, Engine.commit, list[Any]()
+    add, commit, added = SearchIndex.add, SearchIndex.commit, list[Any]()
 
-    def remember(self: Engine, document: Any) -> None:
+    def remember(self: SearchIndex, document: Any) -> None:
         added.extend(words for words in document.words if MARK in words)
         add(self, document)
 
-    def deadly(self: Engine) -> int:
+    def deadly(self: SearchIndex) -> None:
         _die_if(bool(added))
-        return commit(self)
+        commit(self)
 
-    engine: Any = Engine
-    engine.add, engine.commit = remember, deadly
+    index: Any = SearchIndex
+    index.add, index.commit = remember, deadly
 
 
 def poison_session() -> None:
-    from burnd.search.shelf import Shelf
+    from burnd.search.filler import IndexFiller
 
-    names_of = Shelf._names_of
+    names_of = IndexFiller._names_of
 
-    def deadly(self: Shelf, plan: Any) -> Any:
-        _die_if(plan.standing.session_id == MARK)
+    def deadly(self: IndexFiller, plan: Any) -> Any:
+        _die_if(plan.session.session_id == MARK)
         return names_of(self, plan)
 
-    shelf: Any = Shelf
-    shelf._names_of = deadly
+    filler: Any = IndexFiller
+    filler._names_of = deadly
 
 
 def poison_turn() -> None:

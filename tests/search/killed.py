@@ -14,7 +14,7 @@ from burnd.paths import Home
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import open_pipeline
 from burnd.records.times import to_iso
-from burnd.search.indexing import SearchIndexer
+from burnd.search.indexer import SearchIndexer
 from tests.make import text
 
 

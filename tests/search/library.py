@@ -19,9 +19,9 @@ from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
 from burnd.records.codec import Entry
-from burnd.search import indexing
-from burnd.search.engine import WORDS, Engine
-from burnd.search.indexing import SearchIndexer
+from burnd.search import indexer as indexer_module
+from burnd.search.index import WORDS, SearchIndex
+from burnd.search.indexer import SearchIndexer
 from burnd.search.lookup import Lookup
 from burnd.tokens.record_words import SIGNS
 from tests.conftest import Opened
@@ -44,15 +44,19 @@ class Library:
 
     async def calm(self) -> None:
         with anyio.fail_after(60):
-            await self.indexer.calm()
+            await self.indexer.caught_up()
 
     @property
-    def engine(self) -> Engine:
-        assert self.indexer.engine is not None
-        return self.indexer.engine
+    def index(self) -> SearchIndex:
+        assert self.indexer.index is not None
+        return self.indexer.index
+
+    def documents(self) -> int:
+        """The number of documents of messages and titles."""
+        return self.index.searcher.num_docs - len(self.index._stored_coverage())
 
     async def search(self, query: str, **params: Any) -> dict[str, Any]:
-        lookup = Lookup(self.engine)
+        lookup = Lookup(self.index)
         asked = SearchParams(query=query, **params)
         return await self.pipeline.index.ask(
             lambda db: search(View(db, PRICES, START_MS), lookup, self.indexer.recall, asked)
@@ -65,7 +69,7 @@ class Library:
 
     def holds(self, word: str) -> bool:
         """Whether a word is in any file of the index, deleted or not."""
-        return any(self.engine.searcher.doc_freq(WORDS, sign + word) for sign in SIGNS.values())
+        return any(self.index.searcher.doc_freq(WORDS, sign + word) for sign in SIGNS.values())
 
     def files(self) -> list[Path]:
         return [path for path in self.pipeline.home.search.rglob("*") if path.is_file()]
@@ -87,7 +91,8 @@ async def library(
 ) -> AsyncIterator[Library]:
     """With commits that wait for less than they do in a daemon: most tests wait for them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexing, "SOON_S", soon_s)
+        patch.setattr(indexer_module, "SOON_S", soon_s)
+        patch.setattr(indexer_module, "APART_S", soon_s)
         async with _library(opened, mode, is_reading) as made:
             yield made
 
@@ -99,7 +104,7 @@ async def _library(opened: Opened, mode: Any, is_reading: Callable[[], bool]) ->
     pipeline.follow(indexer.landed)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
-        await until(lambda: indexer.engine is not None)
+        await until(lambda: indexer.index is not None)
         yield Library(pipeline, indexer)
         tasks.cancel_scope.cancel()
     await opened.close()

@@ -34,7 +34,7 @@ async def test_an_empty_answer_says_why(opened: Opened, mode: str) -> None:
         await lib.add(text("m", "apple"), entries=[turn("m")])
         answer = await asked(lib, "apple")
         assert answer["hits"] == []
-        assert f"content is not kept (mode {mode})" in answer["note"]
+        assert f"content is not stored (mode {mode})" in answer["note"]
 
 
 async def test_nothing_is_said_where_all_is_kept(opened: Opened) -> None:

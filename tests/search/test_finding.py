@@ -13,7 +13,7 @@ from burnd.queries import candidates, checking
 from burnd.queries.view import Mistaken
 from burnd.records import Content, File, Session, ToolCall, ToolResult, ToolUse
 from burnd.search import lookup
-from burnd.search.engine import WORDS
+from burnd.search.index import WORDS
 from tests.conftest import Opened
 from tests.make import at, text, tool_result, tool_use, turn
 from tests.search.library import Library, library
@@ -338,7 +338,7 @@ async def test_a_subagents_compaction_is_not_its_sessions_summary(opened: Opened
                 text("z", "x", session_id=session, ts=at(200)),
             )
         assert [session for session, _ in await lib.found("apple")] == ["a", "b"]
-        assert lib.engine.searcher.doc_freq(WORDS, "&apple") == 1
+        assert lib.index.searcher.doc_freq(WORDS, "&apple") == 1
 
 
 async def test_a_summary_that_grows_or_goes_is_counted_once(opened: Opened) -> None:
@@ -348,8 +348,8 @@ async def test_a_summary_that_grows_or_goes_is_counted_once(opened: Opened) -> N
         await lib.add(compaction("s1", "apple pie"))
         await lib.add(compaction("s1", "banana", b=1))
         assert await lib.found("pie") == [("s1", 0)]
-        query = tantivy.Query.term_query(lib.engine.schema, WORDS, "&apple", "freq")
-        assert len(lib.engine.searcher.search(query, 10).hits) == 1
+        query = tantivy.Query.term_query(lib.index.schema, WORDS, "&apple", "freq")
+        assert len(lib.index.searcher.search(query, 10).hits) == 1
         assert lib.holds("banana")
         await lib.pipeline.forget(["s1"])
         await lib.calm()

@@ -18,14 +18,16 @@ from typing import Any
 import anyio
 import pytest
 
+from burnd.recording import background
 from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import InProcessGuard
 from burnd.records import Session
 from burnd.records.times import to_iso
-from burnd.search import engine, indexing, progress
-from burnd.search.folders import Folders
-from burnd.search.indexing import SearchIndexer
-from burnd.search.warm import Warm
+from burnd.search import indexer, pending
+from burnd.search.documents import NO_COVERAGE, Coverage, Document, Place
+from burnd.search.filler import IndexFiller, RecentWords
+from burnd.search.index import Folders, SearchIndex, Unusable
+from burnd.search.indexer import SearchIndexer
 from tests.conftest import Opened
 from tests.make import at, text, tool_result, turn
 from tests.search.library import Library, library, until
@@ -37,7 +39,7 @@ SECRET = "xqzcanaryjv"
 @pytest.mark.timed
 async def test_a_message_is_found_within_a_second(opened: Opened) -> None:
     """From the batch that holds it, while others keep coming."""
-    async with library(opened, soon_s=indexing.SOON_S) as lib:
+    async with library(opened, soon_s=indexer.SOON_S) as lib:
         for i in range(5):
             await lib.pipeline.commit(Batch(content=[text(f"m{i}", f"word{i}x", ts=at(3600 + i))]))
             await until(partial(lib.found, f"word{i}x"), 2 * noise())
@@ -45,16 +47,16 @@ async def test_a_message_is_found_within_a_second(opened: Opened) -> None:
 
 async def test_recording_does_not_wait_for_a_commit(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages are recorded while search commits, and what came meanwhile is committed together."""
-    commit, begun, may_end, commits = engine.Engine.commit, threading.Event(), threading.Event(), []
+    commit, begun, may_end, commits = SearchIndex.commit, threading.Event(), threading.Event(), []
 
-    def slowly(self: engine.Engine) -> int:
+    def slowly(self: SearchIndex) -> None:
         begun.set()
         may_end.wait(60)
         commits.append(1)
-        return commit(self)
+        commit(self)
 
     async with library(opened) as lib:
-        monkeypatch.setattr(engine.Engine, "commit", slowly)
+        monkeypatch.setattr(SearchIndex, "commit", slowly)
         await lib.pipeline.commit(Batch(content=[text("first", "apple")]))
         await until(begun.is_set)
         for i in range(50):
@@ -62,17 +64,17 @@ async def test_recording_does_not_wait_for_a_commit(opened: Opened, monkeypatch:
         may_end.set()
         await lib.calm()
         assert len(commits) <= 3
-        assert lib.engine.searcher.num_docs == 51
+        assert lib.documents() == 51
 
 
 async def test_a_restart_finds_the_same_and_reads_nothing_again(opened: Opened) -> None:
     """What was committed stays; nothing is due after it."""
     async with library(opened) as lib:
         await lib.add(*[text(f"m{i}", f"apple word{i}") for i in range(10)])
-        folder = lib.engine.folder
+        folder = lib.index.folder
     async with library(opened) as lib:
-        assert lib.engine.folder == folder
-        assert lib.indexer.status() == indexing.SearchStatus("ready", 0)
+        assert lib.index.folder == folder
+        assert lib.indexer.status() == indexer.SearchStatus("ready", 0)
         assert len(await lib.found("apple", all=True)) == 10
 
 
@@ -89,56 +91,47 @@ async def test_what_was_not_committed_is_taken_in_at_the_next_start(opened: Open
         assert await lib.found('"apple more"') == [("s1", 0)]
 
 
-@pytest.mark.parametrize("at_once", [1, 1000])
-async def test_a_commit_that_was_not_recorded_is_not_doubled(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch, at_once: int
-) -> None:
-    """A crash between the commit and the row that tells of it: the same messages are taken in again, once."""
-    async with library(opened) as lib:
-        await lib.add(text("m0", "apple", session_id="s0"))
+def test_a_commit_has_messages_and_their_coverage_or_neither(tmp_path: Path) -> None:
+    """Opened after a crash, an index has exactly the messages that its coverage counts."""
+    index = SearchIndex(tmp_path / "search")
+    index.add(Document(Place("s1", "main", "m1"), 1, ["apple"]))
+    index.set_coverage("s1", Coverage(100, 2, 3))
+    index.set_coverage("s2", Coverage(7))
+    index.commit()
+    index.add(Document(Place("s1", "main", "m2"), 1, ["apple"]))
+    index.set_coverage("s1", Coverage(200, 2, 3))
+    index.set_coverage("s2", NO_COVERAGE)
+    index.close_writer()
+    again = SearchIndex(tmp_path / "search")
+    assert [again.coverage(name) for name in ("s1", "s2", "s3")] == [Coverage(100, 2, 3), Coverage(7), NO_COVERAGE]
+    assert again.searcher.doc_freq("words", "apple") == 1
+    again.set_coverage("s2", NO_COVERAGE)
+    again.has_erased = True
+    again.commit()
+    again.close_writer()
+    last = SearchIndex(tmp_path / "search")
+    assert (last.coverage("s1"), last.coverage("s2"), last.has_erased) == (Coverage(100, 2, 3), NO_COVERAGE, True)
+    assert not again.uncommitted
 
-        async def crashes(*_: Any) -> None:
-            raise OSError
 
-        monkeypatch.setattr(lib.indexer, "_remember", crashes)
-        monkeypatch.setattr(indexing, "FIRST_RETRY_S", 60)
-        await lib.pipeline.commit(Batch(content=[text("m1", "apple", session_id=f"s{n}") for n in range(20)]))
-        await until(lambda: lib.indexer.engine is None)
-    monkeypatch.setattr(indexing, "AT_ONCE", at_once)
-    async with library(opened, soon_s=0) as lib:
-        await lib.calm()
-        assert lib.engine.searcher.num_docs == 21
-        assert len(await lib.found("apple", limit=20)) == 20
-
-
-async def test_what_is_in_doubt_stays_so_until_it_was_looked_at(
+async def test_a_failed_commit_is_repeated_and_nothing_is_doubled(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit nobody was told of, then a start that only comes to what is new before it ends: nothing is doubled."""
+    """The index is opened again, and what was not committed is indexed again, once."""
+    commit, failures = SearchIndex.commit, iter([True, False])
 
-    async def crashes(*_: Any) -> None:
-        raise OSError
+    def fails_once(self: SearchIndex) -> None:
+        if next(failures, False):
+            raise Unusable("no space left")
+        commit(self)
 
-    async def only_what_is_new(self: SearchIndexer, shelf: Any, session_ids: list[str]) -> None:
-        await (anyio.sleep(0.01) if session_ids is shelf.due else take(self, shelf, session_ids))
-
-    take = SearchIndexer._take
     async with library(opened) as lib:
         await lib.add(text("m0", "apple", session_id="s0"))
-        with monkeypatch.context() as patch:
-            patch.setattr(lib.indexer, "_remember", crashes)
-            patch.setattr(indexing, "FIRST_RETRY_S", 60)
-            await lib.pipeline.commit(Batch(content=[text("m1", "apple", session_id=f"s{n}") for n in range(5)]))
-            await until(lambda: lib.indexer.engine is None)
-    with monkeypatch.context() as patch:
-        patch.setattr(SearchIndexer, "_take", only_what_is_new)
-        async with library(opened) as lib:
-            await lib.pipeline.commit(Batch(content=[text("m2", "brandnew", session_id="s9", ts=at(3600))]))
-            await until(partial(lib.found, "brandnew"))
-            await until(lambda: not lib.indexer._serving.moved)  # type: ignore[union-attr]
-    async with library(opened) as lib:
-        await lib.calm()
-        assert lib.engine.searcher.num_docs == 7
+        monkeypatch.setattr(background, "FIRST_RETRY_S", 0.01)
+        monkeypatch.setattr(SearchIndex, "commit", fails_once)
+        await lib.add(*[text("m1", "apple", session_id=f"s{n}") for n in range(20)])
+        assert lib.documents() == 21
+        assert len(await lib.found("apple", limit=20)) == 20
 
 
 async def test_a_backlog_is_made_findable_in_few_pieces(opened: Opened) -> None:
@@ -147,9 +140,9 @@ async def test_a_backlog_is_made_findable_in_few_pieces(opened: Opened) -> None:
     async with library(opened, is_reading=lambda: reading) as lib:
         for i in range(5):
             await lib.pipeline.commit(Batch(content=[text(f"m{i}", "apple", ts=at(-(10**6)))]))
-            await until(lambda: not lib.indexer._warm.size)
+            await until(lambda: not lib.indexer._recent.size)  # type: ignore[union-attr]
         await anyio.sleep(0.1)
-        assert lib.engine.searcher.num_docs == 0
+        assert lib.documents() == 0
         assert lib.indexer.status().pending == 1
         now = to_iso(lib.pipeline.now())
         await lib.pipeline.commit(Batch(content=[text("new", "brandnew", session_id="s2", ts=now)]))
@@ -157,8 +150,8 @@ async def test_a_backlog_is_made_findable_in_few_pieces(opened: Opened) -> None:
         await lib.pipeline.commit(Batch(content=[text("m9", "apple", ts=at(-(10**6)))]))
         reading = False
         await lib.calm()
-        assert lib.engine.searcher.num_docs == 7
-        assert lib.engine.searcher.num_segments <= 2
+        assert lib.documents() == 7
+        assert lib.index.searcher.num_segments <= 2
 
 
 async def test_a_new_message_costs_the_same_in_a_long_session(opened: Opened) -> None:
@@ -167,18 +160,18 @@ async def test_a_new_message_costs_the_same_in_a_long_session(opened: Opened) ->
         plans = dict[str, tuple[int, int]]()
 
         async def grow(session: str, first: int) -> None:
-            before = dict(lib.indexer._serving.progress)  # type: ignore[union-attr]
+            before = {name: lib.index.coverage(name) for name in ("short", "long")}.__getitem__
             said = [text(f"m{first}", "new", session_id=session), text("m0", "more", session_id=session, n=9)]
-            warm = Warm()
-            lib.pipeline.follow(lambda change: warm.keep(change.placed))
+            recent = RecentWords()
+            lib.pipeline.follow(lambda change: recent.add(change.placed))
             await lib.pipeline.commit(Batch(content=said))
             lib.pipeline._listeners.pop()
-            told = await lib.pipeline.index.ask(lambda db: _planned(db, session, before, warm.landed))
+            told = await lib.pipeline.index.ask(lambda db: _planned(db, session, before, recent.between))
             found = await lib.pipeline.index.ask(lambda db: _planned(db, session, before, lambda *_: ()))
             assert [message[:2] for message in told[0].messages] == [message[:2] for message in found[0].messages]
             assert told[0].after == found[0].after
-            assert [message.grown for message in told[0].messages] == [True, False]
-            assert all(message.grown for message in found[0].messages)  # to be on the safe side
+            assert [message.is_indexed for message in told[0].messages] == [True, False]
+            assert all(message.is_indexed for message in found[0].messages)  # to be on the safe side
             plans[session] = told[1], found[1]
             await lib.calm()
 
@@ -187,7 +180,7 @@ async def test_a_new_message_costs_the_same_in_a_long_session(opened: Opened) ->
         await grow("short", 5)
         await grow("long", 1500)
         assert plans["long"][0] < 2 * plans["short"][0] < plans["long"][1]
-        assert lib.engine.searcher.num_docs == 1507
+        assert lib.documents() == 1507
 
 
 @pytest.mark.parametrize("at_hand", [True, False])
@@ -195,17 +188,17 @@ async def test_a_message_that_is_told_anew_is_found_by_its_new_words(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, at_hand: bool
 ) -> None:
     """The words it had before are gone with the line they stood in, in whatever pieces it is taken in."""
-    monkeypatch.setattr(progress, "AT_ONCE_BYTES", 1000)
+    monkeypatch.setattr(pending, "AT_ONCE_BYTES", 1000)
     if not at_hand:
-        monkeypatch.setattr(Warm, "keep", lambda *_: None)
+        monkeypatch.setattr(RecentWords, "add", lambda *_: None)
     async with library(opened) as lib:
         await lib.add(text("m0", "apple"), *[text(f"m{i}", "plum") for i in range(1, 20)], text("m0", "cherry"))
         await lib.add(text("m1", "pear"))
-        assert lib.engine.searcher.num_docs == 20
+        assert lib.documents() == 20
         assert [len(await lib.found(word)) for word in ("apple", "cherry", "pear")] == [0, 1, 1]
 
 
-def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -> tuple[progress.Plan, int]:
+def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -> tuple[pending.Plan, int]:
     """The plan for a session, and how many steps SQLite took for it."""
     steps = 0
 
@@ -214,7 +207,7 @@ def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -
         steps += 1
 
     db.set_progress_handler(count, 1)
-    ((plan,), _) = progress.plans(db, [session_id], known, 100, lambda _: False, landed)
+    ((plan,), _) = pending.plans(db, [session_id], known, 100, lambda _: False, landed)
     db.set_progress_handler(None, 1)
     return plan, steps
 
@@ -222,11 +215,11 @@ def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -
 async def test_words_at_hand_go_with_their_content(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """A forgotten session's words are not taken for those of what stands in its place afterwards."""
     async with library(opened) as lib:
-        monkeypatch.setattr(SearchIndexer, "_step", lambda *_: anyio.sleep(0.01))
+        monkeypatch.setattr(SearchIndexer, "_work", lambda *_: anyio.sleep(0.01))
         await lib.pipeline.commit(Batch(content=[text("m0", SECRET)]))
         await anyio.sleep(0.05)
         await lib.pipeline.forget(["s1"])
-        monkeypatch.setattr(lib.indexer._warm, "keep", lambda _: None)
+        monkeypatch.setattr(RecentWords, "add", lambda *_: None)
         await lib.pipeline.commit(Batch(content=[text("m1", "apple", ts=at(7200))]))
         monkeypatch.undo()
         await lib.calm()
@@ -268,11 +261,11 @@ async def test_whatever_becomes_of_the_files_it_is_made_anew(opened: Opened, har
                 try:
                     if len(await lib.found("apple", all=True)) == 10:
                         break
-                except (engine.Unusable, AssertionError):
+                except (Unusable, AssertionError):
                     lib.indexer.damaged()
                 await anyio.sleep(0.05)
         await lib.calm()
-        assert [path.name for path in opened.home.search.iterdir()] == [lib.engine.folder.name]
+        assert [path.name for path in opened.home.search.iterdir()] == [lib.index.folder.name]
 
 
 async def test_an_older_copy_of_the_files_is_not_believed(opened: Opened) -> None:
@@ -330,7 +323,7 @@ async def test_what_is_forgotten_is_gone_at_once_and_from_every_file(opened: Ope
         await lib.calm()
         assert not any(lib.holds(f"{SECRET}{n}") for n in ("", 0, 1, 2, 3, 4))
         assert len(await lib.found("innocent", all=True, limit=20)) == 20
-        assert [path.name for path in opened.home.search.iterdir()] == [lib.engine.folder.name]
+        assert [path.name for path in opened.home.search.iterdir()] == [lib.index.folder.name]
         for path in lib.files():
             assert SECRET.encode() not in path.read_bytes()
 
@@ -351,7 +344,7 @@ async def test_a_prune_that_a_crash_cut_short_is_finished(opened: Opened) -> Non
 
 async def test_new_messages_are_found_while_it_is_rebuilt(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """The old index goes on answering and taking in what is new until the other is whole."""
-    monkeypatch.setattr(indexing, "AT_ONCE", 1)
+    monkeypatch.setattr(indexer, "AT_ONCE", 1)
     async with library(opened) as lib:
         await lib.add(*[text(f"m{i}", "apple", session_id=f"s{i}") for i in range(150)])
         await lib.pipeline.forget(["s3"])
@@ -371,22 +364,22 @@ async def test_while_it_is_built_new_messages_come_first(opened: Opened, monkeyp
     may_go_on = anyio.Event()
     take = SearchIndexer._take
 
-    async def when_it_may(self: SearchIndexer, shelf: Any, session_ids: list[str]) -> None:
-        if session_ids is shelf.due and not may_go_on.is_set():
+    async def when_it_may(self: SearchIndexer, filler: Any, session_ids: list[str]) -> None:
+        if session_ids is filler.due and not may_go_on.is_set():
             await anyio.sleep(0.01)
         else:
-            await take(self, shelf, session_ids)
+            await take(self, filler, session_ids)
 
     monkeypatch.setattr(SearchIndexer, "_take", when_it_may)
     async with library(opened) as lib:
-        assert lib.indexer.status() == indexing.SearchStatus("catching-up", 50)
+        assert lib.indexer.status() == indexer.SearchStatus("catching-up", 50)
         await lib.pipeline.commit(Batch(content=[text("m", "brandnew", session_id="zz", ts=at(3600))]))
         await until(partial(lib.found, "brandnew"))
         assert lib.indexer.status().state == "catching-up"
         assert await lib.found("apple") == []
         may_go_on.set()
         await lib.calm()
-        assert lib.engine.searcher.num_docs == 51
+        assert lib.documents() == 51
 
 
 async def test_titles_follow_what_is_said_of_them(opened: Opened) -> None:
@@ -417,7 +410,7 @@ async def test_without_tantivy_everything_else_works(opened: Opened, monkeypatch
     real = builtins.__import__
 
     def importing(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name in ("tantivy", "burnd.search.engine"):
+        if name in ("tantivy", "burnd.search.index"):
             raise ImportError(name)
         return real(name, *args, **kwargs)
 
@@ -429,7 +422,7 @@ async def test_without_tantivy_everything_else_works(opened: Opened, monkeypatch
         tasks.start_soon(found.run)
         await pipeline.commit(Batch(content=[text("m", "apple")]))
         await anyio.sleep(0.01)
-        assert found.engine is None
+        assert found.index is None
         assert found.status().state == "unavailable"
         assert "tantivy" in found.status().detail
         tasks.cancel_scope.cancel()
@@ -442,17 +435,17 @@ async def test_its_files_are_private(opened: Opened) -> None:
         async with library(opened) as lib:
             await lib.add(*[text(f"m{i}", "apple") for i in range(10)])
             assert {stat.S_IMODE(path.stat().st_mode) for path in lib.files()} == {0o600}
-            assert stat.S_IMODE(lib.engine.folder.stat().st_mode) == 0o700
+            assert stat.S_IMODE(lib.index.folder.stat().st_mode) == 0o700
     finally:
         os.umask(before)
 
 
 async def test_it_lets_go_of_its_writer_when_idle(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing to do its memory and threads are given back, and taken again when there is."""
-    monkeypatch.setattr(indexing, "IDLE_S", 0.01)
+    monkeypatch.setattr(indexer, "IDLE_S", 0.01)
     async with library(opened) as lib:
         await lib.add(text("m0", "apple"))
-        await until(lambda: lib.engine._writer is None)
+        await until(lambda: lib.index._writer is None)
         await lib.add(text("m1", "apple"))
         assert len(await lib.found("apple", all=True)) == 2
 
@@ -476,23 +469,24 @@ async def test_kill_nine_anywhere_loses_and_doubles_nothing(opened: Opened) -> N
     async with library(opened) as lib:
         await lib.calm()
         kept = await lib.pipeline.index.rows("SELECT count(DISTINCT session || rail || message_id) FROM messages")
-        assert lib.engine.searcher.num_docs == kept[0][0] > 0
+        assert lib.documents() == kept[0][0] > 0
 
 
 async def test_a_session_that_grows_while_the_index_is_made_anew_is_taken_in_once(opened: Opened) -> None:
     """It waits to be taken in already when it is told of again."""
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text("m1", "apple")]))
-    indexer = SearchIndexer(pipeline)
-    folders = Folders(pipeline.home.search, InProcessGuard(pipeline.home.index / "searching", pipeline.now()))
-    serving, growing = folders.fresh(), folders.fresh()
-    indexer._serving, indexer._growing = serving, growing
-    await indexer._look(growing)
-    indexer._touched = {"s1": None}
-    await indexer._take_touched(serving)
-    await indexer._take(growing, growing.due)
-    serving.commit()
-    growing.commit()
-    assert [shelf.engine.searcher.num_docs for shelf in (serving, growing)] == [1, 1]
-    assert growing.due == []
-    await indexer._let_go()
+    followed = SearchIndexer(pipeline)
+    guard = InProcessGuard(pipeline.home.index / "searching", pipeline.now())
+    folders = Folders(pipeline.home.search)
+    in_use, replacement = (IndexFiller(folders.create(), guard, followed._fillers) for _ in range(2))
+    followed._serving, followed._replacement = in_use, replacement
+    await followed._look(replacement)
+    followed._touched = {"s1": None}
+    await followed._take_touched(in_use)
+    await followed._take(replacement, replacement.due)
+    in_use.commit()
+    replacement.commit()
+    assert [filler.index.searcher.doc_freq("words", "apple") for filler in (in_use, replacement)] == [1, 1]
+    assert replacement.due == []
+    await followed._close()

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd.search.folding import folded
-from burnd.search.passages import SNIPPET_BYTES, Spotter, passage
+from burnd.search.passages import SNIPPET_BYTES, Spotter, folded, passage
 from burnd.tokens.words import analyzer, spaced
 
 

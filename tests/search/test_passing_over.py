@@ -13,9 +13,8 @@ import pytest
 from burnd import __version__
 from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import CRASHES, CRASHES_OF_WHOLE, LAST_CRASH, WHOLE, InProcessGuard
-from burnd.search.engine import WORDS, Engine
-from burnd.search.folders import Folders
-from burnd.search.shelf import Shelf
+from burnd.search.filler import IndexFiller
+from burnd.search.index import WORDS, Folders, SearchIndex
 from burnd.tokens.record_words import SIGNS
 from tests.conftest import Opened
 from tests.make import START_MS, text
@@ -51,7 +50,7 @@ async def test_a_session_that_is_passed_over_is_not_touched(opened: Opened, monk
     async with library(opened) as lib:
         await lib.add(text("m1", "appleone", session_id="bad"), text("m1", "appletwo", session_id="good"))
     leave_behind(opened.home.index / "searching", skipped=[("bad", WHOLE)])
-    removed = counted(monkeypatch, Engine, "remove_session")
+    removed = counted(monkeypatch, SearchIndex, "remove_session")
     async with library(opened) as lib:
         await lib.add(text("m2", "pearone", session_id="bad"), text("m2", "peartwo", session_id="good"))
         assert await lib.found("pearone") == []
@@ -85,10 +84,10 @@ async def test_each_suspect_is_committed_by_itself(opened: Opened, monkeypatch: 
     await pipeline.commit(Batch(content=[text("m", "apple", session_id=name) for name in [*names, "other"]]))
     await opened.close()
     leave_behind(opened.home.index / "searching", names)
-    commits = counted(monkeypatch, Engine, "commit")
+    commits = counted(monkeypatch, SearchIndex, "commit")
     async with library(opened) as lib:
         await lib.calm()
-        assert sum(lib.engine.searcher.doc_freq(WORDS, sign + "apple") for sign in SIGNS.values()) == 21
+        assert sum(lib.index.searcher.doc_freq(WORDS, sign + "apple") for sign in SIGNS.values()) == 21
     assert 20 <= commits.total() <= 24
 
 
@@ -104,7 +103,7 @@ async def test_a_skipped_message_is_tried_again_by_another_version(opened: Opene
         await lib.calm()
         assert len(await lib.found("apple", all=True)) == 3
         assert lib.indexer.passed_over == ""
-        assert lib.engine.searcher.num_docs == 3
+        assert lib.documents() == 3
 
 
 async def test_the_note_is_written_once_for_what_is_taken_in_together(
@@ -117,12 +116,12 @@ async def test_the_note_is_written_once_for_what_is_taken_in_together(
     assert writes.total() < 20
 
 
-def _shelves(folder: Path) -> tuple[InProcessGuard, Shelf, Shelf]:
-    """The one in use and the one that grows beside it, with the note that they share."""
+def _fillers(folder: Path) -> tuple[InProcessGuard, IndexFiller, IndexFiller]:
+    """The index in use and the one that is built to replace it, with the note that they share."""
     folder.mkdir(parents=True, exist_ok=True)
     guard = InProcessGuard(folder / "searching", START_MS)
-    folders = Folders(folder / "search", guard)
-    return guard, folders.fresh(), folders.fresh()
+    folders, fillers = Folders(folder / "search"), list[IndexFiller]()
+    return guard, IndexFiller(folders.create(), guard, fillers), IndexFiller(folders.create(), guard, fillers)
 
 
 def _noted(folder: Path) -> list[str]:
@@ -131,28 +130,28 @@ def _noted(folder: Path) -> list[str]:
     return sorted(names)
 
 
-def test_what_two_shelves_have_in_hand_is_noted_together(tmp_path: Path) -> None:
-    """F78: while one index grows beside the other, the note names what both have in hand."""
-    _, serving, growing = _shelves(tmp_path)
-    serving._pick_up(["a"])
-    growing._pick_up(["b", "c"])
+def test_what_two_indexes_have_in_progress_is_noted_together(tmp_path: Path) -> None:
+    """F78: while an index is replaced, the note names the sessions in progress of both."""
+    _, in_use, replacement = _fillers(tmp_path)
+    in_use.begin(["a"])
+    replacement.begin(["b", "c"])
     assert _noted(tmp_path) == ["a", "b", "c"]
-    serving.commit()
+    in_use.commit()
     assert _noted(tmp_path) == ["b", "c"]
-    serving._pick_up(["d"])
-    growing.retire()
+    in_use.begin(["d"])
+    replacement.retire()
     assert _noted(tmp_path) == ["d"]
-    serving.put_down()
+    in_use.close_writer()
     assert _noted(tmp_path) == []
 
 
-def test_a_suspect_is_in_hand_without_what_the_other_shelf_has(tmp_path: Path) -> None:
-    """F78: what somebody died over is narrowed down though two indexes are being filled."""
+def test_a_suspect_is_in_progress_alone(tmp_path: Path) -> None:
+    """F78: the other index commits first, so that a crash points to the suspect."""
     leave_behind(tmp_path / "searching", ["bad"])
-    guard, serving, growing = _shelves(tmp_path)
-    growing._pick_up(["good"])
-    serving._pick_up(["bad"])
+    guard, in_use, replacement = _fillers(tmp_path)
+    replacement.begin(["good"])
+    in_use.begin(["bad"])
     assert _noted(tmp_path) == ["bad"]
-    growing._pick_up(["good"])
+    replacement.begin(["good"])
     assert _noted(tmp_path) == ["good"]
     assert guard.is_suspect("bad")

@@ -9,7 +9,7 @@ import pytest
 
 from burnd import protocol
 from burnd.paths import Home
-from burnd.search.indexing import SearchIndexer, SearchStatus
+from burnd.search.indexer import SearchIndexer, SearchStatus
 from burnd.server.methods.sessions import _pending
 from tests.harness.claude_code.transcript import Transcript, text
 from tests.server.logs import conversation, write

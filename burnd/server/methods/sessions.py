@@ -47,7 +47,7 @@ from burnd.recording.retention import outdated, would_free
 from burnd.recording.source import UNKNOWN
 from burnd.records import Content
 from burnd.records.times import DAY_MS, to_iso
-from burnd.search.indexing import SearchIndexer
+from burnd.search.indexer import SearchIndexer
 from burnd.server.method import AnyMethod, Caller, LongMethod, Method, Result, with_progress
 from burnd.server.service import Service, Work
 
@@ -61,17 +61,17 @@ _COPIES_SHOWN = 20
 async def find(service: Service, params: SearchParams) -> Result:
     """Hits, with notes if some messages cannot be found yet or are not stored."""
     indexer = service.search_indexer
-    engine = await indexer.opened(PATIENCE_S)
-    if engine is None:
+    index = await indexer.opened(PATIENCE_S)
+    if index is None:
         raise _not_searchable(indexer)
-    from burnd.search.engine import Unusable  # noqa: PLC0415 - there is an engine, so there is tantivy
+    from burnd.search.index import Unusable  # noqa: PLC0415 - needs tantivy
     from burnd.search.lookup import Lookup  # noqa: PLC0415
 
     pending = _pending(indexer)
     notes = _notes(service, pending)
     try:
         answer = await service.ask(
-            lambda view: search(view, Lookup(engine), indexer.recall, params), project=params.project
+            lambda view: search(view, Lookup(index), indexer.recall, params), project=params.project
         )
     except Unusable:
         indexer.damaged()
@@ -338,7 +338,7 @@ async def _has_left_search(service: Service) -> bool:
     if service.search_indexer.problem:
         return not await anyio.Path(service.home.search).exists()
     with anyio.move_on_after(_SEARCH_S):
-        await service.search_indexer.calm()
+        await service.search_indexer.caught_up()
         return True
     return False
 

@@ -20,7 +20,7 @@ from burnd.queries import status as counting
 from burnd.queries.budgets import standings
 from burnd.recording.source import SkippedFiles, Status, UnusedLine, backfill_state
 from burnd.records.times import to_iso
-from burnd.search.indexing import SearchStatus
+from burnd.search.indexer import SearchStatus
 from burnd.server.method import AnyMethod, Method, Result
 from burnd.server.service import Service
 

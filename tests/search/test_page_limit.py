@@ -8,18 +8,18 @@ import anyio
 import pytest
 
 from burnd import memory
-from burnd.search import lightness
-from burnd.search.lightness import Lightness
+from burnd.search import page_limit
+from burnd.search.page_limit import PageLimit
 
 
 @pytest.mark.parametrize(
     ("mapped", "reading", "searched", "given_back"),
     [
-        (lightness.USUALLY, False, False, False),
-        (lightness.USUALLY + 1, False, False, True),
-        (lightness.USUALLY + 1, False, True, False),
-        (lightness.SEARCHING + 1, False, True, True),
-        (lightness.READING + 1, True, True, True),
+        (page_limit.USUAL, False, False, False),
+        (page_limit.USUAL + 1, False, False, True),
+        (page_limit.USUAL + 1, False, True, False),
+        (page_limit.SEARCHING + 1, False, True, True),
+        (page_limit.READING + 1, True, True, True),
     ],
 )
 async def test_pages_are_given_back_when_nobody_needs_them(
@@ -29,8 +29,8 @@ async def test_pages_are_given_back_when_nobody_needs_them(
     paged: list[Path] = []
     monkeypatch.setattr(memory, "file_bytes", lambda: mapped)
     monkeypatch.setattr(memory, "page_out", paged.append)
-    monkeypatch.setattr(lightness, "_LOOK_S", 0.001)
-    kept = Lightness(tmp_path, lambda: reading, lambda: 100.0)
+    monkeypatch.setattr(page_limit, "_LOOK_S", 0.001)
+    kept = PageLimit(tmp_path, lambda: reading, lambda: 100.0)
     kept.writing()
     if searched:
         kept.searched()
@@ -48,13 +48,13 @@ async def test_it_rests_when_all_is_done(tmp_path: Path, monkeypatch: pytest.Mon
         nonlocal looks, now
         looks += 1
         now += 4.0
-        return lightness.USUALLY + 1
+        return page_limit.USUAL + 1
 
     paged: list[float] = []
     monkeypatch.setattr(memory, "file_bytes", look)
     monkeypatch.setattr(memory, "page_out", lambda _: paged.append(now))
-    monkeypatch.setattr(lightness, "_LOOK_S", 0.001)
-    kept = Lightness(tmp_path, lambda: False, lambda: now)
+    monkeypatch.setattr(page_limit, "_LOOK_S", 0.001)
+    kept = PageLimit(tmp_path, lambda: False, lambda: now)
     kept.searched()
     with anyio.move_on_after(0.1):
         await kept.keep()

@@ -1,6 +1,6 @@
-"""Gives back the pages of search's files that nobody needs: while they are mapped, they count as this process's own.
+"""Limits the resident pages of search's mapped files, which count as memory of this process.
 
-tantivy maps whole files when it merges them, in the end a tenth of all logs, and what was searched in stays mapped.
+tantivy maps whole files when it merges them, and files that were searched stay mapped: together a tenth of all logs.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ import anyio.to_thread
 
 from burnd import memory
 
-# So many bytes of files may be in memory, programs and libraries included. A backlog needs the memory for itself;
-# who searches would wait for every page that was given back.
-READING, USUALLY, SEARCHING = 40 << 20, 48 << 20, 192 << 20
+# Resident bytes of mapped files, programs and libraries included. A backlog needs the memory for itself; a search would
+# wait for every page that was dropped.
+READING, USUAL, SEARCHING = 40 << 20, 48 << 20, 192 << 20
 _LOOK_S: Final = 0.2
-_SEARCHED_S: Final = 10.0  # so long after a search the next one may come
+_SEARCHED_S: Final = 10.0  # the next search is expected within this time
 
 
-class Lightness:
-    """Told when there is a writer, which may be merging, and when somebody searches; else it rests."""
+class PageLimit:
+    """Drops pages beyond the limit, while there is a writer, which may be merging, and after a search."""
 
     def __init__(self, folder: Path, is_reading: Callable[[], bool], clock: Callable[[], float]) -> None:
         self._folder = folder
         self._is_reading = is_reading
         self._clock = clock
         self._thread = anyio.CapacityLimiter(1)
-        self._stirred = anyio.Event()
+        self._used = anyio.Event()
         self._is_writing = False
         self._searched_at = float("-inf")
 
     def writing(self) -> None:
         self._is_writing = True
-        self._stirred.set()
+        self._used.set()
 
     def written(self) -> None:
         self._is_writing = False
 
     def searched(self) -> None:
         self._searched_at = self._clock()
-        self._stirred.set()
+        self._used.set()
 
     async def keep(self) -> None:
         """Works until cancelled."""
         while True:
-            await self._stirred.wait()
+            await self._used.wait()
             await anyio.sleep(_LOOK_S)
-            if memory.file_bytes() > self._allowed():
+            if memory.file_bytes() > self._limit():
                 await anyio.to_thread.run_sync(memory.page_out, self._folder, limiter=self._thread)
             if not self._is_writing and not self._is_searched():
-                self._stirred = anyio.Event()
+                self._used = anyio.Event()
 
-    def _allowed(self) -> int:
+    def _limit(self) -> int:
         if self._is_reading():
             return READING
-        return SEARCHING if self._is_searched() else USUALLY
+        return SEARCHING if self._is_searched() else USUAL
 
     def _is_searched(self) -> bool:
         return self._clock() - self._searched_at < _SEARCHED_S

@@ -1,0 +1,250 @@
+"""Fills an index from plans: words that are still in memory, and the others from content. Blocks; for one thread."""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final
+
+from burnd.content.recall import Recall, Spot
+from burnd.ledger.content import Placed
+from burnd.recording.crash_guard import WHOLE, InProcessGuard
+from burnd.search.documents import NO_COVERAGE, Names, compaction_place, message_documents, title_document, title_place
+from burnd.search.index import SearchIndex
+from burnd.search.pending import Message, Plan
+from burnd.tokens.record_words import SearchWords, search_words
+
+_SESSIONS_REMEMBERED: Final = 64
+_TITLE: Final = "title"
+_NOTED: Final = 1000  # sessions in progress that are suspects after a crash
+_READ_AT_ONCE: Final = 32  # records whose large contents may be in memory together
+
+
+class RecentWords:
+    """The words of records that were just written, so that they are not read back from content and split again.
+
+    Reading back costs about as much as recording: 20 ms of CPU per MB of log. Filled and emptied by the event loop;
+    worker threads read copies.
+    """
+
+    MUCH: Final = 8 << 20  # characters at which recording waits a little
+    MOST: Final = 24 << 20  # characters beyond which records are read back instead
+
+    def __init__(self) -> None:
+        self._placed: dict[str, list[Placed]] = {}  # by session, in the order of its sidecar
+        self.size = 0  # characters
+
+    def add(self, placed: Sequence[Placed]) -> None:
+        if self.size > self.MOST:
+            return
+        for item in placed:
+            items = self._placed.get(item.label.session_id)
+            if items is None:
+                items = self._placed[item.label.session_id] = []
+            items.append(item)
+        self.size += _characters(placed)
+
+    def between(self, session_id: str, start: int, stop: int) -> list[Placed]:
+        """The records of a session from `start` on, up to the first that is missing or beyond `stop`."""
+        items = self._placed.get(session_id, ())
+        found: list[Placed] = []
+        for item in items[bisect_left(items, start, key=_begin) :]:
+            if item.position != start or start + item.length > stop:
+                break
+            found.append(item)
+            start += item.length
+        return found
+
+    def by_position(self, session_id: str) -> dict[int, SearchWords]:
+        return {item.position: item.search for item in self._placed.get(session_id, ())[:] if item.search is not None}
+
+    def drop(self, session_id: str, end: int) -> None:
+        """Drops the records of a session before a position, which were indexed."""
+        items = self._placed.pop(session_id, [])
+        left = items[bisect_left(items, end, key=_begin) :]
+        self.size -= _characters(items[: len(items) - len(left)])
+        if left:
+            self._placed[session_id] = left
+
+    def drop_sessions(self, session_ids: set[str]) -> None:
+        """Drops sessions whose content was erased: later records have the same positions."""
+        for session_id in session_ids:
+            self.size -= _characters(self._placed.pop(session_id, ()))
+
+    def clear(self) -> None:
+        self._placed.clear()
+        self.size = 0
+
+
+def _begin(item: Placed) -> int:
+    return item.position
+
+
+def _characters(items: Sequence[Placed]) -> int:
+    """About how many; parts of camelCase words, a second text, are few."""
+    return sum([len(search.words[0]) for item in items if (search := item.search) is not None and search.words])
+
+
+class IndexFiller:
+    """An index that is being filled, and the sessions that it is behind with (`due`).
+
+    `fillers` are all that share the crash guard's note; each adds itself.
+    """
+
+    def __init__(self, index: SearchIndex, guard: InProcessGuard, fillers: list[IndexFiller]) -> None:
+        self.index = index
+        self.due: list[str] = []
+        self._guard = guard
+        self._fillers = fillers
+        fillers.append(self)
+        self._in_progress: dict[str, bool] = {}  # uncommitted sessions, and whether each is complete
+        self._names: OrderedDict[str, Names] = OrderedDict()
+
+    def needs_calls(self, session_id: str) -> bool:
+        """Whether a plan must have the tools of the session's calls."""
+        return session_id not in self._names
+
+    def take_all(self, plans: Sequence[Plan], recall: Recall, recent: RecentWords | None) -> None:
+        """Carries out plans; a session that an earlier process crashed over is committed by itself."""
+        plans = [plan for plan in plans if not self._skips(plan)]
+        names = self._guard.suspects()
+        suspects = [[plan] for plan in plans if plan.session.session_id in names]
+        others = [plan for plan in plans if plan.session.session_id not in names]
+        for some in filter(None, (*suspects, others)):
+            self.begin([plan.session.session_id for plan in some])
+            for plan in some:
+                self._take(plan, recall, recent)
+                self._in_progress[plan.session.session_id] = plan.is_last
+
+    def retry(self, session_id: str) -> None:
+        """Plans to index a session again, of which something was skipped."""
+        self.index.set_coverage(session_id, NO_COVERAGE)
+        self.due.append(session_id)
+
+    def _skips(self, plan: Plan) -> bool:
+        """Whether a session must not be touched. Its pruned words go when the index is rebuilt without it."""
+        session_id = plan.session.session_id
+        if WHOLE not in self._guard.skipped(session_id):
+            return False
+        self.index.has_erased = self.index.has_erased or plan.erases
+        self.index.set_coverage(session_id, plan.session.coverage)
+        return True
+
+    def begin(self, session_ids: Sequence[str]) -> None:
+        """Notes the sessions in progress. A suspect is in progress alone: all before it is committed first."""
+        if not self._guard.suspects().isdisjoint(chain(session_ids, *(one._in_progress for one in self._fillers))):
+            for filler in self._fillers:
+                if filler._in_progress:
+                    filler.commit()
+        self._in_progress |= dict.fromkeys(session_ids, False)
+        self._note()
+
+    def _note(self) -> None:
+        in_progress = [[*filler._in_progress][-_NOTED:] for filler in self._fillers]
+        self._guard.set_in_progress([*dict.fromkeys(chain.from_iterable(in_progress))])
+
+    def _take(self, plan: Plan, recall: Recall, recent: RecentWords | None) -> None:
+        """Carries out a plan. What cannot be read any more was pruned meanwhile, which a later plan will see."""
+        session_id = plan.session.session_id
+        skipped = self._guard.skipped(session_id)
+        # An item that is committed by itself is in the index before the coverage counts it.
+        is_uncertain = bool(skipped) or self._guard.is_suspect(session_id)
+        if plan.is_fresh:
+            self.index.remove_session(session_id)
+            self.index.has_erased = self.index.has_erased or plan.erases
+        if (plan.is_fresh or plan.before.title != plan.after.title) and _TITLE not in skipped:
+            with self._guarded(session_id, _TITLE):
+                self._add_title(plan)
+        names = self._names_of(plan)
+        messages = [message for message in plan.messages if not skipped or _name(message) not in skipped]
+        for message, words in self._read(session_id, messages, recall, recent):
+            if message.is_indexed or is_uncertain:
+                self.index.remove(message.place)
+                self.index.remove(compaction_place(message.place))
+            for document in message_documents(message.place, words, names):
+                self.index.add(document)
+        self.index.set_coverage(session_id, plan.after)
+
+    def _read(
+        self, session_id: str, messages: Sequence[Message], recall: Recall, recent: RecentWords | None
+    ) -> Iterator[tuple[Message, list[SearchWords]]]:
+        in_memory = recent.by_position(session_id) if recent is not None else {}
+        if not self._guard.takes_items(session_id):
+            yield from _read(session_id, messages, recall, in_memory)
+            return
+        for message in messages:
+            with self._guarded(session_id, _name(message)):
+                yield from _read(session_id, [message], recall, in_memory)
+
+    @contextlib.contextmanager
+    def _guarded(self, session_id: str, item: str) -> Iterator[None]:
+        """Commits one item of a session by itself, if the session is taken item by item."""
+        if not self._guard.takes_items(session_id):
+            yield
+            return
+        with self._guard.item(session_id, item):
+            yield
+            self.index.commit()
+
+    def _add_title(self, plan: Plan) -> None:
+        session = plan.session
+        self.index.remove(title_place(session.session_id))
+        document = title_document(session.session_id, session.title, session.summary, session.updated_at)
+        if document is not None:
+            self.index.add(document)
+
+    def _names_of(self, plan: Plan) -> Names:
+        session_id = plan.session.session_id
+        names = self._names.get(session_id)
+        if names is None:
+            names = self._names[session_id] = Names(plan.calls)
+            while len(self._names) > _SESSIONS_REMEMBERED:
+                self._names.popitem(last=False)
+        self._names.move_to_end(session_id)
+        return names
+
+    def commit(self) -> None:
+        self.index.commit()
+        for session_id, is_complete in self._in_progress.items():
+            if is_complete:
+                self._guard.clear(session_id)
+        self._in_progress.clear()
+        self._note()
+
+    def close_writer(self) -> None:
+        """Frees the writer; uncommitted changes are lost."""
+        self.index.close_writer()
+        self._in_progress.clear()
+        self._note()
+
+    def retire(self) -> None:
+        """Ends its use, after another index has replaced it."""
+        self.close_writer()
+        self._fillers.remove(self)
+
+
+def _name(message: Message) -> str:
+    return f"{message.place.rail} {message.place.message_id}".strip()
+
+
+def _read(
+    session_id: str, messages: Sequence[Message], recall: Recall, in_memory: Mapping[int, SearchWords]
+) -> Iterator[tuple[Message, list[SearchWords]]]:
+    """Each message with the words of its records."""
+    missing = [
+        Spot(row.position, row.length) for message in messages for row in message.rows if row.position not in in_memory
+    ]
+    pieces = [missing[begin : begin + _READ_AT_ONCE] for begin in range(0, len(missing), _READ_AT_ONCE)]
+    records = chain.from_iterable(recall.records((session_id, piece) for piece in pieces))
+    for message in messages:
+        words = []
+        for row in message.rows:
+            own = in_memory.get(row.position)
+            if own is None and (record := next(records)) is not None:
+                own = search_words(record)
+            if own is not None:
+                words.append(own)
+        yield message, words

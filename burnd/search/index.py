@@ -1,0 +1,275 @@
+"""The tantivy index in its folder: fields, documents, commits, and how much of each session it covers.
+
+tantivy's commit payload cannot be set from Python. So the coverage of a session is a document of its own, in the same
+commit as the messages that it counts: after a crash there are both or neither, and there is no other bookkeeping.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import structlog
+import tantivy
+
+from burnd.ledger import files
+from burnd.records.codec import hash_of
+from burnd.search.documents import NO_COVERAGE, Coverage, Document, Place, session_key
+from burnd.tokens.record_words import SIGNS
+from burnd.tokens.words import LONGEST_WORD, analyzer
+
+log = structlog.get_logger()
+
+LAYOUT: Final = 10  # raise it when fields or words change: an index of another layout is rebuilt
+# Memory of the writer before it begins a new segment. It is used while a backlog is read; each commit frees it.
+HEAP: Final = 30_000_000
+WORDS: Final = "words"
+_SIGN: Final = max(len(sign.encode()) for sign in SIGNS.values())
+# Roles of documents that are not messages.
+_COVERAGE, _ERASED = "coverage", "erased"
+_FOLDER: Final = re.compile(rf"v{LAYOUT}-(\d+)")
+
+
+class Unusable(Exception):
+    """Raised when the files of an index cannot be read or written; `str` has the reason."""
+
+
+def _schema() -> tantivy.Schema:
+    """Without positions, which would double the size: phrases are checked in the content."""
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field(WORDS, tokenizer_name=WORDS, index_option="freq")
+    for field in ("role", "called"):
+        builder.add_text_field(field, tokenizer_name="raw", index_option="basic")
+    builder.add_integer_field("session", indexed=True, fast=True)
+    builder.add_integer_field("message", indexed=True)
+    builder.add_integer_field("ts", fast=True)
+    builder.add_bytes_field("place", stored=True)
+    for field in Coverage._fields:
+        builder.add_integer_field(field, fast=True)
+    return builder.build()
+
+
+def _split_at_spaces() -> tantivy.TextAnalyzer:
+    """For texts that are words already."""
+    short = tantivy.Filter.remove_long(LONGEST_WORD + _SIGN + 1)
+    return tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).filter(short).build()
+
+
+class SearchIndex:
+    """An index in a folder, created if there is none. One thread at a time may write; any may search."""
+
+    def __init__(self, folder: Path) -> None:
+        files.make_folder(folder)
+        self.folder = folder
+        self.schema = _schema()
+        self.analyzer = analyzer()
+        self._writer: tantivy.IndexWriter | None = None
+        self._changed: set[str] = set()  # sessions whose coverage is not committed
+        with as_unusable(), _text_path(folder) as path:
+            self._index = tantivy.Index(self.schema, path)
+            self._index.register_tokenizer(WORDS, _split_at_spaces())
+            self.searcher = self._index.searcher()
+            self.has_erased = self._is_erased = self.searcher.doc_freq("role", _ERASED) > 0
+            self._coverage = self._stored_coverage()
+
+    def _stored_coverage(self) -> dict[int, Coverage]:
+        number = self.searcher.doc_freq("role", _COVERAGE)
+        if not number:
+            return {}
+        query = tantivy.Query.term_query(self.schema, "role", _COVERAGE, "basic")
+        addresses = [address for _, address in self.searcher.search(query, number, count=False).hits]
+        keys, *columns = (self.searcher.fast_field_values(name, addresses) for name in ("session", *Coverage._fields))
+        values = zip(*([int(value or 0) for value in column] for column in columns), strict=True)
+        return {int(key or 0): Coverage(*numbers) for key, numbers in zip(keys, values, strict=True)}
+
+    @property
+    def covered_keys(self) -> frozenset[int]:
+        """The keys of all sessions of which it has anything."""
+        return frozenset(self._coverage)
+
+    def coverage(self, session_id: str) -> Coverage:
+        """How much of a session it has, with what is not committed yet."""
+        return self._coverage.get(session_key(session_id), NO_COVERAGE)
+
+    def set_coverage(self, session_id: str, coverage: Coverage) -> None:
+        self._changed.add(session_id)
+        if coverage == NO_COVERAGE:
+            self._coverage.pop(session_key(session_id), None)
+        else:
+            self._coverage[session_key(session_id)] = coverage
+
+    @property
+    def uncommitted(self) -> int:
+        """The number of sessions with changes that cannot be found yet."""
+        return len(self._changed)
+
+    def add(self, document: Document) -> None:
+        """Adds a document; an earlier one of the same message must have been removed before."""
+        place = document.place.written()
+        made = _document(hash_of(place), document.place.session_id)
+        for words in document.words:
+            made.add_text(WORDS, words)
+        for role in document.roles:
+            made.add_text("role", role)
+        for tool in document.tools:
+            made.add_text("called", tool)
+        made.add_integer("ts", document.ts)
+        made.add_bytes("place", place)
+        with as_unusable():
+            self._open_writer().add_document(made)
+
+    def remove(self, place: Place) -> None:
+        with as_unusable():
+            self._open_writer().delete_documents_by_term("message", hash_of(place.written()))
+
+    def remove_session(self, session_id: str) -> None:
+        with as_unusable():
+            self._open_writer().delete_documents_by_term("session", session_key(session_id))
+
+    def commit(self) -> None:
+        """Makes all changes durable and findable, together with the coverage."""
+        with as_unusable():
+            writer = self._open_writer()
+            for session_id in self._changed:
+                key = hash_of(f"{_COVERAGE} {session_id}".encode())
+                writer.delete_documents_by_term("message", key)
+                coverage = self.coverage(session_id)
+                if coverage != NO_COVERAGE:
+                    made = _document(key, session_id)
+                    made.add_text("role", _COVERAGE)
+                    for name, value in zip(Coverage._fields, coverage, strict=True):
+                        made.add_integer(name, value)
+                    writer.add_document(made)
+            if self.has_erased and not self._is_erased:
+                made = tantivy.Document()
+                made.add_text("role", _ERASED)
+                writer.add_document(made)
+            writer.commit()
+            self._changed, self._is_erased = set(), self.has_erased
+            self._index.reload()
+            self.searcher = self._index.searcher()
+        self._make_private()
+
+    def close_writer(self) -> None:
+        """Ends the writer's threads and frees its memory. Uncommitted changes are lost."""
+        self._writer = None
+
+    def _open_writer(self) -> tantivy.IndexWriter:
+        if self._writer is None:
+            self._writer = self._index.writer(HEAP, 1)
+        return self._writer
+
+    def _make_private(self) -> None:
+        """tantivy creates files with the usual mode; a merge may delete some at any time."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.stat().st_mode & 0o177:
+                        os.chmod(entry.path, 0o600)
+
+
+def _document(key: int, session_id: str) -> tantivy.Document:
+    """A document by its key. Filled field by field: from a dict, tantivy would guess the types."""
+    made = tantivy.Document()
+    made.add_integer("message", key)
+    made.add_integer("session", session_key(session_id))
+    return made
+
+
+class Folders:
+    """The numbered folders in `index/search`. The lowest number is in use; a higher one is built to replace it.
+
+    No number is used twice, since threads of a closed writer may still write to its folder for a moment.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._last = 0
+
+    def open(self, *, rebuild: bool = False) -> SearchIndex:
+        """The index in use, or an empty one if there is none that can be used. All other folders are removed."""
+        self._move_aside()
+        numbers = self._numbers()
+        index = None
+        if numbers and not rebuild:
+            try:
+                index = SearchIndex(self._root / f"v{LAYOUT}-{min(numbers)}")
+            except Unusable as error:
+                log.warning("search.damaged", error=str(error))
+        index = index or self.create()
+        self.remove_others(index)
+        return index
+
+    def create(self) -> SearchIndex:
+        """An empty index with the next number."""
+        files.make_folder(self._root)
+        self._last = max([self._last, *self._numbers()]) + 1
+        return SearchIndex(self._root / f"v{LAYOUT}-{self._last}")
+
+    def remove_others(self, index: SearchIndex) -> None:
+        """Removes all folders but that of this index. Renamed first, so that no folder is opened with files missing."""
+        for folder in self._root.iterdir():
+            if folder != index.folder:
+                removed = folder.with_name(f"removed-{secrets.token_hex(4)}")
+                with contextlib.suppress(OSError):
+                    folder.rename(removed)
+                shutil.rmtree(removed, ignore_errors=True)
+
+    def _numbers(self) -> list[int]:
+        names = os.listdir(self._root) if self._root.is_dir() else ()
+        return [int(found[1]) for name in names if (found := _FOLDER.fullmatch(name))]
+
+    def _move_aside(self) -> None:
+        """Renames a file in place of the folder, which would stop the daemon at every start."""
+        if os.path.lexists(self._root) and not self._root.is_dir():
+            aside = self._root.with_name(f"{self._root.name}.aside-{secrets.token_hex(4)}")
+            os.replace(self._root, aside)
+            if aside.is_file() and not aside.is_symlink():
+                aside.chmod(files.FILE_MODE)
+            log.warning("search.moved_aside", name=aside.name)
+
+
+@contextlib.contextmanager
+def _text_path(folder: Path) -> Iterator[str]:
+    """A UTF-8 path to the folder, as tantivy's binding requires; tantivy resolves it to the real path."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield f"/proc/self/fd/{fd}"
+        finally:
+            os.close(fd)
+    else:
+        yield str(folder)
+
+
+class _AsUnusable:
+    """Turns errors of tantivy into Unusable: ValueError for its files, RuntimeError for a writer that is gone.
+
+    A Rust panic is no Exception in Python and has no importable class: it is recognised by its name.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, ValueError | RuntimeError | OSError) or type(error).__name__ == "PanicException":
+            raise Unusable(f"{type(error).__name__}: {str(error)[:200]}") from error
+
+
+_as_unusable: Final = _AsUnusable()  # one for all: it is used once per document
+
+
+def as_unusable() -> _AsUnusable:
+    """A context around calls of tantivy: their failures become Unusable."""
+    return _as_unusable

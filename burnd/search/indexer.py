@@ -1,0 +1,303 @@
+"""Keeps the search index up to date with the content, in the background: the one task that writes to it.
+
+A session is due if the index's coverage of it differs from what is recorded. So a crash, a missing index and a damaged
+one are handled in the same way: what is not covered is indexed from content.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import anyio
+import structlog
+
+from burnd import memory
+from burnd.content.recall import Recall
+from burnd.index.change import Change
+from burnd.recording.background import BackgroundFollower
+from burnd.recording.pipeline import Pipeline
+from burnd.records import Prune, Session
+from burnd.search import pending
+from burnd.search.page_limit import PageLimit
+
+if TYPE_CHECKING:
+    from burnd.search.filler import IndexFiller, RecentWords
+    from burnd.search.index import Folders, SearchIndex
+
+log = structlog.get_logger()
+
+AT_ONCE: Final = 400  # messages between two looks at what else there is to do
+SOON_S: Final = 0.3  # a message waits so long for others to be committed with it
+# A commit takes some 20 ms of CPU, whatever is in it, and every eighth one merges segments. So commits of live sessions
+# are this far apart; what was written is found within two seconds.
+APART_S: Final = 1.2
+# Old messages of a backlog wait so long: each commit begins a segment, which lists all of its words again.
+LATE_S: Final = 5.0
+FRESH_MS: Final = 60_000  # a message that is not older is live
+IDLE_S, LOOK_S = 15.0, 60.0
+PATIENCE_S: Final = 5.0
+
+
+class SearchStatus(NamedTuple):
+    """The state of search, the number of sessions that are not indexed yet, and a sentence where one is due."""
+
+    state: Literal["starting", "ready", "catching-up", "rebuilding", "unavailable"]
+    pending: int = 0
+    detail: str = ""
+
+
+class SearchIndexer(BackgroundFollower):
+    """Follows the content. Everything it stores can be made again from content."""
+
+    task, note, item = "search", "searching", "message"
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        is_reading: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(pipeline, is_reading=is_reading, clock=clock)
+        self.recall = Recall(pipeline.home.content)
+        self.problem = "search is starting"  # why there is no index to search; empty if there is one
+        self.is_missing = False  # tantivy is not installed
+        self._has_begun = False
+        self._pages = PageLimit(pipeline.home.search, is_reading, clock)
+        self._took = anyio.Event()
+        self._opened = anyio.Event()
+        self._touched: dict[str, None] = {}
+        self._taking = 0
+        self._recent: RecentWords | None = None
+        self._folders: Folders | None = None
+        self._fillers: list[IndexFiller] = []
+        self._serving: IndexFiller | None = None
+        self._replacement: IndexFiller | None = None
+        self._changed_at: float | None = None
+        self._committed_at = float("-inf")
+        self._has_fresh = False  # a live message landed
+        self._is_urgent = False  # a live message is uncommitted
+        self._is_damaged = False
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        try:
+            from burnd.search.filler import RecentWords  # noqa: PLC0415 - needs tantivy
+            from burnd.search.index import Folders, Unusable  # noqa: PLC0415
+        except ImportError:
+            self.problem, self.is_missing = "search needs the package `tantivy`, which is not installed", True
+            self._has_begun = True
+            log.warning("search.unavailable", reason="tantivy is not installed")
+            await anyio.sleep_forever()
+            return
+        self._recent = RecentWords()
+        self._folders = Folders(self._pipeline.home.search)
+        self.retried = (*BackgroundFollower.retried, Unusable)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._pages.keep)
+            await super().run()
+
+    async def _failed(self, error: Exception, failures: int) -> None:
+        """Closes the index, to be opened again; one that fails twice is rebuilt."""
+        self._is_damaged = self._is_damaged or (not isinstance(error, BackgroundFollower.retried) and failures > 1)
+        await self._close()
+
+    async def kept_up(self) -> None:
+        """Waits a little while more words are in memory than should be."""
+        with anyio.move_on_after(PATIENCE_S):
+            while self._recent is not None and self._recent.size > self._recent.MUCH:
+                self._took = anyio.Event()
+                await self._took.wait()
+
+    def landed(self, change: Change) -> None:
+        """Called by the pipeline after every batch: keeps its words, and notes the sessions to look at."""
+        pruned = {item.entry.session_id for item, _ in change.logged if isinstance(item.entry, Prune)}
+        named = {item.entry.session_id for item, _ in change.logged if isinstance(item.entry, Session)}
+        touched = pruned | named | set(change.erased) | {item.label.session_id for item in change.placed}
+        if not touched:
+            return
+        self._touched.update(dict.fromkeys(touched))
+        if self._recent is not None:
+            self._recent.drop_sessions(pruned.union(change.erased))
+            if self._serving is not None:
+                self._recent.add(change.placed)
+        if change.placed and self._pipeline.now() - change.placed[-1].label.ts_ms < FRESH_MS:
+            self._has_fresh = True
+        self.wake()
+
+    def status(self) -> SearchStatus:
+        waiting, filler = len(self._touched) + self._taking, self._serving
+        if filler is None:
+            return SearchStatus("unavailable" if self._has_begun else "starting", waiting, self.problem)
+        waiting = waiting + len(filler.due) or filler.index.uncommitted
+        if self._replacement is not None:
+            return SearchStatus("rebuilding", waiting, "pruned words are being removed from its files")
+        return SearchStatus("catching-up" if filler.due else "ready", waiting)
+
+    @property
+    def index(self) -> SearchIndex | None:
+        """The index to search, if there is one."""
+        return self._serving.index if self._serving is not None else None
+
+    async def opened(self, within: float) -> SearchIndex | None:
+        """The index to search; if it is just being opened, waits so many seconds for it."""
+        self._pages.searched()
+        if self.index is not None:
+            return self.index
+        with anyio.move_on_after(0 if self.is_missing else within):
+            await self._opened.wait()
+        return self.index
+
+    def damaged(self) -> None:
+        """Called when a search failed: the index is rebuilt."""
+        self._is_damaged = True
+        self.wake()
+
+    async def _work(self) -> None:
+        """One piece of work, what is new before what is old; with nothing to do, rests."""
+        filler = await self._current()
+        if self._touched:
+            await self._take_touched(filler)
+        elif filler.due:
+            await self._take(filler, filler.due)
+        elif self._replacement is not None:
+            await self._build(self._replacement)
+        elif filler.index.has_erased and not filler.index.uncommitted:
+            self._replacement = await self._filler_of(await self._in_thread(self._known_folders.create))
+        else:
+            await self._rest_or_commit(filler)
+        if filler is self._serving and filler.index.uncommitted and self._commit_in(filler) <= 0:
+            await self._commit(filler)
+
+    async def _current(self) -> IndexFiller:
+        """The index in use, opened or rebuilt if need be, with what is due of it."""
+        if self._is_damaged:
+            await self._close()
+        if self._serving is None:
+            self._serving = await self._open()
+        for session_id in self._guard.due(self._pipeline.now()) if self._guard is not None else ():
+            for filler in self._fillers:
+                filler.retry(session_id)
+        if self._generation != self._pipeline.generation:
+            self._generation = self._pipeline.generation
+            for filler in self._fillers:
+                await self._look(filler)
+        return self._serving
+
+    async def _open(self) -> IndexFiller:
+        self._generation = self._pipeline.generation
+        index = await self._in_thread(lambda: self._known_folders.open(rebuild=self._is_damaged))
+        self._is_damaged = False
+        filler = await self._filler_of(index)
+        self.problem, self._has_begun = "", True
+        self._opened.set()
+        log.info("search.ready", due=len(filler.due))
+        return filler
+
+    @property
+    def _known_folders(self) -> Folders:
+        assert self._folders is not None  # noqa: S101 - set before the first piece of work
+        return self._folders
+
+    async def _filler_of(self, index: SearchIndex) -> IndexFiller:
+        from burnd.search.filler import IndexFiller  # noqa: PLC0415 - needs tantivy
+
+        assert self._guard is not None  # noqa: S101 - set for as long as it runs
+        filler = IndexFiller(index, self._guard, self._fillers)
+        await self._look(filler)
+        return filler
+
+    async def _look(self, filler: IndexFiller) -> None:
+        """Finds every session that an index is behind with."""
+        filler.due = await self._ask(lambda db: pending.pending_sessions(db, filler.index))
+
+    async def _take_touched(self, filler: IndexFiller) -> None:
+        some, self._touched = list(self._touched), {}
+        has_fresh, self._has_fresh = self._has_fresh, False
+        if self._replacement is not None:
+            self._replacement.due = list(dict.fromkeys([*self._replacement.due, *some]))
+        self._taking = len(some)
+        try:
+            await self._take(filler, some)
+        finally:
+            self._taking = 0
+        self._is_urgent = self._is_urgent or has_fresh
+        self._has_fresh = self._has_fresh or (has_fresh and bool(some))
+        self._touched = dict.fromkeys(some) | self._touched
+
+    async def _take(self, filler: IndexFiller, session_ids: list[str]) -> None:
+        """Indexes as much as is done at once; the sessions that are finished leave the list."""
+        some = session_ids[:AT_ONCE]
+        recent = self._recent if filler is self._serving else None
+        between = recent.between if recent is not None else lambda *_: ()
+        plans, finished = await self._ask(
+            lambda db: pending.plans(db, some, filler.index.coverage, AT_ONCE, filler.needs_calls, between)
+        )
+        self._pages.writing()
+        await self._in_thread(lambda: filler.take_all(plans, self.recall, recent))
+        if recent is not None:
+            for plan in plans:
+                recent.drop(plan.session.session_id, plan.after.covered)
+        self._took.set()
+        del session_ids[:finished]
+        if filler is self._serving and filler.index.uncommitted and self._changed_at is None:
+            self._changed_at = self._clock()
+
+    async def _build(self, filler: IndexFiller) -> None:
+        """Fills the replacement; when it is complete, it is used instead of the index with erased words."""
+        if filler.due:
+            await self._take(filler, filler.due)
+            return
+        await self._look(filler)
+        if filler.due or self._touched or self._serving is None:
+            return
+        await self._in_thread(filler.commit)
+        before, self._serving = self._serving, filler
+        self._replacement = self._changed_at = None
+        await self._in_thread(before.retire)
+        await self._in_thread(lambda: self._known_folders.remove_others(filler.index))
+        log.info("search.rebuilt")
+
+    def _commit_in(self, filler: IndexFiller) -> float:
+        """Seconds until changes are to be committed: soon, but a backlog in few commits."""
+        is_backlog = self._touched or filler.due or self._is_reading()
+        changed_at = self._changed_at or 0.0
+        if is_backlog and not self._is_urgent:
+            return changed_at + LATE_S - self._clock()
+        return max(changed_at + SOON_S, self._committed_at + APART_S) - self._clock()
+
+    async def _commit(self, filler: IndexFiller) -> None:
+        self._pipeline.check_home()
+        self._is_urgent, self._changed_at = False, None
+        await self._in_thread(filler.commit)
+        self._committed_at = self._clock()
+        if self._is_reading():
+            await self._in_thread(memory.trim)
+
+    async def _rest_or_commit(self, filler: IndexFiller) -> None:
+        """Sleeps until something lands or a commit is due; after a while without changes, frees the writer."""
+        if filler.index.uncommitted:
+            await self._woken_within(min(max(self._commit_in(filler), 0.0), SOON_S))
+            return
+        self._rest()
+        if not await self._woken_within(IDLE_S):
+            if self._recent is not None:
+                self._recent.clear()
+            self.recall.close()
+            await self._in_thread(filler.close_writer)
+            self._pages.written()
+            await self._woken_within(LOOK_S)
+
+    async def _close(self) -> None:
+        """Closes the index; what is uncommitted is indexed again."""
+        self.problem, self._has_begun = "the search index is being repaired", True
+        for filler in list(self._fillers):
+            await self._in_thread(filler.retire)
+        self._pages.written()
+        self._serving = self._replacement = self._changed_at = None
+        self._opened = anyio.Event()
+        if self._recent is not None:
+            self._recent.clear()  # a backlog would wait for it
+        self.recall.close()

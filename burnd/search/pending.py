@@ -1,0 +1,210 @@
+"""Lists what an index lacks: sessions whose content, prunes or title differ from its coverage, and their messages."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from burnd.index.schema import MESSAGES_BY_ID, is_message
+from burnd.ledger.content import Placed
+from burnd.ledger.sqlite_files import batches
+from burnd.records.codec import hash_of
+from burnd.records.content import NO_RAIL
+from burnd.search.documents import Coverage, Place, session_key
+
+if TYPE_CHECKING:
+    from burnd.search.index import SearchIndex
+
+AT_ONCE_BYTES: Final = 1 << 20  # of a sidecar: some thousand messages
+_Row = tuple[str, str, int, int, int, int]  # a record's rail and message, and its MessageRow
+# The records added to a session between two positions, if they are in memory.
+Recent = Callable[[str, int, int], Sequence[Placed]]
+_position = itemgetter(2)
+
+
+class SessionState(NamedTuple):
+    """A session as it is recorded."""
+
+    session_id: str
+    row: int
+    bytes: int
+    pruned: int
+    title: str | None
+    summary: str | None
+    updated_at: int
+
+    @property
+    def coverage(self) -> Coverage:
+        """The coverage of an index that has all of it."""
+        names = (self.title, self.summary)
+        title = hash_of(msgspec.json.encode(names)) if any(names) else 0
+        return Coverage(self.bytes, self.pruned, title)
+
+
+class MessageRow(NamedTuple):
+    """The position of one record of a message in the sidecar."""
+
+    n: int
+    b: int
+    position: int
+    length: int
+
+
+class Message(NamedTuple):
+    """A message with something new: the newest line of each of its records, in their order."""
+
+    place: Place
+    rows: Sequence[MessageRow]
+    is_indexed: bool  # an index with the coverage before may have a part of it
+
+
+class Plan(NamedTuple):
+    """What to index of one session, or the next part of it."""
+
+    session: SessionState
+    before: Coverage
+    is_fresh: bool  # whatever the index has of the session is removed first
+    messages: Sequence[Message]
+    after: Coverage
+    calls: Sequence[tuple[str, str]] = ()
+
+    @property
+    def is_last(self) -> bool:
+        return self.after == self.session.coverage
+
+    @property
+    def erases(self) -> bool:
+        """Whether words that the index has must go."""
+        return self.is_fresh and (self.before.covered > 0 or self.before.title != 0)
+
+
+def pending_sessions(db: sqlite3.Connection, index: SearchIndex) -> list[str]:
+    """The sessions that the index is behind with, those written last first.
+
+    If it has a session that is not recorded any more, its words must go: then the index is marked for a rebuild.
+    """
+    sessions = _sessions(db, "")
+    if not index.covered_keys <= {session_key(session.session_id) for session in sessions}:
+        index.has_erased = True
+    late = [session for session in sessions if session.coverage != index.coverage(session.session_id)]
+    late.sort(key=lambda session: -session.updated_at)
+    return [session.session_id for session in late]
+
+
+def plans(
+    db: sqlite3.Connection,
+    session_ids: Sequence[str],
+    coverage_of: Callable[[str], Coverage],
+    most: int,
+    needs_calls: Callable[[str], bool],
+    recent: Recent = lambda *_: (),
+) -> tuple[list[Plan], int]:
+    """Plans for these sessions with about `most` messages, and the number of sessions that they finish."""
+    made: list[Plan] = []
+    left = most
+    for finished, session_id in enumerate(session_ids):
+        if left <= 0:
+            return made, finished
+        session = _session(db, session_id)
+        before = coverage_of(session_id)
+        if session.coverage == before:
+            continue
+        plan = _plan(db, session, before, recent)
+        if plan.messages and needs_calls(session_id):
+            plan = plan._replace(calls=db.execute(_CALLS, (session.row,)).fetchall())
+        made.append(plan)
+        left -= len(plan.messages)
+        if not plan.is_last:
+            return made, finished
+    return made, len(session_ids)
+
+
+def _plan(db: sqlite3.Connection, session: SessionState, before: Coverage, recent: Recent) -> Plan:
+    aim = session.coverage
+    is_fresh = before.pruned != aim.pruned or before.covered > aim.covered
+    start = 0 if is_fresh else before.covered
+    stop = min(start + AT_ONCE_BYTES, aim.covered)
+    messages: list[Message] = []
+    if new := recent(session.session_id, start, stop):
+        stop = new[-1].position + new[-1].length
+        messages = _recent_messages(db, session, new)
+    elif start < stop:
+        rows = db.execute(_ALL_ROWS if start == 0 else _GROWN_ROWS, (session.row, start, stop)).fetchall()
+        # The earlier line of a block that was written again is not in the rows any more, so each may have one.
+        messages = [message._replace(is_indexed=start > 0) for message in _messages(session, rows, start)]
+    return Plan(session, before, is_fresh, messages, Coverage(stop, aim.pruned, aim.title))
+
+
+def _recent_messages(db: sqlite3.Connection, session: SessionState, new: Sequence[Placed]) -> list[Message]:
+    """The messages of records that are in memory. At the start of a session there is nothing before them."""
+    start = new[0].position
+    rows = [
+        (item.label.rail, item.label.message_id, item.label.n, item.label.b, item.position, item.length)
+        for item in new
+        if item.label.rail != NO_RAIL
+    ]
+    before: list[_Row] = []
+    if start:
+        for some in batches(list({row[1] for row in rows})):
+            sql = _ROWS_OF.format(ids=",".join(["(?)"] * len(some)))
+            before += db.execute(sql, (*some, session.row, start)).fetchall()
+    messages = _messages(session, [*before, *rows], start)
+    repeated = {(item.label.rail, item.label.message_id) for item in new if item.anew} if start else ()
+    return [message._replace(is_indexed=True) if message.place[1:] in repeated else message for message in messages]
+
+
+def _messages(session: SessionState, rows: Sequence[_Row], start: int) -> list[Message]:
+    """The messages with a record at or after `start`, each with all its records."""
+    by_message: dict[tuple[str, str], list[MessageRow]] = {}
+    for rail, message_id, n, b, position, length in rows:
+        by_message.setdefault((rail, message_id), []).append(MessageRow(n, b, position, length))
+    messages = []
+    for (rail, message_id), every in by_message.items():
+        every.sort(key=_position)
+        if every[-1].position >= start:
+            newest = list({(row.n, row.b): row for row in every}.values())
+            newest.sort()
+            place = Place(session.session_id, rail, message_id)
+            messages.append(Message(place, newest, every[0].position < start))
+    messages.sort(key=attrgetter("place"))
+    return messages
+
+
+def _session(db: sqlite3.Connection, session_id: str) -> SessionState:
+    found = _sessions(db, "WHERE session_id = ?", (session_id,))
+    return found[0] if found else SessionState(session_id, 0, 0, 0, None, None, 0)
+
+
+def _sessions(db: sqlite3.Connection, where: str, parameters: tuple[Any, ...] = ()) -> list[SessionState]:
+    return [SessionState(*row) for row in db.execute(f"{_SESSIONS} {where}", parameters)]
+
+
+_SESSIONS = """
+SELECT session_id, id, content_bytes, coalesce(pruned_up_to, 0) + erasures,
+  coalesce(nullif(title, ''), harness_title), coalesce(nullif(summary, ''), harness_summary), coalesce(updated_at, 0)
+FROM sessions
+"""
+_ALL_ROWS = f"""
+SELECT rail, message_id, n, b, position, length FROM messages
+WHERE session = ? AND rail != '{NO_RAIL}' AND position >= ? AND position < ?
+"""
+_ROWS_OF = f"""
+WITH wanted(id) AS (VALUES {{ids}})
+SELECT m.rail, m.message_id, m.n, m.b, m.position, m.length FROM wanted
+CROSS JOIN {MESSAGES_BY_ID} ON m.session = ? AND {is_message("wanted.id")}
+WHERE m.rail != '{NO_RAIL}' AND m.position < ?
+"""
+_GROWN_ROWS = f"""
+SELECT m.rail, m.message_id, m.n, m.b, m.position, m.length FROM (
+  SELECT DISTINCT rail, msg_idx FROM messages
+  WHERE session = ?1 AND rail != '{NO_RAIL}' AND position >= ?2 AND position < ?3) w
+CROSS JOIN messages m ON m.session = ?1 AND m.rail = w.rail AND m.msg_idx = w.msg_idx WHERE m.position < ?3
+"""
+_CALLS = """
+SELECT c.call_id, n.name FROM turns t JOIN tool_calls c ON c.turn = t.id JOIN names n ON n.id = c.name
+WHERE t.session = ?
+"""

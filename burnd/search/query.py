@@ -1,0 +1,139 @@
+"""A search query: the words and phrases that were typed, the terms looked up for them, filters and matches. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+LONGEST: Final = 4000  # characters of a query that are read; enough for a pasted error message
+_CLOSING: Final = {'"': '"', "\u201c": "\u201d", "\u201e": "\u201c"}
+_BESIDE: Final = 0.6  # weight of words in other messages of the session: some are there by chance
+_LEAST: Final = 0.1  # what is left of a match in a session that has none of the rare words
+
+
+class Typed(NamedTuple):
+    """A query as it was typed: the pieces between spaces, and the phrases in quotation marks. There is no syntax."""
+
+    pieces: tuple[str, ...]
+    phrases: tuple[str, ...]
+
+
+def typed(query: str) -> Typed:
+    """Splits a query. A quotation mark that is not closed is treated as any other character."""
+    text = query[:LONGEST]
+    phrases: list[str] = []
+    rest: list[str] = []
+    closing = dict(_CLOSING)
+    done = 0
+    for start, char in enumerate(text):
+        if start < done or char not in closing:
+            continue
+        end = text.find(closing[char], start + 1)
+        if end < 0:
+            del closing[char]  # later quotes of this kind are not closed either
+            continue
+        phrases.append(text[start + 1 : end])
+        rest.append(text[done:start])
+        done = end + 1
+    rest.append(text[done:])
+    return Typed(tuple(" ".join(rest).split()), tuple(phrase for phrase in phrases if phrase.strip()))
+
+
+class Term(NamedTuple):
+    """A word to look up, its weight, its number of messages by field, and the typed word that it is for.
+
+    `typed` is the word itself or the one it corrects; it is empty for a part of a word that is known as a whole.
+    """
+
+    word: str
+    weight: float
+    counts: dict[str, int]
+    typed: str
+
+    @property
+    def uses(self) -> int:
+        return sum(self.counts.values())
+
+
+class Wanted(NamedTuple):
+    """The terms of a query, the words that a message must have, the words to highlight, and corrections."""
+
+    terms: tuple[Term, ...]
+    musts: tuple[str, ...]
+    shown: tuple[str, ...]
+    phrases: tuple[str, ...]
+    corrected: dict[str, list[str]]
+
+
+class Only(NamedTuple):
+    """The filters of a search; None filters nothing."""
+
+    sessions: frozenset[int] | None = None
+    since: int | None = None
+    until: int | None = None
+    role: str | None = None
+    tool: str | None = None
+
+    @property
+    def has_author(self) -> bool:
+        """Whether it filters by role or tool, which a title does not have."""
+        return self.role is not None or self.tool is not None
+
+
+class Match(msgspec.Struct, frozen=True, gc=False):
+    """A message that matches; its place is read from the index when it is needed."""
+
+    score: float
+    session: int
+    ts: int
+    address: Any  # tantivy's
+
+
+class Spread:
+    """Which words of a query each session has, in any of its messages."""
+
+    def __init__(self, best: Sequence[Mapping[int, float]], words: Sequence[tuple[float, bool]]) -> None:
+        self._words = words  # for each its rarity, and whether all messages that have it were seen
+        self._together: dict[int, float] = dict(best[0]) if best else {}
+        self._which = dict.fromkeys(self._together, 1)  # for each session a bit for each of its words
+        for number, scores in enumerate(best[1:], 1):  # best score of each session that has the word
+            self._add(scores, 1 << number)
+        self._left = {which: _LEAST + (1 - _LEAST) * self._share(which) for which in {0, *self._which.values()}}
+
+    def _add(self, best: Mapping[int, float], bit: int) -> None:
+        together, which = self._together, self._which
+        for session, score in best.items():
+            if session in which:
+                which[session] |= bit
+                together[session] += score
+            else:
+                which[session], together[session] = bit, score
+
+    def _share(self, which: int) -> float:
+        """The share of the query that these words make up. Rare words count most.
+
+        A word that a session may have, since not all messages with it were seen, does not count as missing.
+        """
+        found = missing = 0.0
+        for number, (rarity, is_sure) in enumerate(self._words):
+            if which >> number & 1:
+                found += rarity
+            elif is_sure:
+                missing += rarity
+        return found / (found + missing) if missing else 1.0
+
+    def several(self) -> list[int]:
+        """The sessions that have more than one of the words."""
+        return [session for session, which in self._which.items() if which & (which - 1)]
+
+    def worth(self, score: float, session: int) -> float:
+        """The score of a message, raised by other messages of its session and lowered by the words it lacks."""
+        which = self._which.get(session, 0)
+        if which and (together := self._together[session]) > score:
+            score += (together - score) * _BESIDE
+        return score * self._left[which]
+
+
+NO_SPREAD: Final = Spread((), ())
