@@ -22,6 +22,7 @@ from burnd.paths import Home
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from tests import turning
 from tests.make import START_MS
+from tests.queries.corpora import Corpora
 
 # Whoever started the tests may ignore signals, as `nohup` and background jobs do; what they start must not.
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
@@ -67,6 +68,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             item.obj = turning.watched(item.obj)
+
+
+@pytest.fixture(scope="session")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Corpora:
+    """Generated corpora that all workers of a run share."""
+    own = tmp_path_factory.getbasetemp()
+    return Corpora((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "corpora")
 
 
 @pytest.fixture

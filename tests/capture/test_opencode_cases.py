@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +15,9 @@ import pytest
 from burnd.records import Turn, Usage
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
 from tests.capture.opencode_traces import Trace, prepared, samples, traces, write_sessions
-from tests.harness.collect import case_root, cases
+from tests.harness.collect import cases
 from tests.harness.opencode.data import Writer
+from tests.queries.corpora import OPENCODE_OPTIONS, Corpora, needs_opencode_corpus
 
 # Written against the tables alone: output without reasoning where the total says that it was counted within, or
 # where a release that wrote no total yet counted it so; and no row that is older than its session if another session
@@ -120,25 +118,17 @@ def moments(trace: Trace, rng: random.Random) -> Iterator[tuple[float, bool]]:
     yield from sorted([(t, False) for t in {step[0] for step in trace.steps}] + [(t, True) for t in looks])
 
 
-def generator() -> Path | None:
-    root = case_root()
-    script = root.parent / "bench" / "gen_opencode.py" if root is not None else None
-    return script if script is not None and script.exists() else None
-
-
-@pytest.mark.skipif(generator() is None, reason="needs the corpus generator beside BURND_CASES")
+@needs_opencode_corpus
 @pytest.mark.parametrize(
     "options",
     [
         pytest.param(["--seed", "1"], marks=pytest.mark.slow),
-        ["--seed", "7", "--fork-frac", "0.6", "--task-frac", "0.05"],
+        OPENCODE_OPTIONS,
     ],
 )
-async def test_a_generated_database_adds_up_to_its_truth(tmp_path: Path, options: list[str]) -> None:
+async def test_a_generated_database_adds_up_to_its_truth(tmp_path: Path, corpora: Corpora, options: list[str]) -> None:
     """Turns and tokens by model are exact on a database full of forks, child sessions and aborted steps."""
-    out = copied(tmp_path) / "opencode.db"
-    command = [sys.executable, str(generator()), "--out", str(out), "--size", "2MB", *options]
-    truth = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)  # noqa: ASYNC221
+    truth = corpora.opencode(tmp_path / "data" / "opencode.db", options)
     rig = OpenCodeRig(tmp_path / "home", tmp_path / "data")
     await rig.open()
     await rig.settle()

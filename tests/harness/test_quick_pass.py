@@ -26,7 +26,7 @@ from tests.harness.opencode.data import SCHEMAS, Writer
 from tests.harness.opencode.stories import write_all_stories
 from tests.harness.scanning import claude_logs, codex_logs, differences, opencode_logs, totals_in, totals_of
 from tests.make import seeds
-from tests.queries.corpora import generate, generator
+from tests.queries.corpora import CLAUDE_OPTIONS, Corpora, needs_claude_corpus, needs_opencode_corpus
 
 
 async def same_totals(rig: Rig, tasks: list[LogTask]) -> None:
@@ -141,14 +141,11 @@ async def test_a_tree_of_many_sessions(tmp_path: Path) -> None:
     await same_as_claude_logs(tmp_path, tmp_path / "projects")
 
 
-@pytest.mark.skipif(generator("gen_claude.py") is None, reason="needs the corpus generator beside BURND_CASES")
-@pytest.mark.parametrize(
-    "options",
-    [["--seed", "1"], ["--seed", "7", "--fork-frac", "0.5", "--growing-frac", "0.8", "--workflow-frac", "0.3"]],
-)
-async def test_a_generated_tree(tmp_path: Path, options: list[str]) -> None:
-    generate("gen_claude.py", tmp_path / "logs", "--size", "2MB", "--max-lines", "300", *options)
-    await same_as_claude_logs(tmp_path, tmp_path / "logs" / "projects")
+@needs_claude_corpus
+@pytest.mark.parametrize("options", CLAUDE_OPTIONS)
+async def test_a_generated_tree(tmp_path: Path, corpora: Corpora, options: list[str]) -> None:
+    tree, _ = corpora.claude(options)
+    await same_as_claude_logs(tmp_path, tree / "projects")
 
 
 async def test_codex_logs_of_every_release(tmp_path: Path) -> None:
@@ -188,10 +185,9 @@ async def test_real_databases(tmp_path: Path, sample: Path) -> None:
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["opencode.db"]
 
 
-@pytest.mark.skipif(generator("gen_opencode.py") is None, reason="needs the corpus generator beside BURND_CASES")
-async def test_a_generated_database(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    generate("gen_opencode.py", tmp_path / "data" / "opencode.db", "--size", "2MB", "--seed", "3", "--fork-frac", "0.5")
+@needs_opencode_corpus
+async def test_a_generated_database(tmp_path: Path, corpora: Corpora) -> None:
+    corpora.opencode(tmp_path / "data" / "opencode.db")
     await same_as_databases(tmp_path, tmp_path / "data")
 
 

@@ -17,7 +17,7 @@ from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.rig import Rig
 from tests.harness.collect import case_root, cases
 from tests.queries.asking import PRICES, ask_compare, ask_hotspots, ask_summary, by_key
-from tests.queries.corpora import generate, generator
+from tests.queries.corpora import CLAUDE_OPTIONS, Corpora, needs_claude_corpus, needs_opencode_corpus
 
 
 def served_cases() -> list[Path]:
@@ -61,12 +61,12 @@ async def causes_add_up(pipeline: Pipeline) -> None:
             assert told == pytest.approx(total["costUsd"] or 0, rel=1e-12)
 
 
-@pytest.mark.skipif(generator("gen_claude.py") is None, reason="needs the corpus generator beside BURND_CASES")
-@pytest.mark.parametrize("options", [["--seed", "1"], ["--seed", "7", "--fork-frac", "0.5", "--growing-frac", "0.8"]])
-async def test_a_corpus_of_claude_logs(tmp_path: Path, options: list[str]) -> None:
+@needs_claude_corpus
+@pytest.mark.parametrize("options", CLAUDE_OPTIONS)
+async def test_a_corpus_of_claude_logs(tmp_path: Path, corpora: Corpora, options: list[str]) -> None:
     """Totals, models, days and subagents are the generator's, whatever traps it laid; rows add up to the totals."""
-    truth = generate("gen_claude.py", tmp_path / "logs", "--size", "2MB", "--max-lines", "300", *options)
-    rig = Rig(tmp_path / "home", tmp_path / "logs" / "projects")
+    tree, truth = corpora.claude(options)
+    rig = Rig(tmp_path / "home", tree / "projects")
     await rig.open()
     await rig.read(*rig.files(), pieces_at_once=8)
     await rig.flush()
@@ -91,13 +91,11 @@ async def test_a_corpus_of_claude_logs(tmp_path: Path, options: list[str]) -> No
     await rig.close()
 
 
-@pytest.mark.skipif(generator("gen_opencode.py") is None, reason="needs the corpus generator beside BURND_CASES")
-async def test_a_corpus_of_an_opencode_database(tmp_path: Path) -> None:
+@needs_opencode_corpus
+async def test_a_corpus_of_an_opencode_database(tmp_path: Path, corpora: Corpora) -> None:
     """Forks cost nothing twice, child sessions count, and the cost of all is the generator's to the cent."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    truth = generate("gen_opencode.py", folder / "opencode.db", "--size", "2MB", "--seed", "3", "--fork-frac", "0.5")
-    rig = OpenCodeRig(tmp_path / "home", folder)
+    truth = corpora.opencode(tmp_path / "data" / "opencode.db")
+    rig = OpenCodeRig(tmp_path / "home", tmp_path / "data")
     await rig.open()
     await rig.settle()
     totals = (await ask_summary(rig.pipeline.index))["totals"]

@@ -28,7 +28,7 @@ from tests.harness.collect import cases, client_versions
 from tests.make import examples, text, tool_result, tool_use
 from tests.queries import worlds
 from tests.queries.asking import USAGE, adds_up, ask_summary, ask_why, moved_to
-from tests.queries.corpora import generate, generator
+from tests.queries.corpora import CLAUDE_OPTIONS, Corpora, needs_claude_corpus, needs_opencode_corpus
 
 
 def opened(row: dict[str, Any]) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
@@ -317,25 +317,26 @@ async def test_real_logs(client: Path, tmp_path: Path) -> None:
         await rig.close()
 
 
-@pytest.mark.skipif(generator("gen_claude.py") is None, reason="needs the corpus generator beside BURND_CASES")
-async def test_a_corpus_of_claude_logs(tmp_path: Path) -> None:
+@needs_claude_corpus
+async def test_a_corpus_of_claude_logs(tmp_path: Path, corpora: Corpora) -> None:
     """Forks, subagents, compactions, torn and growing lines, in a tree of a few megabytes."""
-    generate("gen_claude.py", tmp_path / "logs", "--size", "6MB", "--seed", "5", "--fork-frac", "0.3")
-    rig = Rig(tmp_path / "home", tmp_path / "logs" / "projects")
-    await rig.open()
-    await rig.read(*rig.files(), pieces_at_once=8)
-    assert await every_session(rig.pipeline) > 3
-    await rig.close()
+    sessions = 0
+    for n, options in enumerate(CLAUDE_OPTIONS):
+        tree, _ = corpora.claude(options)
+        rig = Rig(tmp_path / f"home{n}", tree / "projects")
+        await rig.open()
+        await rig.read(*rig.files(), pieces_at_once=8)
+        sessions += await every_session(rig.pipeline)
+        await rig.close()
+    assert sessions > 3
 
 
-@pytest.mark.skipif(generator("gen_opencode.py") is None, reason="needs the corpus generator beside BURND_CASES")
+@needs_opencode_corpus
 @pytest.mark.slow
-async def test_a_corpus_of_an_opencode_database(tmp_path: Path) -> None:
+async def test_a_corpus_of_an_opencode_database(tmp_path: Path, corpora: Corpora) -> None:
     """Child sessions are below the calls that started them."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    generate("gen_opencode.py", folder / "opencode.db", "--size", "4MB", "--seed", "3", "--fork-frac", "0.5")
-    rig = OpenCodeRig(tmp_path / "home", folder)
+    corpora.opencode(tmp_path / "data" / "opencode.db")
+    rig = OpenCodeRig(tmp_path / "home", tmp_path / "data")
     await rig.open()
     await rig.settle()
     assert await every_session(rig.pipeline) > 3

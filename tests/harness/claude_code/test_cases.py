@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ from msgspec.structs import replace
 from burnd.recording.ownership import Decision
 from burnd.records import Usage
 from tests.harness.collect import (
-    case_root,
     cases,
     client_versions,
     fold,
@@ -26,6 +23,7 @@ from tests.harness.collect import (
     read_file,
     transcripts,
 )
+from tests.queries.corpora import CLAUDE_OPTIONS, Corpora, needs_claude_corpus
 
 _SHUFFLES = 12
 
@@ -99,29 +97,12 @@ def test_what_the_newest_client_completed_is_final() -> None:
             assert sum(turn.quality != "final" for turn in completed) <= 1
 
 
-def _generator() -> Path | None:
-    root = case_root()
-    script = root.parent / "bench" / "gen_claude.py" if root is not None else None
-    return script if script is not None and script.exists() else None
-
-
-@pytest.mark.skipif(_generator() is None, reason="needs the corpus generator beside BURND_CASES")
-@pytest.mark.parametrize("options", [["--workflow-frac", "0.5", "--fork-frac", "0.5"], ["--seed", "7"]])
-def test_a_generated_corpus_adds_up_to_its_truth(tmp_path: Path, options: list[str]) -> None:
+@needs_claude_corpus
+@pytest.mark.parametrize("options", CLAUDE_OPTIONS)
+def test_a_generated_corpus_adds_up_to_its_truth(corpora: Corpora, options: list[str]) -> None:
     """Turns and tokens by kind and model are exact on a corpus full of traps."""
-    command = [
-        sys.executable,
-        str(_generator()),
-        "--out",
-        str(tmp_path / "home"),
-        "--size",
-        "2MB",
-        "--max-lines",
-        "300",
-        *options,
-    ]
-    truth = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    collected = [read_file(path) for path in transcripts(tmp_path)]
+    tree, truth = corpora.claude(options)
+    collected = [read_file(path) for path in transcripts(tree)]
     joined = fold(_shuffled([one for rows in collected for one in rows.candidates.values()], 1))
     assert len(joined) == truth["turns"]
     totals: dict[str, Counter[str]] = {}
@@ -155,11 +136,10 @@ def _counts(usage: Usage) -> dict[str, int]:
     }
 
 
-@pytest.mark.skipif(_generator() is None, reason="needs the corpus generator beside BURND_CASES")
-def test_a_generated_session_reads_the_same_in_pieces(tmp_path: Path) -> None:
-    command = [sys.executable, str(_generator()), "--out", str(tmp_path), "--size", "500KB", "--fork-frac", "1"]
-    subprocess.run(command, check=True, capture_output=True)
-    for path in transcripts(tmp_path)[:8]:
+@needs_claude_corpus
+def test_a_generated_session_reads_the_same_in_pieces(corpora: Corpora) -> None:
+    tree, _ = corpora.claude(CLAUDE_OPTIONS[1])
+    for path in transcripts(tree)[:8]:
         lines, place = lines_of(path), path_for(path)
         assert place is not None
         whole = read(lines, place).comparable()
