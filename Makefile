@@ -11,7 +11,7 @@ CLIENTS := $(abspath $(VENV)/clients/node_modules/.bin)
 # Installing packages needs root.
 SUDO ?= $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # More than there are cores: many tests wait for something, and others can run meanwhile.
-JOBS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )))
+JOBS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 4 )))
 
 .PHONY: run test test-slow test-faults test-real check format bench lock clean
 

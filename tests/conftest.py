@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import inspect
 import os
 import signal
@@ -32,6 +34,8 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
 
 _SHARED_MEMORY = "/dev/shm"
 _ENOUGH_BYTES = 4 << 30
+_MANY_FILES = 50
+_PROJECT = Path(__file__).parents[1]
 
 
 def _keep_files_in_memory() -> None:
@@ -47,6 +51,36 @@ def _keep_files_in_memory() -> None:
 
 
 _keep_files_in_memory()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Compiles the test files of a fresh clone in a process per core: every worker would compile all of them."""
+    stale = [path for path in sorted(Path(__file__).parent.rglob("test_*.py")) if not _is_compiled(path)]
+    if len(stale) < _MANY_FILES:
+        return
+    cores = os.cpu_count() or 1
+    shares = [_compile(stale[first::cores]) for first in range(cores)]
+    for pid in shares:
+        os.waitpid(pid, 0)
+
+
+def _is_compiled(path: Path) -> bool:
+    written = path.stat().st_mtime
+    return any(pyc.stat().st_mtime >= written for pyc in path.parent.glob(f"__pycache__/{path.stem}.*-pytest-*.pyc"))
+
+
+def _compile(paths: list[Path]) -> int:
+    """Imports them in a fork, through pytest, which saves what it compiles. A fault shows when they are collected."""
+    pid = os.fork()
+    if pid == 0:
+        for path in paths:
+            with contextlib.suppress(BaseException):
+                importlib.import_module(".".join(path.relative_to(_PROJECT).with_suffix("").parts))
+        os._exit(0)
+    return pid
+
+
 gc.disable()  # until all tests are collected
 
 
@@ -58,7 +92,7 @@ def pytest_collection_finish() -> None:
 
 # No deadline: the time of one example depends on the load of the machine. The default run tries the same examples
 # every time. The thorough run draws new ones.
-settings.register_profile("patient", deadline=None, max_examples=30, derandomize=True, database=None)
+settings.register_profile("patient", deadline=None, max_examples=15, derandomize=True, database=None)
 settings.register_profile("thorough", deadline=None, max_examples=300)
 settings.load_profile("thorough" if os.environ.get("BURND_THOROUGH") else "patient")
 

@@ -18,9 +18,9 @@ LATEST_S, STOP_S = 1.0, 2.0
 LARGE = 60.0
 
 
-def test_hostile_logs_of_a_few_mb(home: Home) -> None:
+def test_hostile_logs_of_every_kind(home: Home) -> None:
     """F18: every kind of them at once; each has its turn, and all processes together stay within their memory."""
-    logs = claude_logs(0.5)
+    logs = claude_logs(0.2)
     with watched(home) as (daemon, taken):
         for n, make in enumerate(logs.values()):
             place(projects(home) / "-q" / f"{SESSION[:-2]}{n:02d}.jsonl", make(f"{SESSION[:-2]}{n:02d}"))

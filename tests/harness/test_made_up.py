@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the programs with the made-up harness: its package, and two lines in the registry."""
     root = tmp_path_factory.mktemp("tree")
     for name in ("burnd", "burnctl", "packaging"):
-        shutil.copytree(PROJECT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(PROJECT / name, root / name)  # with what is compiled of it
     harness = root / "burnd" / "harness"
     shutil.copytree(PACKAGE, harness / "made_up", ignore=shutil.ignore_patterns("__pycache__", "cases"))
     registry = harness / "registry.py"
@@ -60,12 +61,15 @@ def write_case(home: Home, case: Path) -> None:
     shutil.copytree(case / "input", home.root.parent / ".made-up" / "sessions", dirs_exist_ok=True)
 
 
-@pytest.fixture
-def machine(tree: Path, home: Home) -> Iterator[Machine]:
-    write_case(home, PACKAGE / "cases" / "a-session")
-    with running(home, tree=str(tree)) as daemon:
-        flush(daemon)
-        yield Machine(tree, home)
+@pytest.fixture(scope="module")
+def machine(tree: Path) -> Iterator[Machine]:
+    """One for all tests that only ask, or that write what no other reads."""
+    with tempfile.TemporaryDirectory(prefix="burnd-") as folder:
+        home = Home(Path(folder) / "home")
+        write_case(home, PACKAGE / "cases" / "a-session")
+        with running(home, tree=str(tree)) as daemon:
+            flush(daemon)
+            yield Machine(tree, home)
 
 
 def flush(daemon: Daemon) -> None:
@@ -157,7 +161,7 @@ def test_it_is_documented(tree: Path, home: Home) -> None:
     pages = "import make_man; print(*(page() for page in make_man.PAGES.values()))"
     assert machine.run("-c", f"import sys; sys.path.append('packaging'); {pages}").count("MADE_UP_HOME") == 2
     assert "made-up" in machine.burnctl("summary", "--help")
-    table = machine.run("-c", "from tests.burnctl.pages import harnesses; print(harnesses())")
+    table = machine.run("-c", "from tests.burnctl.pages import configuration; print(configuration())")
     assert "| Made Up | `made-up` | `madeup` | `~/.made-up/sessions` |" in table
     assert "| `made-up.roots` |" in table
     assert "| `MADE_UP_HOME` |" in table

@@ -96,7 +96,7 @@ async def test_logs_that_were_cut_or_damaged(tmp_path: Path, seed: int) -> None:
     await same_as_claude_logs(tmp_path, projects)
 
 
-@pytest.mark.parametrize("kind", sorted(hostile.claude_logs(0.2)))
+@pytest.mark.parametrize("kind", sorted(hostile.claude_logs(0.05)))
 async def test_lines_that_are_made_to_take_memory(tmp_path: Path, kind: str) -> None:
     session, projects = "33333333-0000-4000-8000-000000000003", tmp_path / "projects"
     log = Transcript(session=session, prefix="h")
@@ -105,7 +105,7 @@ async def test_lines_that_are_made_to_take_memory(tmp_path: Path, kind: str) -> 
     (projects / "-p").mkdir(parents=True)
     write(projects / "-p" / f"{session}.jsonl", log)
     with (projects / "-p" / f"{session}.jsonl").open("ab") as file:
-        file.write(hostile.claude_logs(0.2)[kind](session))
+        file.write(hostile.claude_logs(0.05)[kind](session))
     await same_as_claude_logs(tmp_path, projects)
 
 
