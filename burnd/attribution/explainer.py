@@ -17,7 +17,7 @@ import anyio
 
 from burnd.attribution import segments
 from burnd.attribution.cause_keys import CauseKey, CauseNumber
-from burnd.index import changed
+from burnd.index import stale_causes
 from burnd.index.change import Change
 from burnd.index.sums import condense
 from burnd.recording.background import BackgroundFollower
@@ -123,7 +123,7 @@ class Explainer(BackgroundFollower):
         if self._guard is not None:
             self._retries += self._guard.due(self._pipeline.now())
         if self._retries:
-            marking = partial(changed.mark_sessions, session_ids=self._retries)
+            marking = partial(stale_causes.mark_sessions, session_ids=self._retries)
             await self._pipeline.derive(self._pipeline.generation, marking)
             self._retries = []
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from burnd.harness.registry import PRODUCTS
-from burnd.index import changed, cost_states, rows, unlogged
+from burnd.index import cost_states, rows, stale_causes, unlogged
 from burnd.index.change import Change, CursorChange, FileChange, Known
 from burnd.index.store import IndexStore, keyed, many, set_meta
 from burnd.index.sums import SumWriter
@@ -284,7 +284,7 @@ class Applier:
         marks = ",".join("?" * len(rows.TURN_COLUMNS))
         many(db, f"INSERT INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
         many(db, "INSERT INTO tool_calls VALUES(?,?,?,?,?,?)", call_rows)
-        changed.mark_own(db, [turn for turn, _ in newest.values()], self._sessions)
+        stale_causes.mark_own(db, [turn for turn, _ in newest.values()], self._sessions)
 
     def _update_sessions(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         """Updates sessions by each line in the ledger's order, so that the result does not depend on batches."""
@@ -334,11 +334,11 @@ class Applier:
         self._sums.touch(_sessions_of_facts(db, facts))
         copies = [item.entry for item, _ in entries if isinstance(item.entry, Copy)]
         if copies:
-            changed.mark_copies(db, copies, self._sessions)
+            stale_causes.mark_copies(db, copies, self._sessions)
         compactions = [item.entry for item, _ in entries if isinstance(item.entry, Compaction)]
         if compactions:
             places = [(self._sessions[c.session_id], c.rail_id, index_ms(c.ts)) for c in compactions]
-            changed.mark_compactions(db, places, [(fact_key(identity(c)),) for c in compactions])
+            stale_causes.mark_compactions(db, places, [(fact_key(identity(c)),) for c in compactions])
         many(
             db,
             "INSERT INTO facts(kind, key, session, rail, ts, digest, position, length, name, turn_index, forked) "

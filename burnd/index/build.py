@@ -1,4 +1,4 @@
-"""Brings the index up to the ledger and the content: what is missing at its end, or everything anew."""
+"""Applies what the index lacks of ledger and content, and rebuilds it with the open turns of the one it replaces."""
 
 from __future__ import annotations
 
@@ -6,36 +6,38 @@ import contextlib
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from burnd.errors import IndexDamaged, Locked
-from burnd.index import carrying
 from burnd.index.apply import Applier
-from burnd.index.change import Change
+from burnd.index.change import Change, CursorChange, FileChange, OpenTurn
+from burnd.index.keys import is_there, read_only
 from burnd.index.store import IndexStore, open_index
 from burnd.ledger import files
 from burnd.ledger.content import ContentStore, Placed, in_pieces
 from burnd.ledger.journal import Journal, Logged
 from burnd.pricing import PriceTable
-from burnd.records.codec import Skipped, digest
+from burnd.records import Turn
+from burnd.records.codec import Entry, Skipped, decode, digest
 
 BATCH = 2000
 Progress = Callable[[int, int], None]
 
 
 def no_progress(_done: int, _total: int) -> None:
-    """For callers that do not want to know."""
+    """Reports to no one."""
 
 
 async def open_current(
     path: Path, journal: Journal, content: ContentStore, report: Progress = no_progress
 ) -> IndexStore:
-    """An index that says what the ledger and the content say, whatever state the file at `path` was in."""
+    """Opens the index at a path and brings it up to ledger and content; rebuilds one that is damaged or missing."""
     remove_leftovers(path)
     _make_way(path)
     try:
@@ -54,7 +56,7 @@ async def open_current(
 
 
 async def catch_up(store: IndexStore, journal: Journal, content: ContentStore, report: Progress = no_progress) -> None:
-    """Applies what was written after the index last knew it. Raises IndexDamaged when they do not fit."""
+    """Applies all lines behind the position that the index covers. Raises IndexDamaged if it has another ledger."""
     meta = await store.meta()
     start = int(meta.get("ledger_end", "0"))
     if not journal.has_anchor(start, meta.get("ledger_anchor")):
@@ -66,8 +68,8 @@ async def catch_up(store: IndexStore, journal: Journal, content: ContentStore, r
 
 
 async def rebuild(path: Path, journal: Journal, content: ContentStore, report: Progress = no_progress) -> IndexStore:
-    """Makes the index anew where none is open, in the place of whatever is there."""
-    carried = await anyio.to_thread.run_sync(carrying.salvaged, path, journal)
+    """Rebuilds an index that is not open and replaces the file at its path."""
+    carried = await anyio.to_thread.run_sync(salvaged, path, journal)
     try:
         await build_beside(path, journal, content, report, carried=carried)
     except IndexDamaged:  # by what was carried over
@@ -102,7 +104,7 @@ async def build_beside(
 
 
 def swap_in(path: Path) -> None:
-    """Puts the index that was built beside in its place. The old one must be closed: its log goes too."""
+    """Replaces the index by the one built beside it. The old one must be closed: its log is deleted."""
     with contextlib.suppress(FileNotFoundError):
         os.replace(path, aside(path))
     for suffix in ("-wal", "-shm"):
@@ -129,7 +131,7 @@ def _digest(line: Logged) -> int:
 
 
 async def _finish_prunes(store: IndexStore, content: ContentStore, beat: Callable[[], None]) -> None:
-    """Drops content whose prune is in the ledger but was cut short before everything was gone."""
+    """Completes prunes that are in the ledger and were interrupted before all content was deleted."""
     pruned = await store.rows("SELECT session_id, pruned_up_to FROM sessions WHERE pruned_up_to IS NOT NULL")
     if not pruned:
         return
@@ -146,13 +148,13 @@ async def _finish_prunes(store: IndexStore, content: ContentStore, beat: Callabl
 
 
 def _cut_short(content: ContentStore, pruned: Iterable[tuple[str, int]]) -> list[str]:
-    """The sessions that have a sidecar although all in it was pruned."""
+    """The sessions whose sidecar is there although all of it was pruned."""
     there = ((session_id, up_to) for session_id, up_to in pruned if content.sidecars.has(session_id))
     return [session_id for session_id, up_to in there if _is_all_old(content, session_id, up_to)]
 
 
 def _is_all_old(content: ContentStore, session_id: str, up_to: int) -> bool:
-    """Whether every line of a sidecar can be read and is of the time that was pruned."""
+    """Whether every line of a sidecar can be read and is not newer than the prune."""
     covered = 0
     for placed in content.placed(session_id):
         if placed.label.ts_ms > up_to:
@@ -162,7 +164,7 @@ def _is_all_old(content: ContentStore, session_id: str, up_to: int) -> bool:
 
 
 async def _apply_content(store: IndexStore, content: ContentStore, report: Callable[[int], None]) -> None:
-    """Adds rows for content that no transaction covered yet."""
+    """Adds rows for content that no transaction has covered."""
     covered = dict(await store.rows("SELECT session_id, content_bytes FROM sessions WHERE content_bytes > 0"))
     uncovered = await anyio.to_thread.run_sync(_uncovered, content, covered)
     applier = Applier(store)
@@ -186,7 +188,7 @@ async def apply_sidecar(store: IndexStore, content: ContentStore, session_id: st
 
 
 async def _mend_mtime(store: IndexStore, content: ContentStore, session_id: str) -> None:
-    """A crash may have come between writing a sidecar and dating it by its newest record."""
+    """Dates a sidecar by its newest record, which a crash may have prevented."""
     newest = "SELECT max(m.ts) FROM messages m JOIN sessions s ON s.id = m.session WHERE s.session_id = ?"
     ((newest_ms,),) = await store.rows(newest, (session_id,))
     if newest_ms is not None and newest_ms < content.sidecars.mtime_ms(session_id):
@@ -198,16 +200,16 @@ def _size(content: ContentStore) -> int:
 
 
 def _uncovered(content: ContentStore, covered: dict[str, int]) -> list[tuple[str, int]]:
-    """(session, from where) for every sidecar that does not end where the index says it does."""
-    found = []
+    """Pairs of a session and a position: sidecars whose end is not the one in the index, to be read from there on."""
+    behind = []
     for sidecar in content.sidecars.list():
         session_id = content.sidecars.session_of(sidecar.path)
         if session_id is None:
             continue
-        known = covered.get(session_id, 0)
-        if sidecar.size != known:
-            found.append((session_id, known if sidecar.size > known else 0))
-    return found + [(session_id, 0) for session_id in covered if not content.sidecars.has(session_id)]
+        end = covered.get(session_id, 0)
+        if sidecar.size != end:
+            behind.append((session_id, end if sidecar.size > end else 0))
+    return behind + [(session_id, 0) for session_id in covered if not content.sidecars.has(session_id)]
 
 
 def _take_placed(records: Iterable[Placed]) -> list[Placed]:
@@ -230,20 +232,20 @@ async def forget_messages(store: IndexStore, session_id: str) -> None:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Clears away a rebuild that was interrupted, and the replaced index, which outlives one start at most."""
+    """Deletes an interrupted rebuild, and the index that an earlier process replaced."""
     _remove_database(_beside(path))
     _remove_database(aside(path))
 
 
 def _make_way(path: Path) -> None:
-    """What stands where the index goes and is no file, as a link or a folder, is put aside for a new one."""
+    """Moves a link or a folder at the index's path aside."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         if not stat.S_ISREG(os.lstat(path).st_mode):
             os.replace(path, path.with_name(path.name + ".foreign"))
 
 
 def aside(path: Path) -> Path:
-    """Where the index that was replaced last is kept, for a look at what went wrong."""
+    """The path of the index that was replaced last, which is kept to find out what was wrong with it."""
     return path.with_name(path.name + ".aside")
 
 
@@ -255,3 +257,77 @@ def _remove_database(path: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(f"{path}{suffix}")
+
+
+_OPEN_TURNS = "SELECT o.record, f.source, f.path FROM open_turns o JOIN files f ON f.id = o.file"
+_OPEN_FILES = """
+SELECT source, path, cursor, state, seen, root, open FROM files WHERE id IN (SELECT file FROM open_turns)
+"""
+
+
+async def carried_over(index: IndexStore, journal: Journal) -> Change:
+    """What only the index has: cursors, and open turns with their files. Of a damaged index, what can be salvaged."""
+    try:
+        cursors = [CursorChange(*row) for row in await index.rows("SELECT source, key, value FROM cursors")]
+        turn_rows, file_rows = await index.rows(_OPEN_TURNS), await index.rows(_OPEN_FILES)
+        meta = await index.meta()
+    except IndexDamaged:
+        return await anyio.to_thread.run_sync(salvaged, index.path, journal)
+    turns = await anyio.to_thread.run_sync(_without_newer, _turns(turn_rows), journal, meta)
+    return Change(cursors=cursors, files=_files(file_rows), open=turns)
+
+
+def salvaged(path: Path, journal: Journal) -> Change:
+    """The open turns of deleted logs from an index that cannot be trusted; all other logs are read again."""
+    try:
+        with contextlib.closing(sqlite3.connect(read_only(path), uri=True)) as db:
+            turn_rows, file_rows = db.execute(_OPEN_TURNS).fetchall(), db.execute(_OPEN_FILES).fetchall()
+            meta = _meta(db)
+    except sqlite3.Error:
+        return Change()
+    gone = {place[1] for place in file_rows if isinstance(place[1], str) and not is_there(place[1])}
+    turns = _turns(row for row in turn_rows if row[2] in gone)
+    return Change(
+        files=_files(place for place in file_rows if place[1] in gone), open=_without_newer(turns, journal, meta)
+    )
+
+
+def changed_open(turns: Sequence[OpenTurn], change: Callable[[Entry], Entry]) -> list[OpenTurn]:
+    """Open turns, changed as the ledger's turns are."""
+    pairs = ((item, change(item.turn)) for item in turns)
+    return [item._replace(turn=turn) for item, turn in pairs if isinstance(turn, Turn)]
+
+
+def _without_newer(turns: list[OpenTurn], journal: Journal, meta: Mapping[str, str]) -> list[OpenTurn]:
+    """Leaves out turns that the ledger has behind the position that the index covers: they have grown since.
+
+    If the index covers another ledger, all turns of the ledger count.
+    """
+    if not turns:
+        return []
+    stated = meta.get("ledger_end", "")
+    end = int(stated) if stated.isdecimal() else 0
+    start = end if journal.has_anchor(end, meta.get("ledger_anchor")) else 0
+    entries = (line.entry for line in journal.read(start, journal.end))
+    newer = {(entry.source, entry.message_id) for entry in entries if isinstance(entry, Turn)}
+    return [item for item in turns if (item.turn.source, item.turn.message_id) not in newer]
+
+
+def _meta(db: sqlite3.Connection) -> dict[str, str]:
+    """Facts about the index; none if that table is damaged too."""
+    try:
+        return {str(key): str(value) for key, value in db.execute("SELECT key, value FROM meta")}
+    except sqlite3.Error:
+        return {}
+
+
+def _turns(rows: Iterable[Sequence[Any]]) -> list[OpenTurn]:
+    decoded = ((decode(record), source, path) for record, source, path in rows if isinstance(record, bytes))
+    return [OpenTurn(turn, source, path) for turn, source, path in decoded if isinstance(turn, Turn)]
+
+
+def _files(rows: Iterable[Sequence[Any]]) -> list[FileChange]:
+    return [
+        FileChange(source, path, cursor, state, seen_ms=seen, root=root, open=bool(is_open))
+        for source, path, cursor, state, seen, root, is_open in rows
+    ]

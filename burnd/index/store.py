@@ -32,7 +32,7 @@ READERS = 3
 # Errors of SQLite and of decoding a stored value.
 UNREADABLE = (sqlite3.Error, msgspec.DecodeError, zstandard.ZstdError)
 _SCRUB_TRIES = 40
-_MOST_AT_HAND = 24 << 20  # bytes of pages that all connections of this process together keep, as far as they can
+_MOST_AT_HAND = 24 << 20  # bytes of pages that all connections of this process cache together
 _CONTENT = (
     "WITH wanted(session_id, message_id) AS ({keys}) "
     "SELECT s.session_id, m.rail, m.message_id, m.n, m.b, m.position, m.length FROM wanted w "
@@ -64,7 +64,7 @@ class Writer:
         return writer
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Runs `work` in the thread, after all that was given to it before."""
+        """Runs `work` in the thread, after all earlier work."""
         if self._connection is None:
             raise sqlite3.ProgrammingError("Cannot operate on a closed database.")
         return await self._submit(partial(work, self._connection))
@@ -84,7 +84,7 @@ class Writer:
 
 
 def _work_off(jobs: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None]) -> None:
-    """The writer's thread: runs job after job, until there is None."""
+    """Runs jobs in the writer's thread until one is None."""
     while (item := jobs.get()) is not None:
         future, job = item
         result: Any = None
@@ -225,7 +225,7 @@ class IndexStore:
             if await self._in_writer(partial(empty_log, within_ms=BUSY_TIMEOUT_MS)):
                 return
             await anyio.sleep(0.05)
-        raise Locked("somebody keeps reading it", str(self.path))
+        raise Locked("is being read all the time", str(self.path))
 
     async def empty_log(self) -> bool:
         """The same, unless it is being read."""

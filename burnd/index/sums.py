@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from burnd.index import changed, figures, unlogged
+from burnd.index import figures, stale_causes, unlogged
 from burnd.index.dimensions import CLASS_COLUMNS, Dimensions, Numbering, Tiers, shipped_prices
 from burnd.index.grains import BUCKET_MS, NO_ACTIVITY, SHIFT_MS
 from burnd.index.store import IndexStore
@@ -68,7 +68,7 @@ class SumWriter:
         self._turns |= new
         numbers = _json(new)
         if _mark_turns(db, numbers):
-            changed.mark_turns(db, numbers)
+            stale_causes.mark_turns(db, numbers)
             self._sessions |= unlogged.holders(db, numbers)
 
     def touch(self, sessions: Iterable[int]) -> None:
@@ -208,7 +208,7 @@ async def refine(store: IndexStore, report: Report) -> None:
         for (model, provider), tiers in coarse.items():
             _assign_tiers(db, model, provider, tiers)
         SumWriter(prices).rebuild(db, report)
-        changed.mark_all(db)
+        stale_causes.mark_all(db)
 
     await store.transact(renumber)
 

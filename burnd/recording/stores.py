@@ -13,7 +13,7 @@ import anyio.to_thread
 import structlog
 
 from burnd.errors import IndexDamaged, NoSpace, NotNow
-from burnd.index import build, carrying
+from burnd.index import build
 from burnd.index.apply import Applier
 from burnd.index.build import Progress
 from burnd.index.change import Change
@@ -170,12 +170,12 @@ class IndexRebuild:
     async def rebuild(self) -> None:
         """Rebuilds the index, with the open turns of the one it replaces. May be cancelled until the swap."""
         stores = self._stores
-        await self._rebuild(build.no_progress, await carrying.carried_over(stores.index, stores.journal))
+        await self._rebuild(build.no_progress, await build.carried_over(stores.index, stores.journal))
 
     async def rebuild_damaged(self) -> None:
         """Rebuilds the index from ledger and content, with what only the damaged index has and can still be read."""
         stores = self._stores
-        salvaged = await stores.in_thread(carrying.salvaged, stores.home.index_db, stores.journal)
+        salvaged = await stores.in_thread(build.salvaged, stores.home.index_db, stores.journal)
         try:
             await self._rebuild(build.no_progress, salvaged)
         except IndexDamaged:  # by what was salvaged
@@ -194,8 +194,8 @@ class IndexRebuild:
             return 0
         rewritten = Journal(files.replacement_path(stores.home.ledger), stores.now())
         try:
-            carried = await carrying.carried_over(stores.index, stores.journal)
-            carried.open = await stores.in_thread(carrying.changed_open, carried.open, change)
+            carried = await build.carried_over(stores.index, stores.journal)
+            carried.open = await stores.in_thread(build.changed_open, carried.open, change)
             second_half = lambda done, of: report(total + total * done // max(of, 1), 2 * total)  # noqa: E731
             await self._rebuild(second_half, carried, rewritten=rewritten)
         finally:

@@ -16,7 +16,7 @@ from burnd.attribution import segments
 from burnd.attribution.cause_keys import COMMAND, FILE, MISS, NAMED, PAID_LEVELS, PROMPT
 from burnd.attribution.explainer import Explainer
 from burnd.index.change import FileChange
-from burnd.index.changed import mark_all
+from burnd.index.stale_causes import mark_all
 from burnd.index.store import IndexStore
 from burnd.paths import Home
 from burnd.recording.candidate import Batch

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from burnd.index.carrying import salvaged
+from burnd.index.build import salvaged
 from burnd.index.change import FileChange
 from burnd.index.keys import path_key
 from burnd.logfiles.finder import Positions

@@ -1,7 +1,6 @@
-"""Marks the rails on which something changed, in the transaction that changes it: their causes are counted again later.
+"""Marks rails whose causes must be recomputed, in the transaction that changes them, and drops old findings.
 
-Counting is kept out of the way of taking records in. A mark is all that a transaction leaves of it, so none is lost.
-What waste was found in these sessions does not hold any more, and is forgotten at once.
+The recomputation is a background task: a transaction that records turns does not wait for it, and a mark is never lost.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ def mark_turns(db: sqlite3.Connection, turns: str) -> None:
 
 
 def mark_copies(db: sqlite3.Connection, copies: Iterable[Copy], numbers: Mapping[str, int]) -> None:
-    """Marks the numbers of copies, and their recorded ones. To be called before they are written."""
+    """Marks copies by their new and their recorded numbers; call it before they are written."""
     copies = list(copies)
     mark(db, [Mark(numbers[copy.session_id], copy.rail_id, copy.turn_index) for copy in copies])
     mark(db, _recorded_marks(db, copies))
 
 
 def mark_own(db: sqlite3.Connection, turns: Iterable[Turn], numbers: Mapping[str, int]) -> None:
-    """Marks the numbers of turns, and those that they had as copies, which do not count any more."""
+    """Marks turns by their numbers, and by those that they had as copies before."""
     turns = list(turns)
     mark(db, [Mark(numbers[turn.session_id], turn.rail_id, turn.turn_index) for turn in turns])
     sessions = msgspec.json.encode({numbers[turn.session_id] for turn in turns}).decode()
@@ -64,19 +63,21 @@ def _recorded_marks(db: sqlite3.Connection, messages: Iterable[Copy | Turn]) -> 
     return [Mark(*row) for row in keyed(db, _COPIES, keys)]
 
 
-def mark_compactions(db: sqlite3.Connection, told: Sequence[tuple[int, str, int]], keys: Sequence[tuple[str]]) -> None:
+def mark_compactions(
+    db: sqlite3.Connection, compactions: Sequence[tuple[int, str, int]], keys: Sequence[tuple[str]]
+) -> None:
     """Marks the turns from which compactions (session, rail, time) count, and the recorded ones with these keys."""
-    moved = keyed(db, _STOOD, keys)
+    moved = keyed(db, _COMPACTED, keys)
     mark(db, [Mark(session, rail, 0) for session, rail in moved])
     if moved:
-        mark(db, [Mark(session, rail, 0) for session, rail, _ in told])
+        mark(db, [Mark(session, rail, 0) for session, rail, _ in compactions])
     else:
-        db.executemany(_MARK_FROM, told)
-        _forget_findings(db, {session for session, _, _ in told})
+        db.executemany(_MARK_FROM, compactions)
+        _forget_findings(db, {session for session, _, _ in compactions})
 
 
 def mark_all(db: sqlite3.Connection) -> None:
-    """For when what all turns are counted by has changed."""
+    """Marks every rail, after a change of how causes are computed."""
     db.execute(f"INSERT INTO changed(session, rail, turn_index) SELECT DISTINCT session, rail, 0 {_EVERY}")
 
 
@@ -110,7 +111,7 @@ _COPIES = (
 _WITH_COPIES = """
 SELECT w.value FROM json_each(?) w WHERE EXISTS (SELECT 1 FROM facts WHERE session = w.value AND kind = 'copy')
 """
-_STOOD = "SELECT session, rail FROM facts WHERE kind = 'compaction' AND session IS NOT NULL AND key IN ({keys})"
+_COMPACTED = "SELECT session, rail FROM facts WHERE kind = 'compaction' AND session IS NOT NULL AND key IN ({keys})"
 # A compaction comes before the first message that is not older.
 _MARK_FROM = f"""
 INSERT INTO changed(session, rail, turn_index)
