@@ -85,17 +85,10 @@ def dimension(view: View, by: Sequence[str], selection: Selection) -> Dimension:
         return _single(view, by[0], selection, tag_keys(by))
     first, second = (_single(view, name, selection, tag_keys(by)) for name in by)
     both = first.by.plus(second.by)
-    # Each finds its own keys among those of both.
-    own = [[both.keys.index(key) for key in one.by.keys] for one in (first, second)]
+    first_label, second_label = _within(first, both), _within(second, both)
 
     def label(keys: Sequence[Any], kind: Kind) -> Hashable:
-        labels = []
-        for one, places in zip((first, second), own, strict=True):
-            values = [keys[at] for at in places]
-            if one.by.unit == "day" and both.unit == "hour":
-                values = [values[0] // HOUR_PLACES // 24]  # the day of an hour
-            labels.append(one.label(values, kind))
-        return tuple(labels)
+        return first_label(keys, kind), second_label(keys, kind)
 
     def named(keys: Sequence[Any]) -> Named:
         firsts, seconds = first.named([key[0] for key in keys]), second.named([key[1] for key in keys])
@@ -104,6 +97,17 @@ def dimension(view: View, by: Sequence[str], selection: Selection) -> Dimension:
     timed = first if first.is_time else second
     at = int(timed is second)
     return Dimension(both, label, named, timed.is_time, lambda key: timed.time_of(key[at]))
+
+
+def _within(one: Dimension, both: By) -> Callable[[Sequence[Any], Kind], Hashable]:
+    """The label of a dimension, given the keys of both."""
+    label, places = one.label, [both.keys.index(key) for key in one.by.keys]
+    if one.by.unit == "day" and both.unit == "hour":
+        return lambda keys, kind: label((keys[places[0]] // HOUR_PLACES // 24,), kind)
+    if len(places) == 1:
+        at = places[0]
+        return lambda keys, kind: label((keys[at],), kind)
+    return lambda keys, kind: label([keys[at] for at in places], kind)
 
 
 def _single(view: View, by: str, selection: Selection, keys: tuple[str, ...]) -> Dimension:

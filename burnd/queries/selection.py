@@ -27,7 +27,8 @@ OUT = -1  # the group of turns that are not selected
 class Groups:
     """Turns divided by their tags; `labels` has the values that each number stands for.
 
-    Sessions without a stamp are in group `rest`. `mixed` are the sessions whose turns are in several groups.
+    Sessions without a stamp are in group `rest`. `mixed` are the sessions whose turns are in several groups: by time in
+    `parts`, except for the turns in `single`.
     """
 
     def __init__(self, stamped: Stamped, label: Callable[[Mapping[str, str | None]], Hashable | None]) -> None:
@@ -42,11 +43,11 @@ class Groups:
 
         self.rest = number((None,) * len(stamped.keys))
         self.whole = {session: number(values) for session, values in stamped.whole.items()}
-        self._single = {turn: number(values) for turn, (_, values) in stamped.single.items()}
-        self._parts: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        self.single = {turn: number(values) for turn, (_, values) in stamped.single.items()}
+        self.parts: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for session, begin, end, values in stamped.parts:
-            self._parts[session].append((begin, end, number(values)))
-        self.mixed = frozenset(self._parts)
+            self.parts[session].append((begin, end, number(values)))
+        self.mixed = frozenset(self.parts)
         self.labels: tuple[Any, ...] = tuple(numbers)
 
     def of(self, session: int) -> int:
@@ -55,10 +56,10 @@ class Groups:
 
     def at(self, session: int, ts: int, turn: int) -> int:
         """The group of one turn."""
-        if turn in self._single:
-            return self._single[turn]
-        if session in self._parts:
-            return next((group for begin, end, group in self._parts[session] if begin <= ts < end), OUT)
+        if turn in self.single:
+            return self.single[turn]
+        if session in self.parts:
+            return next((group for begin, end, group in self.parts[session] if begin <= ts < end), OUT)
         return self.of(session)
 
 

@@ -8,7 +8,7 @@ themselves. docs/architecture.md describes the tables.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -17,13 +17,11 @@ from burnd.index.grains import BUCKET_MS, SHIFT_MS, begin_of, bucket_of
 from burnd.index.sums import COUNT_TURNS, DAY, FIRST_EDITS, MEASURES
 from burnd.queries.kinds import Kinds
 from burnd.queries.periods import HOUR_PLACES, Stretch, hour_place, stretches
-from burnd.queries.selection import OUT, Selection
+from burnd.queries.selection import OUT, Groups, Selection
 from burnd.queries.view import View
 from burnd.records.times import DAY_MS, HOUR_MS
 
-Key = Literal[
-    "place", "activity", "branch", "version", "session", "subagent", "agent_type", "group", "time", "turn", "ts"
-]
+Key = Literal["place", "activity", "branch", "version", "session", "subagent", "agent_type", "group", "time", "turn"]
 Row = tuple[Any, ...]
 Parts = tuple[Row, int, Any, Sequence[int]]  # keys, class, an extra column, counts
 _NOTHING = "NULL"
@@ -47,6 +45,15 @@ class Clause(NamedTuple):
 
     sql: str
     bound: tuple[Any, ...] = ()
+
+
+class Grouping(NamedTuple):
+    """A JSON list, named g, that puts rows into groups: its columns of group and session, and the condition."""
+
+    rows: str
+    group: str
+    session: str
+    condition: str
 
 
 class Table(NamedTuple):
@@ -125,7 +132,7 @@ class Reader:
         self._fine = frozenset(kind.id for kind in wanted) - self._coarse if self._coarse else selection.kinds
         self.begin, self.end = self._clipped()
         self._grouped: tuple[frozenset[int] | None] | None = None
-        self._numbers: str | None = None
+        self._by_session: Grouping | None = None
         self._touching: tuple[frozenset[int] | None, frozenset[int]] | None = None
 
     def _clipped(self) -> tuple[int, int]:
@@ -283,13 +290,11 @@ class Reader:
     def mixed(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> Iterator[Parts]:
         """The rows of sessions whose tags change while they run."""
         groups = self._chosen.groups
-        inside, across = self.sessions()
         if groups is None or not groups.mixed:
             return
-        sessions = frozenset(groups.mixed if inside is None else groups.mixed & (inside | across))
-        for stretch in self._stretches(by) if sessions else ():
-            when = [during(stretch), *within("x.session", sessions)]
-            yield from self.select(table, by, when, stretch.offset, extra, kinds=kinds, is_mixed=True)
+        for grouping in (groups_of_times(groups), groups_of_turns(groups)):
+            for stretch in self._stretches(by):
+                yield from self.select(table, by, [during(stretch)], stretch.offset, extra, kinds, grouping)
 
     def _stretches(self, by: By) -> list[Stretch]:
         if by.unit is None:
@@ -350,60 +355,49 @@ class Reader:
         terms: Iterable[Clause],
         offset: int = 0,
         extra: str = _NOTHING,
-        *,
         kinds: frozenset[int] | Literal["fine"] | None = "fine",
-        is_mixed: bool = False,
+        grouping: Grouping | None = None,
     ) -> Iterator[Parts]:
-        """The rows of a table under these conditions and those of the selection, except for its period."""
+        """The rows of a table under these conditions and those of the selection, except for its period.
+
+        Rows are grouped by the tags of whole sessions, unless another grouping is given.
+        """
         chosen = self._chosen
-        columns = {**table.columns, "time": table.clock(by.unit or "day", offset), "group": "g.value"}
+        columns = {**table.columns, "time": table.clock(by.unit or "day", offset)}
         terms = [Clause(table.only), *terms, *selected(chosen, table, self._fine if kinds == "fine" else kinds)]
-        source, bound, keys = table.source, [], by.keys
-        if is_mixed:
-            keys = (*_OF_TURN, *(key for key in keys if key not in ("group", *_OF_TURN)))
-        elif chosen.groups is not None:
-            # Session by session, with all conditions on the session first: SQLite might not index a list.
+        source, bound, session = table.source, [], columns["session"]
+        if chosen.groups is not None:
+            grouping = grouping or self._groups_of_sessions()
+            columns["group"] = grouping.group
             source = f"json_each(?) g CROSS JOIN {source}"
-            bound.append(self._group_numbers())
-            session = columns["session"]
-            terms = [term._replace(sql=term.sql.replace(session, "g.key")) for term in terms]
-            terms.append(Clause(f"g.value <> {OUT} AND {session} = g.key"))
-        if chosen.agent_groups is not None and not is_mixed:
-            terms.append(self._of_agents(columns["subagent"]))
-        read = [*(columns[key] for key in keys), columns["class"], extra, *table.counted]
+            bound.append(grouping.rows)
+            # All conditions on the session are checked on the list: SQLite might else look up every selected session.
+            terms = [term._replace(sql=term.sql.replace(session, grouping.session)) for term in terms]
+            terms.append(Clause(grouping.condition.format(session=session, turn=columns.get("turn"))))
+        if chosen.agent_groups is not None:
+            terms.append(self._of_agents(columns))
+        read = [*(columns[key] for key in by.keys), columns["class"], extra, *table.counted]
+        width = len(by.keys)
         sql = (
             f"SELECT {','.join(read)} FROM {source} WHERE {' AND '.join(term.sql for term in terms)} "
-            f"GROUP BY {','.join(str(n + 1) for n in range(len(keys) + 1 + (extra != _NOTHING)))}"
+            f"GROUP BY {','.join(str(n + 1) for n in range(width + 1 + (extra != _NOTHING)))}"
         )
         rows = self._view.rows(sql, [*bound, *(value for term in terms for value in term.bound)])
-        width = len(keys)
-        parts = ((row[:width], row[width], row[width + 1], row[width + 2 :]) for row in rows)
-        return self._in_groups(parts, by, keys) if is_mixed else parts
+        return ((row[:width], row[width], row[width + 1], row[width + 2 :]) for row in rows)
 
-    def _of_agents(self, subagent: str) -> Clause:
+    def _of_agents(self, columns: Mapping[str, str]) -> Clause:
         """The condition that turns are of a selected subagent, or of a group whose tag names a selected agent."""
-        chosen = self._chosen
+        chosen, subagent = self._chosen, columns["subagent"]
         # Most turns are no subagent's: to see that is quicker than to look for 0 in a list.
         of_subagents = f"{subagent} <> 0 AND {subagent} IN (SELECT value FROM json_each(?))"
         if chosen.groups is None:
             return Clause(of_subagents, (_json(chosen.subagents),))
-        in_groups = "g.value IN (SELECT value FROM json_each(?))"
+        in_groups = f"{columns['group']} IN (SELECT value FROM json_each(?))"
         return Clause(f"({in_groups} OR {of_subagents})", (_json(chosen.agent_groups or ()), _json(chosen.subagents)))
 
-    def _in_groups(self, parts: Iterable[Parts], by: By, keys: tuple[Key, ...]) -> Iterator[Parts]:
-        """Gives turns of mixed sessions their groups, and drops those that are not selected."""
-        groups = self._chosen.groups
-        assert groups is not None  # noqa: S101 - for the type checker: only tags make a session mixed
-        places = [keys.index(key) if key != "group" else -1 for key in by.keys]
-        for values, number, extra, counts in parts:
-            session, subagent, turn, ts = values[: len(_OF_TURN)]
-            group = groups.at(session, ts, turn)
-            if self._chosen.takes(group, subagent):
-                yield tuple([group if at < 0 else values[at] for at in places]), number, extra, counts
-
-    def _group_numbers(self) -> str:
-        """The group of each session as a JSON array; mixed sessions are in none, since they are read by turn."""
-        if self._numbers is None:
+    def _groups_of_sessions(self) -> Grouping:
+        """The group of each session; mixed sessions are in none."""
+        if self._by_session is None:
             groups = self._chosen.groups
             assert groups is not None  # noqa: S101 - for the type checker: it is called with groups only
             inside = self._in_any_group()
@@ -413,8 +407,28 @@ class Reader:
                 numbers[session] = groups.of(session)
             for session in groups.mixed:
                 numbers[session] = OUT
-            self._numbers = _json(numbers)
-        return self._numbers
+            condition = f"g.value <> {OUT} AND {{session}} = g.key"
+            self._by_session = Grouping(_json(numbers), "g.value", "g.key", condition)
+        return self._by_session
+
+
+def groups_of_times(groups: Groups) -> Grouping:
+    """The groups of mixed sessions by time, without turns that have a tag of their own."""
+    rows = [
+        (session, begin, end, group)
+        for session, parts in groups.parts.items()
+        for begin, end, group in parts
+        if group != OUT
+    ]
+    during = "{session} = g.value ->> 0 AND x.ts >= g.value ->> 1 AND x.ts < g.value ->> 2"
+    condition = f"{during} AND {{turn}} NOT IN (SELECT value FROM json_each('{_json([*groups.single])}'))"
+    return Grouping(_json(rows), "(g.value ->> 3)", "(g.value ->> 0)", condition)
+
+
+def groups_of_turns(groups: Groups) -> Grouping:
+    """The groups of turns that have a tag of their own."""
+    rows = [(turn, group) for turn, group in groups.single.items() if group != OUT]
+    return Grouping(_json(rows), "(g.value ->> 1)", "x.session", "{turn} = g.value ->> 0")
 
 
 def selected(chosen: Selection, table: Table, kinds: frozenset[int] | None) -> list[Clause]:
@@ -464,7 +478,6 @@ def _whole_buckets(stretch: Stretch) -> tuple[tuple[int, int], list[Stretch]]:
 
 
 _OVER_SESSIONS = frozenset(("place", "activity", "version", "time"))
-_OF_TURN: tuple[Key, ...] = ("session", "subagent", "turn", "ts")
 _CONTEXT = "x.input + x.cache_read + x.cache_create_5m + x.cache_create_1h"
 _STALE = "SELECT day FROM stale_days WHERE day >= ? AND day < ?"
 _STALE_SESSIONS = "SELECT session FROM stale_sessions"
