@@ -88,9 +88,9 @@ def run(verb: str, arguments: list[str]) -> int:
 
 def _with_suggestion(error: Failed, session: object) -> Failed:
     """The same, naming the session that may have been meant where there is none that begins as was typed."""
-    from burnctl import suggesting
+    from burnctl import suggestions
 
-    meant = suggesting.session(session) if error.about == "session" and isinstance(session, str) else None
+    meant = suggestions.session(session) if error.about == "session" and isinstance(session, str) else None
     return Failed(error.code, error.message, f"did you mean: {meant}", error.name) if meant else error
 
 
@@ -114,15 +114,15 @@ def load(verb: str) -> ModuleType:
 def _no_such(verb: str) -> Usage:
     if verb.startswith("-"):
         return Usage(f"no such option: {verb}", "the command comes first; see: burnctl help")
-    from burnctl import suggesting
+    from burnctl import suggestions
     from burnctl.commands import present
 
-    return Usage(f"no such command: {verb}", suggesting.command(verb, present()))
+    return Usage(f"no such command: {verb}", suggestions.command(verb, present()))
 
 
 def _overview() -> int:
+    from burnctl.parser import overview
     from burnctl.render.screen import Screen
-    from burnctl.usage import overview
 
     Screen.of().show(overview())
     return 0
@@ -144,10 +144,9 @@ def _help(words: list[str]) -> int:
 
 def _complain(error: BurnctlError) -> int:
     """One sentence on stderr, in one line but for a terminal's width: what happened, and what to do."""
-    from burnctl.progress_line import waiting
-    from burnctl.render.paragraphs import wrapped
+    from burnctl.progress import waiting
     from burnctl.render.screen import columns
-    from burnctl.render.text import clean
+    from burnctl.render.text import clean, wrap
 
     said = f"{error.message.rstrip('.')}; {error.hint}" if error.hint else error.message
     waiting.stop()
@@ -155,7 +154,7 @@ def _complain(error: BurnctlError) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
         line = f"burnctl: {clean(said)}"
-        print(*(wrapped(line, columns()) if sys.stderr.isatty() else [line]), sep="\n", file=sys.stderr)
+        print(*(wrap(line, columns()) if sys.stderr.isatty() else [line]), sep="\n", file=sys.stderr)
     except BrokenPipeError:
         return errors.BROKEN_PIPE
     return error.exit_code
@@ -177,10 +176,10 @@ def _prepare_streams() -> None:
 
 
 def _plainly() -> str:
-    from burnctl.render import plain
+    from burnctl.render import screen
 
-    plain.register()
-    return plain.NAME
+    screen.register_ascii()
+    return screen.ASCII_HANDLER
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
-"""`Client`: the connection to burnd behind every command and every Python program that asks it something."""
+"""`Client`: the connection to burnd behind every command and every Python program.
+
+Its methods are those of the table in `burnd.contract`. Keyword arguments are the parameters in snake_case; those that
+are None are not sent. Answers are the dicts of the socket, with their `version`; `burnd.contract.results` has their
+types. Errors are raised as `burnctl.errors`.
+"""
 
 from __future__ import annotations
 
 import time
 
+from burnctl.connection import Wire
 from burnctl.errors import Failed, NotRunning
-from burnctl.methods import Methods, sent
-from burnctl.wire import Wire
 from burnd import protocol
-from burnd.contract import DEADLINE_S, LONG_S
+from burnd.contract import DEADLINE_S, LONG_S, daemon, reports, sessions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +22,113 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from burnd.contract import Params
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+
+    from burnd.contract import Params
+    from burnd.contract.results.daemon import TailEvent
+
+    P = ParamSpec("P")
+    R_co = TypeVar("R_co", covariant=True)
+
+    class _Answered(Protocol[R_co]):
+        @property
+        def answer(self) -> R_co: ...
+
+    class Method(Generic[P, R_co]):
+        """A method with the parameters and the answer of the table."""
+
+        def __init__(self, params: Callable[P, _Answered[R_co]]) -> None: ...
+
+        def __get__(self, client: object, owner: object = None) -> Callable[P, R_co]: ...
+
+else:
+
+    class Method:
+        """A method with the parameters of the table."""
+
+        def __init__(self, params):
+            self.params = params
+
+        def __get__(self, client, owner=None):
+            if client is None:
+                return self
+            return lambda *values, **given: client.ask(self.params, _named(self.params, values) | given)
+
+
+def _named(params: type[Params], values: tuple[Any, ...]) -> dict[str, Any]:
+    """Arguments without a name are the required parameters, in their order."""
+    required = [name for name, one in params.params.items() if one.is_required]
+    if len(values) > len(required):
+        raise TypeError(f"{params.method} takes {len(required)} arguments without a name")
+    return dict(zip(required, values, strict=False))
+
+
+def sent(method: type[Params], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as the socket names them."""
+    if unknown := given.keys() - method.params.keys():
+        raise TypeError(f"{method.method} has no parameter {min(unknown)!r}")
+    return {method.params[name].wire: value for name, value in given.items() if value is not None}
+
+
+class Methods:
+    """Every method of the socket but `stamp` and `stamp_record.remove`.
+
+    The client itself has these: they must not be lost when burnd is down.
+    """
+
+    status = Method(daemon.StatusParams)
+    methods = Method(daemon.MethodsParams)
+    flush = Method(daemon.FlushParams)
+    rebuild = Method(daemon.RebuildParams)
+    config_show = Method(daemon.ConfigParams)
+    shutdown = Method(daemon.ShutdownParams)
+    stamps_list = Method(daemon.ListStampsParams)
+    announce = Method(daemon.AnnounceParams)
+    spool = Method(daemon.SpoolParams)
+    guard_check = Method(daemon.CheckGuardParams)
+    guard_status = Method(daemon.GuardStatusParams)
+    guard_allow = Method(daemon.AllowParams)
+    guard_switch = Method(daemon.SwitchGuardParams)
+
+    summary = Method(reports.SummaryParams)
+    compare = Method(reports.CompareParams)
+    export = Method(reports.ExportParams)
+    pricing_show = Method(reports.PricingParams)
+    why = Method(reports.WhyParams)
+    hotspots = Method(reports.HotspotsParams)
+    by_tool = Method(reports.ByToolParams)
+    waste = Method(reports.WasteParams)
+    overhead = Method(reports.OverheadParams)
+    flow = Method(reports.FlowParams)
+    limits = Method(reports.LimitsParams)
+    statusline = Method(reports.StatuslineParams)
+    quota = Method(reports.QuotaParams)
+
+    sessions_list = Method(sessions.ListParams)
+    sessions_meta = Method(sessions.MetaParams)
+    sessions_messages = Method(sessions.MessagesParams)
+    sessions_search = Method(sessions.SearchParams)
+    search_memory = Method(sessions.MemoryParams)
+    sessions_new = Method(sessions.NewParams)
+    sessions_append = Method(sessions.AppendParams)
+    sessions_set = Method(sessions.SetParams)
+    content_read = Method(sessions.ReadParams)
+    content_prune = Method(sessions.PruneParams)
+    content_forget = Method(sessions.ForgetParams)
+
+    def tail(
+        self, *, session: str | None = None, project: str | None = None, source: str | None = None
+    ) -> Iterator[TailEvent]:
+        """Yields turns as they are recorded, until the connection ends (then raises NoAnswer)."""
+        given = {"session": session, "project": project, "source": source}
+        return self.stream("tail", sent(daemon.TailParams, given))
+
+    def stream(self, method: str, params: Mapping[str, Any]) -> Iterator[Any]:
+        raise NotImplementedError
+
 
 TIMEOUT_S = 30.0
 _PAUSE_S = 0.1
@@ -142,9 +253,9 @@ class Client(Methods):
         Durable when it returns: recorded by burnd, or spooled for it when it is down or busy. The answer's `state`
         says which, `recorded` or `spooled`.
         """
-        from burnctl import delivery, stamping
+        from burnctl import delivery, stamp_record
 
-        made = stamping.made(stamping.selector_of(session, message, from_ts, to_ts), tags)
+        made = stamp_record.made(stamp_record.selector_of(session, message, from_ts, to_ts), tags)
         return delivery.stamps(self, [made]).answer()
 
     def stamps_remove(
@@ -159,13 +270,13 @@ class Client(Methods):
 
         Durable when it returns, as a stamp is.
         """
-        from burnctl import delivery, stamping
+        from burnctl import delivery, stamp_record
 
-        made = stamping.removal(stamping.selector_of(session, message, from_ts, to_ts), keys)
+        made = stamp_record.removal(stamp_record.selector_of(session, message, from_ts, to_ts), keys)
         return delivery.removal(self, made).answer() | {"removes": made["removes"]}
 
     def stamp_many(self, stamps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """Makes many stamps, each in one of the forms that `burnctl stamp --stdin` takes: all of them, or none."""
-        from burnctl import delivery, stamping
+        from burnctl import delivery, stamp_record
 
-        return delivery.stamps(self, stamping.from_objects(stamps)).answer()
+        return delivery.stamps(self, stamp_record.from_objects(stamps)).answer()

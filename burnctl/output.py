@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from burnctl.progress_line import waiting
+from burnctl.progress import waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def as_csv(rows: list[dict[str, Any]], answer: dict[str, Any]) -> int:
     """
     import csv
 
-    from burnctl.render import clean
+    from burnctl.render.text import clean
 
     waiting.stop()
     if sys.stdout.isatty():

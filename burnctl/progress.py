@@ -1,64 +1,118 @@
-"""The progress bar while burnd reads the logs that were there before it. The only user of rich."""
+"""Progress at a terminal: the bar while old logs are read, a line while burnd or burnctl works; wiped at the end."""
 
 from __future__ import annotations
 
+import os
 import sys
-import time
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
-from rich.text import Text
-
-from burnctl.render import clean, counted, duration, size
-from burnctl.starting import unread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from burnctl.client import Client
-    from burnd.contract.results.daemon import Status
+    from burnd.contract.results.daemon import BackfillBytes, Status
 
-_EVERY_S = 0.15
-
-
-class _Rate(ProgressColumn):
-    """Bytes per second and the time left, as burnd measures them."""
-
-    def render(self, task: Task) -> Text:
-        rate = task.fields["rate"]
-        if not rate:
-            return Text("")
-        left = max((task.total or 0) - task.completed, 0) / rate
-        return Text(f"{size(rate)}/s, {duration(max(left, 1))} left", style="dim")
+WIPE = "\r\x1b[K"
+_HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+_CYAN, _PLAIN = "\x1b[36m", "\x1b[0m"
+_QUIET_S, _REFRESH_S, _BAR_REFRESH_S = 1.0, 0.5, 0.15
 
 
-def follow(client: Client, status: Status, *, color: bool, totals: bool = False) -> None:
-    """Shows the bar until old logs are read, reading is blocked or `totals` are complete.
+def can_take_back() -> bool:
+    """Whether a line on stderr can be overwritten: only at a terminal that is not dumb."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class ProgressLine:
+    """Given to the client: `with ProgressLine("looking") as client.progress: client.rebuild(index=True)`."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._is_shown = False
+
+    def __enter__(self) -> ProgressLine | None:
+        waiting.stop()
+        return self if can_take_back() else None
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_shown:
+            print(WIPE, end="", file=sys.stderr, flush=True)
+
+    def __call__(self, progress: dict[str, Any]) -> None:
+        done, total = progress.get("done") or 0, progress.get("total") or 0
+        share = f" {100 * done // total}%" if total else ""
+        print(f"{WIPE}{self._what} ...{share}", end="", file=sys.stderr, flush=True)
+        self._is_shown = True
+
+
+class Waiting:
+    """`working ... 3 s` at a terminal while a report takes longer than a second; gone before the report is printed."""
+
+    def __init__(self) -> None:
+        self._end: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Starts the clock, unless stdout or stderr is no terminal."""
+        if self._end is not None or not (can_take_back() and sys.stdout.isatty()):
+            return
+        import threading
+        import time
+
+        over, began = threading.Event(), time.monotonic()
+
+        def show() -> None:
+            is_shown = False
+            while not over.wait(_REFRESH_S if is_shown else _QUIET_S):
+                print(f"{WIPE}working ... {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
+                is_shown = True
+            if is_shown:
+                print(WIPE, end="", file=sys.stderr, flush=True)
+
+        thread = threading.Thread(target=show, daemon=True)
+        thread.start()
+
+        def end() -> None:
+            over.set()
+            thread.join()
+
+        self._end = end
+
+    def stop(self) -> None:
+        """Wipes the line. Called before anything else is printed."""
+        if self._end is not None:
+            self._end()
+            self._end = None
+
+
+waiting = Waiting()
+
+
+def follow_backfill(client: Client, status: Status, *, color: bool, totals: bool = False) -> None:
+    """Shows a bar until old logs are read, reading is blocked or `totals` are complete.
 
     Ctrl-C ends the bar; burnd reads on.
     """
-    console = Console(stderr=True, no_color=not color or None)
-    columns = (
-        TextColumn("reading old logs"),
-        BarColumn(bar_width=None),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TextColumn("{task.fields[files]}", style="dim"),
-        _Rate(),
-    )
+    import time
+
+    from burnctl.daemon import unread
+    from burnctl.render.numbers import counted, duration
+    from burnctl.render.text import clean
+
     began = time.monotonic()
+    can_draw = can_take_back()
     try:
-        with Progress(*columns, console=console, transient=True, expand=True) as bar:
-            task = bar.add_task("", total=None, **_fields(status))
-            while (backfill := unread(status, totals=totals)) is not None:
-                # While totals are added up, nothing is read, and the bar has no length.
-                total = None if totals and not backfill["done"] else backfill["total"] or None
-                bar.update(task, total=total, completed=backfill["done"], **_fields(status))
-                time.sleep(_EVERY_S)
-                status = client.status()
+        print(_HIDE_CURSOR if can_draw else "reading old logs ...", end="", file=sys.stderr)
+        while (backfill := unread(status, totals=totals)) is not None:
+            if can_draw:
+                print(f"{WIPE}{_backfill_bar(status, backfill, color=color)}", end="", file=sys.stderr, flush=True)
+            time.sleep(_BAR_REFRESH_S)
+            status = client.status()
     except KeyboardInterrupt:
-        print("burnd keeps reading; see the progress with: burnctl status", file=sys.stderr)
+        print(f"{WIPE if can_draw else ''}burnd keeps reading; see the progress with: burnctl status", file=sys.stderr)
         raise
+    finally:
+        print(f"{WIPE}{_SHOW_CURSOR}" if can_draw else "", end="", file=sys.stderr, flush=True)
     if (backfill := status.get("backfill")) and (blocked := backfill.get("blocked")):
         print(f"old logs cannot be read: {clean(blocked)}; see: burnctl status", file=sys.stderr)
         return
@@ -69,12 +123,19 @@ def follow(client: Client, status: Status, *, color: bool, totals: bool = False)
     print(f"read old logs: {counted(turns, 'request')} in {duration(time.monotonic() - began)}", file=sys.stderr)
 
 
-def _fields(status: Status) -> dict[str, Any]:
+def _backfill_bar(status: Status, backfill: BackfillBytes, *, color: bool) -> str:
+    """`reading old logs ████▌      32%  12 of 40 files, 64.0 MB/s, 8 s left`, as wide as the terminal."""
+    from burnctl.render.charts import bar
+    from burnctl.render.numbers import duration, size
+    from burnctl.render.screen import columns
+
+    done, total, rate = backfill["done"], backfill["total"], backfill["bytesPerSecond"]
     sources = status.get("sources") or []
     files = sum(source.get("files") or 0 for source in sources)
-    left = sum(source.get("pending") or 0 for source in sources)
-    backfill = status.get("backfill")
-    return {
-        "files": f"{max(files - left, 0):,} of {files:,} files" if files else "",
-        "rate": backfill["bytesPerSecond"] if backfill else 0,
-    }
+    unread = sum(source.get("pending") or 0 for source in sources)
+    facts = [f"{max(files - unread, 0):,} of {files:,} files"] if files else []
+    facts += [f"{size(rate)}/s", f"{duration(max((total - done) / rate, 1))} left"] if rate else []
+    text = f"{100 * done // total if total else 0:>3}%  {', '.join(facts)}"
+    room = max(columns() - len("reading old logs ") - len(text) - 2, 4)
+    drawn = bar(done, total, min(room, 60))
+    return f"reading old logs {f'{_CYAN}{drawn}{_PLAIN}' if color else drawn} {text}"

@@ -21,9 +21,9 @@ from rich.style import Style
 from rich.text import Text
 
 from burnctl.client import Client
+from burnctl.daemon import stop
 from burnctl.demo.machine import Machine
 from burnctl.demo.stories import live
-from burnctl.stopping import stop
 
 _CONSOLE = Console()
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"

@@ -80,6 +80,7 @@ _MODULES = {
     "blocks": "limits",
     "by-tool": "hotspots",
     "live": "top",
+    "today": "overview",
     **dict.fromkeys(("daily", "weekly", "monthly"), "periods"),
     **dict.fromkeys(("projects", "models", "harnesses", "agents", "tags"), "summary"),
 }

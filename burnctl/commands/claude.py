@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import time
 
-from burnctl import after_run, claude_arguments, claude_folder, delivery, flags, stamping, wrapper_options, wrapping
-from burnctl import options as own
-from burnctl.claim import Claim
-from burnctl.claude_arguments import BACKGROUND, CONTINUED, NEW, NO_SESSION, PICKED, RESUMED
+from burnctl import claude_session, delivery, flags, foreground, stamp_record, tagged_run
+from burnctl.claude_session import BACKGROUND, CONTINUED, NEW, NO_SESSION, PICKED, RESUMED
 from burnctl.client import Client
 from burnctl.errors import BurnctlError
+from burnctl.tagged_run import Claim
 from burnd.harness.claude_code.live_sessions import live_sessions
 from burnd.harness.claude_code.product import PRODUCT
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from burnctl.claude_arguments import Session
+    from burnctl.claude_session import Session
 
 WRAPS = "Claude Code"
 HELP = (
@@ -42,20 +41,20 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, own.Wrapper)
-    flags.place(parser, own.Wrapper, "arguments", nargs="...")
+    flags.add(parser, flags.Wrapper)
+    flags.place(parser, flags.Wrapper, "arguments", nargs="...")
 
 
 def run(options: argparse.Namespace) -> int:
-    tags = stamping.from_words(options.tag)
-    mode = wrapper_options.content_mode(os.environ)
-    arguments = wrapper_options.after_dashes(options.arguments)
-    session = claude_arguments.session_in(arguments)
-    program = wrapping.find_program(PRODUCT.program, "install Claude Code, or mend PATH", is_client=True)
+    tags = stamp_record.from_words(options.tag)
+    mode = tagged_run.content_mode(os.environ)
+    arguments = tagged_run.after_dashes(options.arguments)
+    session = claude_session.session_in(arguments)
+    program = foreground.find_program(PRODUCT.program, "install Claude Code, or mend PATH", is_client=True)
     if session.kind == NO_SESSION:
-        return wrapping.run(program, arguments).code
+        return foreground.run(program, arguments).code
     if session.kind == NEW:
-        session.id = claude_arguments.new_id()
+        session.id = claude_session.new_id()
         arguments = ["--session-id", session.id, *arguments]
     wrapped = Wrapped(session, tags, mode, quiet=options.quiet)
     return (wrapped.run_in_background if session.kind == BACKGROUND else wrapped.run)(program, arguments)
@@ -66,13 +65,13 @@ class Wrapped:
 
     def __init__(self, session: Session, tags: dict[str, str], mode: str | None, *, quiet: bool) -> None:
         self._session, self._tags, self._mode, self._quiet = session, tags, mode, quiet
-        self._begun_at = stamping.now_iso()
-        self._config = claude_folder.config_folder()
+        self._begun_at = stamp_record.now_iso()
+        self._config = claude_session.config_folder()
         self._known: set[str] = set()  # sessions of this run that were announced, or were there before it
         self._mark = os.environ[_RUN] = os.urandom(8).hex()
 
     def run(self, program: str, arguments: Sequence[str]) -> int:
-        before: claude_folder.Look = {}
+        before: claude_session.Look = {}
         expected = None
         if self._session.id is not None:
             self._tell(self._session.id)
@@ -83,10 +82,10 @@ class Wrapped:
         try:
             session_id = self._session.id or self._find(before, expected)
         except BurnctlError as error:
-            after_run.say(str(error))  # what it did is done; its exit code is not ours to change
+            tagged_run.say(str(error))  # what it did is done; its exit code is not ours to change
             return ended.code
         if session_id is not None and not ended.was_told_to_stop:
-            after_run.tell_session(session_id, quiet=self._quiet)
+            tagged_run.tell_session(session_id, quiet=self._quiet)
         return ended.code
 
     def run_in_background(self, program: str, arguments: Sequence[str]) -> int:
@@ -101,7 +100,7 @@ class Wrapped:
         session_id = self._begun(before, folder) if ended.code == 0 else None
         claim.close(session_id, grace_s=_LATE_S)
         if not ended.was_told_to_stop:
-            after_run.tell_claimed(claim.name, quiet=self._quiet)
+            tagged_run.tell_claimed(claim.name, quiet=self._quiet)
         return ended.code
 
     def _begun(self, before: set[str], folder: str) -> str | None:
@@ -119,12 +118,12 @@ class Wrapped:
                 return None
             time.sleep(0.1)
 
-    def _run(self, program: str, arguments: Sequence[str]) -> wrapping.Ended:
+    def _run(self, program: str, arguments: Sequence[str]) -> foreground.Ended:
         """Runs the program and announces each session it starts, if there is a content mode or a folder to announce."""
         if self._session.id is not None:
             self._known.add(self._session.id)
         is_watched = self._mode is not None or bool(os.environ.get("CLAUDE_CONFIG_DIR"))
-        return wrapping.run(program, arguments, self._announce_others if is_watched else None)
+        return foreground.run(program, arguments, self._announce_others if is_watched else None)
 
     def _announce_others(self, child: int) -> None:
         """Announces sessions that a process switched to by /clear or /branch, as its registry entry shows."""
@@ -135,7 +134,7 @@ class Wrapped:
                     with Client(timeout=delivery.ANSWER_S) as client:
                         delivery.announcement(client, self._wishes(live.id), self._begun_at)
                 except BurnctlError as error:
-                    after_run.say(str(error))
+                    tagged_run.say(str(error))
 
     def _is_ours(self, pid: int) -> bool:
         """Whether a process has the mark of this run in its environment. Always False without /proc."""
@@ -145,19 +144,19 @@ class Wrapped:
         except OSError:
             return False
 
-    def _expect(self, before: claude_folder.Look) -> str | None:
+    def _expect(self, before: claude_session.Look) -> str | None:
         """The session that `--continue` should go on with: what is wished for it must be known before it starts."""
-        expected = claude_folder.newest(before) if self._session.kind == CONTINUED else None
+        expected = claude_session.newest(before) if self._session.kind == CONTINUED else None
         if expected is not None:
             with Client(timeout=delivery.ANSWER_S) as client:
                 delivery.announcement(client, self._wishes(expected), self._begun_at)
         return expected
 
-    def _find(self, before: claude_folder.Look, expected: str | None) -> str | None:
+    def _find(self, before: claude_session.Look, expected: str | None) -> str | None:
         """The session that was gone on with, known by what was written; tagged when it is found."""
-        found = claude_folder.written_to(before, self._look(), expected)
+        found = claude_session.written_to(before, self._look(), expected)
         if found is None and self._tags:
-            after_run.say("nothing was tagged: it cannot be told which session this was")
+            tagged_run.say("nothing was tagged: it cannot be told which session this was")
         if found is not None:
             with Client(timeout=delivery.ANSWER_S) as client:
                 if found != expected:
@@ -175,7 +174,7 @@ class Wrapped:
         """A new session is tagged whole; an older one only from now on, so that its past stays as it was."""
         if self._tags:
             since = self._begun_at if self._session.kind in (RESUMED, CONTINUED, PICKED) else None
-            stamp = stamping.made(stamping.selector_of(session_id, from_ts=since), self._tags, self._begun_at)
+            stamp = stamp_record.made(stamp_record.selector_of(session_id, from_ts=since), self._tags, self._begun_at)
             delivery.stamps(client, [stamp], timeout)
 
     def _wishes(self, session_id: str) -> dict[str, Any]:
@@ -189,8 +188,8 @@ class Wrapped:
             wishes["roots"] = [self._config]
         return wishes
 
-    def _look(self) -> claude_folder.Look:
+    def _look(self) -> claude_session.Look:
         try:
-            return claude_folder.look(self._config, os.getcwd())
+            return claude_session.look(self._config, os.getcwd())
         except OSError:
             return {}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.daemon import reach
 from burnctl.output import present
 from burnctl.render import styles
 from burnctl.render.names import harness_name, short_model
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import count, counted, money, percent
-from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
-from burnctl.render.text import clean
-from burnctl.starting import reach
+from burnctl.render.text import clean, wrap
 from burnd.contract.reports import CompareParams, Filters
 
 TYPE_CHECKING = False
@@ -59,7 +58,7 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
     enough = [cell for cell in cells if not cell["insufficientSample"]]
     parts = [_table(answer, enough, screen), _too_few(answer, cells, screen)]
     if "whatIf" in answer:
-        parts.append("\n".join(wrapped(clean(_what_if(answer["whatIf"])), screen.width)))
+        parts.append("\n".join(wrap(clean(_what_if(answer["whatIf"])), screen.width)))
     _add_notes(answer, enough, screen)
     return "\n\n".join(filter(None, parts))
 
@@ -140,7 +139,7 @@ def _too_few(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen
         return ""
     named = "; ".join(f"{category} ({', '.join(models)})" for category, models in few.items())
     line = f"not enough data (fewer than {counted(answer['minSample'], 'request')}): {clean(named)}"
-    return line if screen.is_pipe else "\n".join(wrapped(line, screen.width))
+    return line if screen.is_pipe else "\n".join(wrap(line, screen.width))
 
 
 def _what_if(figures: dict[str, Any]) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from burnctl import flags
-from burnctl import options as own
+from burnctl.daemon_process import ask_burnd
 from burnctl.errors import BurnctlError
 from burnctl.output import as_json
-from burnctl.settings import ask_burnd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,18 +30,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.description = "shows what holds for a daemon started now, and what the running one was started with, if other"
     change = actions.add_parser("set", help="change one setting, keeping comments and every other line")
     change.description = "changes one setting in config.toml, keeping comments and every other line"
-    flags.place(change, own.Setting, "key")
-    flags.place(change, own.Setting, "value")
+    flags.place(change, flags.Setting, "key")
+    flags.place(change, flags.Setting, "value")
     get = actions.add_parser("get", help="print the value of one setting")
     get.description = "prints the value of one setting that a daemon started now would use"
-    flags.place(get, own.Setting, "key")
+    flags.place(get, flags.Setting, "key")
     edit = actions.add_parser("edit", help="open config.toml in an editor, then check it")
     edit.description = "opens config.toml in $VISUAL or $EDITOR, makes it first if there is none, and checks it"
     path = actions.add_parser("path", help="print where config.toml belongs")
     path.description = "prints where config.toml belongs, whether it is there or not"
     for action in (init, show, change, get, path):
-        flags.add(action, own.Output, only=("json",))
-    flags.add(show, own.Output, only=("no_color",))
+        flags.add(action, flags.Output, only=("json",))
+    flags.add(show, flags.Output, only=("no_color",))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -101,7 +100,8 @@ def _edit() -> int:
 
 
 def _show(said: dict[str, Any], options: argparse.Namespace) -> int:
-    from burnctl.render import Column, Screen, table
+    from burnctl.render.screen import Screen
+    from burnctl.render.tables import Column, table
 
     screen = Screen.of(options)
     rows = [(setting["key"], _toml(setting["value"]), _origin(setting)) for setting in said["settings"]]

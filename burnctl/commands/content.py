@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from burnctl import flags
-from burnctl import options as own
+from burnctl.daemon import reach
 from burnctl.output import as_json
-from burnctl.starting import reach
 from burnd.contract.sessions import PruneParams
 
 TYPE_CHECKING = False
@@ -24,14 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "how much it was. What was pruned never comes back, even when its log is read again"
     )
     flags.add(prune, PruneParams)
-    flags.add(prune, own.Output, only=("json", "no_start"))
+    flags.add(prune, flags.Output, only=("json", "no_start"))
 
 
 def run(options: argparse.Namespace) -> int:
     answer = flags.ask(reach(options), PruneParams, options)
     if options.json:
         return as_json(answer)
-    from burnctl.render import size
+    from burnctl.render.numbers import size
 
     files = answer["files"]
     what = f"the content of {'1 session' if files == 1 else f'{files:,} sessions'}, {size(answer['bytes'])}"

@@ -9,7 +9,6 @@ import tempfile
 import time
 
 from burnctl import flags
-from burnctl import options as own
 from burnctl.client import Client
 
 TYPE_CHECKING = False
@@ -30,8 +29,8 @@ _FINDABLE_S = 1.0  # the search index follows the ledger by a moment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, own.Demo)
-    flags.add(parser, own.Output, only=("no_color",))
+    flags.add(parser, flags.Demo)
+    flags.add(parser, flags.Output, only=("no_color",))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -74,7 +73,7 @@ def _goes_on(place: str) -> bool:
     import termios
     import tty
 
-    from burnctl.progress_line import WIPE
+    from burnctl.progress import WIPE
 
     print(f"\n{place}: press a key for the next one, q to quit ", end="", flush=True)
     terminal = sys.stdin.fileno()
@@ -101,9 +100,9 @@ def _clean_up_on_signals() -> None:
 
 
 def _begin(machine: Machine, client: Client) -> None:
+    from burnctl.daemon import await_answer
+    from burnctl.daemon_process import Detached
     from burnctl.demo.stories import live
-    from burnctl.spawning import Detached
-    from burnctl.starting import await_answer
     from burnd.paths import find_home
 
     now = time.time()
@@ -129,8 +128,8 @@ def _print_environment(machine: Machine) -> None:
 
 
 def _end(machine: Machine, client: Client) -> None:
+    from burnctl.daemon import stop
     from burnctl.errors import BurnctlError
-    from burnctl.stopping import stop
 
     try:
         stop(client)

@@ -6,7 +6,6 @@ import os
 import time
 
 from burnctl import flags
-from burnctl import options as own
 from burnctl.errors import BurnctlError
 
 TYPE_CHECKING = False
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from burnctl.doctor.finding import Finding
-    from burnctl.render import Screen
+    from burnctl.doctor import Finding
+    from burnctl.render.screen import Screen
     from burnd.paths import Home
 
 HELP = (
@@ -29,11 +28,11 @@ _USUAL_RESERVE = 20 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, own.Output, only=("json", "no_color"))
+    flags.add(parser, flags.Output, only=("json", "no_color"))
 
 
 def run(options: argparse.Namespace) -> int:
-    from burnctl.doctor.finding import FAIL
+    from burnctl.doctor import FAIL
 
     findings = examine()
     failed = any(finding.level == FAIL for finding in findings)
@@ -43,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
 
         as_json({"version": protocol.VERSION, "ok": not failed, "checks": [f.as_dict() for f in findings]})
     else:
-        from burnctl.render import Screen
+        from burnctl.render.screen import Screen
 
         screen = Screen.of(options)
         screen.show(report(findings, screen))
@@ -88,7 +87,7 @@ def examine() -> list[Finding]:
 
 
 def _settings() -> dict[str, Any] | BurnctlError:
-    from burnctl.settings import ask_burnd
+    from burnctl.daemon_process import ask_burnd
 
     try:
         return ask_burnd("show")
@@ -128,8 +127,7 @@ _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "b
 
 def report(findings: list[Finding], screen: Screen) -> str:
     """A line for each finding, its remedy below it, and a last word."""
-    from burnctl.render import clean, pad
-    from burnctl.render.paragraphs import wrapped
+    from burnctl.render.text import clean, pad, wrap
 
     wide = max(len(finding.name) for finding in findings)
     margin = " " * (wide + 8)
@@ -138,10 +136,10 @@ def report(findings: list[Finding], screen: Screen) -> str:
         mark, style = _MARKS[finding.level]
         head = f"{screen.paint(pad(mark, 4), style)}  {pad(clean(finding.name), wide)}  "
         room = max(screen.width - len(margin), 20)
-        first, *rest = wrapped(clean(finding.says), room)
+        first, *rest = wrap(clean(finding.says), room)
         lines += [head + first, *(margin + line for line in rest)]
         if finding.remedy:
-            remedy = wrapped(clean(finding.remedy), room - 2)
+            remedy = wrap(clean(finding.remedy), room - 2)
             lines += [margin + screen.paint(("→ " if n == 0 else "  ") + line, "cyan") for n, line in enumerate(remedy)]
     return "\n".join([*lines, "", _last_word(findings)])
 

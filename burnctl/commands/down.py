@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_options: argparse.Namespace) -> int:
-    from burnctl.stopping import stop
+    from burnctl.daemon import stop
 
     try:
         pid = stop(Client())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from burnctl import flags
-from burnctl import options as own
 from burnd.contract.reports import WasteParams
 
 TYPE_CHECKING = False
@@ -125,7 +124,7 @@ KINDS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.place(parser, WasteParams, "kind", nargs="?")
-    flags.add(parser, own.Output, only=("no_color",))
+    flags.add(parser, flags.Output, only=("no_color",))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -137,17 +136,17 @@ def run(options: argparse.Namespace) -> int:
 
 
 def draw_all(screen: Screen) -> str:
-    from burnctl.render.paragraphs import wrapped
     from burnctl.render.tables import Column, table
+    from burnctl.render.text import wrap
 
     rows = [(name, kind.title) for name, kind in KINDS.items()]
     listed = table((Column("kind"), Column("finds", least=20)), rows, screen)
-    hint = wrapped("burnctl explain KIND tells how one is proved, and what to do about it.", screen.width)
+    hint = wrap("burnctl explain KIND tells how one is proved, and what to do about it.", screen.width)
     return "\n".join([listed, "", *hint])
 
 
 def draw(name: str, screen: Screen) -> str:
-    from burnctl.render.paragraphs import wrapped
+    from burnctl.render.text import wrap
 
     kind = KINDS[name]
     lines = [screen.paint(f"{name}: {kind.title}", "bold")]
@@ -156,8 +155,8 @@ def draw(name: str, screen: Screen) -> str:
         ("what its cost includes", f"{kind.cost[:1].upper()}{kind.cost[1:]}."),
         ("what to do", kind.advice),
     ):
-        lines += ["", screen.paint(head, "cyan"), *wrapped(text, min(screen.width, 100))]
-    places = wrapped(f"to paste ({kind.place})", screen.width)
+        lines += ["", screen.paint(head, "cyan"), *wrap(text, min(screen.width, 100))]
+    places = wrap(f"to paste ({kind.place})", screen.width)
     lines += ["", *(screen.paint(line, "cyan") for line in places), kind.line]
     lines += ["", f"yours: burnctl waste --kind {name}"]
     return "\n".join(lines)

@@ -1,20 +1,28 @@
-"""`burnctl flow`: the requests of a session in order, with their cost, context, calls and subagents."""
+"""`burnctl flow`: the requests of a session in order, as text, as an SVG picture or as a Mermaid flowchart.
+
+A long session has one node of the flowchart for all requests of a prompt, because more nodes cannot be read. The
+picture has no script, font or link, so that any browser shows it. Everything from logs is escaped.
+"""
 
 from __future__ import annotations
 
-from burnctl import flags, naming
-from burnctl import options as own
+from burnctl import flags, session_choice
+from burnctl.daemon import reach
 from burnctl.errors import Usage
-from burnctl.starting import reach
+from burnctl.render.names import miss_sentence, miss_words, short_id
+from burnctl.render.numbers import counted, money, number
+from burnctl.render.text import clean, cut
 from burnd.contract.reports import FlowParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from burnctl.render.screen import Screen
+
+    _Node = list[Mapping[str, Any]]
 
 HELP = (
     "shows how a session went: its requests in order with their cost and their calls, how the context grew, where the "
@@ -29,9 +37,9 @@ _NARROWEST = 7
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    naming.add_session(parser)
+    session_choice.add_session(parser)
     picture = parser.add_mutually_exclusive_group()
-    flags.add(picture, own.Pictures)
+    flags.add(picture, flags.Pictures)
     flags.add(parser, FlowParams, skip=("session",))
     flags.report(parser)
 
@@ -45,24 +53,25 @@ def run(options: argparse.Namespace) -> int:
     steps = None if options.json else _PICTURE_STEPS if is_picture else _TERMINAL_STEPS
     client = reach(options)
     answer = flags.ask(
-        client, FlowParams, options, session=naming.chosen_session(client, options), limit=options.limit or steps
+        client,
+        FlowParams,
+        options,
+        session=session_choice.chosen_session(client, options),
+        limit=options.limit or steps,
     )
     if not is_picture:
         return present(options, answer, draw)
+    from burnctl.daemon import say
     from burnctl.render.notes import backfill_line
-    from burnctl.starting import say
 
     if line := backfill_line(answer):
         say(line)
     if options.mermaid:
-        from burnctl.render.flow_mermaid import drawn as as_mermaid
-
-        print(as_mermaid(answer))
+        print(draw_mermaid(answer))
         return 0
     from burnctl.output import write_file
-    from burnctl.render.flow_svg import drawn as as_svg
 
-    write_file(options.svg, as_svg(answer) + "\n")
+    write_file(options.svg, draw_svg(answer) + "\n")
     return 0
 
 
@@ -131,7 +140,7 @@ class _Drawing:
                     yield from self._lane(below, indent + "      ", with_name=True)
 
     def _step(self, step: Mapping[str, Any], indent: str) -> Iterator[str]:
-        from burnctl.render.chart import bar
+        from burnctl.render.charts import bar
         from burnctl.render.numbers import money, number
         from burnctl.render.text import clean, cut
 
@@ -165,11 +174,9 @@ def step_numbers(step: Mapping[str, Any]) -> str:
 
 def calls_of(step: Mapping[str, Any]) -> str:
     """`prompt, Read src/app.py, Bash npm test (3 times, failed)`."""
-    from burnctl.render import misses
-    from burnctl.render.flow_svg import call_name
-    from burnctl.render.names import short_model
+    from burnctl.render.names import miss_words, short_model
 
-    words = [f"cache miss ({misses.words(step['miss'])})"] if step["miss"] else []
+    words = [f"cache miss ({miss_words(step['miss'])})"] if step["miss"] else []
     words += ["prompt"] if step["asked"] else []
     words += [call_name(call) for call in step["calls"][:_CALLS]]
     if len(step["calls"]) > _CALLS:
@@ -177,3 +184,270 @@ def calls_of(step: Mapping[str, Any]) -> str:
     if step["beside"]:
         words.append(f"{short_model(step['model'])}, billed with request {step['turnIndex']}")
     return ", ".join(words) or "answer"
+
+
+_WIDTH, _LEFT, _RIGHT, _TOP = 1200, 170, 30, 96
+_LANE, _COLUMNS, _CONTEXT = 138, 74, 26
+_LETTER = 5.5
+_PARTS = {"fresh": "#d9534f", "write": "#f0ad4e", "read": "#5bc0de", "output": "#a569bd"}
+_PART_TITLES = {"fresh": "uncached input", "write": "cache writes", "read": "cache reads", "output": "output"}
+_SVG_STYLE = (
+    "text{font-family:ui-sans-serif,system-ui,sans-serif;font-size:12px;fill:#222}"
+    ".d{fill:#777;font-size:11px}.t{font-size:18px;font-weight:600}.b{font-weight:600}"
+    ".l{stroke:#ddd;stroke-width:1}.c{fill:#eef3f7;stroke:#9db4c6;stroke-width:1}"
+    ".a{fill:none;stroke:#999;stroke-width:1.2;stroke-dasharray:4 3}.m{stroke:#8e44ad;stroke-dasharray:3 3}"
+    ".x{fill:#c0392b}.s{fill:#777;font-size:9px}"
+)
+
+
+def draw_svg(answer: Mapping[str, Any], *, embedded: bool = False) -> str:
+    """The picture as text: a file of its own, or `embedded` in a page that has the styles."""
+    return "\n".join(_Picture(answer).lines(embedded=embedded))
+
+
+class _Picture:
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        self._answer = answer
+        self._lanes: Sequence[Mapping[str, Any]] = answer["lanes"]
+        steps = [step for lane in self._lanes for step in lane["steps"]]
+        self._highest = max((step["costUsd"] or 0 for step in steps), default=0) or 1
+        self._largest = max((step["context"] for step in steps), default=0) or 1
+        # All lanes share one order of time, so that what a subagent did stands below where it was started.
+        moments = sorted(
+            (step["at"], n, m) for n, lane in enumerate(self._lanes) for m, step in enumerate(lane["steps"])
+        )
+        wide = (_WIDTH - _LEFT - _RIGHT) / max(len(moments), 1)
+        self._column = min(wide, 48.0)
+        self._x = {(n, m): _LEFT + at * self._column for at, (_, n, m) in enumerate(moments)}
+
+    def lines(self, *, embedded: bool) -> Iterator[str]:
+        height = _TOP + _LANE * len(self._lanes) + 30
+        if embedded:
+            yield f'<svg class="flow" viewBox="0 0 {_WIDTH} {height}" role="img">'
+        else:
+            yield (
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
+                f'height="{height}" role="img">'
+            )
+            yield f"<style>{_SVG_STYLE}</style>"
+            yield f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>'
+        yield from self._heading()
+        for n, lane in enumerate(self._lanes):
+            yield from self._lane(n, lane)
+        for n, lane in enumerate(self._lanes):
+            yield from self._arrow(n, lane)
+        if self._answer["moreLanes"]:
+            more = self._answer["moreLanes"]
+            told = f"and {counted(more['count'], 'more subagent')} for {money(more['costUsd'])}"
+            yield _svg_text(16, height - 12, told, "d")
+        yield "</svg>"
+
+    def _heading(self) -> Iterator[str]:
+        answer = self._answer
+        totals = answer["totals"]
+        yield _svg_text(16, 30, cut(clean(answer["title"] or answer["sessionId"]), 110), "t")
+        project = f" · {clean(answer['project'])}" if answer["project"] else ""
+        said = f"{short_id(answer['sessionId'])} · {counted(totals['turns'], 'request')} · {_price(totals['costUsd'])}"
+        yield _svg_text(16, 50, cut(said + project, 150), "d")
+        x = 16
+        for name, color in _PARTS.items():
+            yield f'<rect x="{x}" y="62" width="10" height="10" fill="{color}"/>'
+            yield _svg_text(x + 15, 71, _PART_TITLES[name], "d")
+            x += 110
+        yield '<rect class="c" x="456" y="62" width="10" height="10"/>' + _svg_text(471, 71, "size of the context", "d")
+        yield '<line class="m" x1="600" x2="600" y1="60" y2="74"/>' + _svg_text(607, 71, "a new context begins", "d")
+        yield '<circle class="x" cx="772" cy="67" r="3"/>' + _svg_text(780, 71, "a call failed", "d")
+        yield _svg_text(866, 71, "↩7 continues from request 7", "d")
+
+    def _lane(self, n: int, lane: Mapping[str, Any]) -> Iterator[str]:
+        top = _TOP + _LANE * n
+        base = top + _CONTEXT + _COLUMNS
+        yield f'<line class="l" x1="16" x2="{_WIDTH - 16}" y1="{base}" y2="{base}"/>'
+        named = lane["type"] or ("main" if n == 0 else "subagent")
+        yield _svg_text(16, base - 34, cut(clean(named), 22), "b")
+        who = lane["railId"] if lane["railId"] != "main" else lane["sessionId"]
+        yield _svg_text(16, base - 19, cut(clean(short_id(who)), 24), "d") if n else ""
+        paid = f", {money(lane['costUsd'])}" if lane["costUsd"] is not None else ""
+        yield _svg_text(16, base - 4, counted(lane["turns"], "request") + paid, "d")
+        yield from self._context(n, lane, top)
+        for m, step in enumerate(lane["steps"]):
+            yield from self._step(self._x[n, m], step, base)
+
+    def _context(self, n: int, lane: Mapping[str, Any], top: int) -> Iterator[str]:
+        """How large the context was, as an area above the columns."""
+        foot = top + _CONTEXT
+        points = []
+        for m, step in enumerate(lane["steps"]):
+            x, y = self._x[n, m], foot - (_CONTEXT - 4) * step["context"] / self._largest
+            points += [f"{x:.1f},{y:.1f}", f"{x + self._column:.1f},{y:.1f}"]
+        if points:
+            first, last = points[0].split(",")[0], points[-1].split(",")[0]
+            yield f'<polygon class="c" points="{first},{foot} {" ".join(points)} {last},{foot}"/>'
+
+    def _step(self, x: float, step: Mapping[str, Any], base: int) -> Iterator[str]:
+        wide = max(self._column * 0.8, 0.6)
+        yield f"<g><title>{_escaped(_description(step))}</title>"
+        y = float(base)
+        for name, color in _PARTS.items():
+            high = _COLUMNS * step["parts"][name] / self._highest if step["parts"] else 0
+            if high > 0.05:
+                y -= high
+                yield f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" fill="{color}"/>'
+        if step["began"]:
+            yield f'<line class="m" x1="{x - 1:.1f}" x2="{x - 1:.1f}" y1="{base - _COLUMNS - _CONTEXT}" y2="{base}"/>'
+        if any(call["isError"] for call in step["calls"]):
+            yield f'<circle class="x" cx="{x + wide / 2:.1f}" cy="{base + 6}" r="2.5"/>'
+        if self._column >= 26:
+            back = f" ↩{step['goesOnFrom']}" if step["goesOnFrom"] is not None else ""
+            yield _svg_text(x, base + 19, f"{step['turnIndex']}{'+' * step['beside']}{back}", "d")
+            tool = clean(step["calls"][0]["tool"]) if step["calls"] else ""
+            yield _svg_text(x, base + 30, cut(tool, int(self._column / _LETTER)), "s") if tool else ""
+        yield "</g>"
+
+    def _arrow(self, n: int, lane: Mapping[str, Any]) -> Iterator[str]:
+        """From the turn that started a rail to its first turn."""
+        by = lane["startedBy"]
+        if by is None or not lane["steps"]:
+            return
+        steps = self._lanes[by["lane"]]["steps"]
+        above = [m for m, step in enumerate(steps) if step["turnIndex"] <= by["turnIndex"] and not step["beside"]]
+        if not above:
+            return
+        x1 = self._x[by["lane"], above[-1]] + self._column * 0.4
+        y1 = _TOP + _LANE * by["lane"] + _CONTEXT + _COLUMNS + 2
+        x2, y2 = self._x[n, 0], _TOP + _LANE * n + _CONTEXT + _COLUMNS - 8
+        yield f'<path class="a" d="M{x1:.1f},{y1} C{x1:.1f},{y2} {x1:.1f},{y2} {x2 - 3:.1f},{y2}"/>'
+
+
+def call_name(call: Mapping[str, Any]) -> str:
+    """`Read src/app.py`, `Bash npm test (3 times, failed)`."""
+    about = [f"{call['times']:,} times"] if call["times"] > 1 else []
+    about += ["failed"] if call["isError"] else []
+    name = f"{call['tool']} {call['target'] or ''}".strip()
+    return f"{name} ({', '.join(about)})" if about else name
+
+
+def _description(step: Mapping[str, Any]) -> str:
+    first, last = step["turnIndex"], step["lastTurnIndex"]
+    turn = f"billed with request {first}" if step["beside"] else f"request {first}"
+    lines = [turn if first == last else f"requests {first}-{last}"]
+    lines += [f"{money(step['costUsd'])}, {number(step['context'])} tokens of context", clean(step["model"])]
+    lines += [f"continues from request {step['goesOnFrom']}"] if step["goesOnFrom"] is not None else []
+    lines += [call_name(call) for call in step["calls"]]
+    if step["miss"]:
+        lines.append(f"cache miss: {miss_sentence(step['miss'])}")
+    return "\n".join(clean(line) for line in lines)
+
+
+def _price(cost: float | None) -> str:
+    return money(cost) if cost is not None else "no price"
+
+
+def _svg_text(x: float, y: float, text: str, style: str = "") -> str:
+    named = f' class="{style}"' if style else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}"{named}>{_escaped(text)}</text>'
+
+
+def _escaped(text: str) -> str:
+    from html import escape
+
+    # XML has no way to write most control characters.
+    return escape("".join(char for char in text if char >= " " or char == "\n"))
+
+
+_MOST_NODES = 120
+_ENTITIES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "`": "#96;", "|": "#124;", ";": "#59;"}
+
+
+def draw_mermaid(answer: Mapping[str, Any]) -> str:
+    """The diagram's text. Whatever a log holds is only ever text in a label."""
+    return "\n".join(_mermaid_lines(answer))
+
+
+def _mermaid_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    totals = answer["totals"]
+    title = answer["title"] or short_id(answer["sessionId"])
+    yield "flowchart TD"
+    yield f'  s["{_label(title)}<br/>{counted(totals["turns"], "request")}, {_price_label(totals["costUsd"])}"]'
+    lanes = list(_nodes(answer["lanes"]))
+    for n, (lane, nodes) in enumerate(zip(answer["lanes"], lanes, strict=True)):
+        if nodes:
+            yield from _subgraph(n, lane, nodes)
+            yield f"  {_start(n, lane, lanes)} --> n{n}_0"
+    if answer["moreLanes"]:
+        more = answer["moreLanes"]
+        yield f'  s -.-> more["{counted(more["count"], "more subagent")}<br/>{_price_label(more["costUsd"])}"]'
+
+
+def _nodes(lanes: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[_Node]]:
+    """The steps of each lane by node."""
+    each = sum(len(lane["steps"]) for lane in lanes) <= _MOST_NODES
+    left = _MOST_NODES
+    for lane in lanes:
+        nodes = [[step] for step in lane["steps"]] if each else _groups(lane["steps"])[:left]
+        left -= len(nodes)
+        yield nodes
+
+
+def _subgraph(n: int, lane: Mapping[str, Any], nodes: Sequence[_Node]) -> Iterator[str]:
+    kind = lane["type"] or ("main" if n == 0 else "subagent")
+    who = "" if n == 0 else f" {short_id(lane['railId'] if lane['railId'] != 'main' else lane['sessionId'])}"
+    facts = f"{counted(lane['turns'], 'request')}, {_price_label(lane['costUsd'])}"
+    yield f'  subgraph l{n}["{_label(kind + who)}: {facts}"]'
+    for at, steps in enumerate(nodes):
+        yield f'    n{n}_{at}["{_node_text(steps)}"]'
+        back = steps[0]["goesOnFrom"]
+        before = at - 1 if back is None else min(_place(nodes, back) or 0, at - 1)
+        if at:
+            yield f"    n{n}_{before} --> n{n}_{at}"
+    yield "  end"
+
+
+def _place(nodes: Sequence[_Node], turn: int) -> int | None:
+    """The first node that has this turn."""
+    return next((at for at, steps in enumerate(nodes) if turn <= steps[-1]["lastTurnIndex"]), None)
+
+
+def _groups(steps: Sequence[Mapping[str, Any]]) -> list[_Node]:
+    """Turns up to the next prompt, or up to where a new context begins or went back."""
+    groups: list[_Node] = []
+    for step in steps:
+        if not groups or step["asked"] or step["began"] or step["goesOnFrom"] is not None:
+            groups.append([])
+        groups[-1].append(step)
+    return groups
+
+
+def _start(n: int, lane: Mapping[str, Any], lanes: Sequence[Sequence[_Node]]) -> str:
+    by = lane["startedBy"]
+    at = _place(lanes[by["lane"]], by["turnIndex"]) if by is not None and by["lane"] < n else None
+    return f"n{by['lane']}_{at}" if by is not None and at is not None else "s"
+
+
+def _node_text(steps: Sequence[Mapping[str, Any]]) -> str:
+    first, last = steps[0]["turnIndex"], steps[-1]["lastTurnIndex"]
+    request = f"billed with request {first}" if steps[0]["beside"] else f"request {first}"
+    requests = request if first == last else f"requests {first}-{last}"
+    known = [step["costUsd"] for step in steps if step["costUsd"] is not None]
+    calls: dict[str, int] = {}
+    for step in steps:
+        for call in step["calls"]:
+            calls[call["tool"]] = calls.get(call["tool"], 0) + call["times"]
+    often = sorted(calls.items(), key=lambda one: -one[1])
+    named = [f"{tool} ({times})" if times > 1 else tool for tool, times in often]
+    context = f"{number(max(step['context'] for step in steps))} context"
+    begins = "a new context begins<br/>" if steps[0]["began"] else ""
+    lines = [f"{requests}: {_price_label(sum(known) if known else None)}", context]
+    missed = dict.fromkeys(miss_words(step["miss"]) for step in steps if step["miss"])
+    lines += [_label(f"cache miss ({', '.join(missed)})")] if missed else []
+    lines += [_label(", ".join(named[:6]))] if named else []
+    return begins + "<br/>".join(lines)
+
+
+def _price_label(usd: float | None) -> str:
+    return _label(money(usd))
+
+
+def _label(text: str) -> str:
+    plain = cut(clean(text), 80)
+    return "".join(_ENTITIES.get(char, char) for char in plain)

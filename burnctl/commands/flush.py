@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from burnctl import flags
-from burnctl import options as own
+from burnctl.daemon import reach, wait_until_open
 from burnctl.errors import BurnctlError
-from burnctl.naming import whole_id
 from burnctl.output import as_json
-from burnctl.starting import reach, wait_until_open
+from burnctl.session_choice import whole_id
 from burnd.contract.daemon import FlushParams
 
 TYPE_CHECKING = False
@@ -23,7 +22,7 @@ EXAMPLES = ("burnctl flush && burnctl summary --since 1h --json",)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, FlushParams)
-    flags.add(parser, own.Output, only=("json", "no_start"))
+    flags.add(parser, flags.Output, only=("json", "no_start"))
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 
 from burnctl import flags
-from burnctl import options as own
+from burnctl.daemon import reach
 from burnctl.errors import BurnctlError, Usage
-from burnctl.naming import whole_id
 from burnctl.output import as_json
-from burnctl.progress_line import ProgressLine
-from burnctl.starting import reach
+from burnctl.progress import ProgressLine
+from burnctl.session_choice import whole_id
 from burnd.contract.sessions import ForgetParams
 
 TYPE_CHECKING = False
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
-    from burnctl.render import Screen
+    from burnctl.render.screen import Screen
 
 HELP = (
     "erases what was said in a session, in a project's sessions, or in every session that has a text in it: prompts, "
@@ -32,7 +31,7 @@ _SHOWN = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.place(parser, ForgetParams, "session", nargs="?")
-    flags.add(parser, ForgetParams, own.Forget, skip=("session",))
+    flags.add(parser, ForgetParams, flags.Forget, skip=("session",))
     flags.reading(parser)
 
 
@@ -46,8 +45,8 @@ def run(options: argparse.Namespace) -> int:
         plan = client.ask(ForgetParams, {**chosen, "dry_run": True})
     if options.json:
         return as_json(client.ask(ForgetParams, chosen) if options.yes else plan)
-    from burnctl.render import Screen, size
-    from burnctl.render.numbers import counted
+    from burnctl.render.numbers import counted, size
+    from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
     if not plan["count"]:
@@ -72,10 +71,10 @@ def _agreed() -> bool:
 
 def _shown(plan: dict[str, Any], screen: Screen, *, is_project: bool) -> str:
     """The sessions it is about, as many as a person reads, and how much it is in all."""
-    from burnctl.render import Column, number, size, table
     from burnctl.render.names import tilde
-    from burnctl.render.numbers import counted
-    from burnctl.render.paragraphs import wrapped
+    from burnctl.render.numbers import counted, number, size
+    from burnctl.render.tables import Column, table
+    from burnctl.render.text import wrap
 
     rows = [
         (row["sessionId"], row["source"], tilde(row["project"] or ""), number(row["messages"]), size(row["bytes"]))
@@ -93,7 +92,7 @@ def _shown(plan: dict[str, Any], screen: Screen, *, is_project: bool) -> str:
         lines.append(f"... and {number(more)} more")
     where = _where(plan) if is_project else ""
     told = f"This would erase the content of {counted(plan['count'], 'session')}{where}, {size(plan['bytes'])} on disk."
-    return "\n".join([*lines, "", *wrapped(told, screen.width)])
+    return "\n".join([*lines, "", *wrap(told, screen.width)])
 
 
 def _where(plan: dict[str, Any]) -> str:

@@ -6,11 +6,10 @@ import os
 import sys
 
 from burnctl import flags
-from burnctl import options as own
+from burnctl.daemon import reach
 from burnctl.errors import BurnctlError, NotRunning
-from burnctl.naming import whole_id
 from burnctl.output import as_json
-from burnctl.starting import reach
+from burnctl.session_choice import whole_id
 from burnd.contract.daemon import AllowParams, GuardStatusParams
 
 TYPE_CHECKING = False
@@ -43,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     uninstall = actions.add_parser("uninstall", help="remove the hook")
     uninstall.description = "removes the hook that `guard install` added, and nothing else"
     for action in (install, uninstall):
-        flags.add(action, own.Guard)
+        flags.add(action, flags.Guard)
     status = actions.add_parser("status", help="show the limits, what is used of them, and which sessions were stopped")
     status.description = "shows the limits and what is used of them, where the hook is installed, and stopped sessions"
     flags.add(status, GuardStatusParams)
@@ -51,12 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     allow = actions.add_parser("allow", help="let a session continue whatever the limits are")
     allow.description = "lets a session continue, with all that it started, whatever the limits are"
     flags.place(allow, AllowParams, "session")
-    flags.add(allow, own.Allow)
-    flags.add(allow, own.Output, only=("json", "no_start"))
+    flags.add(allow, flags.Allow)
+    flags.add(allow, flags.Output, only=("json", "no_start"))
     for name, text in (("off", "stop nothing until `guard on`"), ("on", "stop sessions again")):
         action = actions.add_parser(name, help=text)
         action.description = text
-        flags.add(action, own.Output, only=("json", "no_start"))
+        flags.add(action, flags.Output, only=("json", "no_start"))
 
 
 def run(options: argparse.Namespace) -> int:

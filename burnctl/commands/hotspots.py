@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.daemon import reach
 from burnctl.output import present
-from burnctl.render import misses, styles
-from burnctl.render.chart import bar
-from burnctl.render.names import short_id, tilde
+from burnctl.render import styles
+from burnctl.render.charts import bar
+from burnctl.render.names import miss_words, short_id, tilde
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import NOTHING, count, counted, date, money, number, percent
 from burnctl.render.tables import Column, table
 from burnctl.render.text import width_of
-from burnctl.starting import reach
 from burnd.contract.reports import HotspotsParams
 from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
 
@@ -147,7 +147,7 @@ def _cells(row: dict[str, Any], by: str, most: float, most_cost: float) -> list[
 def _label(row: dict[str, Any], by: str) -> str:
     label = str(row["key"])
     if row["kind"] == "cache-miss":
-        return misses.words(label)
+        return miss_words(label)
     if row["kind"] == "subagent" and label == UNKNOWN_AGENT:
         return "(unknown type)"
     if row["kind"] == "prompt":

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from burnctl import flags
-from burnctl import options as own
+from burnctl.daemon import reach
 from burnctl.output import as_json, present
 from burnctl.render import styles
-from burnctl.render.chart import bar, sampled, sparkline
+from burnctl.render.charts import bar, sampled, sparkline
 from burnctl.render.names import harness_name
 from burnctl.render.notes import add_caveats, backfill_line
 from burnctl.render.numbers import (
@@ -23,9 +23,8 @@ from burnctl.render.numbers import (
     of_hundred,
     roughly,
 )
-from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
-from burnctl.starting import reach
+from burnctl.render.text import wrap
 from burnd.contract.reports import LimitsParams
 
 TYPE_CHECKING = False
@@ -55,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, LimitsParams)
     verb = parser.prog.rpartition(" ")[2]
     if verb == "limits":
-        flags.add(parser, own.Limits)
+        flags.add(parser, flags.Limits)
     flags.report(parser)
     parser.set_defaults(verb=verb)
 
@@ -149,7 +148,7 @@ def _running(title: str, window: dict[str, Any] | None, now: float, screen: Scre
 
 
 def _wrapped(line: str, screen: Screen) -> list[str]:
-    first, *more = [line] if screen.is_pipe else wrapped(line, screen.width, 2)
+    first, *more = [line] if screen.is_pipe else wrap(line, screen.width, 2)
     return [first, *(f"  {part}" for part in more)]
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import time
 
 from burnctl import flags
+from burnctl.daemon import reach
 from burnctl.errors import BurnctlError
 from burnctl.output import present
-from burnctl.render.chart import plot
-from burnctl.render.layout import Block, beside
+from burnctl.render.charts import plot
 from burnctl.render.names import harness_name, last_name, short_model
 from burnctl.render.notes import add_caveats, progress
 from burnctl.render.numbers import NOTHING, count, day_names, milliseconds, money, number, of_hundred, percent
-from burnctl.render.paragraphs import flow
 from burnctl.render.screen import Screen
 from burnctl.render.styles import change as change_style
 from burnctl.render.styles import model as model_style
 from burnctl.render.styles import used, weight
-from burnctl.render.tables import Column, table
-from burnctl.render.text import clean
-from burnctl.starting import reach
+from burnctl.render.tables import Block, Column, beside, table
+from burnctl.render.text import clean, flow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,9 +32,9 @@ if TYPE_CHECKING:
 HELP = (
     "shows what today, the last 7 days and the last 30 days cost and how that changed, a chart of the days, the "
     "costliest projects, models and harnesses, how much of the plan is used, the sessions that run now, and what could "
-    "have been saved. `burnctl` without a command is the same"
+    "have been saved. `burnctl` without a command is the same; `burnctl today` shows today alone, hour by hour"
 )
-EXAMPLES = ("burnctl", "burnctl overview --json")
+EXAMPLES = ("burnctl", "burnctl today", "burnctl overview --json")
 
 _SHOWN = 5  # rows of projects, models and harnesses
 _RUNNING_MS = 10 * 60_000  # a session runs if it was written to in the last ten minutes
@@ -50,11 +48,13 @@ _HOURS_AGAINST, _WEEKS_AGAINST = 28, 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.report(parser)
+    is_today = parser.prog.endswith(" today")
+    parser.set_defaults(is_today=is_today, since="today" if is_today else None)
 
 
 def run(options: argparse.Namespace) -> int:
     client = reach(options, totals=True)
-    return present(options, gather(client, time.time()), drawn, client=client)
+    return present(options, gather(client, time.time(), is_today=options.is_today), drawn, client=client)
 
 
 def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, Any]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 
 from burnctl import flags
-from burnctl import options as own
+from burnctl.daemon import reach
 from burnctl.output import present
 from burnctl.render import styles
 from burnctl.render.names import short_model
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import count, day_names, money, number
 from burnctl.render.tables import Column, table
-from burnctl.starting import reach
 from burnd.contract.reports import Filters, SummaryParams
 
 TYPE_CHECKING = False
@@ -41,9 +40,9 @@ _MODELS_SHOWN = 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verb = parser.prog.rpartition(" ")[2]
     flags.add(parser, Filters)
-    flags.add(parser, own.Periods, skip=() if UNITS[verb] in _USUAL_DAYS else ("all",))
+    flags.add(parser, flags.Periods, skip=() if UNITS[verb] in _USUAL_DAYS else ("all",))
     flags.reading_rows(parser)
-    flags.add(parser, own.Scan)
+    flags.add(parser, flags.Scan)
     parser.set_defaults(verb=verb)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from burnctl import flags
-from burnctl import options as own
 from burnd.contract.reports import PricingParams
 
 TYPE_CHECKING = False
@@ -47,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "fetches the newest price list and puts it into models.dev.json in the home, where burnd takes it up at once. "
         "Prices you wrote there yourself stay. This is the only command that goes to the network"
     )
-    flags.add(update, own.Pricing)
+    flags.add(update, flags.Pricing)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -59,7 +58,7 @@ def _update(options: argparse.Namespace) -> int:
     import subprocess
     import sys
 
-    from burnctl.starting import say
+    from burnctl.daemon import say
 
     if options.file is None:
         say("fetching https://models.dev/api.json ...")
@@ -68,7 +67,7 @@ def _update(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from burnctl.starting import reach
+    from burnctl.daemon import reach
 
     answer = reach(options).pricing_show(options.model, provider=options.provider)
     if options.json:
@@ -156,6 +155,6 @@ def _rate(usd: float) -> str:
 
 
 def _wrapped(line: str, screen: Screen) -> str:
-    from burnctl.render.paragraphs import wrapped
+    from burnctl.render.text import wrap
 
-    return line if "\n" in line else "\n".join(wrapped(line, screen.width))
+    return line if "\n" in line else "\n".join(wrap(line, screen.width))

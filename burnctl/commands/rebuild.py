@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from burnctl import flags
-from burnctl import options as own
+from burnctl.daemon import reach
 from burnctl.errors import Usage
-from burnctl.starting import reach
 from burnd.contract.daemon import RebuildParams
 
 TYPE_CHECKING = False
@@ -25,7 +24,7 @@ EXAMPLES = ("burnctl rebuild", "burnctl rebuild --reclassify", "burnctl rebuild 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, RebuildParams)
-    flags.add(parser, own.Output, only=("json", "no_start"))
+    flags.add(parser, flags.Output, only=("json", "no_start"))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -49,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _done(client: Client, what: str, **params: Any) -> dict[str, Any]:
     """Asks for one thing to be made anew; at a terminal its progress is shown."""
-    from burnctl.progress_line import ProgressLine
+    from burnctl.progress import ProgressLine
 
     with ProgressLine(what) as client.progress:
         return client.ask(RebuildParams, params)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from burnctl import flags
-from burnctl import options as own
-from burnctl.progress_line import ProgressLine
-from burnctl.starting import reach
+from burnctl.daemon import reach
+from burnctl.progress import ProgressLine
+from burnctl.render.numbers import ago, count, counted, money, number, percent
 from burnd.contract.reports import Filters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from burnctl.client import Client
@@ -34,13 +34,12 @@ _ROWS, _SESSIONS, _PICTURES, _STEPS, _FINDINGS = 12, 15, 5, 150, 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, own.Report, Filters)
-    flags.add(parser, own.Output, only=("no_start", "no_wait"))
+    flags.add(parser, flags.Report, Filters)
+    flags.add(parser, flags.Output, only=("no_start", "no_wait"))
 
 
 def run(options: argparse.Namespace) -> int:
     from burnctl.output import write_file
-    from burnctl.render.report import page
 
     client = reach(options, causes=True)
     with ProgressLine("collecting") as show:
@@ -112,3 +111,318 @@ def groups_of(tools: Mapping[str, Any], commands: Mapping[str, Any]) -> list[dic
         }
         for key, some in groups.items()
     ]
+
+
+_MOST_BARS = 120
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 960, 240, 84, 24
+_TITLES = {"project": "project", "model": "model", "agent": "agent", "activity": "activity", "source": "harness"}
+_NO_KEY = {"agent": "main conversation", "activity": "not labelled", "project": "no project", "model": "unknown model"}
+
+_STYLE = """
+:root{color-scheme:light dark;--bg:#fff;--fg:#1c2024;--dim:#62707d;--line:#dfe4e8;--panel:#f6f8f9;--bar:#2f81b7;
+--red:#c0392b;--amber:#a86400;--green:#1f7a4d;--f:#d9534f;--w:#e09a2f;--r:#3f9fc4;--o:#9b59b6;--c:#e8eff4;--e:#9db4c6}
+@media(prefers-color-scheme:dark){:root{--bg:#14181b;--fg:#e4e8eb;--dim:#98a5b0;--line:#2c343a;--panel:#1b2125;
+--bar:#4aa3d8;--red:#ef7568;--amber:#e2a548;--green:#5bc48d;--f:#e0685f;--w:#e2a548;--r:#55b3d6;--o:#b685cd;
+--c:#22303a;--e:#4a6274}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
+main{max-width:1120px;margin:0 auto;padding:24px 16px 64px}
+h1{font-size:1.6rem;line-height:1.25;margin:0 0 4px}h2{font-size:1.2rem;margin:40px 0 8px}
+h3{font-size:1rem;margin:20px 0 4px}
+p{margin:4px 0 12px;max-width:75ch}.dim{color:var(--dim)}
+.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:12px;margin:20px 0}
+.card{background:var(--panel);border:1px solid var(--line);border-radius:8px;padding:10px 14px}
+.card b{display:block;font-size:1.3rem;font-variant-numeric:tabular-nums}.card span{color:var(--dim);font-size:.85rem}
+.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,460px),1fr));gap:8px 32px}
+.grid>div{min-width:0}
+table{border-collapse:collapse;width:100%;font-size:.9rem;table-layout:auto}
+th,td{padding:5px 8px;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
+th{color:var(--dim);font-weight:600;white-space:nowrap}td{overflow-wrap:anywhere}
+.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;overflow-wrap:normal}
+th button{all:unset;cursor:pointer}th button:focus-visible{outline:2px solid var(--bar)}
+th[aria-sort=descending] button::after{content:" \\25be"}th[aria-sort=ascending] button::after{content:" \\25b4"}
+.b{width:22%}.b i{display:block;height:.8em;margin-top:.35em;min-width:1px;background:var(--bar);border-radius:2px}
+svg{display:block;width:100%;height:auto}.chart rect{fill:var(--bar)}.chart text{fill:var(--dim);font-size:12px}
+.chart line{stroke:var(--line)}
+.high{color:var(--red);font-weight:600}.medium{color:var(--amber)}.low{color:var(--dim)}
+code{font:.88em ui-monospace,monospace;background:var(--panel);border:1px solid var(--line);border-radius:4px;
+padding:0 4px;overflow-wrap:anywhere}.id{white-space:nowrap}
+details{border:1px solid var(--line);border-radius:8px;padding:8px 12px;margin:10px 0}
+summary{cursor:pointer;font-weight:600}
+.scroll{overflow-x:auto}.flow{min-width:640px}
+.flow text{font-family:inherit;font-size:12px;fill:var(--fg)}.flow .d,.flow .s{fill:var(--dim)}.flow .d{font-size:11px}
+.flow .s{font-size:9px}.flow .t{font-size:18px;font-weight:600}.flow .b{font-weight:600}.flow .l{stroke:var(--line)}
+.flow .c{fill:var(--c);stroke:var(--e)}.flow .a{fill:none;stroke:var(--dim);stroke-dasharray:4 3}
+.flow .m{stroke:var(--o);stroke-dasharray:3 3}.flow .x{fill:var(--red)}
+.warn{border-left:4px solid var(--amber);padding:6px 12px;background:var(--panel)}
+@media(max-width:640px){.w{display:none}.chart text{font-size:28px}th,td{padding:5px 4px}main{padding:16px 10px 48px}}
+@media print{body{font-size:11px}main{max-width:none;padding:0}h2{break-after:avoid}tr,.card,svg{break-inside:avoid}
+details{border:0;padding:0}.scroll{overflow:visible}.flow{min-width:0}}
+"""
+_SCRIPT = """
+for(const t of document.querySelectorAll("table.s"))t.querySelectorAll("thead th").forEach((h,i)=>{
+if(!h.textContent)return;
+const b=document.createElement("button");b.type="button";b.textContent=h.textContent;h.replaceChildren(b);
+b.onclick=()=>{const up=h.getAttribute("aria-sort")==="descending";
+for(const o of t.querySelectorAll("th"))o.removeAttribute("aria-sort");
+h.setAttribute("aria-sort",up?"ascending":"descending");
+const v=r=>{const c=r.cells[i];return c.dataset.v===undefined?c.textContent:+c.dataset.v};
+const rows=[...t.tBodies[0].rows].sort((a,b)=>{const x=v(a),y=v(b);
+return(typeof x==="number"&&typeof y==="number"?x-y:String(x).localeCompare(String(y)))*(up?1:-1)});
+t.tBodies[0].append(...rows)}})
+addEventListener("beforeprint",()=>{for(const d of document.querySelectorAll("details"))d.open=true})
+"""
+
+
+def page(answers: Mapping[str, Any]) -> str:
+    """The whole page, from the answers that `burnctl report` collects."""
+    return "\n".join(_lines(answers)) + "\n"
+
+
+def _lines(answers: Mapping[str, Any]) -> Iterator[str]:
+    import time
+
+    from burnctl.render.notes import backfill_line
+
+    days = answers["days"]
+    totals, filters = days["totals"], days["filters"]
+    title = "Agent spending" + _period(days)
+    yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width,initial-scale=1">'
+    yield f"<title>{_text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>"
+    yield f"<h1>{_text(title)}</h1>"
+    chosen = [f"{name} {value}" for name, value in filters.items() if name not in ("since", "until", "tz")]
+    made = time.strftime("%Y-%m-%d %H:%M")
+    yield f'<p class="dim">{_text(" · ".join([*chosen, f"written by burnd on {made}"]))}</p>'
+    if line := backfill_line(days):
+        yield f'<p class="warn">{_text(line)}</p>'
+    if not totals["turns"]:
+        yield "<p>No requests match.</p>\n</main>\n</body>\n</html>"
+        return
+    yield from _cards(totals, answers)
+    yield "<h2>Spend over time</h2>"
+    yield _chart(days["rows"])
+    yield "<h2>What it went to</h2>"
+    yield "<p>Every request is billed for its whole context. This is the bill by what put the tokens there.</p>"
+    yield _group_table(groups_of(answers["tools"], answers["commands"]), totals)
+    yield "<h2>Who and what for</h2>\n<div class=grid>"
+    for by, answer in answers["by"].items():
+        if len(answer["rows"]) > (1 if by in ("agent", "source") else 0):
+            yield f"<div><h3>By {_TITLES[by]}</h3>{_dimension_table(by, answer)}</div>"
+    yield "</div>"
+    yield from _waste(answers["waste"])
+    yield from _sessions(answers)
+    yield from _notes(days)
+    yield f"</main>\n<script>{_SCRIPT}</script>\n</body>\n</html>"
+
+
+def _period(days: Mapping[str, Any]) -> str:
+    rows = [row["key"] for row in days["rows"] if row["key"]]
+    if not rows:
+        return ""
+    return f", {rows[0]}" if rows[0] == rows[-1] else f", {rows[0]} to {rows[-1]}"
+
+
+def _cards(totals: Mapping[str, Any], answers: Mapping[str, Any]) -> Iterator[str]:
+    tokens = sum(totals["usage"].values())
+    avoidable = answers["waste"]["avoidable"]["costUsd"]
+    cards = [
+        ("cost", money(totals["costUsd"]), totals["costUsd"]),
+        ("requests", count(totals["turns"]), totals["turns"]),
+        ("tokens", number(tokens), tokens),
+        ("input from the cache", percent(totals["cacheHitRate"]), totals["cacheHitRate"]),
+        ("avoidable", money(avoidable), avoidable),
+    ]
+    yield '<div class="cards">'
+    for name, text, value in cards:
+        exact = "" if value is None else f' data-v="{value!r}"'
+        yield f'<div class="card"><b id="{name.split()[0]}"{exact}>{_text(text)}</b><span>{name}</span></div>'
+    yield "</div>"
+
+
+def _chart(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A column for each day, or for each few days of a long period; days without requests are gaps."""
+    from datetime import date, timedelta
+
+    costs = {date.fromisoformat(row["key"]): row["costUsd"] or 0.0 for row in rows if row["key"]}
+    if not costs:
+        return ""
+    first, last = min(costs), max(costs)
+    size = -(-((last - first).days + 1) // _MOST_BARS)
+    starts = [first + timedelta(n) for n in range(0, (last - first).days + 1, size)]
+    bars = [(start, sum(costs.get(start + timedelta(n), 0.0) for n in range(size))) for start in starts]
+    most = max(cost for _, cost in bars) or 1.0
+    wide = (_WIDTH - _LEFT) / len(bars)
+    high = _HEIGHT - _BOTTOM - 16
+    parts = [f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="Cost by day">']
+    for share in (0.0, 0.5, 1.0):
+        y = _HEIGHT - _BOTTOM - share * high
+        parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_text(money(most * share))}</text>')
+    for n, (start, cost) in enumerate(bars):
+        tall = high * cost / most
+        x, thick = _LEFT + n * wide + wide * 0.1, max(min(wide * 0.8, 40), 1)
+        end = start + timedelta(size - 1)
+        when = start.isoformat() if size == 1 else f"{start.isoformat()} to {end.isoformat()}"
+        place = f'x="{x:.1f}" y="{_HEIGHT - _BOTTOM - tall:.1f}" width="{thick:.1f}" height="{tall:.1f}"'
+        parts.append(f"<rect {place}><title>{when}: {_text(money(cost))}</title></rect>")
+    for n in sorted({0, len(bars) // 2, len(bars) - 1}):
+        anchor = "start" if n == 0 else "end" if n == len(bars) - 1 else "middle"
+        x = _LEFT + n * wide + (wide if anchor == "end" else wide / 2 if anchor == "middle" else 0)
+        parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 6}" text-anchor="{anchor}">{bars[n][0].isoformat()}</text>')
+    return "".join([*parts, "</svg>"])
+
+
+def _group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any]) -> str:
+    from burnctl.commands.why import group_rows, whole_percents
+
+    rows = group_rows(groups, totals)
+    shares = whole_percents([amount for _, amount in rows])
+    whole = sum(amount for _, amount in rows) or 1
+    show = money if totals["costUsd"] is not None else number
+    body = [
+        [
+            _cell(label),
+            _number(show(amount), amount),
+            _number(f"{share}%" if share else "<1%", share),
+            _bar(amount / whole),
+        ]
+        for (label, amount), share in zip(rows, shares, strict=True)
+    ]
+    return _table(["where it went", "cost", "share", ""], body)
+
+
+def _dimension_table(by: str, answer: Mapping[str, Any]) -> str:
+    from burnctl.render.names import last_name
+
+    body = []
+    for row in answer["rows"]:
+        key = row["key"]
+        name = _NO_KEY.get(by, "none") if key is None else last_name(key) if by == "project" else str(key)
+        body.append(
+            [
+                _cell(name),
+                _number(money(row["costUsd"]), row["costUsd"]),
+                _number(percent(row["share"]), row["share"]),
+                _number(count(row["turns"]), row["turns"], "w"),
+                _number(percent(row["cacheHitRate"]), row["cacheHitRate"], "w"),
+            ]
+        )
+    more = f'<p class="dim">and {answer["moreRows"]:,} more</p>' if answer["moreRows"] else ""
+    return _table([_TITLES[by], "cost", "share", "requests", "cached"], body, hidden=("requests", "cached")) + more
+
+
+def _waste(waste: Mapping[str, Any]) -> Iterator[str]:
+    from burnctl.commands.explain import KINDS
+    from burnctl.commands.waste import what
+    from burnctl.render.names import last_name, short_id
+
+    whole, part = waste["totals"]["costUsd"], waste["avoidable"]["costUsd"]
+    yield "<h2>Avoidable</h2>"
+    if not waste["findings"]:
+        yield "<p>Nothing avoidable was found.</p>"
+        return
+    if part is not None and whole:
+        yield f"<p><b>About {_text(money(part))} of {_text(money(whole))}</b> ({percent(part / whole)}). No token is "
+        yield "counted twice, so the kinds below add up to more.</p>"
+    for kind in waste["kinds"]:
+        found = [one for one in waste["findings"] if one["kind"] == kind["kind"]]
+        if not found:
+            continue
+        known = KINDS.get(kind["kind"])
+        title = known.title if known else kind["kind"]
+        facts = f"{money(kind['costUsd'])}, {counted(kind['findings'], 'finding')}"
+        yield f"<details open><summary>{_text(title)}: {_text(facts)}</summary>"
+        if known:
+            yield f"<p>{_text(known.advice)}<br>{_text(known.place)}: <code>{_text(known.line)}</code></p>"
+            yield f'<p class="dim">Proof: {_text(known.proof)}</p>'
+        body = []
+        for one in found:
+            project = counted(one["projectCount"], "project") if one["projectCount"] > 1 else last_name(one["project"])
+            more = one["sessionCount"] - 1
+            session = short_id(one["evidence"]["sessionId"]) + (f" and {more:,} more" if more else "")
+            cost = _number(money(one["costUsd"]), one["costUsd"], one["severity"])
+            body.append([cost, _cell(what(one)), _cell(project, "w"), _cell(session, "" if more else "id")])
+        yield _table(["cost", "finding", "project", "session"], body, numbers=("cost",), hidden=("project",))
+        yield "</details>"
+
+
+def _sessions(answers: Mapping[str, Any]) -> Iterator[str]:
+    import time
+
+    from burnctl.commands.flow import draw_svg
+    from burnctl.render.names import last_name, short_id
+
+    rows = [row for row in answers["sessions"]["rows"] if row["key"]]
+    if not rows:
+        return
+    now, with_text = time.time() * 1000, answers["withText"]
+    yield "<h2>The most expensive sessions</h2>"
+    body = []
+    for row in rows:
+        facts = answers["meta"][row["key"]]
+        title = [_cell(facts["title"] or "")] if with_text else []
+        body.append(
+            [
+                _cell(short_id(row["key"]), "id"),
+                *title,
+                _cell(last_name(facts["project"]), "" if not with_text else "w"),
+                _cell(ago(facts["updatedAt"], now), "w"),
+                _number(count(row["turns"]), row["turns"]),
+                _number(money(row["costUsd"]), row["costUsd"]),
+                _number(percent(row["share"]), row["share"], "w"),
+            ]
+        )
+    heads = ["session", *(["title"] if with_text else []), "project", "last request", "requests", "cost", "share"]
+    hidden = ("last request", "share", *(["project"] if with_text else []))
+    yield _table(heads, body, numbers=("requests", "cost", "share"), hidden=hidden)
+    for flow in answers["flows"]:
+        head = f"Course of {short_id(flow['sessionId'])}: {money(flow['totals']['costUsd'])}"
+        yield f"<details open><summary>{_text(head)}</summary><div class=scroll>"
+        yield draw_svg({**flow, "project": last_name(flow["project"])}, embedded=True)
+        yield "</div></details>"
+
+
+def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
+    from burnctl.render.notes import API_PRICES, caveats
+
+    yield "<h2>Notes</h2>"
+    for note in [*caveats(answer), API_PRICES]:
+        yield f'<p class="dim">{_text(note)}</p>'
+
+
+def _table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Sequence[str] = ("cost", "share", "requests", "cached"),
+    hidden: Sequence[str] = (),
+) -> str:
+    """A table that a click on a heading sorts; columns that are `hidden` are not shown on a narrow screen."""
+    titles = []
+    for head in heads:
+        classes = " ".join(name for name, used in (("n", head in numbers), ("w", head in hidden)) if used)
+        titles.append(f'<th class="{classes}">{head}</th>' if classes else f"<th>{head}</th>")
+    body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
+    return f'<table class="s"><thead><tr>{"".join(titles)}</tr></thead>\n<tbody>\n{body}\n</tbody></table>'
+
+
+def _cell(text: str, style: str = "") -> str:
+    return f'<td class="{style}">{_text(text)}</td>' if style else f"<td>{_text(text)}</td>"
+
+
+def _number(text: str, value: float | None, style: str = "") -> str:
+    classes = f"n {style}".strip()
+    return f'<td class="{classes}" data-v="{value if value is not None else -1!r}">{_text(text)}</td>'
+
+
+def _bar(share: float) -> str:
+    return f'<td class="b" data-v="{share!r}"><i style="width:{100 * share:.1f}%"></i></td>'
+
+
+def _text(text: object) -> str:
+    from html import escape
+
+    from burnctl.render.text import clean
+
+    return escape(clean(text))

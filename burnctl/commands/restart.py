@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_options: argparse.Namespace) -> int:
-    from burnctl.stopping import stop
+    from burnctl.daemon import stop
 
     try:
         stop(Client())

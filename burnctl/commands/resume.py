@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from burnctl import flags, naming
+from burnctl import flags, session_choice
+from burnctl.daemon import reach, say
 from burnctl.errors import BurnctlError
-from burnctl.starting import reach, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ EXAMPLES = ("burnctl resume 0f9c1d2e", "burnctl resume scheduler", 'eval "$(burn
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    naming.add_session(parser)
+    session_choice.add_session(parser)
     flags.reading(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
-    session = client.sessions_meta(naming.chosen_session(client, options))
+    session = client.sessions_meta(session_choice.chosen_session(client, options))
     if options.json:
         from burnctl.output import as_json
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 
-from burnctl import after_run, flags, stamping, wrapper_options, wrapping
-from burnctl import options as own
-from burnctl.claim import Claim
+from burnctl import flags, foreground, stamp_record, tagged_run
 from burnctl.errors import BurnctlError, Usage
+from burnctl.tagged_run import Claim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,23 +23,23 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, own.Wrapper)
-    flags.place(parser, own.Wrapper, "command", nargs="...")
+    flags.add(parser, flags.Wrapper)
+    flags.place(parser, flags.Wrapper, "command", nargs="...")
 
 
 def run(options: argparse.Namespace) -> int:
-    tags = stamping.from_words(options.tag)
-    mode = wrapper_options.content_mode(os.environ)
-    command = wrapper_options.after_dashes(options.command)
+    tags = stamp_record.from_words(options.tag)
+    mode = tagged_run.content_mode(os.environ)
+    command = tagged_run.after_dashes(options.command)
     if not command:
         raise Usage("run: COMMAND is missing", "for example: burnctl run --tag workflowId=wf-1 -- opencode")
-    program = wrapping.find_program(command[0])
+    program = foreground.find_program(command[0])
     claim = Claim(_working_folder(), os.path.basename(program), tags, mode)
     claim.open()
-    ended = wrapping.run(program, command[1:])
+    ended = foreground.run(program, command[1:])
     claim.close()
     if not ended.was_told_to_stop:
-        after_run.tell_claimed(claim.name, quiet=options.quiet)
+        tagged_run.tell_claimed(claim.name, quiet=options.quiet)
     return ended.code
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from burnctl import flags
-from burnctl import options as own
+from burnctl.daemon import reach
 from burnctl.errors import Usage
 from burnctl.render.names import enough_of_id, last_name, tilde
 from burnctl.render.numbers import ago, counted
-from burnctl.render.paragraphs import lines_of, wrapped
-from burnctl.render.text import clean, cut, pad, width_of
-from burnctl.starting import reach
+from burnctl.render.text import clean, cut, lines_of, pad, width_of, wrap
 from burnd.contract.sessions import MOST_HITS, MemoryParams, SearchParams
 
 TYPE_CHECKING = False
@@ -41,7 +39,7 @@ _ON, _OFF = "\ue000", "\ue001"  # private characters: clean text has none of the
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.place(parser, SearchParams, "query", "words", nargs="+")
-    flags.add(parser, SearchParams, own.Search, skip=("query",), usual={"limit": _HITS})
+    flags.add(parser, SearchParams, flags.Search, skip=("query",), usual={"limit": _HITS})
     flags.reading(parser)
     parser.set_defaults(no_wait=True)
 
@@ -268,7 +266,7 @@ def _marked(snippet: str, highlights: Sequence[Sequence[int]], room: int, screen
 
 
 def _broken(line: str, room: int) -> list[str]:
-    """Like `wrapped`; marks take no room and are closed at the end of a line."""
+    """Like `wrap`; marks take no room and are closed at the end of a line."""
     plain = line.replace(_ON, "").replace(_OFF, "")
     if width_of(plain) <= room:
         return [line.strip()]
@@ -289,7 +287,7 @@ def _bare(text: str) -> str:
 
 def _fit(part: str, room: int) -> list[str]:
     """A word that is longer than the room is broken, without its marks."""
-    return [part] if width_of(_bare(part)) <= room else wrapped(_bare(part), room)
+    return [part] if width_of(_bare(part)) <= room else wrap(_bare(part), room)
 
 
 def _painted(line: str, screen: Screen) -> str:

@@ -6,7 +6,6 @@ import os
 import sys
 
 from burnctl import flags
-from burnctl import options as own
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,18 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "writes the unit or agent, enables it and starts it. A service does not see your shell's variables: those that "
         "burnd knows are written into it as they are now"
     )
-    flags.add(install, own.Service, only=("print", "hardened", "socket", "update_prices"))
+    flags.add(install, flags.Service, only=("print", "hardened", "socket", "update_prices"))
     uninstall = actions.add_parser("uninstall", help="stop it and remove what install wrote")
     uninstall.description = "stops it and removes what install wrote, and nothing else; what was recorded stays"
     status = actions.add_parser("status", help="show what the service manager says of it")
     status.description = "shows what the service manager says of it; exit code 3 when it does not run"
-    flags.add(status, own.Output, only=("json",))
+    flags.add(status, flags.Output, only=("json",))
     logs = actions.add_parser("logs", help="show the daemon's log")
     logs.description = "shows the daemon's log, from the journal or from its file"
-    flags.add(logs, own.Service, only=("lines", "follow"))
+    flags.add(logs, flags.Service, only=("lines", "follow"))
     logs.set_defaults(lines=100)
     for action in (install, uninstall, status, logs):
-        flags.add(action, own.Service, only=("manager",))
+        flags.add(action, flags.Service, only=("manager",))
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 
 from burnctl import flags
-from burnctl import options as own
+from burnctl.daemon import reach
 from burnctl.output import present
 from burnctl.render import styles
 from burnctl.render.names import enough_of_id, harness_name, last_name
 from burnctl.render.numbers import ago, count, money
 from burnctl.render.tables import Column, table
-from burnctl.starting import reach
 from burnd.contract.sessions import MOST_SESSIONS, ListParams
 
 TYPE_CHECKING = False
@@ -40,7 +39,7 @@ _FLAT = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, ListParams, own.Sessions, usual={"limit": _USUAL})
+    flags.add(parser, ListParams, flags.Sessions, usual={"limit": _USUAL})
     flags.reading_rows(parser)
     parser.set_defaults(limit=_USUAL)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from burnctl import flags, naming
-from burnctl import options as own
+from burnctl import flags, session_choice
+from burnctl.daemon import reach
 from burnctl.render.names import short_model
 from burnctl.render.numbers import clock, day, money, number, size
-from burnctl.render.paragraphs import lines_of, wrapped
-from burnctl.render.text import clean, cut
-from burnctl.starting import reach
+from burnctl.render.text import clean, cut, lines_of, wrap
 from burnd.contract.sessions import MessagesParams
 
 TYPE_CHECKING = False
@@ -37,16 +35,16 @@ _FIRST_ARGUMENTS = ("file_path", "filePath", "notebook_path", "path", "command",
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    naming.add_session(parser)
+    session_choice.add_session(parser)
     flags.add(parser, MessagesParams, skip=("id", "limit"))
-    flags.add(parser, own.Show)
+    flags.add(parser, flags.Show)
     parser.set_defaults(offset=0)
     flags.reading(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
-    options.session = naming.chosen_session(client, options)
+    options.session = session_choice.chosen_session(client, options)
     if options.json:
         from burnctl.output import as_json
 
@@ -95,7 +93,7 @@ def _heading(page: Messages, screen: Screen) -> list[str]:
         shown = own + (f"; others, see --rail: {', '.join(others[:6])}" if others else "")
         lines.append(line(shown + (", ..." if len(others) > 6 else ""), "dim"))
     if not page["retained"]:
-        why = wrapped(clean(page["why"][:1].upper() + page["why"][1:] + "."), screen.width)
+        why = wrap(clean(page["why"][:1].upper() + page["why"][1:] + "."), screen.width)
         lines += ["", *(screen.paint(part, "yellow") for part in why)]
     return lines
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from burnctl import delivery, flags, stamping
-from burnctl import options as own
+from burnctl import delivery, flags, stamp_record
 from burnd.contract.daemon import OneStamp, RangeParams, SelectorParams
 
 TYPE_CHECKING = False
@@ -30,8 +29,8 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.place(parser, OneStamp, "enrichment", "tags", nargs="*")
-    flags.add(parser, SelectorParams, RangeParams, own.Stamp)
-    flags.add(parser, own.Output, only=("json",))
+    flags.add(parser, SelectorParams, RangeParams, flags.Stamp)
+    flags.add(parser, flags.Output, only=("json",))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,16 +64,16 @@ def _say_if_unknown(client: Client, session: str) -> None:
 
 
 def _from_flags(options: argparse.Namespace) -> dict[str, Any]:
-    selector = stamping.selector_of(options.session_id, options.message_id, options.from_ts, options.to_ts)
-    return stamping.made(selector, stamping.from_words(options.tags))
+    selector = stamp_record.selector_of(options.session_id, options.message_id, options.from_ts, options.to_ts)
+    return stamp_record.made(selector, stamp_record.from_words(options.tags))
 
 
 def _from_stdin(options: argparse.Namespace) -> list[dict[str, Any]]:
     if options.tags or options.session_id or options.message_id or options.from_ts or options.to_ts:
-        raise stamping.BadStamp("with --stdin everything is said on the lines themselves")
+        raise stamp_record.BadStamp("with --stdin everything is said on the lines themselves")
     if sys.stdin is None:
-        raise stamping.BadStamp("stdin is closed")
-    return stamping.from_lines(sys.stdin.buffer)
+        raise stamp_record.BadStamp("stdin is closed")
+    return stamp_record.from_lines(sys.stdin.buffer)
 
 
 def _say(done: Delivered, *, as_json: bool) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 
 from burnctl import flags
-from burnctl import options as own
+from burnctl.daemon import reach
 from burnctl.errors import Failed
-from burnctl.naming import whole_id
-from burnctl.starting import reach
+from burnctl.session_choice import whole_id
 from burnd import protocol
 from burnd.contract.daemon import ListStampsParams, RangeParams, RemoveStampsParams, SelectorParams
 
@@ -22,8 +21,8 @@ HELP = "lists the tags that were given, exports them for another machine, or rem
 EXAMPLES = (
     "burnctl stamps list --session 0f9c1d2e",
     "burnctl stamps list --tag workflowId=wf-1",
-    "burnctl stamps export > stamps.jsonl",
-    "burnctl stamp --stdin < stamps.jsonl",
+    "burnctl stamps export > stamp_record.jsonl",
+    "burnctl stamp --stdin < stamp_record.jsonl",
     "burnctl stamps remove --session 0f9c1d2e persona",
 )
 _PAGE = 1000
@@ -38,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "prints stamps in the ledger's own form, one JSON object a line, as `burnctl stamp --stdin` takes"
     )
     for action in (listing, export):
-        flags.add(action, ListStampsParams, own.Stamps)
+        flags.add(action, ListStampsParams, flags.Stamps)
     flags.reading(listing)
-    flags.add(export, own.Output, only=("no_start",))
+    flags.add(export, flags.Output, only=("no_start",))
     removing = actions.add_parser("remove", help="remove tags from a session, a part of it or one message")
     removing.description = (
         "removes tags by their keys from the selected turns. A later stamp may give them again. With burnd down or "
@@ -48,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     flags.place(removing, RemoveStampsParams, "keys", nargs="+")
     flags.add(removing, SelectorParams, RangeParams)
-    flags.add(removing, own.Output, only=("json",))
+    flags.add(removing, flags.Output, only=("json",))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,15 +68,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _remove(options: argparse.Namespace) -> int:
-    from burnctl import delivery, stamping
+    from burnctl import delivery, stamp_record
     from burnctl.client import Client
 
     for word in options.keys:
         key, equals, _ = word.partition("=")
         if equals:
-            raise stamping.BadStamp(f"{word!r} is not a key", f"name the key alone: {key}")
-    selector = stamping.selector_of(options.session_id, options.message_id, options.from_ts, options.to_ts)
-    removal = stamping.removal(selector, options.keys)
+            raise stamp_record.BadStamp(f"{word!r} is not a key", f"name the key alone: {key}")
+    selector = stamp_record.selector_of(options.session_id, options.message_id, options.from_ts, options.to_ts)
+    removal = stamp_record.removal(selector, options.keys)
     with Client(timeout=delivery.ANSWER_S) as client:
         done = delivery.removal(client, removal)
     if options.json:
@@ -114,7 +113,8 @@ def _every(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _show(stamps: list[dict[str, Any]], options: argparse.Namespace) -> int:
-    from burnctl.render import Column, Screen, table
+    from burnctl.render.screen import Screen
+    from burnctl.render.tables import Column, table
 
     if not stamps:
         print("No tag matches.")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.daemon import reach
 from burnctl.output import as_json
-from burnctl.render.chart import bar
+from burnctl.render.charts import bar
 from burnctl.render.names import tilde
 from burnctl.render.numbers import count, counted, duration, money, percent, size
-from burnctl.render.paragraphs import flow, wrapped
 from burnctl.render.tables import Column, table
-from burnctl.render.text import clean
-from burnctl.starting import reach
+from burnctl.render.text import clean, flow, wrap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -234,5 +233,5 @@ def _more(total: int, listed: int) -> Iterator[str]:
 
 def _marked(mark: str, text: str, screen: Screen, style: str = "") -> str:
     """A mark and a text beside it, in as many lines as the screen needs."""
-    lines = wrapped(clean(text), max(screen.width - 2, 20))
+    lines = wrap(clean(text), max(screen.width - 2, 20))
     return "\n".join(f"{mark if n == 0 else ' '} {screen.paint(line, style)}" for n, line in enumerate(lines))

@@ -6,7 +6,6 @@ import sys
 import time
 
 from burnctl import flags
-from burnctl import options as own
 from burnctl.errors import BurnctlError, Failed
 from burnd.protocol import NOT_NOW
 
@@ -35,7 +34,7 @@ _IS_STARTING: dict[str, Any] = {}  # the answer of a burnd that has not opened i
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, own.Output, only=("no_color",))
+    flags.add(parser, flags.Output, only=("no_color",))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -100,7 +99,7 @@ def _limits_in(told: dict[str, Any]) -> dict[str, tuple[float, float | None]]:
 
 def _ask(told: dict[str, Any], limits: dict[str, tuple[float, float | None]]) -> dict[str, Any] | None:
     """What burnd knows of the session, today and the window. It is told the limits, which nobody waits for."""
-    from burnctl.wire import Wire
+    from burnctl.connection import Wire
     from burnd.paths import home_folder, socket_file
 
     session = told.get("session_id")
@@ -131,7 +130,7 @@ def _leave(limits: dict[str, tuple[float, float | None]]) -> None:
     """Leaves the limits for when burnd is back: one file for each figure, however often it is told."""
     import os
 
-    from burnctl.spool import put_as
+    from burnctl.delivery import spool_as
     from burnd.harness.claude_code.product import PRODUCT
     from burnd.paths import home_folder
 
@@ -141,7 +140,7 @@ def _leave(limits: dict[str, tuple[float, float | None]]) -> None:
             name = f"quota-{window}-{resets or 0:.0f}-{used:.1f}"
             if os.path.isdir(home) and not os.path.exists(os.path.join(home, "spool", f"{name}.json")):
                 record = {"v": 1, "ts": _iso(time.time()), "source": PRODUCT.source, **_reading(window, (used, resets))}
-                put_as(home, name, {"v": 1, "kind": "quota", "record": record})
+                spool_as(home, name, {"v": 1, "kind": "quota", "record": record})
     except (BurnctlError, ValueError, OSError):
         return
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from burnctl import flags
-from burnctl import options as own
+from burnctl.daemon import reach
 from burnctl.errors import Usage
 from burnctl.output import present
 from burnctl.render import styles
-from burnctl.render.chart import bar, sparkline
+from burnctl.render.charts import bar, sparkline
 from burnctl.render.names import harness_name, last_name, short_id, tilde
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import (
@@ -23,10 +23,8 @@ from burnctl.render.numbers import (
     percent,
     roughly,
 )
-from burnctl.render.paragraphs import flow
 from burnctl.render.tables import Column, table
-from burnctl.render.text import clean, width_of
-from burnctl.starting import reach
+from burnctl.render.text import clean, flow, width_of
 from burnd.contract.daemon import MOST_STAMPS
 from burnd.contract.reports import SummaryParams
 
@@ -79,13 +77,13 @@ _NAMELESS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verb = parser.prog.rpartition(" ")[2]
     if verb == "tags":
-        flags.place(parser, own.Tags, "key", nargs="?")
+        flags.place(parser, flags.Tags, "key", nargs="?")
     hidden = {"by": verb != "summary", "tree": verb not in ("summary", "agents")}
     skip = [name for name, is_hidden in hidden.items() if is_hidden]
-    flags.add(parser, SummaryParams, own.Summary, skip=skip, usual={"limit": _READABLE})
+    flags.add(parser, SummaryParams, flags.Summary, skip=skip, usual={"limit": _READABLE})
     flags.reading_rows(parser)
     if verb not in ("agents", "tags"):
-        flags.add(parser, own.Scan)
+        flags.add(parser, flags.Scan)
     parser.set_defaults(verb=verb, **({"by": "model"} if verb == "summary" else {}))
 
 

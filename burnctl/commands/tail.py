@@ -7,10 +7,12 @@ import sys
 import time
 
 from burnctl import flags
-from burnctl import options as own
+from burnctl.daemon import reach, say
 from burnctl.errors import Failed, NoAnswer, NotRunning
-from burnctl.naming import whole_id
-from burnctl.starting import reach, say
+from burnctl.render.names import last_name, short_id, short_model
+from burnctl.render.numbers import clock, money, number, percent
+from burnctl.render.text import clean, cut, pad
+from burnctl.session_choice import whole_id
 from burnd.contract.daemon import TailParams
 
 TYPE_CHECKING = False
@@ -19,10 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from burnctl.render import Screen
+    from burnctl.render.screen import Screen
     from burnd.contract.results.daemon import TailEvent
 
     Turns = Iterator[TailEvent]
+    from collections.abc import Mapping
+
 
 HELP = (
     "shows requests as they happen, one line each, until Ctrl-C: time, project, session, model, tokens in and out, the "
@@ -36,7 +40,7 @@ _REMEMBERED = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, TailParams, own.Tail)
+    flags.add(parser, TailParams, flags.Tail)
     flags.reading(parser)
 
 
@@ -47,12 +51,12 @@ def run(options: argparse.Namespace) -> int:
     def follow() -> Turns:
         return client.tail(session=session, project=options.project, source=options.source)
 
-    from burnctl.render import Screen
+    from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
     landing = (landed for landed in _turns(follow(), follow, screen) if _is_wanted(landed, options.model))
     if not options.json:
-        _show(landing, screen)
+        _show_stream(landing, screen)
         return 0
     from burnctl.output import json_line
 
@@ -91,10 +95,9 @@ def _wipe(screen: Screen) -> str:
     return "\r\x1b[K" if screen.color else ""
 
 
-def _show(turns: Turns, screen: Screen) -> None:
+def _show_stream(turns: Turns, screen: Screen) -> None:
     """Settled turns stay; below them, where the screen can take a line back, the newest open one."""
     from burnctl.render.numbers import counted
-    from burnctl.render.turns import heading, turn_line
 
     wipe = _wipe(screen)
     shown: dict[Any, str] = {}  # a turn that is revised is shown again when its line reads differently
@@ -119,3 +122,92 @@ def _show(turns: Turns, screen: Screen) -> None:
         shown[turn.get("messageId")] = line
         if len(shown) > _REMEMBERED:
             del shown[next(iter(shown))]
+
+
+# Title, width, alignment, style. The last one takes what is left.
+_NARROW = (
+    ("time", 8, "left", "dim"),
+    ("project", 10, "left", "cyan"),
+    ("session", 12, "left", "dim"),
+    ("model", 17, "left", ""),
+    ("in", 5, "right", ""),
+    ("out", 5, "right", ""),
+    ("cache", 5, "right", ""),
+    ("cost", 9, "right", "bold"),
+)
+_MIDDLE = (*_NARROW, ("activity", 13, "left", ""), ("tools", 0, "left", "dim"))
+_WIDE = (
+    *_NARROW[:1],
+    ("source", 11, "left", "dim"),
+    ("project", 20, "left", "cyan"),
+    ("session", 12, "left", "dim"),
+    ("model", 24, "left", ""),
+    *_NARROW[4:],
+    ("activity", 13, "left", ""),
+    ("tools", 0, "left", "dim"),
+)
+_SMALL = (
+    ("time", 8, "left", "dim"),
+    ("project", 9, "left", "cyan"),
+    ("model", 10, "left", ""),
+    ("cost", 8, "right", "bold"),
+)
+_NARROW_FROM, _MIDDLE_FROM, _WIDE_FROM = 79, 100, 130
+
+
+def heading(screen: Screen) -> str:
+    titles = [title for title, *_ in _layout(screen)]
+    return screen.paint(
+        _joined([pad(t, wide, a) for t, (_, wide, a, _) in zip(titles, _layout(screen), strict=True)]), "bold"
+    )
+
+
+def turn_line(turn: Mapping[str, Any], screen: Screen, *, dim: bool = False) -> str:
+    """The line of a turn, with its cost; `dim` for one that is still being made."""
+    values = _values(turn)
+    cells, used = [], 0
+    for title, wide, align, style in _layout(screen):
+        room = wide or max(screen.width - used, 4)
+        shown = cut(clean(values[title]), room)
+        padded = pad(shown, wide, align) if wide else shown
+        cells.append(padded.replace(shown, screen.paint(shown, "dim" if dim else style), 1) if shown else padded)
+        used += wide + 1
+    return _joined(cells)
+
+
+def _layout(screen: Screen) -> tuple[tuple[str, int, str, str], ...]:
+    if screen.width >= _WIDE_FROM:
+        return _WIDE
+    return _MIDDLE if screen.width >= _MIDDLE_FROM else _NARROW if screen.width >= _NARROW_FROM else _SMALL
+
+
+def _joined(cells: list[str]) -> str:
+    return " ".join(cells).rstrip()
+
+
+def _values(turn: Mapping[str, Any]) -> dict[str, str]:
+    usage = turn.get("usage") or {}
+    cached = usage.get("cacheRead", 0)
+    context = cached + sum(usage.get(name, 0) for name in ("input", "cacheCreate5m", "cacheCreate1h"))
+    return {
+        "time": clock(turn["ts"]) if turn.get("ts") else "",
+        "source": str(turn.get("source") or ""),
+        "project": last_name(turn.get("project")),
+        "session": short_id(turn.get("sessionId")),
+        "model": short_model(turn.get("model")),
+        "in": number(context),
+        "out": number(usage.get("output", 0) + usage.get("reasoning", 0)),
+        "cache": percent(cached / context) if context else "",
+        "cost": money(turn.get("costUsd")),
+        "activity": str(turn.get("activity") or ""),
+        "tools": _tools(turn.get("toolCalls") or ()),
+    }
+
+
+def _tools(calls: Any) -> str:
+    """`Read x3 Edit`, in the order of their first use; a failed one is marked."""
+    counts: dict[str, int] = {}
+    for call in calls:
+        name = str(call.get("name") or "?") + ("!" if call.get("isError") else "")
+        counts[name] = counts.get(name, 0) + 1
+    return " ".join(name if n == 1 else f"{name} x{n}" for name, n in counts.items())

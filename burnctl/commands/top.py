@@ -10,7 +10,7 @@ import sys
 import time
 
 from burnctl import flags
-from burnctl.starting import reach
+from burnctl.daemon import reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -227,12 +227,12 @@ def _headline(view: View, screen: Screen, now: float) -> list[str]:
 def _table(rows: Sequence[Mapping[str, Any]], screen: Screen, now: float, selected: str | None) -> list[str]:
     from burnctl.render.names import last_name, short_model
     from burnctl.render.numbers import duration, milliseconds, money, number, percent
-    from burnctl.render.paragraphs import wrapped
     from burnctl.render.styles import model, used
     from burnctl.render.tables import Column, table
+    from burnctl.render.text import wrap
 
     if not rows:
-        return wrapped(f"No session was active in the last {_RUNNING_S // 60} minutes.", screen.width)
+        return wrap(f"No session was active in the last {_RUNNING_S // 60} minutes.", screen.width)
     most = max((row["costPerMinute"] for row in rows), default=0)
     cells = []
     for row in rows:
@@ -271,7 +271,7 @@ def _table(rows: Sequence[Mapping[str, Any]], screen: Screen, now: float, select
 
 
 def _last_turns(view: View, screen: Screen, most: int) -> list[str]:
-    from burnctl.render.turns import heading, turn_line
+    from burnctl.commands.tail import heading, turn_line
 
     turns = view.turns[-most:] if most else []
     if not turns:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from burnctl import flags
-from burnctl import options as own
 from burnctl.client import Client
 from burnctl.errors import NotRunning
 from burnd import __version__
@@ -24,7 +23,7 @@ HELP = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, own.Up)
+    flags.add(parser, flags.Up)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -36,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         bring_up(client)
         options.look = options.look or sys.stdout.isatty()
     if options.look:
-        from burnctl.starting import wait_for_old_logs
+        from burnctl.daemon import wait_for_old_logs
         from burnctl.welcome import welcome
 
         wait_for_old_logs(client, totals=True)
@@ -52,13 +51,13 @@ def _say_that_it_runs(status: Status) -> None:
 
 def bring_up(client: Client) -> None:
     """Starts burnd, and at a terminal waits until totals are complete."""
-    from burnctl import starting
+    from burnctl import daemon
 
-    starting.start(client)
+    daemon.start(client)
     status = client.status()
     print(f"{named(status)} is running", flush=True)
     if sys.stdout.isatty():
-        starting.wait_for_old_logs(client, totals=True)
+        daemon.wait_for_old_logs(client, totals=True)
     elif (backfill := status.get("backfill")) and backfill["total"]:
         print("it is reading old logs; see the progress with: burnctl status")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from burnctl import flags
 from burnctl.commands.explain import KINDS
+from burnctl.daemon import reach
 from burnctl.errors import Failed
-from burnctl.progress_line import ProgressLine
-from burnctl.starting import reach
+from burnctl.progress import ProgressLine
 from burnd.contract.reports import MOST_FINDINGS, Filters, WasteParams
 
 TYPE_CHECKING = False
@@ -94,17 +94,17 @@ def draw(answer: Mapping[str, Any], screen: Screen, period: str = "", *, with_sm
             continue
         lines += ["", *_block(kind, found, screen)]
     if small:
-        from burnctl.render.paragraphs import wrapped
+        from burnctl.render.text import wrap
 
         less = f"Below {_SMALL:.0%} each: {', '.join(small)}. See one: burnctl waste --kind KIND"
-        lines += ["", *wrapped(less, screen.width)]
+        lines += ["", *wrap(less, screen.width)]
     return "\n".join(lines)
 
 
 def _headline(answer: Mapping[str, Any], screen: Screen, period: str) -> list[str]:
     """What was avoidable of what was spent in which period, and the meaning of the severities."""
     from burnctl.render.numbers import counted, money, number, percent
-    from burnctl.render.paragraphs import flow, wrapped
+    from burnctl.render.text import flow, wrap
 
     totals, avoidable, levels = answer["totals"], answer["avoidable"], answer["severities"]
     whole, part = totals["costUsd"], avoidable["costUsd"]
@@ -118,7 +118,7 @@ def _headline(answer: Mapping[str, Any], screen: Screen, period: str) -> list[st
     else:
         share = f"({percent(part / whole)}, no token counted twice)"
         line = f"Avoidable: about {money(part)} of {money(whole)}{period} {share}"
-    lines = [screen.paint(one, "bold") for one in wrapped(line, screen.width)]
+    lines = [screen.paint(one, "bold") for one in wrap(line, screen.width)]
     if answer["findings"]:
         meaning = f"high: {money(levels['high'])} or more, medium: {money(levels['medium'])} or more"
         lines += [screen.paint(one, "dim") for one in flow([meaning, "proof: burnctl explain KIND"], screen)]
@@ -141,12 +141,12 @@ def period_of(days: Sequence[Mapping[str, Any]]) -> str:
 def _block(kind: Mapping[str, Any], found: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[str]:
     """A kind: its title and cost, its advice once, a line to paste, its findings."""
     from burnctl.render.numbers import counted, money
-    from burnctl.render.paragraphs import wrapped
+    from burnctl.render.text import wrap
 
     known = KINDS.get(kind["kind"])
     title = known.title if known else kind["kind"]
     facts = f"{money(kind['costUsd'])} · {counted(kind['findings'], 'finding')} · {kind['kind']}"
-    for n, line in enumerate(wrapped(f"{title} · {facts}", screen.width)):
+    for n, line in enumerate(wrap(f"{title} · {facts}", screen.width)):
         head = line.startswith(title) and n == 0
         yield (
             screen.paint(title, "bold cyan") + screen.paint(line[len(title) :], "cyan")
@@ -154,10 +154,10 @@ def _block(kind: Mapping[str, Any], found: Sequence[Mapping[str, Any]], screen: 
             else screen.paint(line, "cyan")
         )
     room = 1_000 if screen.is_pipe else min(screen.width, 110) - 2
-    yield from (f"  {line}" for line in wrapped(known.advice if known else kind["advice"], room))
+    yield from (f"  {line}" for line in wrap(known.advice if known else kind["advice"], room))
     if known:
         one = [f"→ {known.place}: {known.line}"]
-        pasted = [f"  {line}" for line in wrapped(known.line, room - 2)]
+        pasted = [f"  {line}" for line in wrap(known.line, room - 2)]
         yield from (
             f"  {screen.paint(line, 'green')}"
             for line in (one if len(one[0]) <= room else [f"→ {known.place}:", *pasted])
@@ -166,7 +166,7 @@ def _block(kind: Mapping[str, Any], found: Sequence[Mapping[str, Any]], screen: 
     if more := kind["findings"] - len(found):
         yield from (
             f"  {screen.paint(line, 'dim')}"
-            for line in wrapped(f"and {more:,} more: burnctl waste --kind {kind['kind']}", room)
+            for line in wrap(f"and {more:,} more: burnctl waste --kind {kind['kind']}", room)
         )
 
 
@@ -199,7 +199,7 @@ def _findings(found: Sequence[Mapping[str, Any]], screen: Screen) -> str:
 
 def what(finding: Mapping[str, Any]) -> str:
     """`src/app.py: read again 4 times`, `Bash “npm test” failed 5 times: “FAIL rounds to cents”`."""
-    from burnctl.render import misses
+    from burnctl.render.names import miss_sentence
     from burnctl.render.numbers import counted, number
     from burnctl.render.text import cut
 
@@ -220,7 +220,7 @@ def what(finding: Mapping[str, Any]) -> str:
         "retry-loop": f"{thing} failed {_times(times)}{error}",
         "failure-run": f"{times:,} calls in a row failed{error}",
         "edit-revert": f"{files}: {counted(times, 'edit')} undone",
-        "cache-miss": f"{_times(times)}: {misses.sentence(evidence['reason'] or '')}",
+        "cache-miss": f"{_times(times)}: {miss_sentence(evidence['reason'] or '')}",
         "prefix-bloat": f"{counted(times, 'session')} began with {up_to}{tokens} tokens, usual are "
         f"{number(evidence['usual'])}",
         "compaction-churn": f"compacted {_times(times)}, at {_requests(evidence['turns'])}",

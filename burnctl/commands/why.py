@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from burnctl import flags, naming
-from burnctl import options as own
+from burnctl import flags, session_choice
+from burnctl.daemon import reach
 from burnctl.errors import Usage
-from burnctl.starting import reach
 from burnd.contract.reports import MOST_STEPS, Filters, FlowParams, HotspotsParams, WhyParams
 
 TYPE_CHECKING = False
@@ -70,8 +69,8 @@ _MUCH = 100  # tokens: less does not explain a cost
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    naming.add_session(parser)
-    flags.add(parser, own.Why)
+    session_choice.add_session(parser)
+    flags.add(parser, flags.Why)
     flags.add(parser, WhyParams, skip=("session",), usual={"limit": _CAUSES})
     flags.report(parser)
 
@@ -84,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     if options.turn is not None and (options.tree or options.by or options.since or options.until):
         raise Usage("--turn explains one request", "leave out --tree, --by, --since and --until")
     client = reach(options, causes=options.by in ("file", "command"))
-    session = naming.chosen_session(client, options)
+    session = session_choice.chosen_session(client, options)
     if options.by in ("file", "command"):
         limit = options.limit or (None if options.json else _ROWS)
         period = {name: value for name, value in flags.given(options, Filters).items() if name != "session"}
@@ -218,12 +217,11 @@ def draw_requests(answer: Mapping[str, Any], screen: Screen, most: int) -> str:
 
 def draw_request(answer: Mapping[str, Any], screen: Screen) -> str:
     """One request, or the few that have the same number: what was in its context, and how that was paid."""
-    from burnctl.render import misses
-    from burnctl.render.names import short_model
+    from burnctl.render.names import miss_sentence, short_model
     from burnctl.render.notes import add_caveats
     from burnctl.render.numbers import clock, day, exact_money, roughly
-    from burnctl.render.paragraphs import wrapped
     from burnctl.render.tables import Column, table
+    from burnctl.render.text import wrap
 
     turn, requests = answer["turn"], answer["requests"]
     rail = f" of subagent {turn['railId']}" if turn["railId"] != "main" else ""
@@ -239,8 +237,8 @@ def draw_request(answer: Mapping[str, Any], screen: Screen) -> str:
         lines.append(table(columns, [_paid_row(row) for row in causes], screen, header=False))
         if miss := request["miss"]:
             again = roughly(sum(miss["usage"].values()), "token")
-            text = f"{again} were sent uncached again: {misses.sentence(miss['reason'])}. "
-            lines += ["", *wrapped(f"{text}They cost {exact_money(miss['costUsd'])}.", screen.width)]
+            text = f"{again} were sent uncached again: {miss_sentence(miss['reason'])}. "
+            lines += ["", *wrap(f"{text}They cost {exact_money(miss['costUsd'])}.", screen.width)]
     others = [row for row in answer["causes"] if "request" not in row] if len(requests) > 1 else []
     if others:
         lines.append(table(columns, [_paid_row(row) for row in others], screen, header=False))
@@ -282,15 +280,15 @@ def _title(answer: Mapping[str, Any], screen: Screen, head: Sequence[str] = ()) 
         title = title if screen.is_pipe else cut(title, room)
         yield f"{screen.paint(title, 'bold')} · {behind}"
         return
-    from burnctl.render.paragraphs import wrapped
+    from burnctl.render.text import wrap
 
     yield screen.paint(cut(title, screen.width), "bold")
-    yield from wrapped(behind, screen.width)
+    yield from wrap(behind, screen.width)
 
 
 def group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], screen: Screen, agents: int = 0) -> str:
     """The table of groups: at most nine rows, whose shares add up to 100%."""
-    from burnctl.render.chart import bar
+    from burnctl.render.charts import bar
     from burnctl.render.numbers import money, number
     from burnctl.render.styles import weight
     from burnctl.render.tables import Column, table

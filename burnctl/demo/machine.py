@@ -1,4 +1,4 @@
-"""Sets the made-up machine up in a folder of its own: its logs, its home, the environment that points there."""
+"""The demo's machine: its folders, its projects with instruction files, and the logs of its sessions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from importlib import import_module
 from types import ModuleType
 
-from burnctl.demo.instructions import instructions
 from burnctl.demo.stories import stories
 from burnd.harness.demo import Log, Story
 from burnd.harness.product import Product
@@ -64,3 +63,72 @@ class Machine:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
+
+
+_MINE = """# How I like to work
+
+Small commits, each with its test. Say what you are not sure of. Ask before you delete anything.
+
+## Style
+
+Short functions with names that explain them. No comments that repeat the code.
+"""
+
+_SHOP = """# shop-api
+
+The order service of the shop: a queue, a scheduler and some forty endpoints.
+
+## Commands
+
+- `npm test -- NAME` runs the tests of one part, `pytest jobs -q` those of the jobs.
+- `make up` starts everything with made-up data.
+
+## Rules
+
+- Money is in cents, always an integer; only the edges format it.
+- Times are UTC in the database and in logs.
+- A job must be safe to run twice.
+
+@docs/style.md
+
+## History
+
+The jobs were seven scripts once, then a scheduler. The checkout was rewritten twice: the first time for the new tax
+rules, the second time because the first had read the clock wherever it pleased. The import came from another team and
+still looks like it. None of this matters for most tasks, and all of it is read in every turn.
+"""
+
+_STYLE = """# Style
+
+## Names
+
+Functions are verbs, modules are nouns, booleans read as claims.
+
+## Errors
+
+An error says what happened, to which thing, and what to do.
+"""
+
+_AGENTS = """# shop-api for agents
+
+Run `make up` first. Money is in cents. Tests before code.
+"""
+
+_PAYMENT = """# Payment
+
+The provider's sandbox answers slowly: fake the clock in tests.
+"""
+
+_SERVERS = '{"mcpServers": {"tickets": {"command": "tickets-mcp"}, "designs": {"command": "designs-mcp"}}}\n'
+
+
+def instructions() -> dict[str, str]:
+    """Texts by their place on the demo's machine."""
+    return {
+        "claude/CLAUDE.md": _MINE,
+        "you/shop-api/CLAUDE.md": _SHOP,
+        "you/shop-api/docs/style.md": _STYLE,
+        "you/shop-api/AGENTS.md": _AGENTS,
+        "you/shop-api/src/payment/CLAUDE.md": _PAYMENT,
+        "you/shop-api/.mcp.json": _SERVERS,
+    }

@@ -1,1 +1,29 @@
-"""What `burnctl doctor` looks at: each check is a function that looks at one thing and says how it is."""
+"""Checks of what burnd depends on: each finding has a level, a sentence and a remedy."""
+
+from __future__ import annotations
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+
+
+class Finding:
+    """One line of the doctor's report. `remedy` is empty when there is nothing to do."""
+
+    __slots__ = ("level", "name", "remedy", "says")
+
+    def __init__(self, name: str, level: str, says: str, remedy: str = "") -> None:
+        self.name, self.level, self.says, self.remedy = name, level, says, remedy
+
+    def as_dict(self) -> dict[str, str]:
+        return {"name": self.name, "level": self.level, "says": self.says, "remedy": self.remedy}
+
+
+def ok(name: str, says: str, remedy: str = "") -> Finding:
+    return Finding(name, OK, says, remedy)
+
+
+def warn(name: str, says: str, remedy: str = "") -> Finding:
+    return Finding(name, WARN, says, remedy)
+
+
+def fail(name: str, says: str, remedy: str = "") -> Finding:
+    return Finding(name, FAIL, says, remedy)

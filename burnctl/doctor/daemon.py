@@ -6,10 +6,10 @@ import os
 import stat
 import sys
 
-from burnctl.doctor.finding import Finding, fail, ok, warn
+from burnctl.doctor import Finding, fail, ok, warn
 from burnctl.errors import BurnctlError, NotRunning, VersionMismatch
-from burnctl.render import duration
 from burnctl.render.notes import NO_NAME
+from burnctl.render.numbers import duration
 from burnd import __version__
 
 TYPE_CHECKING = False

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
-from burnctl.doctor.finding import Finding, fail, ok, warn
-from burnctl.render import duration, size
+from burnctl.doctor import Finding, fail, ok, warn
+from burnctl.render.numbers import duration, size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from burnctl.doctor.finding import Finding, ok, warn
-from burnctl.render import number
+from burnctl.doctor import Finding, ok, warn
+from burnctl.render.numbers import number
 from burnd.harness.registry import PRODUCTS, all_titles
 
 TYPE_CHECKING = False

@@ -1,4 +1,4 @@
-"""Short names of folders, sessions, models and harnesses, safe to print."""
+"""Short names of folders, sessions, models, harnesses and reasons of cache misses, safe to print."""
 
 from __future__ import annotations
 
@@ -49,3 +49,33 @@ def harness_name(source: object) -> str:
 
     product = BY_SOURCE.get(str(source or ""))
     return product.title if product else clean(source or "")
+
+
+_MISS_SENTENCES = {
+    "pause": "the cache expired during a pause",
+    "slow-call": "the cache expired while a call ran or waited for permission",
+    "prefix": "the start of the context changed, or the provider dropped it",
+    "model-switch": "the request before used another model",
+    "compaction": "the context was compacted",
+    "rewind": "the conversation went back to an earlier point",
+    "edited": "a part in the middle of the context was removed",
+    "unknown": "the reason is not known",
+}
+_MISS_WORDS = {
+    "pause": "expired in a pause",
+    "slow-call": "expired in a long call",
+    "prefix": "start changed or dropped",
+    "model-switch": "another model",
+    "compaction": "after a compaction",
+    "rewind": "went back",
+    "edited": "changed in the middle",
+    "unknown": "reason not known",
+}
+
+
+def miss_sentence(reason: str) -> str:
+    return _MISS_SENTENCES.get(reason, reason)
+
+
+def miss_words(reason: str) -> str:
+    return _MISS_WORDS.get(reason, reason)

@@ -6,6 +6,7 @@ changes how the numbers are read, and names the columns that did not fit. All no
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 
@@ -97,7 +98,7 @@ class Screen:
     def page(self, answer: Mapping[str, Any], text: str, what: str = "Totals") -> str:
         """The text of an answer, below a yellow line while old logs are read and above the footnote line."""
         from burnctl.render.notes import backfill_line
-        from burnctl.render.paragraphs import flow
+        from burnctl.render.text import flow
 
         hints = "\n".join(self.paint(line, "dim") for line in flow(self._hints, self))
         below = "\n".join(filter(None, [hints, self._below()]))
@@ -127,15 +128,14 @@ class Screen:
         """A text in as many lines as the screen needs; in a pipe one."""
         if not text:
             return ""
-        from burnctl.render.paragraphs import wrapped
-        from burnctl.render.text import clean
+        from burnctl.render.text import clean, wrap
 
-        lines = [clean(text)] if self.is_pipe else wrapped(clean(text), self.width)
+        lines = [clean(text)] if self.is_pipe else wrap(clean(text), self.width)
         return "\n".join(self.paint(line, style) for line in lines)
 
     def show(self, text: str) -> None:
         """Prints; through a pager when it is a terminal and the text is longer than that."""
-        from burnctl.progress_line import waiting
+        from burnctl.progress import waiting
 
         waiting.stop()
         if self.lines and text.count("\n") + 1 >= self.lines and _paged(text):
@@ -197,3 +197,47 @@ def _paged(text: str) -> bool:
     except OSError:
         return False
     return True
+
+
+ASCII_HANDLER = "burnctl.plain"  # of the error handler, for `reconfigure(errors=...)`
+_SIGNS = {
+    "─": "-",
+    "└": "`",
+    "┤": "|",
+    "▲": "^",
+    "▼": "v",
+    "●": "*",
+    "│": "|",
+    "·": "-",
+    "…": "~",
+    "⋯": "~",
+    "“": '"',
+    "”": '"',
+    "→": ">",
+    "▸": ">",
+    "◂": "<",
+    "∴": "*",
+    "━": "=",
+    # The parts of a bill, which differ by their signs where there is no colour.
+    "█": "#",
+    "▓": "+",
+    "▒": "=",
+    "░": ".",
+    "▞": "%",
+    # Bars, to the cell that is at least half full; a row of columns, by how much ink a sign has.
+    **dict.fromkeys("▏▎▍", "|"),
+    **dict.fromkeys("▌▋▊▉", "#"),
+    **dict(zip("▁▂▃▄▅▆▇", "_.-~=+*", strict=True)),
+}
+
+
+def register_ascii() -> None:
+    """Registers the error handler under its name."""
+    codecs.register_error(ASCII_HANDLER, _ascii)
+
+
+def _ascii(error: UnicodeError) -> tuple[str, int]:
+    """One character for each, so that columns stay aligned; any other character becomes `?`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_SIGNS.get(sign, "?") for sign in error.object[error.start : error.end]), error.end

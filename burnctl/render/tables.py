@@ -1,4 +1,4 @@
-"""Tables: aligned columns that fit the screen, by hiding columns and cutting long cells. In a pipe they do neither."""
+"""Tables with aligned columns that fit the screen, and blocks of lines side by side. A pipe cuts and hides nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from burnctl.render.screen import Screen
 
     _Cell = tuple[str, str, str]  # the text, how it is painted, which part of it may be cut
+
 
 _GAP = 2
 _NARROWEST = 6
@@ -119,3 +120,42 @@ def _line(cells: Sequence[_Cell], columns: Sequence[Column], widths: Sequence[in
         parts.append(padded.replace(shown, screen.paint(shown, style), 1) if shown else padded)
     line = (" " * _GAP).join(parts)
     return line.rstrip()
+
+
+_BLOCK_GAP = 4
+
+
+class Block:
+    """Lines of text as printed, and their widths without colour codes."""
+
+    def __init__(self, plain: str, painted: str) -> None:
+        self.lines = painted.split("\n")
+        self.widths = [width_of(line) for line in plain.split("\n")]
+        self.width = max(self.widths, default=0)
+
+
+def beside(blocks: Sequence[Block], screen: Screen) -> str:
+    """The blocks from left to right; one that does not fit begins a new row below an empty line."""
+    rows: list[list[Block]] = []
+    used = 0
+    for block in blocks:
+        if not rows or used + _BLOCK_GAP + block.width > screen.width:
+            rows.append([])
+            used = -_BLOCK_GAP
+        rows[-1].append(block)
+        used += _BLOCK_GAP + block.width
+    return "\n\n".join(_block_row(row) for row in rows)
+
+
+def _block_row(blocks: Sequence[Block]) -> str:
+    lines = []
+    for n in range(max(len(block.lines) for block in blocks)):
+        line, gap = "", 0
+        for block in blocks:
+            if n < len(block.lines) and block.lines[n]:
+                line += " " * gap + block.lines[n]
+                gap = block.width - block.widths[n] + _BLOCK_GAP
+            else:
+                gap += block.width + _BLOCK_GAP
+        lines.append(line)
+    return "\n".join(lines)

@@ -109,8 +109,8 @@ def make_private(folder: str) -> None:
 def stop_one_started_by_hand() -> int | None:
     """Stops a burnd that runs without the service, whose own could not start beside it; returns its pid."""
     from burnctl.client import Client
+    from burnctl.daemon import stop
     from burnctl.errors import NotRunning
-    from burnctl.stopping import stop
 
     try:
         return stop(Client())

@@ -6,10 +6,10 @@ import contextlib
 import os
 import shutil
 
+from burnctl.daemon_process import log_setting
 from burnctl.errors import NOT_RUNNING, BurnctlError
 from burnctl.service import managers, units
 from burnctl.service.managers import NoManager
-from burnctl.spawning import log_setting
 from burnd.paths import home_folder
 
 TYPE_CHECKING = False

@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from burnctl.cli import load
-from burnctl.client import Client
+from burnctl.client import Client, Method
 from burnctl.commands import present
-from burnctl.methods import Method
-from burnctl.parser import Parser, parser_for
-from burnctl.usage import help_of, overview
+from burnctl.parser import Parser, help_of, overview, parser_for
 from burnd.contract import Param, Params
 from burnd.contract import methods as contract_methods
 from burnd.contract.reports import Filters

@@ -7,8 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from burnctl.claude_arguments import CONTINUED, NAMED, NEW, NO_SESSION, PICKED, RESUMED, new_id, session_in
-from burnctl.claude_folder import look, newest, written_to
+from burnctl.claude_session import (
+    CONTINUED,
+    NAMED,
+    NEW,
+    NO_SESSION,
+    PICKED,
+    RESUMED,
+    look,
+    new_id,
+    newest,
+    session_in,
+    written_to,
+)
 
 OLD = "0f9c1d2e-0000-4000-8000-000000000001"
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from burnctl import completing
-from burnctl.commands import present
+from burnctl.commands import completions, present
 from burnd.paths import Home
 from tests.burnctl.fake import fake
 from tests.burnctl.person import Person, run
@@ -116,9 +115,9 @@ def test_the_scripts_are_sound(home: Home, shell: str) -> None:
 def test_words_for_bash(monkeypatch: pytest.MonkeyPatch, typed: str, offered: list[str]) -> None:
     """Joined where bash breaks them, at = and : and @, and quoted as bash has to insert them."""
     models = [("anthropic/claude:beta", ""), ("vertex/claude@1=2", ""), ("m$(touch PWNED)\\'!", "")]
-    monkeypatch.setattr(completing, "_rows", lambda _by: models)
-    monkeypatch.setattr(completing, "_sessions", lambda: [("0f9c12ab-1", ""), ("0fff12ab-2", ""), ("ses_77", "")])
-    assert completing.bash_candidates(typed.split("|"), " \t\n\"'@><=;|&(:") == offered
+    monkeypatch.setattr(completions, "_rows", lambda _by: models)
+    monkeypatch.setattr(completions, "_sessions", lambda: [("0f9c12ab-1", ""), ("0fff12ab-2", ""), ("ses_77", "")])
+    assert completions.bash_candidates(typed.split("|"), " \t\n\"'@><=;|&(:") == offered
 
 
 HOSTILE = (

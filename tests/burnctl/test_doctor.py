@@ -14,11 +14,11 @@ import pytest
 from burnctl.client import Client
 from burnctl.commands import doctor
 from burnctl.commands.doctor import report
-from burnctl.doctor import daemon, logs
+from burnctl.doctor import Finding, daemon, fail, logs, ok, warn
 from burnctl.doctor import home as homes
-from burnctl.doctor.finding import Finding, fail, ok, warn
 from burnctl.errors import BurnctlError
-from burnctl.render import Screen, width_of
+from burnctl.render.screen import Screen
+from burnctl.render.text import width_of
 from burnd import __version__, protocol
 from burnd.paths import Home
 from tests.burnctl.fake import Refused, fake

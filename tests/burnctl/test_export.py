@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from burnctl.exporting import COLUMNS
+from burnctl.commands.export import COLUMNS
 from burnd.paths import Home
 from tests import warm
 from tests.burnctl.commanding import BURNCTL

@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 import pytest
 
 from burnctl.commands import flow
-from burnctl.render import flow_mermaid, flow_svg
 from burnctl.render.screen import Screen
 from burnctl.render.text import width_of
 
@@ -54,8 +53,8 @@ def test_a_missed_cache_is_told_before_all_else(width: int) -> None:
     calls = [{"tool": "mcp__server__a_long_name", "target": "x" * 50, "times": 3, "isError": True}] * 9
     said = session(step(0), step(1, miss="prefix", calls=calls))
     assert "cache miss (start changed or dropped)" in flow.draw(said, Screen(width))
-    assert "cache miss (start changed or dropped)" in flow_mermaid.drawn(said)
-    assert "or the provider dropped it" in flow_svg.drawn(said)
+    assert "cache miss (start changed or dropped)" in flow.draw_mermaid(said)
+    assert "or the provider dropped it" in flow.draw_svg(said)
 
 
 def test_a_subagent_is_drawn_once() -> None:
@@ -71,10 +70,10 @@ def test_what_was_billed_beside_a_turn_has_its_own_place() -> None:
     assert " 0+ " in shown
     assert "billed with request 0" in shown
     assert "back to request 0" in shown
-    picture = ElementTree.fromstring(flow_svg.drawn(said))
+    picture = ElementTree.fromstring(flow.draw_svg(said))
     numbers = [(node.get("x"), node.get("y")) for node in picture.iter() if node.text in ("0", "0+", "1", "2 ↩0")]
     assert len(numbers) == len(set(numbers)) == 8
-    diagram = flow_mermaid.drawn(said)
+    diagram = flow.draw_mermaid(said)
     assert 'n0_1["billed with request 0: -' in diagram
     assert "n0_0 --> n0_3" in diagram
     assert "n0_2 --> n1_0" in diagram
@@ -95,11 +94,11 @@ def test_evil_words_are_only_words() -> None:
     said = session(step(0, calls=[call], model=EVIL), title=EVIL, project=EVIL)
     said["lanes"][1] |= {"type": EVIL, "railId": EVIL}
     assert "\x1b" not in flow.draw(said, Screen(100))
-    picture = ElementTree.fromstring(flow_svg.drawn(said))
+    picture = ElementTree.fromstring(flow.draw_svg(said))
     assert {node.tag.rpartition("}")[2] for node in picture.iter()} <= {
         "svg", "style", "rect", "text", "line", "circle", "polygon", "path", "g", "title",
     }  # fmt: skip
-    diagram = flow_mermaid.drawn(said)
+    diagram = flow.draw_mermaid(said)
     assert "<script" not in diagram
     assert "click s" not in diagram.replace("#quot;#59; click s", "")
     for line in diagram.splitlines():
@@ -109,16 +108,16 @@ def test_evil_words_are_only_words() -> None:
 def test_large_sessions_stay_pictures() -> None:
     """Hundreds of steps keep within the width of the picture and within what Mermaid draws."""
     many = session(*(step(n, asked=True) for n in range(300)))
-    picture = ElementTree.fromstring(flow_svg.drawn(many))
+    picture = ElementTree.fromstring(flow.draw_svg(many))
     edges = [float(node.get("x", 0)) + float(node.get("width", 0)) for node in picture.iter() if node.get("width")]
     assert max(edge for edge in edges[1:]) <= 1200
-    assert flow_mermaid.drawn(many).count("\n") < 300
+    assert flow.draw_mermaid(many).count("\n") < 300
     few = session(*(step(n) for n in range(40)))
-    assert flow_mermaid.drawn(few).count("$0.04") == 80  # each turn has its own
+    assert flow.draw_mermaid(few).count("$0.04") == 80  # each turn has its own
 
 
 def test_a_session_without_turns() -> None:
     nothing = session()
     assert "0 requests" in flow.draw(nothing, Screen(80))
-    ElementTree.fromstring(flow_svg.drawn(nothing))
-    assert flow_mermaid.drawn(nothing).startswith("flowchart TD")
+    ElementTree.fromstring(flow.draw_svg(nothing))
+    assert flow.draw_mermaid(nothing).startswith("flowchart TD")

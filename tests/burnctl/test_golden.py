@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from burnctl.render import width_of
-from burnctl.render.text import clean
+from burnctl.render.text import clean, width_of
 from burnd.paths import Home
 from tests.burnctl.fake import Talk, fake
 from tests.burnctl.person import Person, run, seen

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from burnctl.commands.overhead import begun_in, instruction_files, priced
 from burnctl.commands.overhead import draw as shown
-from burnctl.overhead import begun_in, instruction_files, priced
 from burnctl.render.screen import Screen
 from burnctl.render.text import width_of
 from burnd.harness.claude_code import instructions as claude

@@ -11,8 +11,8 @@ import pytest
 
 from burnctl.commands.limits import blocks, moment
 from burnctl.commands.limits import drawn as shown
-from burnctl.render import width_of
 from burnctl.render.screen import Screen
+from burnctl.render.text import width_of
 from burnd.paths import Home
 from tests.burnctl.fake import fake
 from tests.burnctl.person import run

@@ -17,9 +17,9 @@ FOLLOW = """
 import sys
 from burnctl.cli import main
 from burnctl.client import Client
-from burnctl import starting
+from burnctl import daemon
 try:
-    starting.wait_for_old_logs(Client(), color=sys.argv[1] == "colour")
+    daemon.wait_for_old_logs(Client(), color=sys.argv[1] == "colour")
 except KeyboardInterrupt:
     sys.exit(130)
 print("the answer")

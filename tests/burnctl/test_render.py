@@ -10,32 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnctl.render import (
-    Column,
-    Screen,
+from burnctl.commands.tail import heading, turn_line
+from burnctl.render import screen
+from burnctl.render.charts import bar, sampled, sparkline
+from burnctl.render.names import short_id, short_model
+from burnctl.render.numbers import (
     ago,
-    bar,
-    clean,
-    cut,
+    counted,
     date,
     dates,
     duration,
     exact_money,
     money,
     number,
-    pad,
     percent,
-    plain,
     size,
-    sparkline,
-    table,
-    width_of,
+    use_currency,
 )
-from burnctl.render.chart import sampled
-from burnctl.render.names import short_id, short_model
-from burnctl.render.numbers import counted, use_currency
-from burnctl.render.screen import _has_color
-from burnctl.render.turns import heading, turn_line
+from burnctl.render.screen import Screen, _has_color
+from burnctl.render.tables import Column, table
+from burnctl.render.text import clean, cut, pad, width_of
 
 NOW = 1_790_000_000_000
 
@@ -367,9 +361,9 @@ def test_names_are_short_and_can_be_typed_back() -> None:
 
 def test_plots_are_readable_in_ascii() -> None:
     """Longer bars stay longer and columns stay in place where an encoding has none of our signs."""
-    plain.register()
+    screen.register_ascii()
     drawn = [bar(value, 8, 8) + "|" for value in (1, 4, 8)]
-    told = [text.encode("ascii", plain.NAME).decode() for text in [*drawn, sparkline([0, 1, 8]), "“重”…"]]
+    told = [text.encode("ascii", screen.ASCII_HANDLER).decode() for text in [*drawn, sparkline([0, 1, 8]), "“重”…"]]
     assert told == ["#       |", "####    |", "########|", "__#", '"?"~']
 
 

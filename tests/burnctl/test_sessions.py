@@ -18,10 +18,8 @@ from burnctl.commands.sessions import drawn as listed
 from burnctl.commands.show import Transcript
 from burnctl.errors import BurnctlError
 from burnctl.parser import parser_for
-from burnctl.render import width_of
-from burnctl.render.paragraphs import lines_of, wrapped
 from burnctl.render.screen import Screen
-from burnctl.render.text import clean
+from burnctl.render.text import clean, lines_of, width_of, wrap
 from burnd import protocol
 from burnd.contract.sessions import MOST_HITS, MOST_WINDOW
 from burnd.paths import Home
@@ -326,7 +324,7 @@ def test_paragraphs_keep_every_word(room: int) -> None:
     lines = lines_of(text, room)
     assert all(width_of(line) <= room for line in lines)
     assert "".join("".join(lines).split()) == "".join(text.split())
-    assert wrapped("short", room) == ["short"]
+    assert wrap("short", room) == ["short"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from burnctl import Client
-from burnctl.stamping import BadStamp
+from burnctl.stamp_record import BadStamp
 from burnd import protocol
 from tests import warm
 from tests.burnctl.commanding import BURNCTL, burnctl, environment, leftovers, spool_files, spooled

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from burnctl import spool
-from burnctl.spool import NotSpooled
+from burnctl import delivery
+from burnctl.delivery import NotSpooled
 from tests.burnctl.commanding import BURNCTL, burnctl, environment, leftovers, spooled
 from tests.burnctl.faulty_calls import RECORDS, Faulty
 
@@ -33,9 +33,9 @@ def test_a_fault_at_any_call_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     happened = 0
     for n, faulty in enumerate(every_fault(no_room)):
         home = tmp_path / str(n)
-        monkeypatch.setattr(spool, "os", faulty)
+        monkeypatch.setattr(delivery, "os", faulty)
         try:
-            spool.put(str(home), RECORDS)
+            delivery.spool_records(str(home), RECORDS)
             whole = RECORDS
         except NotSpooled:
             whole = []
@@ -49,11 +49,11 @@ def test_a_new_word_in_the_place_of_an_old_one_is_one_of_them(tmp_path: Path, mo
     """Replacing what a file says: after a fault the old word or the new one stands, never a part of one."""
     for n, faulty in enumerate(every_fault(no_room)):
         home = str(tmp_path / str(n))
-        monkeypatch.setattr(spool, "os", os)
-        spool.put_as(home, "claim", {"is": "old"})
-        monkeypatch.setattr(spool, "os", faulty)
+        monkeypatch.setattr(delivery, "os", os)
+        delivery.spool_as(home, "claim", {"is": "old"})
+        monkeypatch.setattr(delivery, "os", faulty)
         try:
-            spool.put_as(home, "claim", {"is": "new"})
+            delivery.spool_as(home, "claim", {"is": "new"})
             assert spooled(Path(home)) == [{"is": "new"}]
         except NotSpooled:
             assert spooled(Path(home)) in ([{"is": "old"}], [{"is": "new"}])
@@ -62,14 +62,14 @@ def test_a_new_word_in_the_place_of_an_old_one_is_one_of_them(tmp_path: Path, mo
 
 KILLED = """
 import os, sys
-from burnctl import spool
+from burnctl import delivery
 from tests.burnctl.faulty_calls import Faulty, RECORDS
 
 for k in sys.argv[2:]:
     pid = os.fork()
     if pid == 0:
-        spool.os = Faulty(int(k), lambda name: os._exit(137))
-        spool.put(f"{sys.argv[1]}/{k}", RECORDS)
+        delivery.os = Faulty(int(k), lambda name: os._exit(137))
+        delivery.spool_records(f"{sys.argv[1]}/{k}", RECORDS)
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
@@ -149,14 +149,14 @@ def test_names_sort_as_they_were_put(tmp_path: Path) -> None:
     """The daemon takes files in the order of their names; that is the order of their making."""
     home = tmp_path / "home"
     for n in range(0, 30, 3):
-        spool.put(str(home), [{"n": n}, {"n": n + 1}, {"n": n + 2}])
+        delivery.spool_records(str(home), [{"n": n}, {"n": n + 1}, {"n": n + 2}])
     assert [record["n"] for record in spooled(home)] == list(range(30))
 
 
 def test_a_record_is_one_line_of_json(tmp_path: Path) -> None:
     """So that a person, or `cat`, can read what waits."""
     home = tmp_path / "home"
-    spool.put(str(home), [{"text": "two\nlines, ünïcode"}])
+    delivery.spool_records(str(home), [{"text": "two\nlines, ünïcode"}])
     (file,) = (home / "spool").iterdir()
     assert file.read_bytes().count(b"\n") == 1
     assert json.loads(file.read_bytes()) == {"text": "two\nlines, ünïcode"}

@@ -24,16 +24,16 @@ ALLOWED = {
     "collections", "contextlib", "copyreg", "enum", "errno", "functools", "gettext", "importlib", "itertools",
     "json", "keyword", "locale", "math", "operator", "re", "reprlib", "struct", "_struct", "time", "types", "warnings",
     "burnctl", "burnctl.cli", "burnctl.client", "burnctl.commands", "burnctl.commands.status", "burnctl.errors",
-    "burnctl.flags", "burnctl.methods", "burnctl.options", "burnctl.output", "burnctl.parser",
-    "burnctl.starting", "burnctl.wire",
+    "burnctl.flags", "burnctl.output", "burnctl.parser",
+    "burnctl.daemon", "burnctl.connection",
     "burnd", "burnd.paths", "burnd.protocol",
     "burnd.contract", "burnd.contract.daemon", "burnd.contract.reports", "burnd.contract.sessions",
     "burnd.harness", "burnd.harness.product", "burnd.harness.registry", "stat", "_stat",
     *(f"burnd.harness.{name}" for name in ("api", "claude_code", "codex", "opencode")),
     *(f"burnd.harness.{name}.product" for name in ("api", "claude_code", "codex", "opencode")),
     # A verb and its screen are one module. All of these together take 5 ms on a busy machine.
-    "burnctl.progress_line", "burnctl.render", "burnctl.render.chart", "burnctl.render.names",
-    "burnctl.render.numbers", "burnctl.render.paragraphs", "burnctl.render.tables", "burnctl.render.text",
+    "burnctl.progress", "burnctl.render", "burnctl.render.charts", "burnctl.render.names",
+    "burnctl.render.numbers", "burnctl.render.text", "burnctl.render.tables",
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 
-from burnctl import options
+from burnctl import flags
 from burnctl.cli import load
 from burnctl.commands import present
 from burnctl.parser import parser_for
@@ -15,7 +15,11 @@ from burnd.contract import Param, Params, methods
 from burnd.server.methods import METHODS
 from tests.burnctl.pages import actions_of
 
-OWN = [table for _, table in inspect.getmembers(options, inspect.isclass) if issubclass(table, Params)]
+OWN = [
+    table
+    for _, table in inspect.getmembers(flags, inspect.isclass)
+    if issubclass(table, Params) and table is not Params
+]
 NESTED = [nested for params in methods().values() for nested in Params.__subclasses__() if not nested.method]
 DECLARED = {id(one): one for table in (*methods().values(), *NESTED, *OWN) for one in table.params.values()}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from burnctl import stopping
+from burnctl import daemon
 from burnctl.client import Client
 from burnctl.errors import BurnctlError, NotRunning
 from burnd.paths import Home
@@ -31,7 +31,7 @@ def machine(home: Home) -> Iterator[Home]:
     """A home that may have a daemon; none is left of it."""
     yield home
     pid = pid_of(home)
-    if pid is not None and stopping.alive(pid):
+    if pid is not None and daemon.alive(pid):
         os.kill(pid, signal.SIGKILL)
 
 
@@ -59,7 +59,7 @@ def test_up_and_down(machine: Home) -> None:
     assert run(machine, "up").stdout == f"burnd 0.1.0 (pid {pid}) is already running\n"
     assert run(machine, "down").stdout == f"burnd (pid {pid}) has stopped\n"
     assert pid is not None
-    assert not stopping.alive(pid)
+    assert not daemon.alive(pid)
     again = run(machine, "down")
     assert (again.returncode, again.stdout) == (0, "burnd is not running\n")
 
@@ -168,12 +168,12 @@ def test_a_unit_that_is_installed_starts_it(machine: Home, tmp_path: Path) -> No
 
 def test_a_daemon_that_will_not_go_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """`down` falls back to the pid, for a person to decide."""
-    monkeypatch.setattr(stopping, "GONE_S", 0.3)
+    monkeypatch.setattr(daemon, "GONE_S", 0.3)
     monkeypatch.setenv("RELAYBURN_HOME", str(home.root))
     with fake(home.root / "burnd.sock", shutdown={"stopping": True}):
         home.lock.write_text(f"{os.getpid()}\n")
         with pytest.raises(BurnctlError) as raised:
-            stopping.stop(client_of(home))
+            daemon.stop(client_of(home))
     assert raised.value.hint == f"end it with: kill {os.getpid()}"
 
 
@@ -182,12 +182,12 @@ def test_a_daemon_that_does_not_listen_is_named(home: Home, monkeypatch: pytest.
     home.root.mkdir(parents=True)
     home.lock.write_text(f"{os.getpid()}\n")
     with pytest.raises(BurnctlError, match="does not listen"):
-        stopping.stop(client_of(home))
+        daemon.stop(client_of(home))
     with subprocess.Popen([sys.executable, "-c", "pass"]) as ended:
         pass
     home.lock.write_text(f"{ended.pid}\n")
     with pytest.raises(NotRunning):
-        stopping.stop(client_of(home))
+        daemon.stop(client_of(home))
 
 
 def test_a_daemon_of_another_version_can_be_stopped(home: Home) -> None:

@@ -134,7 +134,7 @@ def test_its_instruction_files_are_found(machine: Machine) -> None:
     folder = machine.home.root.parent / "shop"
     folder.mkdir()
     (folder / "MADEUP.md").write_text("# Shop\n\nSell seeds.\n")
-    find = "from burnctl.overhead import instruction_files; import os, sys"
+    find = "from burnctl.commands.overhead import instruction_files; import os, sys"
     show = "print(*(file.source for file in instruction_files(sys.argv[1], os.environ)))"
     assert machine.run("-c", f"{find}; {show}", str(folder)) == "made-up\n"
 

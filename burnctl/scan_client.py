@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 from burnctl.client import Client
+from burnctl.connection import result_of
+from burnctl.daemon import say
 from burnctl.errors import BurnctlError
-from burnctl.starting import say
-from burnctl.wire import result_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ScanClient(Client):
         timeout: float | None = None,  # noqa: ARG002
     ) -> dict[str, Any]:
         if self._scan is None:
-            from burnctl.spawning import burnd_command
+            from burnctl.daemon_process import burnd_command
 
             pipe = subprocess.PIPE
             self._scan = subprocess.Popen([*burnd_command(), "scan"], stdin=pipe, stdout=pipe, stderr=pipe)

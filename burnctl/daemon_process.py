@@ -1,16 +1,20 @@
-"""How burnd comes to life: through the service manager where it is installed there, else as a process of its own."""
+"""burnd as a process: its command, its settings, and how it is started: by the service manager or detached."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 
 from burnctl.errors import BurnctlError
 from burnctl.service.settings import wherever
-from burnctl.settings import ask_burnd
 from burnd.paths import Home, find_home, user_home
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _ALREADY_RUNS = 5  # burnd's exit code when another one has the home; that one will answer
 _LABEL = "dev.burnd.burnd"
@@ -146,3 +150,14 @@ def _systemd_unit() -> str:
 
 def _launchd_agent() -> str:
     return os.path.join(user_home(), "Library", "LaunchAgents", f"{_LABEL}.plist")
+
+
+def ask_burnd(action: str, *words: str) -> dict[str, Any]:
+    """What `init`, `show`, `set KEY VALUE` or `path` comes to. Raises BurnctlError with burnd's own words."""
+    command = [sys.executable, "-P", "-m", "burnd.settings.command", action, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise BurnctlError(lines[-1] if lines else f"burnd ended with code {done.returncode}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer

@@ -1,4 +1,4 @@
-"""When a wrapped harness has ended: have its session recorded, and say in one line what it came to."""
+"""Runs of a harness whose session is tagged: a claim on the session, wrapper options, the line at the end."""
 
 from __future__ import annotations
 
@@ -6,14 +6,57 @@ import contextlib
 import sys
 import time
 
+from burnctl import delivery, stamp_record
 from burnctl.client import Client
-from burnctl.errors import BurnctlError
+from burnctl.errors import BurnctlError, Usage
+from burnd.harness.registry import PRODUCTS
 from burnd.protocol import USAGE_FIELDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
+
+_SOURCES = {product.program: product.source for product in PRODUCTS}
+
+
+class Claim:
+    """A file in the spool that claims the next session in a folder; `close` writes when the run has ended."""
+
+    def __init__(
+        self, folder: str, program: str, tags: dict[str, str], mode: str | None, roots: Sequence[str] = ()
+    ) -> None:
+        self.name = delivery.new_name()
+        self._home = delivery.home()
+        self._record: dict[str, Any] = {
+            "v": 1,
+            "kind": "claim",
+            "project": folder,
+            "fromTs": stamp_record.now_iso(),
+            "enrichment": tags,
+        }
+        if program in _SOURCES:
+            self._record["source"] = _SOURCES[program]
+        if mode is not None:
+            self._record["contentMode"] = mode
+        if roots:
+            self._record["roots"] = list(roots)
+
+    def open(self) -> None:
+        """Makes the claim durable. Raises NotSpooled: the harness must not be started then."""
+        delivery.spool_as(self._home, self.name, self._record)
+
+    def close(self, session_id: str | None = None, *, grace_s: float = 0) -> None:
+        """Ends the claim `grace_s` seconds from now, or assigns it to a session whose id is known by now.
+
+        A claim that is never closed expires after a week.
+        """
+        end = {"sessionId": session_id} if session_id is not None else {"toTs": stamp_record.now_iso(grace_s)}
+        try:
+            delivery.spool_as(self._home, self.name, self._record | end)
+        except BurnctlError as error:
+            say(str(error))
+
 
 WAIT_S = 3.0
 _NONE_TAKEN = "no new session began in this folder, so nothing is tagged; should one turn up late, it still will be"
@@ -69,3 +112,19 @@ def say(text: str) -> None:
     """A line on stderr, which may be gone with its terminal."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         print(f"burnctl: {text}", file=sys.stderr, flush=True)
+
+
+_MODES = ("full", "hash-only", "off")
+
+
+def after_dashes(words: Sequence[str]) -> list[str]:
+    """The other program's words; the first `--` is ours, any other is its own."""
+    return list(words[1:] if words[:1] == ["--"] else words)
+
+
+def content_mode(env: Mapping[str, str]) -> str | None:
+    """What `RELAYBURN_CONTENT_STORE` asks for; None where it asks for nothing. Raises Usage."""
+    mode = env.get("RELAYBURN_CONTENT_STORE") or None
+    if mode is not None and mode not in _MODES:
+        raise Usage(f"RELAYBURN_CONTENT_STORE is {mode!r}", f"it may be {', '.join(_MODES)}")
+    return mode

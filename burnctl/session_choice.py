@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnctl import flags, options
+from burnctl import flags
 from burnctl.errors import BurnctlError, Failed
 from burnd import protocol
 
@@ -20,8 +20,8 @@ _LISTED = 5
 
 def add_session(parser: argparse.ArgumentParser) -> None:
     """The arguments that choose one session; `chosen_session` reads them."""
-    flags.place(parser, options.Session, "session", nargs="?")
-    flags.add(parser.add_mutually_exclusive_group(), options.Session)
+    flags.place(parser, flags.Session, "session", nargs="?")
+    flags.add(parser.add_mutually_exclusive_group(), flags.Session)
 
 
 def chosen_session(client: Client, given: argparse.Namespace) -> str:
@@ -54,9 +54,9 @@ def find_session(client: Client, given: str) -> str:
             raise
         found = [one for one in _titled(client) if given.casefold() in str(one["title"]).casefold()]
         if not found:
-            from burnctl import suggesting
+            from burnctl import suggestions
 
-            near = suggesting.session(given)
+            near = suggestions.session(given)
             hint = f"did you mean: {near}" if near else "burnctl sessions lists them"
             raise BurnctlError(f"no session has an id or a title with {given[:80]!r}", hint) from None
     if len(found) > 1:

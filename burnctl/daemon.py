@@ -1,19 +1,21 @@
-"""Reaching the daemon: who may start it, and waiting until it answers and has taken in old logs."""
+"""Reaches, starts and stops the daemon, and waits until it answers and has read old logs."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 
 from burnctl.client import Client
-from burnctl.errors import BurnctlError, NotRunning
+from burnctl.errors import BurnctlError, Failed, NotRunning, VersionMismatch
+from burnd.paths import home_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from burnctl.spawning import Detached, Service
+    from burnctl.daemon_process import Detached, Service
     from burnd.contract.results.daemon import BackfillBytes, Status
 
 ANSWER_S = 60.0
@@ -32,7 +34,7 @@ def reach(options: argparse.Namespace, *, causes: bool = False, totals: bool = F
     long before all old logs are read. In a pipe nothing waits.
     """
     if getattr(options, "scan", False):
-        from burnctl.scanning import ScanClient
+        from burnctl.scan_client import ScanClient
 
         return ScanClient()
     # A person who asks while burnd is just starting would only ask again.
@@ -50,7 +52,7 @@ def reach(options: argparse.Namespace, *, causes: bool = False, totals: bool = F
         if causes:
             _wait_for_causes(client)
     if hasattr(options, "no_wait"):
-        from burnctl.progress_line import waiting
+        from burnctl.progress import waiting
 
         waiting.start()
     return client
@@ -65,7 +67,7 @@ def may_start(options: argparse.Namespace) -> bool:
 
 def start(client: Client) -> None:
     """Starts burnd and returns when it can be asked. Raises BurnctlError, in the daemon's own words, when it cannot."""
-    from burnctl.spawning import spawn
+    from burnctl.daemon_process import spawn
 
     daemon = spawn()
     say(f"starting burnd {daemon.how} ...")
@@ -105,9 +107,9 @@ def wait_for_old_logs(client: Client, *, color: bool = True, totals: bool = Fals
     deadline = time.monotonic() + (_TOTALS_S if totals else _FIRST_LOOK_S)
     while backfill := unread(status, totals=totals):
         if (backfill.get("total") and not totals) or time.monotonic() > deadline:
-            from burnctl.progress import follow
+            from burnctl.progress import follow_backfill
 
-            follow(client, status, color=color, totals=totals)
+            follow_backfill(client, status, color=color, totals=totals)
             return
         time.sleep(_PAUSE_S)  # the total is known a moment after the start; a bar before that would only flash
         status = client.status()
@@ -123,7 +125,7 @@ def unread(status: Status, *, totals: bool = False) -> BackfillBytes | None:
 
 def _wait_for_causes(client: Client) -> None:
     """Shows a progress line until costs are attributed. For the last few conversations burnd itself waits."""
-    from burnctl.progress_line import ProgressLine
+    from burnctl.progress import ProgressLine
 
     most = 0
     with ProgressLine("attributing costs") as show:
@@ -141,3 +143,78 @@ def _wait_for_causes(client: Client) -> None:
 def say(text: str) -> None:
     """A word about what is going on, beside the answer."""
     print(text, file=sys.stderr, flush=True)
+
+
+GONE_S = 15.0  # burnd stops within 5 s; 10 s is when it gives up on what still holds it
+_STOP_PAUSE_S = 0.02
+
+
+def stop(client: Client) -> int:
+    """Stops burnd and returns the pid it had. Raises NotRunning, or BurnctlError naming the pid when it does not go."""
+    pid = noted_pid()
+    try:
+        client.connect()
+        # A daemon of another version has stopped all the same.
+        with contextlib.suppress(VersionMismatch):
+            client.shutdown()
+    except NotRunning:
+        if pid is None or not alive(pid):
+            raise
+        raise BurnctlError(f"burnd (pid {pid}) runs but does not listen", f"end it with: kill {pid}") from None
+    except Failed as error:
+        raise BurnctlError(f"burnd would not stop: {error.message}", _kill(pid)) from None
+    finally:
+        client.close()
+    _wait_until_gone(client, pid)
+    return pid or 0
+
+
+def _wait_until_gone(client: Client, pid: int | None) -> None:
+    deadline = time.monotonic() + GONE_S
+    while listening(client) or (pid is not None and alive(pid)):
+        if time.monotonic() > deadline:
+            raise BurnctlError(f"burnd was told to stop and has not after {GONE_S:.0f} s", _kill(pid))
+        time.sleep(_STOP_PAUSE_S)
+
+
+def listening(client: Client) -> bool:
+    try:
+        client.connect()
+    except NotRunning:
+        return False
+    finally:
+        client.close()
+    return True
+
+
+def noted_pid() -> int | None:
+    """Who has the home, by the note beside its lock."""
+    try:
+        with open(os.path.join(home_folder(), "burnd.lock"), encoding="ascii") as note:
+            text = note.read().strip()
+    except (OSError, ValueError):
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def alive(pid: int) -> bool:
+    """Whether that process still runs; one that has ended and waits for its parent does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return False  # somebody else's: the number was given out again
+    return not _ended(pid)
+
+
+def _ended(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return False
+
+
+def _kill(pid: int | None) -> str:
+    return f"end it with: kill {pid}" if pid else "find it with: pgrep -f 'burnd run'"

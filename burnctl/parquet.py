@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import Any
 from zlib import crc32
 
+from burnctl.commands.export import COLUMNS, beside_of, flat
 from burnctl.errors import BurnctlError
-from burnctl.exporting import COLUMNS, beside_of, flat
 from burnd.extras import PARQUET, to_install
 
 TYPE_CHECKING = False
