@@ -102,7 +102,7 @@ def follow_backfill(client: Client, status: Status, *, color: bool, totals: bool
     began = time.monotonic()
     can_draw = can_take_back()
     try:
-        print(_HIDE_CURSOR if can_draw else "reading old logs ...", end="", file=sys.stderr)
+        print(_HIDE_CURSOR if can_draw else "reading old logs ...\n", end="", file=sys.stderr)
         while (backfill := unread(status, totals=totals)) is not None:
             if can_draw:
                 print(f"{WIPE}{_backfill_bar(status, backfill, color=color)}", end="", file=sys.stderr, flush=True)
