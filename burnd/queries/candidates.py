@@ -106,7 +106,7 @@ class Candidates:
             # Messages that are looked into may turn out to be none: then the title still speaks.
             spoken_for = {candidate.match.session for candidate in worth} if self._is_by_session else set()
             worth += [Candidate(m.score, m, is_title=True) for m in titles.values() if m.session not in spoken_for]
-        yield from sorted(worth, key=lambda candidate: (-candidate.score, -candidate.match.ts))
+        yield from sorted(worth, key=_order)
         for page in pages:
             yield from _weighed(page, about, spread)
 
@@ -179,6 +179,11 @@ class Candidates:
             return False
         text = "\n".join(filter(None, (facts["title"], facts["summary"])))
         return bool(self.spotter.spots(text)) and self.spotter.has_phrases(text)
+
+
+def _order(candidate: Candidate) -> tuple[float, int, int]:
+    """Best first, then newest first; the same in every index of the same content."""
+    return -round(candidate.score, 3), -candidate.match.ts, candidate.match.session
 
 
 def _weighed(matches: Iterable[Match], about: Mapping[int, float], spread: Spread) -> list[Candidate]:

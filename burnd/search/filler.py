@@ -12,7 +12,15 @@ from typing import Final
 from burnd.content.recall import Recall, Spot
 from burnd.ledger.content import Placed
 from burnd.recording.crash_guard import WHOLE, InProcessGuard
-from burnd.search.documents import NO_COVERAGE, Names, compaction_place, message_documents, title_document, title_place
+from burnd.search.documents import (
+    NO_COVERAGE,
+    Document,
+    Names,
+    compaction_place,
+    message_documents,
+    title_document,
+    title_place,
+)
 from burnd.search.index import SearchIndex
 from burnd.search.pending import Message, Plan
 from burnd.tokens.record_words import SearchWords, search_words
@@ -120,9 +128,9 @@ class IndexFiller:
                 self._in_progress[plan.session.session_id] = plan.is_last
 
     def retry(self, session_id: str) -> None:
-        """Plans to index a session again, of which something was skipped."""
+        """Plans to index a session again, of which something was skipped or not finished."""
         self.index.set_coverage(session_id, NO_COVERAGE)
-        self.due.append(session_id)
+        self.due = list(dict.fromkeys([*self.due, session_id]))
 
     def _skips(self, plan: Plan) -> bool:
         """Whether a session must not be touched. Its pruned words go when the index is rebuilt without it."""
@@ -152,20 +160,29 @@ class IndexFiller:
         skipped = self._guard.skipped(session_id)
         # An item that is committed by itself is in the index before the coverage counts it.
         is_uncertain = bool(skipped) or self._guard.is_suspect(session_id)
-        if plan.is_fresh:
+        is_in_index = plan.before.covered == 0 and self.index.has(session_id)
+        if plan.is_fresh or is_in_index:
             self.index.remove_session(session_id)
-            self.index.has_erased = self.index.has_erased or plan.erases
-        if (plan.is_fresh or plan.before.title != plan.after.title) and _TITLE not in skipped:
+            self.index.has_erased = self.index.has_erased or plan.erases or (plan.is_fresh and is_in_index)
+        if (plan.is_fresh or is_in_index or plan.before.title != plan.after.title) and _TITLE not in skipped:
             with self._guarded(session_id, _TITLE):
                 self._add_title(plan)
         names = self._names_of(plan)
         messages = [message for message in plan.messages if not skipped or _name(message) not in skipped]
+        last: Document | None = None
         for message, words in self._read(session_id, messages, recall, recent):
             if message.is_indexed or is_uncertain:
                 self.index.remove(message.place)
                 self.index.remove(compaction_place(message.place))
             for document in message_documents(message.place, words, names):
-                self.index.add(document)
+                if last is not None:
+                    self.index.add(last)
+                last = document
+            if last is not None and self._guard.takes_items(session_id):
+                self.index.add(last)
+                last = None
+        if last is not None:
+            self.index.add(last, plan.after._replace(title=0))
         self.index.set_coverage(session_id, plan.after)
 
     def _read(
@@ -194,7 +211,7 @@ class IndexFiller:
         self.index.remove(title_place(session.session_id))
         document = title_document(session.session_id, session.title, session.summary, session.updated_at)
         if document is not None:
-            self.index.add(document)
+            self.index.add(document, plan.after._replace(covered=0))
 
     def _names_of(self, plan: Plan) -> Names:
         session_id = plan.session.session_id

@@ -1,7 +1,8 @@
 """The tantivy index in its folder: fields, documents, commits, and how much of each session it covers.
 
-tantivy's commit payload cannot be set from Python. So the coverage of a session is a document of its own, in the same
-commit as the messages that it counts: after a crash there are both or neither, and there is no other bookkeeping.
+tantivy's commit payload cannot be set from Python. So the coverage of a session is stored in the last document of every
+part of it that is indexed: after a crash there are both or neither, and there is no other bookkeeping. Documents of
+their own would count in BM25's statistics, and the order of hits would depend on how often there was a commit.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LAYOUT: Final = 10  # raise it when fields or words change: an index of another 
 HEAP: Final = 30_000_000
 WORDS: Final = "words"
 _SIGN: Final = max(len(sign.encode()) for sign in SIGNS.values())
-# Roles of documents that are not messages.
+# Values of the field `role` that mark documents with coverage, and an index with erased words.
 _COVERAGE, _ERASED = "coverage", "erased"
 _FOLDER: Final = re.compile(rf"v{LAYOUT}-(\d+)")
 
@@ -85,17 +86,28 @@ class SearchIndex:
             return {}
         query = tantivy.Query.term_query(self.schema, "role", _COVERAGE, "basic")
         addresses = [address for _, address in self.searcher.search(query, number, count=False).hits]
-        keys, *columns = (self.searcher.fast_field_values(name, addresses) for name in ("session", *Coverage._fields))
-        values = zip(*([int(value or 0) for value in column] for column in columns), strict=True)
-        return {int(key or 0): Coverage(*numbers) for key, numbers in zip(keys, values, strict=True)}
+        columns = [self.searcher.fast_field_values(name, addresses) for name in ("session", *Coverage._fields)]
+        found: dict[int, Coverage] = {}
+        for row in zip(*columns, strict=True):
+            key, covered, pruned, title = (int(value or 0) for value in row)
+            before = found.get(key, NO_COVERAGE)
+            found[key] = Coverage(max(covered, before.covered), max(pruned, before.pruned), title or before.title)
+        return found
 
     @property
     def covered_keys(self) -> frozenset[int]:
         """The keys of all sessions of which it has anything."""
         return frozenset(self._coverage)
 
+    def has(self, session_id: str) -> bool:
+        """Whether it has committed documents of a session, deleted ones included."""
+        return self.searcher.doc_freq("session", session_key(session_id)) > 0
+
     def coverage(self, session_id: str) -> Coverage:
-        """How much of a session it has, with what is not committed yet."""
+        """How much of a session it has, with what is not committed yet. After a restart it may be less.
+
+        That is if the last messages have no words. They are read again, and a session without coverage is replaced.
+        """
         return self._coverage.get(session_key(session_id), NO_COVERAGE)
 
     def set_coverage(self, session_id: str, coverage: Coverage) -> None:
@@ -110,10 +122,15 @@ class SearchIndex:
         """The number of sessions with changes that cannot be found yet."""
         return len(self._changed)
 
-    def add(self, document: Document) -> None:
-        """Adds a document; an earlier one of the same message must have been removed before."""
+    def add(self, document: Document, coverage: Coverage | None = None) -> None:
+        """Adds a document; an earlier one of the same message must have been removed before.
+
+        With `coverage`, a commit that has this document covers so much of its session.
+        """
         place = document.place.written()
-        made = _document(hash_of(place), document.place.session_id)
+        made = tantivy.Document()  # filled field by field: from a dict, tantivy would guess the types
+        made.add_integer("message", hash_of(place))
+        made.add_integer("session", session_key(document.place.session_id))
         for words in document.words:
             made.add_text(WORDS, words)
         for role in document.roles:
@@ -122,6 +139,10 @@ class SearchIndex:
             made.add_text("called", tool)
         made.add_integer("ts", document.ts)
         made.add_bytes("place", place)
+        if coverage is not None:
+            made.add_text("role", _COVERAGE)
+            for name, value in zip(Coverage._fields, coverage, strict=True):
+                made.add_integer(name, value)
         with as_unusable():
             self._open_writer().add_document(made)
 
@@ -134,19 +155,9 @@ class SearchIndex:
             self._open_writer().delete_documents_by_term("session", session_key(session_id))
 
     def commit(self) -> None:
-        """Makes all changes durable and findable, together with the coverage."""
+        """Makes all changes durable and findable."""
         with as_unusable():
             writer = self._open_writer()
-            for session_id in self._changed:
-                key = hash_of(f"{_COVERAGE} {session_id}".encode())
-                writer.delete_documents_by_term("message", key)
-                coverage = self.coverage(session_id)
-                if coverage != NO_COVERAGE:
-                    made = _document(key, session_id)
-                    made.add_text("role", _COVERAGE)
-                    for name, value in zip(Coverage._fields, coverage, strict=True):
-                        made.add_integer(name, value)
-                    writer.add_document(made)
             if self.has_erased and not self._is_erased:
                 made = tantivy.Document()
                 made.add_text("role", _ERASED)
@@ -173,14 +184,6 @@ class SearchIndex:
                 with contextlib.suppress(FileNotFoundError):
                     if entry.stat().st_mode & 0o177:
                         os.chmod(entry.path, 0o600)
-
-
-def _document(key: int, session_id: str) -> tantivy.Document:
-    """A document by its key. Filled field by field: from a dict, tantivy would guess the types."""
-    made = tantivy.Document()
-    made.add_integer("message", key)
-    made.add_integer("session", session_key(session_id))
-    return made
 
 
 class Folders:

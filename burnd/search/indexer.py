@@ -31,8 +31,8 @@ log = structlog.get_logger()
 AT_ONCE: Final = 400  # messages between two looks at what else there is to do
 SOON_S: Final = 0.3  # a message waits so long for others to be committed with it
 # A commit takes some 20 ms of CPU, whatever is in it, and every eighth one merges segments. So commits of live sessions
-# are this far apart; what was written is found within two seconds.
-APART_S: Final = 1.2
+# are this far apart; what was written is found within a second.
+APART_S: Final = 0.8
 # Old messages of a backlog wait so long: each commit begins a segment, which lists all of its words again.
 LATE_S: Final = 5.0
 FRESH_MS: Final = 60_000  # a message that is not older is live
@@ -191,6 +191,8 @@ class SearchIndexer(BackgroundFollower):
         index = await self._in_thread(lambda: self._known_folders.open(rebuild=self._is_damaged))
         self._is_damaged = False
         filler = await self._filler_of(index)
+        for session_id in self._guard.suspects() if self._guard is not None else ():
+            filler.retry(session_id)
         self.problem, self._has_begun = "", True
         self._opened.set()
         log.info("search.ready", due=len(filler.due))

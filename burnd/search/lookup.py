@@ -34,6 +34,7 @@ _SHORTEST_CORRECTED: Final = 4
 _SPREAD_WORDS, _SPREAD_MESSAGES = 8, 200  # the rarest of a query, and of each its best
 _SPREAD_SHARE: Final = 50  # what stands in more than one of so many messages is in nearly every session
 _PAGES: Final = (100, 400, 1600, 3200)
+_TIED: Final = 60  # messages that are weighed together: if the rest of a page has the score of the last, more is read
 _OF_EACH: Final = 20  # messages for each session of which the best is wanted
 _FEW: Final = 200  # sessions; tantivy looks for more of them by going through all it has
 _MOST_FILTERED: Final = 4000  # sessions that tantivy is told; more are filtered from what it finds
@@ -46,15 +47,16 @@ Clause = tuple[Occur, Query]
 
 
 class _Page(NamedTuple):
-    """Some of what matches, best first: scores, addresses and sessions beside each other."""
+    """Some of the messages that match, best first, as columns. Of equal scores the newest comes first."""
 
     scores: Sequence[float]
     addresses: Sequence[Any]
     sessions: Sequence[Any]
+    times: Sequence[int]
     is_full: bool  # there may be more
 
 
-_NO_PAGE: Final = _Page((), (), (), is_full=False)
+_NO_PAGE: Final = _Page((), (), (), (), is_full=False)
 
 
 class Lookup:
@@ -136,7 +138,7 @@ class Lookup:
         for terms in groups:
             query = self._query(wanted._replace(terms=terms), only, MESSAGE_FIELDS)
             page = self._page(query, _SPREAD_MESSAGES, 0) if query is not None else _NO_PAGE
-            best.append(_best_of_each(page, only))
+            best.append(_best_of_each(_without_last_score(page), only))
             uses = min(term.uses for term in terms)
             words.append((_rarity(uses, self._searcher.num_docs), not page.is_full))
         return Spread(best, words)
@@ -273,36 +275,53 @@ class Lookup:
         return [_silent(query) for query in needed]
 
     def _pages(self, query: Query | None) -> Iterator[_Page]:
-        """Pages of what matches, larger and larger."""
+        """Pages of what matches, larger and larger. The first ends behind a group of equal scores that fills it."""
         if query is None:
             return
-        offset = 0
-        for size in _PAGES:
-            page = self._page(query, size, offset)
-            yield page
+        limits = iter(_PAGES)
+        offset = next(limits)
+        page = self._page(query, offset, 0)
+        while page.is_full and page.scores[-1] == page.scores[:_TIED][-1] and (more := next(limits, 0)):
+            offset += more
+            page = self._page(query, offset, 0)
+        yield page
+        for limit in limits:
             if not page.is_full:
                 return
-            offset += size
+            page = self._page(query, limit, offset)
+            yield page
+            offset += limit
 
     def _page(self, query: Query, limit: int, offset: int) -> _Page:
+        """A page in an order that is the same in every index of the same content, however its segments lie.
+
+        tantivy orders equal scores by segment. Its sums differ in the last digits, so scores are rounded.
+        """
         with as_unusable():
             hits = self._searcher.search(query, limit, count=False, offset=offset).hits
             if not hits:
                 return _NO_PAGE
-            scores, addresses = map(list, zip(*hits, strict=True))
+            addresses = [address for _, address in hits]
             sessions = self._searcher.fast_field_values("session", addresses)
-        return _Page(scores, addresses, sessions, len(hits) == limit)
+            times = self._searcher.fast_field_values("ts", addresses)
+        rows = [
+            (-round(score, 3), -(ts or 0), session or 0, number)
+            for number, ((score, _), ts, session) in enumerate(zip(hits, times, sessions, strict=True))
+        ]
+        rows.sort()
+        return _Page(
+            [-row[0] for row in rows],
+            [addresses[row[3]] for row in rows],
+            [row[2] for row in rows],
+            [int(-row[1]) for row in rows],
+            is_full=len(hits) == limit,
+        )
 
     def _matches(self, page: _Page, numbers: Sequence[int]) -> list[Match]:
-        """These of a page: most of what is found is of a session that was found before, and never looked at."""
-        if not numbers:
-            return []
-        addresses = [page.addresses[number] for number in numbers]
-        with as_unusable():
-            times = self._searcher.fast_field_values("ts", addresses)
+        """These rows of a page; most are of a session that was found before and are not needed."""
         return [
-            Match(page.scores[number], page.sessions[number], int(ts or 0), address)
-            for number, ts, address in zip(numbers, times, addresses, strict=True)
+            Match(page.scores[number], page.sessions[number], page.times[number], page.addresses[number])
+            for number in numbers
         ]
 
 
@@ -325,6 +344,14 @@ def _allowed(page: _Page, only: Only) -> Sequence[int]:
     if allowed is None:
         return range(len(page.scores))
     return [number for number, session in enumerate(page.sessions) if session in allowed]
+
+
+def _without_last_score(page: _Page) -> _Page:
+    """A full page without the messages of its lowest score, since which of these it has is chance."""
+    if not page.is_full:
+        return page
+    end = page.scores.index(page.scores[-1])
+    return page._replace(scores=page.scores[:end], sessions=page.sessions[:end])
 
 
 def _best_of_each(page: _Page, only: Only) -> dict[int, float]:

@@ -53,7 +53,7 @@ class Library:
 
     def documents(self) -> int:
         """The number of documents of messages and titles."""
-        return self.index.searcher.num_docs - len(self.index._stored_coverage())
+        return self.index.searcher.num_docs
 
     async def search(self, query: str, **params: Any) -> dict[str, Any]:
         lookup = Lookup(self.index)

@@ -313,7 +313,7 @@ async def test_a_compacted_session_ranks_above_its_twin(opened: Opened) -> None:
             ranked = [session for session, _ in await lib.found("cron refactor", **params)]
             assert ranked == ["d", "c", "b", "a"], params
         assert (await lib.found("cron", role="system"))[0][1] == 3
-        assert [hit[0] for hit in await lib.found('"much else was done"')] == ["d", "b"]
+        assert sorted(hit[0] for hit in await lib.found('"much else was done"')) == ["b", "d"]
 
 
 async def test_a_summary_weighs_as_much_as_one_that_a_client_set(opened: Opened) -> None:

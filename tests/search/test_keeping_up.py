@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import random
 import shutil
 import signal
 import sqlite3
@@ -21,7 +22,7 @@ import pytest
 from burnd.recording import background
 from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import InProcessGuard
-from burnd.records import Session
+from burnd.records import Content, Session
 from burnd.records.times import to_iso
 from burnd.search import indexer, pending
 from burnd.search.documents import NO_COVERAGE, Coverage, Document, Place
@@ -93,25 +94,29 @@ async def test_what_was_not_committed_is_taken_in_at_the_next_start(opened: Open
 
 def test_a_commit_has_messages_and_their_coverage_or_neither(tmp_path: Path) -> None:
     """Opened after a crash, an index has exactly the messages that its coverage counts."""
+
+    def add(index: SearchIndex, session_id: str, message_id: str, coverage: Coverage | None) -> None:
+        index.add(Document(Place(session_id, "main", message_id), 1, ["apple"]), coverage)
+
     index = SearchIndex(tmp_path / "search")
-    index.add(Document(Place("s1", "main", "m1"), 1, ["apple"]))
-    index.set_coverage("s1", Coverage(100, 2, 3))
-    index.set_coverage("s2", Coverage(7))
+    add(index, "s1", "m1", None)
+    add(index, "s1", "m2", Coverage(100, 2))
+    add(index, "s1", "", Coverage(0, 2, 3))
+    add(index, "s2", "m1", Coverage(7))
     index.commit()
-    index.add(Document(Place("s1", "main", "m2"), 1, ["apple"]))
-    index.set_coverage("s1", Coverage(200, 2, 3))
-    index.set_coverage("s2", NO_COVERAGE)
+    add(index, "s1", "m3", Coverage(200, 2))
+    index.remove_session("s2")
     index.close_writer()
     again = SearchIndex(tmp_path / "search")
     assert [again.coverage(name) for name in ("s1", "s2", "s3")] == [Coverage(100, 2, 3), Coverage(7), NO_COVERAGE]
-    assert again.searcher.doc_freq("words", "apple") == 1
-    again.set_coverage("s2", NO_COVERAGE)
+    assert again.searcher.num_docs == 4
+    again.remove_session("s2")
+    add(again, "s1", "m3", Coverage(200, 2))
     again.has_erased = True
     again.commit()
     again.close_writer()
     last = SearchIndex(tmp_path / "search")
-    assert (last.coverage("s1"), last.coverage("s2"), last.has_erased) == (Coverage(100, 2, 3), NO_COVERAGE, True)
-    assert not again.uncommitted
+    assert (last.coverage("s1"), last.coverage("s2"), last.has_erased) == (Coverage(200, 2, 3), NO_COVERAGE, True)
 
 
 async def test_a_failed_commit_is_repeated_and_nothing_is_doubled(
@@ -490,3 +495,36 @@ async def test_a_session_that_grows_while_the_index_is_made_anew_is_taken_in_onc
     assert [filler.index.searcher.doc_freq("words", "apple") for filler in (in_use, replacement)] == [1, 1]
     assert replacement.due == []
     await followed._close()
+
+
+QUERIES = ("apple", "plum pear", "cherry fig apple", "fig", '"plum fig"')
+
+
+async def test_a_rebuild_keeps_the_order_of_hits(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the index was filled: message by message, in one piece, or session by session."""
+    rng = random.Random(7)
+    fruits = ["apple", "plum", "pear", "cherry", "fig", *(f"filler{n}" for n in range(40))]
+
+    def said(number: int, **facts: Any) -> Content:
+        words = " ".join(rng.choices(fruits, k=rng.randrange(2, 30)))
+        return text(f"m{number}", words, session_id=f"s{number * 7 % 40}", ts=at(number // 3), **facts)
+
+    async def orders(lib: Library) -> list[list[tuple[str, int | None]]]:
+        return [await lib.found(query, all=every, limit=20) for query in QUERIES for every in (True, False)]
+
+    async with library(opened) as lib:
+        for piece in range(12):
+            await lib.add(*[said(piece * 50 + number) for number in range(50)])
+            await lib.add(text("t", f"About {fruits[piece % 5]}", role="system", kind="title", session_id=f"s{piece}"))
+        before = await orders(lib)
+        assert lib.index.searcher.num_segments > 1
+    shutil.rmtree(opened.home.search)
+    async with library(opened) as lib:
+        await lib.calm()
+        assert await orders(lib) == before
+    shutil.rmtree(opened.home.search)
+    monkeypatch.setattr(indexer, "AT_ONCE", 7)
+    monkeypatch.setattr(indexer, "LATE_S", 0)
+    async with library(opened) as lib:
+        await lib.calm()
+        assert await orders(lib) == before
