@@ -19,7 +19,7 @@ from burnd.records.times import Clock, to_iso
 log = structlog.get_logger()
 _DENIALS = 20  # that `guard status` shows
 _WARNINGS = 2  # denials after which an agent that goes on calling tools is ended
-_ID_SHOWN = 8
+_ID_SHOWN = 13  # enough of an id that begins with a time
 
 
 class _Choices(msgspec.Struct, rename="camel"):

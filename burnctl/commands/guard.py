@@ -85,6 +85,8 @@ def _install(options: argparse.Namespace) -> int:
         path = guard_hooks.file_of(product, os.environ, _user_home())
         guard_hooks.install(product, path, socket)
         print(f"{product.title} asks burnd before each tool call, from its next session on: {path}")
+        if product.hooks_note:
+            print(product.hooks_note)
     _print_limits()
     return 0
 

@@ -149,6 +149,7 @@ class Product:
     error_parts: tuple[str, ...] = ()
 
     hooks_file: str = ""  # below its settings' folder: JSON with hooks in Claude Code's form, if it has such
+    hooks_note: str = ""  # what a person has to do before the hook runs
     plugin_file: str = ""  # the same for a plugin that is asked before a tool call
 
     copies = Copies()

@@ -54,6 +54,7 @@ class Codex(Product):
     instructions = Instructions(dict.fromkeys(NAMES, "agents-md"), dict.fromkeys(NAMES, "agents-md"))
     instructions_module = "burnd.harness.codex.instructions"
     hooks_file = "hooks.json"
+    hooks_note = "Codex runs the hook once you trust it, at its next start"
     agent_tools = ("send_input", "wait_agent", "close_agent", "resume_agent")
 
 
