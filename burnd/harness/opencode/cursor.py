@@ -94,8 +94,8 @@ def _decode(value: bytes, kind: type[T]) -> T | None:
 class ChangeFinder:
     """Finds the sessions of a database that have changed: by new rows, by their own rows, and those still open.
 
-    `waiting` are the sessions to read, each with whether to look at all its parts (`deep`). `postponed` are those to
-    read again once another database can be read.
+    `waiting` are the sessions to read, in the order of their newest messages, each with whether to look at all its
+    parts (`deep`). `postponed` are those to read again once another database can be read.
     """
 
     def __init__(self, includes: Callable[[StoredSession], bool], cursors: Cursors) -> None:
@@ -121,8 +121,9 @@ class ChangeFinder:
             self._live.add(session_id)
 
     def in_order(self) -> list[tuple[str, bool]]:
-        """The waiting sessions, those that are live first."""
-        return sorted(self.waiting.items(), key=lambda item: item[0] not in self._live)
+        """The waiting sessions: those that are live, then the one with the newest message first."""
+        live = [item for item in self.waiting.items() if item[0] in self._live]
+        return live + [item for item in reversed(self.waiting.items()) if item[0] not in self._live]
 
     def done(self, session_id: str) -> None:
         self.waiting.pop(session_id, None)
@@ -162,8 +163,9 @@ class ChangeFinder:
                     sessions += [session_id for _, _, session_id in page]
                 if self.rows.is_last:
                     sessions = queries.sessions_with_messages(db)
-            for session_id in dict.fromkeys(sessions):
-                self.mark(session_id, deep=bool(reason) or self.rows.is_last)
+            for session_id in reversed(dict.fromkeys(reversed(sessions))):
+                is_deep = self.waiting.pop(session_id, False)  # it moves to the end: its message is the newest so far
+                self.mark(session_id, deep=is_deep or bool(reason) or self.rows.is_last)
             if not page or self.rows.is_last:
                 return reason
 

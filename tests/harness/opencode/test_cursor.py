@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from burnd.harness.opencode.cursor import Cursors, RowCursor, SessionCursor, cursor_changes, load_cursors
+from contextlib import closing
+from pathlib import Path
+
+from burnd.harness.opencode.cursor import (
+    ChangeFinder,
+    Cursors,
+    RowCursor,
+    SessionCursor,
+    cursor_changes,
+    load_cursors,
+)
+from burnd.harness.opencode.database import Database, probe
 from burnd.harness.opencode.rows import digest_of
+from tests.harness.opencode.data import Writer
 
 
 def test_cursors_are_loaded_as_stored() -> None:
@@ -20,3 +32,20 @@ def test_cursors_are_loaded_as_stored() -> None:
 def test_different_values_have_different_digests() -> None:
     assert digest_of(["a", "b"]) != digest_of(["ab"]) != digest_of([b"ab"])
     assert digest_of([1, None]) == digest_of([1, None])
+
+
+def test_sessions_with_the_newest_messages_are_read_first(tmp_path: Path) -> None:
+    """At the first start; later those that change are."""
+    writer = Writer(tmp_path / "opencode.db")
+    for name in ("ses_a", "ses_b", "ses_c"):
+        writer.user(f"msg_{name}", writer.session(name))
+    writer.user("msg_again", "ses_a")
+    finder = ChangeFinder(lambda _: True, Cursors(RowCursor(), {}))
+    database = Database(str(tmp_path / "opencode.db"))
+    with closing(database), database.reading() as db:
+        finder.find_new(db, (1, 2))
+        finder.scan(db, probe(db), [])
+        assert [name for name, _ in finder.in_order()] == ["ses_a", "ses_c", "ses_b"]
+        finder.mark("ses_b", deep=False)
+        assert [name for name, _ in finder.in_order()] == ["ses_b", "ses_a", "ses_c"]
+    writer.close()
