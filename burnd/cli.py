@@ -76,12 +76,15 @@ def _scan(options: argparse.Namespace) -> int:
     import anyio
 
     from burnd import memory, paths
-    from burnd.scan import pass_for_daemon, serve
 
     memory.relax_gc()
     if options.into is None:
+        from burnd.scan import serve
+
         anyio.run(serve, paths.find_home(), sys.stdin.buffer, sys.stdout.buffer)
         return 0
+    from burnd.totals_index import pass_for_daemon
+
     os.umask(0o077)
     _disable_core_dumps()
     anyio.run(pass_for_daemon, sys.stdin.buffer.read(), options.into)

@@ -23,7 +23,7 @@ from burnd.harness.totals import LogTask
 from burnd.paths import socket_file
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.scan import write_totals
+from burnd.totals_index import write_totals
 from tests import warm
 from tests.bench.corpus import Tree
 from tests.capture.adversary import World

@@ -45,9 +45,10 @@ MAY_IMPORT = {
         "records ledger pricing settings index content recording search attribution harness reclassify queries "
         "quota budget_watch guard clients instructions early_totals failures tasks"
     ),
-    "scan": "records ledger pricing settings index clients harness queries server",
+    "totals_index": "records ledger pricing settings index harness",
+    "scan": "records pricing settings index clients harness queries server totals_index",
     "daemon": "ledger pricing settings recording harness clients early_totals server tasks",
-    "cli": "ledger settings daemon failures scan",
+    "cli": "ledger settings daemon failures scan totals_index",
     "__main__": "cli",
 }
 # The part of attribution that reads rails from the index and writes the sums of their causes.

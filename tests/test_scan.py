@@ -72,6 +72,15 @@ async def test_what_the_logs_alone_cannot_tell_is_refused(tmp_path: Path, logs: 
     assert (await ask(tmp_path / "none", "waste"))["error"]["code"] == protocol.NO_SUCH_METHOD
 
 
+async def test_sessions_are_listed_with_their_costs(tmp_path: Path, logs: Path) -> None:
+    listed = (await ask(tmp_path / "none", "sessions.list", costs=True, limit=200))["result"]["sessions"]
+    summed = (await ask(tmp_path / "none", by="session"))["result"]["rows"]
+    costs = {session["sessionId"]: session["costUsd"] for session in listed}
+    assert costs == {row["key"]: row["costUsd"] for row in summed}
+    assert all(session["project"] and session["updatedAt"] for session in listed)
+    assert (await ask(tmp_path / "none", "sessions.list", agent="build"))["error"]["code"] == protocol.BAD_PARAMS
+
+
 async def test_requests_for_names_of_threads(tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file of names counts for threads that have a log, once with what the log itself states."""
     codex = tmp_path / "codex"

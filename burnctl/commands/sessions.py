@@ -41,6 +41,7 @@ _FLAT = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, ListParams, flags.Sessions, usual={"limit": _USUAL})
     flags.reading_rows(parser)
+    flags.add(parser, flags.Scan)
     parser.set_defaults(limit=_USUAL)
 
 

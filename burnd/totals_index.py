@@ -1,0 +1,97 @@
+"""Writes what a quick pass over the logs found into an index: in memory for `scan`, to a file for `early_totals`."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from burnd.harness.quick_pass import QuickPass, find_logs, scan_logs
+from burnd.harness.totals import LogTask, PassRequest, Places
+from burnd.index import schema
+from burnd.index.apply import Applier
+from burnd.index.bulk_load import BulkLoader
+from burnd.index.change import Change
+from burnd.index.store import IndexStore, Writer, set_meta
+from burnd.ledger.journal import Logged
+from burnd.paths import Home, user_home
+from burnd.pricing import PriceFileError, PriceTable
+from burnd.records import Copy, Turn
+from burnd.records.codec import Entry
+from burnd.records.times import wall_ms
+from burnd.settings import config
+
+_UNSAFE = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;"  # it is written once
+
+
+async def pass_for_daemon(encoded: bytes, path: str) -> None:
+    """Runs the quick pass that `early_totals` requests, into an index at `path`."""
+    request = msgspec.json.decode(encoded, type=PassRequest)
+    home = Home(Path(request.home))
+    places = Places(config.load(home), os.environ, str(user_home()), request.announced)
+    await write_totals(find_logs(places, request.sources), _prices(home), Path(path))
+
+
+def _prices(home: Home) -> PriceTable:
+    """The prices as the daemon loads them; only their context sizes matter here."""
+    try:
+        return PriceTable.load(str(home.prices) if home.prices.exists() else None)
+    except PriceFileError:
+        return PriceTable.load()
+
+
+async def write_totals(tasks: Sequence[LogTask], prices: PriceTable, path: Path) -> None:
+    """Writes an index of what these logs have now. Interrupted, it leaves a file that cannot be opened as one."""
+    begun = wall_ms()
+    async with _filled(str(path), await scan_logs(tasks), prices) as store:
+
+        def finish(db: sqlite3.Connection) -> None:
+            ((last,),) = db.execute("SELECT coalesce(max(id), 0) FROM sessions").fetchall()
+            set_meta(db, closed="clean", begun=str(begun), last_session=str(last))
+            db.execute(f"PRAGMA user_version = {schema.LAYOUT}")
+
+        await store.transact(finish)
+
+
+def memory_index(quick_pass: QuickPass, prices: PriceTable) -> AbstractAsyncContextManager[IndexStore]:
+    """An index of what a quick pass found, for reports that need turns and unlogged usage only."""
+    return _filled(":memory:", quick_pass, prices)
+
+
+@asynccontextmanager
+async def _filled(path: str, quick_pass: QuickPass, prices: PriceTable) -> AsyncIterator[IndexStore]:
+    writer = await Writer.open(path)
+    try:
+        await writer.run(lambda db: db.executescript(_UNSAFE + schema.TABLES))
+        store = IndexStore(Path(path), writer, [])
+        store.prices = prices
+        await Applier(store).apply(Change(logged=_logged(quick_pass.facts())))
+        copies: list[Copy] = []
+
+        def turns() -> Iterator[Turn]:
+            for entry in quick_pass.turns():
+                if isinstance(entry, Turn):
+                    yield entry
+                else:
+                    copies.append(entry)
+
+        def load(db: sqlite3.Connection) -> BulkLoader:
+            loader = BulkLoader(db, prices)
+            loader.load(turns())
+            return loader
+
+        loader = await store.transact(load)
+        await Applier(store).apply(Change(logged=_logged(copies, len(copies))))
+        await store.transact(lambda _db: loader.finish())
+        yield store
+    finally:
+        await writer.close()
+
+
+def _logged(entries: Sequence[Entry], begin: int = 0) -> list[tuple[Logged, int]]:
+    """Entries with made-up ledger positions, as the index expects them."""
+    return [(Logged(position, 0, entry), 0) for position, entry in enumerate(entries, begin)]
