@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from burnd.errors import IndexDamaged, StorageError
-from burnd.index.asking import TookTooLong
+from burnd.index.query_pool import TookTooLong
 from burnd.ledger.files import replace_file
 from burnd.paths import user_home
 from burnd.pricing import usd

@@ -12,7 +12,7 @@ import msgspec
 
 from burnd.harness.registry import PRODUCTS
 from burnd.index import cost_states, rows, stale_causes, unlogged
-from burnd.index.change import Change, CursorChange, FileChange, Known
+from burnd.index.change import Change, CursorChange, FileChange, IndexedRecord
 from burnd.index.store import IndexStore, keyed, many, set_meta
 from burnd.index.sums import SumWriter
 from burnd.ledger.journal import Logged, identity
@@ -118,7 +118,7 @@ class _TurnRow(NamedTuple):
     """A turn, and its revision and position in the ledger."""
 
     turn: Turn
-    known: Known
+    known: IndexedRecord
 
 
 class Applier:
@@ -212,10 +212,10 @@ class Applier:
         newest: dict[int, _TurnRow] = {}
         for turn, item, digest in turns:
             key = (self._names[turn.source], turn.message_id)
-            old = known.get(key) or Known(next_id, 0, 0, None, None)
+            old = known.get(key) or IndexedRecord(next_id, 0, 0, None, None)
             next_id += old.id == next_id
             if turn.rev >= old.rev:
-                known[key] = Known(old.id, turn.rev, digest, item.position, item.length)
+                known[key] = IndexedRecord(old.id, turn.rev, digest, item.position, item.length)
                 newest[old.id] = _TurnRow(turn, known[key])
                 if turn.copy_of is not None:
                     known[key] = known[key]._replace(rev=0)  # it is gone: recorded again, it begins with revision 1
@@ -232,7 +232,7 @@ class Applier:
         newest: dict[int, _TurnRow] = {}
         for turn, is_open in shown:
             key = (self._names[turn.source], turn.message_id)
-            old = known.get(key) or Known(next_id, 0, 0, None, None)
+            old = known.get(key) or IndexedRecord(next_id, 0, 0, None, None)
             next_id += old.id == next_id
             known[key] = old._replace(open=is_open)
             newest[old.id] = _TurnRow(turn, known[key])
@@ -251,7 +251,9 @@ class Applier:
             ],
         )
 
-    def _known_turns(self, db: sqlite3.Connection, turns: Sequence[Turn]) -> tuple[dict[tuple[int, str], Known], int]:
+    def _known_turns(
+        self, db: sqlite3.Connection, turns: Sequence[Turn]
+    ) -> tuple[dict[tuple[int, str], IndexedRecord], int]:
         """The rows of these turns, and the id of the next new one."""
         # A join, and in this order: for a row value IN a list SQLite 3.40 would scan every turn of the source.
         sql = (
@@ -261,7 +263,7 @@ class Applier:
         )
         found = keyed(db, sql, [(self._names[turn.source], turn.message_id) for turn in turns])
         ((next_id,),) = db.execute("SELECT coalesce(max(id), 0) + 1 FROM turns").fetchall()
-        return {(row[0], row[1]): Known(*row[2:]) for row in found}, int(next_id)
+        return {(row[0], row[1]): IndexedRecord(*row[2:]) for row in found}, int(next_id)
 
     def _put_turns(self, db: sqlite3.Connection, newest: dict[int, _TurnRow], first_new: int) -> None:
         """Writes turns by their ids; those below `first_new` replace their rows."""

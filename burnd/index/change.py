@@ -1,4 +1,4 @@
-"""The types of a change to the index, and of what it has of a record."""
+"""Types of changes to the index."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from burnd.ledger.journal import Journal, Logged
 
 
-class Known(NamedTuple):
-    """A record in the index: revision, digest and position, by which a new one is compared."""
+class IndexedRecord(NamedTuple):
+    """Revision, digest and position of a record in the index, to compare a new one with."""
 
     id: int
     rev: int
@@ -26,14 +26,14 @@ class Known(NamedTuple):
     open: bool = False
 
     def entry_in(self, journal: Journal) -> Entry | None:
-        """The record itself, where the ledger has it."""
+        """The record itself; None if it is not in the ledger."""
         if self.position is None or self.length is None:
             return None
         return journal.entry_at(self.position, self.length)
 
 
 class CursorChange(NamedTuple):
-    """How far a source has been read; None forgets it."""
+    """A new cursor of a source; None deletes it."""
 
     source: str
     key: str
@@ -41,10 +41,10 @@ class CursorChange(NamedTuple):
 
 
 class FileChange(NamedTuple):
-    """How far a file has been read, with the reader's state there and a pack of rows that it may need again.
+    """A new cursor of a file, the state of its reader, and a pack of rows that the reader may need again.
 
-    The pack replaces an earlier one with the id `replaces`. `anew` deletes earlier packs: the file is read from its
-    start. A cursor of None deletes the file.
+    The pack replaces the one with the id `replaces`. `from_start` deletes earlier packs. A cursor of None deletes the
+    file.
     """
 
     source: str
@@ -90,7 +90,7 @@ class OpenTurn(NamedTuple):
 
 @dataclass
 class Change:
-    """All that one transaction writes to the index."""
+    """Everything that one transaction writes to the index."""
 
     logged: Sequence[tuple[Logged, int]] = ()
     placed: Sequence[Placed] = ()

@@ -25,7 +25,7 @@ _TURN_INDEX = (
 
 
 class PackLost(Exception):
-    """Raised when a pack cannot be read or unpacked; its cause is the error."""
+    """A pack cannot be read or unpacked; its cause is the error."""
 
 
 class PackSource:
@@ -42,7 +42,7 @@ class PackSource:
 
 
 class FilePacks:
-    """The packs of one file; none while it is `blank`, because it is read from its start."""
+    """The packs of one file; none while it is `blank`, read again from its start."""
 
     def __init__(self, db: sqlite3.Connection, source: str, path: str) -> None:
         self._db = db
@@ -51,7 +51,7 @@ class FilePacks:
         self.blank = False
 
     def committed(self) -> None:
-        """Make the packs of the last reading visible, which is durable now."""
+        """Makes the packs of the last commit visible."""
         self.blank = False
         self._ids = None
 

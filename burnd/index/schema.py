@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def _id_in(column: str) -> str:
-    """The text of an id that is stored as `short_id` makes it."""
+    """The SQL for the text of an id that is stored in the form of `short_id`."""
     digits = f"hex({column})"
     parts = "||'-'||".join(f"substr({digits}, {begin}, {length})" for begin, length in _UUID_PARTS)
     return f"CASE typeof({column}) WHEN 'blob' THEN lower({parts}) ELSE {column} END"
@@ -15,7 +15,7 @@ _UUID_PARTS = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
 _TRUTH = f"""
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
--- Texts that stand in many rows (models, projects, tools, targets) are stored once.
+-- Texts of many rows (models, projects, tools, targets) are stored once.
 CREATE TABLE names(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 
 CREATE TABLE sessions(
@@ -25,25 +25,25 @@ CREATE TABLE sessions(
   parent_session_id TEXT,
   project INTEGER,
   project_key INTEGER,
-  project_by TEXT,        -- who told the project: '' a record of the session, else the smallest of its turns' rails
+  project_by TEXT,        -- origin of the project: '' a record of the session, else the smallest rail with one
   agent TEXT,
   created_by TEXT,
   created_at INTEGER,
   updated_at INTEGER,
-  said_count INTEGER NOT NULL DEFAULT 0,      -- messages, as a session record said
-  pruned_count INTEGER NOT NULL DEFAULT 0,    -- messages whose content is gone
+  said_count INTEGER NOT NULL DEFAULT 0,      -- messages according to a session record
+  pruned_count INTEGER NOT NULL DEFAULT 0,    -- messages whose content was deleted
   kept_count INTEGER NOT NULL DEFAULT 0,      -- messages whose content is in the sidecar
   content_mode TEXT,
   content_since INTEGER,  -- when that mode began to apply
-  title TEXT,             -- a client's own; it wins over what the harness says
+  title TEXT,             -- set by a client; wins over that of the harness
   summary TEXT,
-  harness_title TEXT,     -- content: goes when the content goes
-  title_rank INTEGER NOT NULL DEFAULT -1,     -- what kind of title that is; a better kind wins
+  harness_title TEXT,     -- deleted with the content
+  title_rank INTEGER NOT NULL DEFAULT -1,     -- the kind of that title; a better kind wins
   harness_summary TEXT,
   summary_key TEXT NOT NULL DEFAULT '',       -- of several summaries the one with the greatest key
-  content_bytes INTEGER NOT NULL DEFAULT 0,   -- how much of the sidecar these rows cover
+  content_bytes INTEGER NOT NULL DEFAULT 0,   -- bytes of the sidecar that these rows cover
   pruned_up_to INTEGER,
-  erasures INTEGER NOT NULL DEFAULT 0         -- how often messages were erased from the sidecar
+  erasures INTEGER NOT NULL DEFAULT 0         -- number of erasures in the sidecar
 );
 CREATE INDEX sessions_by_update ON sessions(coalesce(updated_at, 0), session_id);
 CREATE INDEX sessions_by_parent ON sessions(parent_session_id) WHERE parent_session_id IS NOT NULL;
@@ -111,7 +111,7 @@ CREATE TABLE tool_calls(
   PRIMARY KEY(turn, n)
 ) WITHOUT ROWID;
 
--- The newest of every other thing with an identity; its record is read from the ledger when asked for.
+-- The newest record of each identity, other than turns; the record itself is in the ledger.
 CREATE TABLE facts(
   id INTEGER PRIMARY KEY,
   kind TEXT NOT NULL,
@@ -123,7 +123,7 @@ CREATE TABLE facts(
   position INTEGER NOT NULL,
   length INTEGER NOT NULL,
   name INTEGER,               -- of an event
-  forked INTEGER,             -- of a copy: its log says so
+  forked INTEGER,             -- of a copy: according to its log
   turn_index INTEGER,         -- of a copy
   UNIQUE(kind, key)
 );
@@ -154,10 +154,10 @@ CREATE TABLE messages(
   msg_idx INTEGER NOT NULL,   -- counts messages along the rail
   n INTEGER NOT NULL,
   b INTEGER NOT NULL,
-  message BLOB NOT NULL,      -- its id, where that is a UUID in 16 bytes
+  message BLOB NOT NULL,      -- its id; 16 bytes if it is a UUID
   message_id TEXT AS ({_id_in("message")}),
   ts INTEGER NOT NULL,
-  said INTEGER NOT NULL,      -- by whom and what, in one number: a text for each would take a fifth of a row
+  said INTEGER NOT NULL,      -- role and kind in one number: two texts would take a fifth of a row
   role TEXT AS (CASE said / 8 WHEN 0 THEN 'user' WHEN 1 THEN 'assistant' WHEN 2 THEN 'tool_result' ELSE 'system' END),
   kind TEXT AS (CASE said % 8 WHEN 0 THEN 'text' WHEN 1 THEN 'thinking' WHEN 2 THEN 'tool_use' WHEN 3 THEN 'tool_result'
     WHEN 4 THEN 'file' WHEN 5 THEN 'title' WHEN 6 THEN 'summary' ELSE 'system_prompt' END),
@@ -181,10 +181,10 @@ CREATE INDEX origins_by_origin ON origins(origin);
 CREATE TABLE skipped(
   position INTEGER PRIMARY KEY, length INTEGER NOT NULL, reason TEXT NOT NULL, kind TEXT NOT NULL);
 
--- How far each file was read, with the state of its reader, and packs of rows that the reader may need again.
+-- Cursor of each file, the state of its reader, and packs of rows that the reader may need again.
 CREATE TABLE files(
   id INTEGER PRIMARY KEY, source TEXT NOT NULL, path TEXT NOT NULL, root TEXT, cursor BLOB, state BLOB, seen INTEGER,
-  open INTEGER NOT NULL DEFAULT 0,    -- its reader holds a message that may still grow, its own or a copy
+  open INTEGER NOT NULL DEFAULT 0,    -- has a message that may still grow
   UNIQUE(source, path));
 CREATE INDEX files_open ON files(source) WHERE open;
 CREATE TABLE reader_packs(id INTEGER PRIMARY KEY, file INTEGER NOT NULL, rows BLOB NOT NULL);
@@ -193,7 +193,7 @@ CREATE INDEX reader_packs_by_file ON reader_packs(file);
 -- Turns that may still grow: the whole record, since the ledger does not have it yet.
 CREATE TABLE open_turns(turn INTEGER PRIMARY KEY, file INTEGER NOT NULL, record BLOB NOT NULL);
 
--- Which call started which agent: every call that a file names, with the earliest time of that.
+-- The calls that started agents, as files name them, with the earliest time.
 CREATE TABLE agents(
   session_id TEXT NOT NULL, agent_id TEXT NOT NULL, evidence INTEGER NOT NULL, tool_use_id TEXT NOT NULL,
   ts TEXT NOT NULL, type TEXT, group_id TEXT,
@@ -211,7 +211,7 @@ _MEASURES = """
   one_shots INTEGER NOT NULL, prompts INTEGER NOT NULL, one_shot_prompts INTEGER NOT NULL"""
 
 _SUMS = f"""
--- What many turns have in common, by number; within these tables 0 stands for "none".
+-- Dimensions of turns, by number; 0 means none.
 CREATE TABLE classes(
   id INTEGER PRIMARY KEY,
   source INTEGER NOT NULL,
@@ -220,10 +220,10 @@ CREATE TABLE classes(
   terms INTEGER NOT NULL,     -- the billing terms, as `pricing.terms` writes them
   tier INTEGER NOT NULL,      -- the largest context size below the turn's own at which its price may change
   open INTEGER NOT NULL,
-  unlogged INTEGER NOT NULL,  -- no turns, but what a harness says it used beyond them
+  unlogged INTEGER NOT NULL,  -- usage beyond the logged turns, according to the harness
   UNIQUE(source, model, provider, terms, tier, open, unlogged)
 );
--- The context sizes at which the turns of a model were told apart.
+-- The context sizes by which turns of a model are classified.
 CREATE TABLE tiers(
   model INTEGER NOT NULL, provider INTEGER NOT NULL, sizes TEXT NOT NULL,
   listed INTEGER NOT NULL,    -- whether a list has a price: if not, the terms have the harness's figure
@@ -240,8 +240,8 @@ CREATE TABLE sums(
   branch INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL, subagent INTEGER NOT NULL, {_MEASURES},
   PRIMARY KEY(session, bucket, class, place, branch, activity, version, subagent)) WITHOUT ROWID;
 
--- The same condensed: over all sessions by time, and by session without the activity or without the time. `index.sums`
--- says what each level leaves out; that is 0. What is listed as stale has changed since.
+-- The same condensed: for all sessions by time, and by session without activity or time. Dimensions that a level leaves
+-- out (see `index.sums`) are 0. Stale days and sessions changed since.
 CREATE TABLE time_sums(
   level INTEGER NOT NULL, bucket INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL,
   activity INTEGER NOT NULL, version INTEGER NOT NULL, {_MEASURES},
@@ -254,13 +254,13 @@ CREATE TABLE session_sums(
 CREATE TABLE stale_days(day INTEGER PRIMARY KEY);
 CREATE TABLE stale_sessions(session INTEGER PRIMARY KEY);
 
--- Prompts whose work edited something: the turn of the first edit, and how many retries there were in all.
+-- Prompts with edits: the turn of the first edit, and the number of retries.
 CREATE TABLE prompts(
   session INTEGER NOT NULL, prompt_id TEXT NOT NULL, turn INTEGER NOT NULL, retries INTEGER NOT NULL,
   PRIMARY KEY(session, prompt_id)) WITHOUT ROWID;
 CREATE INDEX prompts_retried ON prompts(turn, retries) WHERE retries > 0;
 
--- When a session was, in quarters of an hour, its last turn on the main rail, and the event after that which ended it.
+-- First and last quarter of an hour of a session, its last turn on the main rail, and the event that ended it.
 CREATE TABLE endings(
   session INTEGER PRIMARY KEY, first_bucket INTEGER NOT NULL, last_bucket INTEGER NOT NULL, turn INTEGER,
   event INTEGER);
@@ -289,13 +289,12 @@ CREATE TABLE unlogged(
   searches INTEGER NOT NULL, requests INTEGER NOT NULL,
   PRIMARY KEY(session, class, ts)) WITHOUT ROWID;
 CREATE INDEX unlogged_by_time ON unlogged(ts);
--- Which sessions' overhead a harness counted again in a fork, where it said what that used.
+-- Sessions whose usage the harness counted again in the total of a fork.
 CREATE TABLE inherited(
   session INTEGER NOT NULL, owner INTEGER NOT NULL, PRIMARY KEY(session, owner)) WITHOUT ROWID;
 CREATE INDEX inherited_by_owner ON inherited(owner);
 
--- Stamps by key: of those on whole sessions the one that counts; all of those on less. Without a value the key is
--- removed.
+-- Stamps by key: the effective one of those on whole sessions, and all others. NULL removes the key.
 CREATE TABLE session_tags(
   key TEXT NOT NULL, session_id TEXT NOT NULL, ts INTEGER NOT NULL, position INTEGER NOT NULL, value TEXT,
   PRIMARY KEY(key, session_id)) WITHOUT ROWID;
@@ -306,8 +305,7 @@ CREATE TABLE narrow_tags(
 """
 
 _FINDINGS = """
--- What waste was found in a session and all that it started, kept at the one that started them all (`root`). It holds
--- as long as none of them has changed since: see `changed`.
+-- Findings of a session and its descendants, stored at the `root` session until one of them changes (see `changed`).
 CREATE TABLE findings(
   session INTEGER PRIMARY KEY, change INTEGER NOT NULL DEFAULT 0, root INTEGER, sizes TEXT, found BLOB);
 """
@@ -318,31 +316,31 @@ _PAID = """
   entered INTEGER NOT NULL, calls INTEGER NOT NULL, errors INTEGER NOT NULL"""
 
 _CAUSES = f"""
--- Rails on which something changed from this turn on, whose causes are to be counted again.
+-- Rails that changed from this turn on, whose causes must be explained again.
 CREATE TABLE changed(
   id INTEGER PRIMARY KEY, session INTEGER NOT NULL, rail TEXT NOT NULL, turn_index INTEGER NOT NULL,
   times INTEGER NOT NULL DEFAULT 1, UNIQUE(session, rail));
 
--- What tokens went to, by number; `agent` is the type of the agent on whose rail it was paid. `level` says for which
--- question its targets are told apart; `whole` is all of its tool, `subject` what it was about; 0: that is itself.
+-- Causes by number; `agent` is the type of the agent on whose rail it was paid. `level` is the report that needs its
+-- target; `whole` is the cause of its whole tool, `subject` that of its subject; 0: itself.
 CREATE TABLE causes(
   id INTEGER PRIMARY KEY, kind TEXT NOT NULL, tool INTEGER NOT NULL, target INTEGER NOT NULL, agent INTEGER NOT NULL,
   level INTEGER NOT NULL, whole INTEGER NOT NULL, subject INTEGER NOT NULL, UNIQUE(kind, tool, target, agent));
 
--- A segment is a range of message numbers of a rail (see `attribution.segments`). `state` is what the rail is followed
--- further from, if another segment comes after it; `newest` is the time of the newest message up to its end.
+-- A segment is a range of message numbers of a rail (see `attribution.segments`). `state` is that of the rail at its
+-- end, if another segment follows; `newest` is the time of the newest message up to its end.
 CREATE TABLE segments(
   id INTEGER PRIMARY KEY, session INTEGER NOT NULL, rail TEXT NOT NULL, n INTEGER NOT NULL,
   newest TEXT NOT NULL, state BLOB, UNIQUE(session, rail, n));
 
--- What the turns of a segment paid for, by UTC day: once by activity, once for all activities together (0).
+-- Tokens of the turns of a segment by UTC day and cause: by activity, and for all activities together (0).
 CREATE TABLE cause_sums(
   level INTEGER NOT NULL, session INTEGER NOT NULL, activity INTEGER NOT NULL, segment INTEGER NOT NULL,
   day INTEGER NOT NULL, cause INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL,
   branch INTEGER NOT NULL, version INTEGER NOT NULL, subagent INTEGER NOT NULL, {_PAID},
   PRIMARY KEY(level, session, activity, segment, day, cause, class, place, branch, version, subagent)) WITHOUT ROWID;
 
--- The same over all sessions, by block of 32 days. A stale block has changed since, `times` times, and is not read.
+-- The same for all sessions, by block of 32 days. A stale block, changed `times` times since, is not read.
 CREATE TABLE cause_blocks(
   block INTEGER NOT NULL, level INTEGER NOT NULL, activity INTEGER NOT NULL, cause INTEGER NOT NULL,
   class INTEGER NOT NULL, place INTEGER NOT NULL, version INTEGER NOT NULL, {_PAID},
@@ -351,16 +349,16 @@ CREATE TABLE stale_blocks(block INTEGER PRIMARY KEY, times INTEGER NOT NULL);
 """
 
 
-# SQLite would rather walk through a whole session by its primary key than trust an index on a part of the id.
+# Without INDEXED BY, SQLite would scan a whole session by its primary key.
 MESSAGES_BY_ID = "messages m INDEXED BY messages_by_message"
 
 
-def is_message(wanted: str) -> str:
-    """The condition that a row of `MESSAGES_BY_ID` is of the wanted message.
+def is_message(message_id: str) -> str:
+    """The condition that selects a message from `MESSAGES_BY_ID`.
 
-    Without the plus SQLite would put a bound id in for the column in both halves, and have no use for the index.
+    The plus keeps SQLite from replacing the column by the bound id, which would disable the index.
     """
-    return f"+m.message_id = {wanted} AND substr(m.message_id, -5) = substr({wanted}, -5)"
+    return f"+m.message_id = {message_id} AND substr(m.message_id, -5) = substr({message_id}, -5)"
 
 
 TABLES = _TRUTH + _SUMS + _FINDINGS + _CAUSES

@@ -1,4 +1,4 @@
-"""The index database: one writer, a few readers, and every change with its ledger position in one transaction."""
+"""The index database: one writer and a few readers. Every change and its ledger position is one transaction."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import zstandard
 
 from burnd.errors import IndexDamaged, Locked, StorageError
 from burnd.index import schema
-from burnd.index.asking import DEADLINE_S, SHRINK, Asking, shrink
-from burnd.index.change import Known
+from burnd.index.change import IndexedRecord
 from burnd.index.keys import read_only
+from burnd.index.query_pool import DEADLINE_S, SHRINK, QueryPool, shrink
 from burnd.ledger import files
 from burnd.ledger.sqlite_files import BUSY_TIMEOUT_MS, as_not_now, batches, empty_log, name_of
 from burnd.pricing import PriceTable
@@ -32,7 +32,7 @@ READERS = 3
 # Errors of SQLite and of decoding a stored value.
 UNREADABLE = (sqlite3.Error, msgspec.DecodeError, zstandard.ZstdError)
 _SCRUB_TRIES = 40
-_MOST_AT_HAND = 24 << 20  # bytes of pages that all connections of this process cache together
+_SOFT_HEAP_BYTES = 24 << 20  # for cached pages of all connections of this process
 _CONTENT = (
     "WITH wanted(session_id, message_id) AS ({keys}) "
     "SELECT s.session_id, m.rail, m.message_id, m.n, m.b, m.position, m.length FROM wanted w "
@@ -43,9 +43,9 @@ _DAMAGE = {"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CORRUPT_INDEX", "SQLITE_CO
 
 
 class Writer:
-    """The connection that writes, in a thread of its own: a whole transaction is one trip to that thread.
+    """The writing connection, in its own thread; a whole transaction is one job.
 
-    An executor with one thread would do the same for some 50 us more of processor time a trip.
+    An executor with one thread would take some 50 us more of processor time per job.
     """
 
     def __init__(self) -> None:
@@ -91,11 +91,11 @@ def _work_off(jobs: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | 
         failure: BaseException | None = None
         try:
             result = job()
-        except BaseException as error:  # noqa: BLE001 - raised where the job was given
+        except BaseException as error:  # noqa: BLE001 - raised in the caller
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             future.get_loop().call_soon_threadsafe(_resolve, future, result, failure)
-        del item, future, job, result, failure  # the thread may wait long for the next one
+        del item, future, job, result, failure  # free them while the thread waits
 
 
 def _resolve(future: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
@@ -108,7 +108,7 @@ def _resolve(future: asyncio.Future[Any], result: Any, failure: BaseException | 
 
 
 class IndexStore:
-    """An open index. Made by `open_index`, which vouches that it is sound and belongs to this version."""
+    """An open index, created by `open_index`, which checks that it is sound and of this version."""
 
     def __init__(self, path: Path, writer: Writer, readers: list[aiosqlite.Connection]) -> None:
         self.path = path
@@ -118,7 +118,7 @@ class IndexStore:
         self.writer = writer
         self._idle = readers
         self._free = anyio.Semaphore(len(readers))
-        self._asking = Asking(read_only(path), self._check_open)
+        self._queries = QueryPool(read_only(path), self._check_open)
 
     async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Runs work in the writer's thread, in one transaction that is not cancelled. Raises StorageError."""
@@ -168,18 +168,18 @@ class IndexStore:
         return rows
 
     async def ask(self, question: Callable[[sqlite3.Connection], T], within: float = DEADLINE_S) -> T:
-        """Runs a whole question in a thread, in one state of the index; interrupted when late or cancelled."""
+        """Runs a query function in a thread, in one snapshot of the index; interrupted if late or cancelled."""
         try:
-            return await self._asking.ask(question, within)
+            return await self._queries.ask(question, within)
         except UNREADABLE as error:
             raise self.failed(error) from error
 
     def failed(self, error: Exception) -> StorageError | IndexDamaged:
-        """Converts an error; damage is remembered."""
-        said = as_index_error(error, self.path)
-        if isinstance(said, IndexDamaged) and not self.closed:
+        """Converts an error; sets `damaged` if the index is."""
+        converted = as_index_error(error, self.path)
+        if isinstance(converted, IndexDamaged) and not self.closed:
             self.damaged.set()
-        return said
+        return converted
 
     def _check_open(self) -> None:
         if self.closed:
@@ -188,7 +188,7 @@ class IndexStore:
     async def meta(self) -> dict[str, str]:
         return {str(key): str(value) for key, value in await self.rows("SELECT key, value FROM meta")}
 
-    async def known_turns(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Known]:
+    async def known_turns(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], IndexedRecord]:
         """The recorded turns with these (source, messageId)."""
         sql = (
             "WITH wanted(source, message_id) AS ({keys}) "
@@ -196,31 +196,31 @@ class IndexStore:
             "CROSS JOIN names n ON n.name = w.source "
             "CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id"
         )
-        return {(row[0], row[1]): Known(*row[2:]) for row in await self.keyed(sql, keys)}
+        return {(row[0], row[1]): IndexedRecord(*row[2:]) for row in await self.keyed(sql, keys)}
 
-    async def known_facts(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Known]:
+    async def known_facts(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], IndexedRecord]:
         """The recorded facts with these (kind, key)."""
         sql = (
             "WITH wanted(kind, key) AS ({keys}) "
             "SELECT f.kind, f.key, f.id, 1, f.digest, f.position, f.length FROM wanted w "
             "CROSS JOIN facts f ON f.kind = w.kind AND f.key = w.key"
         )
-        return {(row[0], row[1]): Known(*row[2:]) for row in await self.keyed(sql, keys)}
+        return {(row[0], row[1]): IndexedRecord(*row[2:]) for row in await self.keyed(sql, keys)}
 
     async def known_content(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[Any, ...], tuple[int, int]]:
         """The line's position by (session, rail, message, n, b), for these (sessionId, messageId)."""
-        wanted = list(keys)
+        messages = list(keys)
         with_content = "SELECT session_id FROM sessions WHERE content_bytes > 0 AND session_id IN ({keys})"
-        sessions = {row[0] for row in await self.keyed(with_content, {(session_id,) for session_id, _ in wanted})}
-        rows = await self.keyed(_CONTENT, [key for key in wanted if key[0] in sessions])
+        sessions = {row[0] for row in await self.keyed(with_content, {(session_id,) for session_id, _ in messages})}
+        rows = await self.keyed(_CONTENT, [key for key in messages if key[0] in sessions])
         return {row[:5]: row[5:] for row in rows}
 
     async def cursor(self, source: str, key: str) -> bytes | None:
-        found = await self.rows("SELECT value FROM cursors WHERE source = ? AND key = ?", (source, key))
-        return bytes(found[0][0]) if found else None
+        rows = await self.rows("SELECT value FROM cursors WHERE source = ? AND key = ?", (source, key))
+        return bytes(rows[0][0]) if rows else None
 
     async def scrub(self) -> None:
-        """Brings everything into the file itself and cuts the log, so that nothing of deleted rows is left there."""
+        """Checkpoints and truncates the write-ahead log, which has deleted rows. Raises Locked if it stays in use."""
         for _ in range(_SCRUB_TRIES):
             if await self._in_writer(partial(empty_log, within_ms=BUSY_TIMEOUT_MS)):
                 return
@@ -228,7 +228,7 @@ class IndexStore:
         raise Locked("is being read all the time", str(self.path))
 
     async def empty_log(self) -> bool:
-        """The same, unless it is being read."""
+        """Like `scrub`, but returns False if the log is in use."""
         return await self._in_writer(empty_log)
 
     async def shrink(self) -> None:
@@ -236,26 +236,26 @@ class IndexStore:
         await self._in_writer(shrink)
         for _ in range(READERS):
             await self.rows(SHRINK)
-            self._idle.insert(0, self._idle.pop())  # so that the next one has its turn
-        self._asking.shrink()
+            self._idle.insert(0, self._idle.pop())  # next: another reader
+        self._queries.shrink()
 
     async def disown(self) -> None:
         """Marks the index as belonging to no ledger, so that the next start rebuilds it."""
         await self.transact(lambda db: set_meta(db, ledger_anchor="none"))
 
     async def seal(self) -> None:
-        """Makes the file whole without its log, so that it may be moved; closing alone would not say if it failed."""
+        """Makes the file complete without its log, so that it can be moved. `close` would not report a failure."""
         await self.transact(lambda db: set_meta(db, closed="clean"))
         await self.scrub()
 
-    async def swap(self, put_in_place: Callable[[], None]) -> None:
-        """Reopens the index after its file was replaced. Queries wait; those in progress are finished first."""
+    async def swap(self, replace: Callable[[], None]) -> None:
+        """Calls `replace`, which replaces the file, and reopens the index. Waits for running queries; others wait."""
         for _ in range(READERS):
             await self._free.acquire()
         try:
-            async with self._asking.paused():
+            async with self._queries.paused():
                 await self._close_connections()
-                put_in_place()
+                replace()
                 self.writer, self._idle = await _connect(self.path)
                 self.closed = False
                 self.damaged = anyio.Event()
@@ -264,17 +264,14 @@ class IndexStore:
                 self._free.release()
 
     async def close(self, *, clean: bool = True) -> None:
-        """Closes every connection; a clean close saves the next start a check of the whole file.
-
-        One that was found damaged is never closed clean.
-        """
+        """Closes every connection. After a clean close the next start skips the check of the file."""
         with anyio.CancelScope(shield=True):
             for _ in range(READERS):
                 await self._free.acquire()
             if clean and not self.damaged.is_set():
                 with contextlib.suppress(StorageError, IndexDamaged):  # then the next start checks the file
                     await self.transact(lambda db: set_meta(db, closed="clean"))
-            async with self._asking.paused():
+            async with self._queries.paused():
                 await self._close_connections()
 
     async def _close_connections(self) -> None:
@@ -283,9 +280,9 @@ class IndexStore:
 
 
 def keyed(db: sqlite3.Connection, sql: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Runs `sql` with `{keys}` standing for the given keys, bound, as many at once as SQLite takes well.
+    """Runs `sql` with the keys for `{keys}`, in batches.
 
-    SQLite's JSON functions would cut a text at a NUL, and an id may hold one: so values are bound.
+    Keys are bound: SQLite's JSON functions would cut an id at a NUL.
     """
     rows: list[tuple[Any, ...]] = []
     for statement, parameters in _statements(sql, keys):
@@ -294,7 +291,7 @@ def keyed(db: sqlite3.Connection, sql: str, keys: Iterable[tuple[Any, ...]]) -> 
 
 
 def many(db: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> None:
-    """Runs a statement for every row, if there is any."""
+    """Runs a statement for every row."""
     if parameters:
         db.executemany(sql, parameters)
 
@@ -304,7 +301,7 @@ def _statements(sql: str, keys: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str
         yield _statement(sql, len(some[0]), len(some)), tuple(chain.from_iterable(some))
 
 
-@lru_cache(maxsize=512)  # a statement that is the same object is found at once among those that are prepared
+@lru_cache(maxsize=512)  # sqlite3 finds a prepared statement faster by the same object
 def _statement(sql: str, width: int, count: int) -> str:
     marks = "(" + ",".join("?" * width) + ")"
     return sql.format(keys="VALUES " + ",".join([marks] * count))
@@ -345,8 +342,8 @@ async def _close_all(connections: Sequence[Writer | aiosqlite.Connection]) -> No
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    at_hand = ("cache_size=-8000", f"soft_heap_limit={_MOST_AT_HAND}")
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=ON", *at_hand):
+    cache = ("cache_size=-8000", f"soft_heap_limit={_SOFT_HEAP_BYTES}")
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=ON", *cache):
         db.execute(f"PRAGMA {pragma}").fetchall()
     ((version,),) = db.execute("PRAGMA user_version").fetchall()
     if version == 0:
@@ -369,7 +366,7 @@ def _check(db: sqlite3.Connection) -> None:
     if db.execute("SELECT value FROM meta WHERE key = 'closed'").fetchall() == [("clean",)]:
         return
     if db.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
-        raise IndexDamaged("does not pass SQLite's own check", "index")
+        raise IndexDamaged("fails SQLite's quick_check", "index")
 
 
 async def _open_reader(path: Path) -> aiosqlite.Connection:
@@ -382,18 +379,18 @@ _SET_META = "INSERT OR REPLACE INTO meta(key, value) VALUES(?,?)"
 
 
 def set_meta(db: sqlite3.Connection, **values: str) -> None:
-    """Writes facts about the index itself: how much of which ledger it covers, whether it was closed."""
+    """Writes facts about the index: its ledger position, whether it was closed."""
     db.executemany(_SET_META, list(values.items()))
 
 
 def as_index_error(error: Exception, path: Path) -> StorageError | IndexDamaged:
-    """An error in our own words. One without a name of SQLite's is of a value that cannot be read, and may quote it."""
+    """Converts an error. One without a name of SQLite is about an unreadable value, and its text may quote it."""
     if not isinstance(error, sqlite3.Error) or not (name_of(error) or isinstance(error, sqlite3.ProgrammingError)):
         return IndexDamaged(f"{type(error).__name__}: a value in it cannot be read", str(path))
     if (later := as_not_now(error, path)) is not None:
         return later
     name = name_of(error)
-    # Rows that break a rule of the schema beside others were not put there by us.
+    # A violated constraint means that rows are damaged.
     if name in _DAMAGE or name.startswith(("SQLITE_IOERR", "SQLITE_CONSTRAINT")):
         return IndexDamaged(f"{name}: {error}", str(path))
     return StorageError(f"{name}: {error}", str(path))

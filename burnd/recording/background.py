@@ -12,8 +12,8 @@ import anyio.to_thread
 import structlog
 
 from burnd.errors import IndexDamaged, NotNow
-from burnd.index.asking import TookTooLong
 from burnd.index.change import Change
+from burnd.index.query_pool import TookTooLong
 from burnd.recording.crash_guard import InProcessGuard
 from burnd.recording.pipeline import Pipeline
 

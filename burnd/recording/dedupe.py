@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from burnd.index.apply import fact_key
-from burnd.index.change import Known
+from burnd.index.change import IndexedRecord
 from burnd.index.store import IndexStore
 from burnd.ledger.blobs import sha_of
 from burnd.ledger.content import Shelved
@@ -18,7 +18,7 @@ from burnd.recording.candidate import SeenSession
 from burnd.recording.stores import Stores
 from burnd.recording.turn_builder import projects_of
 from burnd.records import Occurrence, Overhead, Request, Session, Turn
-from burnd.records.codec import Entry, Written, decode_content, encode
+from burnd.records.codec import EncodedEntry, Entry, decode_content, encode
 from burnd.records.content import BlobRef, Content, Label
 
 BlockKey = tuple[str, str, str, int, int]
@@ -126,14 +126,14 @@ def block_of(label: Label) -> BlockKey:
 
 
 async def new_entries(
-    index: IndexStore, journal: Journal, items: Sequence[Written]
-) -> tuple[list[Written], list[Turn]]:
+    index: IndexStore, journal: Journal, items: Sequence[EncodedEntry]
+) -> tuple[list[EncodedEntry], list[Turn]]:
     """Drops entries that the ledger has already, and gives turns the next revision.
 
     Also returns the turns that the index shows as open and that the ledger has in the same state.
     """
     recorded = await _recorded(index, [item.entry for item in items])
-    new: list[Written] = []
+    new: list[EncodedEntry] = []
     closed: list[Turn] = []
     latest: dict[Key, Entry] = {}
     for line, entry, digest in items:
@@ -153,9 +153,9 @@ async def new_entries(
         if isinstance(entry, Turn) and entry.rev != rev:
             entry = msgspec.structs.replace(entry, rev=rev)
             line = encode(entry)
-        new.append(Written(line, entry, digest))
+        new.append(EncodedEntry(line, entry, digest))
         latest[key] = entry
-        recorded[key] = Known(0, rev, digest, None, None)
+        recorded[key] = IndexedRecord(0, rev, digest, None, None)
     return new, closed
 
 
@@ -179,10 +179,12 @@ def overhead_size(overhead: Overhead) -> int:
     return sum(sum(getattr(usage, name) for name in usage.__struct_fields__) for usage in overhead.models.values())
 
 
-async def _recorded(index: IndexStore, entries: Sequence[Entry]) -> dict[Key, Known]:
+async def _recorded(index: IndexStore, entries: Sequence[Entry]) -> dict[Key, IndexedRecord]:
     """Looks up the newest record of each entry's identity."""
     keys = {identity(entry) for entry in entries}
     facts = {(key[0], fact_key(key)): key for key in keys if key[0] != "turn"}
-    recorded: dict[Key, Known] = {facts[fact]: row for fact, row in (await index.known_facts(list(facts))).items()}
+    recorded: dict[Key, IndexedRecord] = {
+        facts[fact]: row for fact, row in (await index.known_facts(list(facts))).items()
+    }
     turns = await index.known_turns([(key[1], key[2]) for key in keys if key[0] == "turn"])
     return recorded | {("turn", *key): row for key, row in turns.items()}

@@ -32,7 +32,7 @@ from burnd.recording.retention import Pruned, drop_content, erase_records, outda
 from burnd.recording.stores import DiskReserve, IndexRebuild, Stores, WriterStatus
 from burnd.recording.turn_builder import TurnBuilder
 from burnd.records import Origin, Prune, Session, Turn
-from burnd.records.codec import Entry, Written, written
+from burnd.records.codec import EncodedEntry, Entry, encoded
 from burnd.records.times import Clock, to_iso, wall_ms
 
 T = TypeVar("T")
@@ -274,9 +274,9 @@ class Pipeline:
         if not entries:
             return Appended([], [])
         journal = self._stores.journal
-        readable: list[Written] = []
+        readable: list[EncodedEntry] = []
         for entry in entries:
-            item = written(self.keeping.trimmed(entry) if isinstance(entry, Turn) else entry)
+            item = encoded(self.keeping.trimmed(entry) if isinstance(entry, Turn) else entry)
             if item is None or len(item.line) > MAX_LINE:
                 self.status.refused += 1
                 log.warning("record.refused", kind=type(entry).__name__)

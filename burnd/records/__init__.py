@@ -1,4 +1,4 @@
-"""The records everything else passes along: what a turn, its content, a stamp and a session are."""
+"""The records of the ledger and of sidecars, and their JSON lines."""
 
 from burnd.records.content import BlobRef, Content, File, ToolResult, ToolUse
 from burnd.records.session import (

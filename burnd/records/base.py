@@ -1,4 +1,4 @@
-"""How every record is declared: frozen, camelCase on disk, defaults left out, unknown fields ignored."""
+"""The base of all records: frozen, camelCase on disk, defaults left out, unknown fields ignored."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import msgspec
 
 VERSION = 1
 
-# So large that no turn comes near it, so small that the sum of millions still fits SQLite's integers.
+# Above every real turn, and small enough that the sum of millions fits SQLite's integers.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 
 
 def camel(name: str) -> str:
-    """`cache_create_5m` is `cacheCreate5m` on disk; msgspec's own rule would write `5M`."""
+    """`cache_create_5m` becomes `cacheCreate5m`; msgspec's own rule would write `5M`."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename=camel):
-    """The base of all records. Records hold no reference cycles, so the collector may skip them."""
+    """The base of all records. They have no reference cycles, so the collector may skip them."""
 
 
 def always(value: Any) -> Any:
-    """A default that is written out all the same, for fields every reader may rely on."""
+    """A default that is written to disk, for fields that every reader may rely on."""
     return msgspec.field(default_factory=lambda: value)

@@ -37,7 +37,7 @@ KINDS: dict[str, type[Record]] = {
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A line that is not used, and the reason; `kind` is its own name for its kind, cut to a safe length."""
+    """The reason why a line is skipped; `kind` is the kind in the line, cut to a safe length."""
 
     reason: Reason
     kind: str = ""
@@ -92,7 +92,7 @@ def kind_of(entry: Entry) -> str:
 
 
 def encode(entry: Entry) -> bytes:
-    """One line of the ledger, newline included."""
+    """A line of the ledger, newline included."""
     if isinstance(entry, Stamp):
         flat = {"v": VERSION, "kind": "stamp", "ts": entry.ts, "selector": entry.selector}
         removes = {"removes": entry.removes} if entry.removes else {}
@@ -101,7 +101,7 @@ def encode(entry: Entry) -> bytes:
 
 
 def encode_over(line: bytes, entry: Entry) -> bytes:
-    """A line that replaces another, with that one's unknown fields."""
+    """A line that replaces another and keeps its unknown fields."""
     if isinstance(entry, Stamp):
         return encode(entry)
     old = _fields.decode(_envelope.decode(line).record)
@@ -121,7 +121,7 @@ def decode(line: bytes) -> Entry | Skipped:
 
 
 def decode_again(line: bytes) -> Entry | Skipped:
-    """Decodes a line that was decoded before, as those in the index were, without checking its times."""
+    """Decodes a line that was decoded before, without checking its times."""
     try:
         return (_decode_turn(line) if line.startswith(_TURN) else None) or _decode(line, check=False)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -129,14 +129,14 @@ def decode_again(line: bytes) -> Entry | Skipped:
 
 
 def decode_many_again(lines: Sequence[bytes]) -> list[Entry | Skipped]:
-    """The same for many lines, in half the time if all are turns, as most of a session's are."""
+    """Decodes many lines; takes half the time if all are turns."""
     try:
-        found = _turn_lines.decode_lines(b"".join(lines))
+        decoded = _turn_lines.decode_lines(b"".join(lines))
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        found = []
-    if len(found) != len(lines):
+        decoded = []
+    if len(decoded) != len(lines):
         return [decode_again(line) for line in lines]
-    return [one.record if one.v == VERSION else Skipped("unknown-version", one.kind) for one in found]
+    return [one.record if one.v == VERSION else Skipped("unknown-version", one.kind) for one in decoded]
 
 
 def _decode(line: bytes, *, check: bool = True) -> Entry | Skipped:
@@ -159,7 +159,7 @@ def _decode(line: bytes, *, check: bool = True) -> Entry | Skipped:
 
 
 def _decode_turn(line: bytes) -> Turn | None:
-    """Decodes a turn in the format that burnd writes, without its envelope; None if it has another format."""
+    """Decodes a turn without its envelope, in the format that burnd writes; None if it has another format."""
     end = -2 if line.endswith(b"}}\n") else -1 if line.endswith(b"}}") else 0
     if not end:
         return None
@@ -170,10 +170,7 @@ def _decode_turn(line: bytes) -> Turn | None:
 
 
 def _bounded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T:
-    """Decodes a record that may have longer names than are written today, or null for a field that is missing.
-
-    Raises as the decoder does.
-    """
+    """Decodes a record of the older format, with longer names or null for missing fields. Raises like the decoder."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError:
@@ -210,14 +207,14 @@ def _decode_stamp(line: bytes) -> Stamp | Skipped:
 
 
 def encode_content(record: Content) -> bytes:
-    """One line of a sidecar, newline included."""
+    """A line of a sidecar, newline included."""
     return _to_json(record) + b"\n"
 
 
 def decode_content(line: bytes, position: int = 0) -> Content | Skipped:
     """Decodes a line of a sidecar; Skipped if it cannot be used. Never raises.
 
-    A block without a number, as the older ledger wrote it, is numbered by the position of its line.
+    A block of the older format has no number and gets the position of its line.
     """
     try:
         record = _content_in(line, position)
@@ -231,25 +228,25 @@ def _content_in(line: bytes, position: int) -> Content:
     try:
         return _content.decode(line)
     except msgspec.ValidationError:
-        named = {name: value for name, value in _fields.decode(line).items() if bytes(value) != b"null"}
-        older = _older_content.decode(_encoder.encode(named))
-    fields = {name: getattr(older, name) for name in Content.__struct_fields__}
-    return Content(**fields | ({"b": position} if older.b < 0 else {}))
+        fields = {name: value for name, value in _fields.decode(line).items() if bytes(value) != b"null"}
+        older = _older_content.decode(_encoder.encode(fields))
+    values = {name: getattr(older, name) for name in Content.__struct_fields__}
+    return Content(**values | ({"b": position} if older.b < 0 else {}))
 
 
-class Written(NamedTuple):
-    """A record made ready for the ledger: its line, itself as it will be read back, its digest."""
+class EncodedEntry(NamedTuple):
+    """A line for the ledger, the entry as it will be read back, and its digest."""
 
     line: bytes
     entry: Entry
     digest: int
 
 
-def written(entry: Entry) -> Written | None:
+def encoded(entry: Entry) -> EncodedEntry | None:
     """Encodes an entry, reads it back and hashes it; None if it could not be read back."""
     if isinstance(entry, Stamp):
         stamp = decode(encode(entry))
-        return None if isinstance(stamp, Skipped) else Written(encode(stamp), stamp, digest(stamp))
+        return None if isinstance(stamp, Skipped) else EncodedEntry(encode(stamp), stamp, digest(stamp))
     body = _to_json(entry)
     try:
         decoder = _DECODERS[_KIND_OF[type(entry)]]
@@ -264,7 +261,7 @@ def written(entry: Entry) -> Written | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     is_first = not isinstance(entry, Turn) or entry.rev == 1
-    return Written(_PREFIX[type(entry)] + body + b"}\n", back, hash_of(body) if is_first else digest(back))
+    return EncodedEntry(_PREFIX[type(entry)] + body + b"}\n", back, hash_of(body) if is_first else digest(back))
 
 
 def _has_long_name(turn: Turn) -> bool:
@@ -293,7 +290,7 @@ def hash_of(line: bytes) -> int:
 
 
 def clean(text: str) -> str:
-    """Text that UTF-8 and SQLite can hold: a lone surrogate becomes the replacement character."""
+    """Replaces lone surrogates, which UTF-8 and SQLite cannot store, by the replacement character."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -309,7 +306,7 @@ def _to_json(value: Any) -> bytes:
 
 
 def _cleaned(value: Any) -> Any:
-    """The same value with every text cleaned; struct types are kept, so that defaults are still left out."""
+    """The value with every text cleaned; structs stay structs, so that defaults are left out."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Content: one block of a conversation, as a session's sidecar keeps it."""
+"""Content: one block of a conversation in a sidecar."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ Kind = Literal["text", "thinking", "tool_use", "tool_result", "file", "title", "
 Loss = Literal["missing", "damaged"]
 
 
-TITLE = "title:"  # what the message ids of titles and summaries begin with
+TITLE = "title:"  # prefix of the message ids of titles and summaries
 NO_RAIL = ""
 MAIN = "main"  # the rail of a session's own conversation
 LONGEST_TITLE = 120
 
 
-# Messages of clients for failed requests. Some store them as the answer, or as the title.
 class BlobRef(Record, frozen=True, kw_only=True):
-    """Content that is stored once, by its hash. `lost` is the reason if it can no longer be read."""
+    """A reference to a blob by its hash. `lost` is the reason if it can no longer be read."""
 
     blob: str
     bytes: Count
@@ -31,7 +30,7 @@ class BlobRef(Record, frozen=True, kw_only=True):
 
 
 class ToolUse(Record, frozen=True, kw_only=True):
-    """A call with its arguments as the harness wrote them: any JSON value, or a reference to a blob."""
+    """A call and its arguments: any JSON value, or a reference to a blob."""
 
     id: str
     name: str
@@ -39,7 +38,7 @@ class ToolUse(Record, frozen=True, kw_only=True):
 
 
 class ToolResult(Record, frozen=True, kw_only=True):
-    """What came back: any JSON value (mostly a string), or a reference to a blob."""
+    """The result of a call: any JSON value, mostly a string, or a reference to a blob."""
 
     tool_use_id: str
     content: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
@@ -47,7 +46,7 @@ class ToolResult(Record, frozen=True, kw_only=True):
 
 
 class File(Record, frozen=True, kw_only=True):
-    """An image or another attachment; the bytes are always a blob on disk."""
+    """An image or another attachment; on disk its bytes are always a blob."""
 
     mime: str
     name: str | None = None
@@ -55,7 +54,7 @@ class File(Record, frozen=True, kw_only=True):
 
 
 class Content(Record, frozen=True, kw_only=True):
-    """One block. (railId, messageId, n, b) is its identity within the session; the newest one counts."""
+    """One block. Its identity in the session is (railId, messageId, n, b); the newest one counts."""
 
     v: int = always(VERSION)
     session_id: str
@@ -79,7 +78,7 @@ class Content(Record, frozen=True, kw_only=True):
 def title_record(
     session_id: str, message_id: str, text: str, ts: str, *, n: int = 0, kind: Kind = "title", rail_id: str = MAIN
 ) -> Content:
-    """A title or summary of a session; of several with the same id, the highest `n` holds."""
+    """A title or summary of a session; of several with the same id, the highest `n` counts."""
     return Content(
         session_id=session_id,
         rail_id=rail_id,
@@ -94,10 +93,10 @@ def title_record(
 
 
 class Label(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The facts about a block without its text.
+    """The facts about a block without its text, for the index.
 
-    `rail` is the one it is a message of: a harness's titles are about a session, not said in it. `title` is as much
-    of a title or a summary as a list shows: what it was made of stays in content alone.
+    `rail` is empty for titles of a harness, which are not part of a conversation. `title` is the part of a title or
+    summary that lists show.
     """
 
     session_id: str

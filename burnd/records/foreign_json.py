@@ -1,8 +1,8 @@
-"""Decodes JSON that other programs wrote: a value, a repaired value or a reason, never an exception.
+"""Decodes JSON of other programs to a value, a repaired value or a reason; never raises.
 
-The number and length of values is bounded before decoding. A million small values take a hundred times the memory of
-their bytes once they are decoded, one long text up to four times. The excess is cut out of the JSON text: the beginning
-of a long list or text stays, and so does what follows it, such as the usage of the message that the list is in.
+The number and length of values is bounded before decoding: a million small values take a hundred times the memory of
+their bytes, a long text up to four times. The excess is cut out of the JSON text; the beginning of a long list or text
+stays, and everything after it, such as the usage of the message.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STRING_OR_NUMBER: Final = re.compile(_STRING + rb"|-?\d[\d.eE+-]*+", re.DOTALL)
 _LOW: Final = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HIGH: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
 # Text up to the next lone surrogates, and these. Escapes match as a whole, so that the `ud800` after an escaped
-# backslash (`\\ud800`) is left alone.
+# backslash (`\\ud800`) stays.
 _TO_LONE: Final = re.compile(
     rb"((?:[^\\]++|\\(?:[^u]|u(?![dD][89a-fA-F][0-9a-fA-F]{2}))|" + _HIGH + _LOW + rb")*+)"
     rb"((?:" + _HIGH + rb"(?!" + _LOW + rb")|" + _LOW + rb")++)",
@@ -79,10 +79,9 @@ class Repaired(msgspec.Struct, Generic[T], frozen=True):
 class SafeDecoder(Generic[T]):
     """Decodes whole lines into a struct type whose fields all have defaults.
 
-    A good line costs one decode and one check of its UTF-8; repairs are tried only after that failed.
-    Parts left `Raw` are well-formed, valid UTF-8 and free of lone surrogates, but may be nested deeply or
-    hold numbers beyond all bounds: decode them with `unpack`, which rejects those. A line with too many values, or
-    too large a line, is cut first.
+    A good line takes one decode and one check of its UTF-8; repairs are tried after a failure. `Raw` parts are
+    well-formed UTF-8 without lone surrogates, but may be nested deeply or have huge numbers: decode them with `unpack`,
+    which rejects those. A line that is too large or has too many values is cut first.
     """
 
     def __init__(self, struct: type[T]) -> None:
@@ -112,7 +111,7 @@ class SafeDecoder(Generic[T]):
         return Repaired(value, (*repairs, *what, excess))
 
     def value(self, data: bytes | msgspec.Raw) -> T | None:
-        """The value, repaired if need be; None if the data is rejected."""
+        """The value, repaired if necessary; None if rejected."""
         result = self.decode(bytes(data))
         if isinstance(result, Repaired):
             return result.value
@@ -138,7 +137,7 @@ class SafeDecoder(Generic[T]):
         return Repaired(value, what) if what else value
 
     def _salvaged(self, line: bytes, what: tuple[Repair, ...]) -> T | Repaired[T] | Rejected:
-        """Decode with long names cut and without fields of a wrong type: one odd field must not lose the usage."""
+        """Decodes with long names cut and without fields of a wrong type: one bad field must not lose the usage."""
         loose = plain(line)
         if isinstance(loose, Rejected):
             return loose
@@ -175,7 +174,7 @@ class Unpacked(NamedTuple):
 
 
 def unpack(raw: msgspec.Raw) -> Unpacked:
-    """Decode a raw part; one that is rejected becomes a JSON text of itself."""
+    """Decodes a raw part; a rejected one becomes a JSON string of itself."""
     data = bytes(raw)
     if surplus(data) is not None:
         data = reduced(data) or b"null"
@@ -253,7 +252,7 @@ def without_lone_surrogates(data: bytes) -> bytes:
 
 
 def _drop(loose: dict[str, Any], error: str) -> bool:
-    """Remove the value that an error names, or replace it by the integer it means; False if it names none."""
+    """Removes the value that an error names, or converts it to an integer; False if the error names none."""
     _, marker, path = error.rpartition(_ERROR_PATH)
     steps: list[Any] = []
     for name, index, anything in _PATH_STEP.findall(path.removesuffix("`") if marker else ""):
@@ -304,7 +303,7 @@ def _small(data: bytes) -> bytes:
 
 
 def _with_values(data: bytes, most: int) -> bytes:
-    """The JSON text with at most so many values; the last element of a list is whole if others come before it."""
+    """The JSON text with at most `most` values; the last list element is whole if others come before it."""
     closing: list[bytes] = []  # of the open brackets
     values = at = last_element = 0
     while (end := _after_mark(data, at)) > 0:
@@ -407,7 +406,7 @@ def small_values(chunks: Iterable[bytes]) -> bytes:
 
 
 def _longest_after(size: int) -> int:
-    """The longest string allowed after so many bytes of output; it gets shorter as output grows."""
+    """The longest string allowed after `size` bytes of output; decreases as output grows."""
     if size < WHOLE_BYTES // 2:
         return LONGEST_TEXT
     return _SHORT if size < WHOLE_BYTES else _SHORTEST
@@ -449,7 +448,7 @@ def _quote_after(data: bytes, at: int) -> int:
         if quote < 0 or _slashes_before(data, begin, quote) % 2 == 0:
             return quote
         at = quote + 1
-    while at < len(data):  # in portions, so that other threads need not wait for all of it
+    while at < len(data):  # in portions, to let other threads run
         end = min(at + LONGEST_TEXT, len(data))
         end -= _slashes_before(data, at, end) % 2
         text = data[at:end].replace(b"\\\\", b"__").replace(b'\\"', b"__")

@@ -21,7 +21,7 @@ PathName = Annotated[str, msgspec.Meta(max_length=LONGEST_PATH)]
 
 
 def bounded(text: str, most: int = LONGEST_NAME) -> str:
-    """The text in at most `most` bytes: its beginning and a hash of the whole, so that distinct names stay distinct."""
+    """The text in at most `most` bytes: a long one is cut and gets a hash of the whole, so that names stay distinct."""
     if len(text) * 4 <= most:
         return text
     data = text.encode("utf-8", "surrogatepass")
@@ -32,12 +32,12 @@ def bounded(text: str, most: int = LONGEST_NAME) -> str:
 
 
 def bounded_tags(tags: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Tags as reports have them; the ledger and the list of stamps have their values whole."""
+    """Tags with keys and values cut for reports; the ledger has them whole."""
     return {bounded(key): None if value is None else bounded(value) for key, value in tags.items()}
 
 
 def bound_names(value: Any, struct: Any) -> Any:
-    """Plain JSON with all values cut that the struct's type marks as a name or a path."""
+    """Plain JSON with long names and paths cut, according to the types of the struct."""
     return _bound(value, _kind_of(struct))
 
 
@@ -59,8 +59,8 @@ def _bound(value: Any, kind: inspect.Type) -> Any:
     return value
 
 
-# Plain ids keep their own name, so that a person finds a session's sidecar. A hashed name starts with a
-# character no plain one may have: two ids never share a file.
+# Plain ids are file names, so that a user finds the sidecar of a session. Hashed names start with a character that
+# plain ones cannot have, so two ids never share a file.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _RESERVED = re.compile(r"(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])")
 _HASHED = "="
@@ -76,12 +76,12 @@ def file_stem(untrusted_id: str) -> str:
 
 @lru_cache(maxsize=8192)  # a session's id is in all of its records, a message's in each of its blocks
 def short_id(text: str) -> str | bytes:
-    """A UUID as its 16 bytes, any other id as it is."""
+    """A UUID as 16 bytes, any other id unchanged."""
     return bytes.fromhex(text.replace("-", "")) if _UUID.fullmatch(text) else text
 
 
 def whole_id(short: str | bytes) -> str:
-    """The id that was made short."""
+    """Reverses `short_id`."""
     if isinstance(short, str):
         return short
     digits = short.hex()
@@ -92,7 +92,7 @@ MOST_PARTS: Final = 256
 
 
 def is_bounded(path: str) -> bool:
-    """Whether a path may be walked part by part; that takes memory by the square of the number of parts."""
+    """Whether a path is short enough to be walked by parts, which takes memory by the square of their number."""
     return len(path) <= LONGEST_PATH and path.count("/") <= MOST_PARTS and len(_bytes(path)) <= LONGEST_PATH
 
 
@@ -112,21 +112,20 @@ def _bytes(path: str) -> bytes:
     return path.encode("utf-8", "surrogatepass")
 
 
-# A host of one letter is a drive. If an `@` is left in a path, the text before it may be half a password, unless it
-# begins a name.
+# A host of one letter is a drive. An `@` within a path may follow a part of a password.
 _HOST = r"(\[[0-9a-f:.]+\]|[^@:/?#\\\s\[\]]{2,})"
 _SCP = re.compile(rf"(?:[^/]+@)?{_HOST}:(?!//|:)([^@]+)", re.IGNORECASE)
 _URL = re.compile(rf"[a-z+]+://(?:[^/]*@)?{_HOST}(?::\d+)?/(.+)", re.IGNORECASE)
 _SUFFIX = re.compile(r"\.git$", re.IGNORECASE)
-_LEFT = re.compile(r"[^/]@")
-_BEHIND = re.compile(r"[?#].*", re.DOTALL)
+_AT_SIGN = re.compile(r"[^/]@")
+_QUERY = re.compile(r"[?#].*", re.DOTALL)
 
 
 def canonical_remote(url: str) -> str | None:
     """`git@github.com:me/it.git` and `https://github.com/me/it` are both `github.com/me/it`."""
     match = _URL.fullmatch(url.strip()) or _SCP.fullmatch(url.strip())
-    if match is None or _LEFT.search(match[2]):
+    if match is None or _AT_SIGN.search(match[2]):
         return None
-    named = _BEHIND.sub("", match[2])  # the rest is no part of a path, and where people put tokens
-    path = _SUFFIX.sub("", "/".join(filter(None, named.split("/")))).strip("/")
+    raw_path = _QUERY.sub("", match[2])  # a query may contain tokens
+    path = _SUFFIX.sub("", "/".join(filter(None, raw_path.split("/")))).strip("/")
     return f"{match[1].lower().rstrip('.')}/{path}" if path else None

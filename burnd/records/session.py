@@ -1,4 +1,4 @@
-"""Records about a session rather than about one of its turns."""
+"""Records about sessions: metadata, events, totals, quotas, prunes, origins."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _HASHES_A_LINE = 4096
 
 
 class Session(Record, frozen=True, kw_only=True):
-    """What is known of a session. `title` and `summary` are here only when a client set them.
+    """Metadata of a session. `title` and `summary` are set only by clients.
 
-    `roots` are log folders of its harness that a client announced; they are read from then on. `content_since` is when
-    `content_mode` began to apply, if the session had messages before.
+    `roots` are log folders of its harness that a client announced. `content_since` is when `content_mode` began to
+    apply, if the session had messages before.
     """
 
     v: int = always(VERSION)
@@ -44,7 +44,7 @@ class Session(Record, frozen=True, kw_only=True):
 
 
 class Occurrence(Record, frozen=True, kw_only=True):
-    """Something that a log has beside the turns of a rail; `id` is its line."""
+    """The base of records of a rail other than turns; `id` is that of the log line."""
 
     v: int = always(VERSION)
     source: Name
@@ -57,7 +57,7 @@ class Occurrence(Record, frozen=True, kw_only=True):
 class Compaction(Occurrence, frozen=True, kw_only=True):
     """The harness replaced a rail's context by a summary.
 
-    `copied` is one that its log repeats from another's: it stands for the other only while that is not known.
+    `copied`: the log repeats it from another log; it counts only until the original is found.
     """
 
     trigger: Name | None = None
@@ -70,10 +70,9 @@ MESSAGE = "message"
 
 
 class Event(Occurrence, frozen=True, kw_only=True):
-    """Something that happened beside the turns: an interrupt, an API error, a retry, a refusal.
+    """An interrupt, an API error, a retry, a refusal.
 
-    A `message` of a program's own session that was no turn is one, too, without a source: it is known by it ever after.
-    `copied` is as for a compaction.
+    Also a `message` of a pushed session that is not a turn, to recognise it later. `copied` as in a compaction.
     """
 
     name: Name
@@ -110,7 +109,7 @@ class Request(Occurrence, frozen=True, kw_only=True):
 
 
 class Quota(Record, frozen=True, kw_only=True):
-    """How much of a plan's window an account has used, as the provider said it at `ts`."""
+    """The used share of a plan's limit window, as the provider reported it at `ts`."""
 
     v: int = always(VERSION)
     ts: str
@@ -121,9 +120,9 @@ class Quota(Record, frozen=True, kw_only=True):
 
 
 class Prune(Record, frozen=True, kw_only=True):
-    """Content of this session up to and including `upTo` is gone, and is never captured again.
+    """Content of this session up to and including `upTo` was deleted, and is never captured again.
 
-    `messages` is how many the session had by then, which nobody could count any more.
+    `messages` is the number of messages that the session had by then.
     """
 
     v: int = always(VERSION)
@@ -159,7 +158,7 @@ class Withheld(Record, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, session_id: str, hashes: Iterable[int], *, by_mode: bool) -> list[Withheld]:
-        """Records for these hashes, split so that none is too long for a line."""
+        """Records for these hashes, split to limit the length of a line."""
         ordered = sorted(hashes)
         groups = (ordered[begin : begin + _HASHES_A_LINE] for begin in range(0, len(ordered), _HASHES_A_LINE))
         packed = (b64encode(struct.pack(f">{len(group)}q", *group)).decode() for group in groups)

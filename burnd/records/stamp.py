@@ -1,4 +1,4 @@
-"""Stamps: tags that a person or a wrapper adds to turns, applied when reports are made."""
+"""Stamps: tags that a user or a wrapper adds to turns."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from burnd.records.times import to_ms
 
 
 class TimeRange(Record, frozen=True, kw_only=True):
-    """From this time on, up to but not including that one."""
+    """From `from_ts` to before `to_ts`."""
 
     from_ts: str
     to_ts: str
 
 
 class Selector(Record, frozen=True, kw_only=True):
-    """Which turns a stamp is about: one message, a whole session, or a session within a time range."""
+    """The turns of a stamp: one message, a whole session, or a session within a time range."""
 
     session_id: str | None = None
     message_id: str | None = None
     range: TimeRange | None = None
 
     def problem(self) -> str | None:
-        """Why this selector selects nothing sensible, or None when it is sound."""
+        """Why this selector is invalid, or None."""
         if (self.session_id is None) == (self.message_id is None):
             return "a selector names either a sessionId or a messageId"
         if not (self.session_id or self.message_id):
@@ -37,10 +37,7 @@ class Selector(Record, frozen=True, kw_only=True):
 
 
 class Stamp(Record, frozen=True, kw_only=True):
-    """Keys, and values of any length, for the selected turns, at `ts`; on disk it is flat, beside `v` and `kind`.
-
-    `removes` are keys that the selected turns have no more, unless a later stamp gives them again.
-    """
+    """Keys and values for the selected turns, set at `ts`. `removes` are keys that it removes from them."""
 
     ts: str
     selector: Selector
@@ -60,7 +57,7 @@ class Stamp(Record, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, selector=selector)
 
     def problem(self) -> str | None:
-        """Why this stamp cannot be used, or None when it is sound."""
+        """Why this stamp is invalid, or None."""
         if (reason := self.selector.problem()) is not None:
             return reason
         if not self.tags:

@@ -1,4 +1,4 @@
-"""Times: ISO 8601 in UTC with milliseconds on disk, whole milliseconds since 1970 for reckoning."""
+"""Times: ISO 8601 in UTC with milliseconds on disk, milliseconds since 1970 in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIRST_MS, _LAST_MS = 0, 4_102_444_799_999
 
 
 def wall_ms() -> int:
-    """The time of day. Only a default: who needs the time is given a clock."""
+    """The current time; a default for parameters of type Clock."""
     return time.time_ns() // 1_000_000
 
 
@@ -27,15 +27,15 @@ def to_ms(text: str) -> int:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    # Integer arithmetic: a float timestamp would lose the last millisecond now and then.
+    # Integers: a float timestamp may lose the last millisecond.
     delta = moment - _EPOCH
     return delta.days * DAY_MS + delta.seconds * 1000 + delta.microseconds // 1000
 
 
 def index_ms(text: str) -> int:
-    """The time as the index stores it: clamped to 1970 to 2099, since a broken clock may write any year.
+    """The time as the index stores it: clamped to 1970 to 2099.
 
-    Reports split time into days, and the first and last days that Python has are no dates in some zones.
+    A broken clock may write any year, and Python's first and last days are out of range in some time zones.
     """
     return min(max(to_ms(text), _FIRST_MS), _LAST_MS)
 
@@ -45,18 +45,18 @@ def to_iso(ms: int) -> str:
     days, rest = divmod(min(max(ms, EARLIEST_MS), LATEST_MS), DAY_MS)
     seconds, millis = divmod(rest, 1000)
     minutes, seconds = divmod(seconds, 60)
-    # Put together by hand: a report has many times, and a datetime takes several times as long to make and to write.
+    # By hand: a datetime takes several times as long, and a report has many times.
     return f"{_day(days)}T{_MINUTES[minutes]}:{_SIXTY[seconds]}.{millis:03d}Z"
 
 
 @lru_cache(maxsize=1024)
 def _day(days: int) -> str:
-    """The date so many days after the first of January 1970."""
+    """The date that many days after 1970-01-01."""
     return date.fromordinal(_EPOCH.toordinal() + days).isoformat()
 
 
 def canonical(text: str) -> str:
-    """The time as the ledger has it."""
+    """The time in the format of the ledger."""
     return to_iso(to_ms(text))
 
 

@@ -1,4 +1,4 @@
-"""A turn: one response of a model, what it used, what went into it and what came out."""
+"""A turn: one response of a model, its usage, and the blocks that entered and left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST_COUNT: Final = 1 << 40
 
 
 def token_count(value: float | None) -> int:
-    """A token count that is safe to add up; 0 for a number that no model can have billed."""
+    """A token count that is safe to add up; 0 for an impossible number."""
     return int(value) if value is not None and 0 <= value < _LARGEST_COUNT else 0
 
 
@@ -34,7 +34,7 @@ class Usage(Record, frozen=True, kw_only=True, omit_defaults=False):
 
     @classmethod
     def disjoint(cls, prompt: int, output: int, *, cached: int = 0, written: int = 0, reasoning: int = 0) -> Usage:
-        """From counts in which `cached` and `written` are part of the prompt, and `reasoning` of the output."""
+        """Converts counts in which the prompt includes `cached` and `written`, and the output includes `reasoning`."""
         cached, reasoning = min(cached, prompt), min(reasoning, output)
         written = min(written, prompt - cached)
         return cls(
@@ -57,7 +57,7 @@ class Usage(Record, frozen=True, kw_only=True, omit_defaults=False):
 
     @property
     def context(self) -> int:
-        """The tokens of context that the model was given; price tiers depend on it."""
+        """The tokens of the context; price tiers depend on it."""
         return self.input + self.cache_read + self.cache_create_5m + self.cache_create_1h
 
 
@@ -69,11 +69,10 @@ class ServerTools(Record, frozen=True, kw_only=True):
 
 
 class ToolCall(Record, frozen=True, kw_only=True):
-    """A call the model made. `target` names what it worked on and never holds content.
+    """A tool call. `target` is the file or the verb of a command, never content.
 
-    `edit_hash` is of an edit: the hash of what it replaced, `>`, and the hash of what by.
-    `is_refused` marks a failed call that the user rejected. `searches` is the number of billed web searches in its
-    result.
+    `edit_hash` of an edit is the hash of the old text, `>`, and the hash of the new text. `is_refused` marks a call
+    that the user rejected. `searches` is the number of billed web searches in its result.
     """
 
     id: str
@@ -88,10 +87,7 @@ class ToolCall(Record, frozen=True, kw_only=True):
 
 
 class Block(Record, frozen=True, kw_only=True):
-    """A piece of context by its kind and size: what attribution needs when the text is gone.
-
-    `name` is the path of an instruction file.
-    """
+    """Kind and size of a block of context, for attribution. `name` is the path of an instruction file."""
 
     kind: str
     bytes: Count
@@ -100,7 +96,7 @@ class Block(Record, frozen=True, kw_only=True):
 
 
 class Subagent(Record, frozen=True, kw_only=True):
-    """Where a turn of a subagent belongs."""
+    """The subagent of a turn, and the call that started it."""
 
     is_sidechain: bool = always(True)
     agent_id: str | None = None
@@ -109,16 +105,14 @@ class Subagent(Record, frozen=True, kw_only=True):
 
 
 class Basis(Record, frozen=True, kw_only=True):
-    """Why this record stands as it does, so that a copy read years later joins the same way.
+    """The facts that decide which session owns a message found in several logs.
 
-    The ledger must be able to settle who owns a message without the files it came from, since these
-    vanish and the index may be deleted. A holder is a (session, rail) whose log holds the message; `rank`
-    counts against it: 8 its log lacks the request, 4 marked as forked, 2 a sidechain, 1 no request id. Among
-    equals the earlier `ts` owns (the holder's own, where it differs from the turn's), then the one whose log
-    was not `lateBorn`, then one whose lines were not `strange`, naming another session or being of one in the
-    background, which takes over another's, then the session that parted last from the others that hold it, as the
-    turns and copies of all of them tell (`recording.ownership`). `line` is the (time, uuid) of the line whose usage
-    counts, `stop` the (output, time, uuid) of the one that told the stop reason, where that is another.
+    They are in the ledger because logs are deleted and the index is disposable. A holder is a (session, rail) whose log
+    has the message. The lowest `rank` owns it: 8 for a log without the request, plus 4 if marked as forked, 2 for a
+    sidechain, 1 without a request id. Then the earliest `ts` (set if it differs from the turn's), then a log that is
+    not `lateBorn`, then lines that are not `strange` (of another or a background session), then the session that
+    branched off last (`recording.ownership`). `line` is the (time, uuid) of the line with the usage, `stop` the
+    (output, time, uuid) of the line with the stop reason, if that is another one.
     """
 
     rank: Count
@@ -130,7 +124,7 @@ class Basis(Record, frozen=True, kw_only=True):
 
 
 class Turn(Record, frozen=True, kw_only=True):
-    """One API response. The newest `rev` of a (source, messageId) is the one that counts."""
+    """One API response. The newest `rev` of a (source, messageId) counts."""
 
     v: int = always(VERSION)
     rev: Count = always(1)
@@ -168,18 +162,18 @@ class Turn(Record, frozen=True, kw_only=True):
     prompt_retries: Count | None = None
     quality: Quality = always("final")
     basis: Basis | None = None
-    # The message turned out to be a copy of this one: all that was said of it before is taken back.
+    # The message turned out to be a copy of this one; the turn does not count any more.
     copy_of: str | None = None
 
     @property
     def searches(self) -> int:
-        """Billed web searches. The usage and the results of its calls may count the same ones."""
+        """Billed web searches. Usage and results may count the same ones, so the larger number counts."""
         stated = self.server_tools.search if self.server_tools is not None else 0
         return max(stated, sum([call.searches for call in self.tool_calls]))
 
 
 class Copy(Record, frozen=True, kw_only=True):
-    """A message that another session holds too. It costs nothing, but its size rides in what follows."""
+    """A message that another session owns. It costs nothing, but later contexts contain it."""
 
     v: int = always(VERSION)
     source: Name

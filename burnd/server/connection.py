@@ -14,7 +14,7 @@ import structlog
 from burnd import failures, protocol
 from burnd.contract.checking import BadParams, decoded
 from burnd.errors import BurndError, IndexDamaged, NotNow, SyncFailed
-from burnd.index.asking import TookTooLong
+from burnd.index.query_pool import TookTooLong
 from burnd.queries.view import Missing, Mistaken, NoSession, Refusal
 from burnd.server import rpc
 from burnd.server.method import AnyMethod, Result, answered

@@ -27,8 +27,8 @@ from burnd.early_totals import EarlyTotals
 from burnd.errors import ConfigError, NotNow
 from burnd.guard import Guard
 from burnd.harness.supervisor import SourceSupervisor
-from burnd.index.asking import DEADLINE_S
 from burnd.index.change import Change
+from burnd.index.query_pool import DEADLINE_S
 from burnd.instructions.files import Reader
 from burnd.ledger.content import ContentStore
 from burnd.ledger.files import no_home_check

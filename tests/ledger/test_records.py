@@ -41,8 +41,8 @@ from burnd.records.codec import (
     decode_many_again,
     digest,
     encode,
+    encoded,
     kind_of,
-    written,
 )
 from burnd.records.content import Content
 from burnd.records.names import bounded, file_stem
@@ -192,9 +192,9 @@ def test_a_turn_without_a_rail_is_of_the_main_one() -> None:
     line = json.loads(encode(turn(rail_id="main")))
     del line["record"]["railId"]
     for more in ({}, {"railId": None, "filesTouched": None}):
-        written = json.dumps(line | {"record": line["record"] | more}).encode()
-        assert decode(written) == decode_again(written) == turn(rail_id="main")
-        assert decode_many_again([written + b"\n"]) == [turn(rail_id="main")]
+        line_bytes = json.dumps(line | {"record": line["record"] | more}).encode()
+        assert decode(line_bytes) == decode_again(line_bytes) == turn(rail_id="main")
+        assert decode_many_again([line_bytes + b"\n"]) == [turn(rail_id="main")]
 
 
 def test_content_without_numbers_is_numbered_by_its_position() -> None:
@@ -382,7 +382,7 @@ def test_what_is_written_has_bounded_names() -> None:
     """In the ledger and as it goes to the index, whatever made the record; what is read back is the same."""
     calls = (ToolCall(id="c1", name="t" * 5000, target="/" + "p" * 9000),)
     long = turn("m1", model="m" * 5000, provider="日" * 100, git_branch="b" * 5000, tool_calls=calls)
-    found = written(long)
+    found = encoded(long)
     assert found is not None
     back = decode(found.line)
     assert back == found.entry
@@ -391,7 +391,7 @@ def test_what_is_written_has_bounded_names() -> None:
     names = (back.model, back.provider, back.git_branch, back.tool_calls[0].name)
     assert [len((name or "").encode()) for name in names] == [256, 254, 256, 256]
     assert len(back.tool_calls[0].target or "") == 4096
-    stamped = written(msgspec.structs.replace(stamp(), enrichment={"k" * 5000: "v" * 5000}))
+    stamped = encoded(msgspec.structs.replace(stamp(), enrichment={"k" * 5000: "v" * 5000}))
     assert stamped is not None
     assert 5000 < len(stamped.line) < 5600  # the value of a tag is whole
     assert decode(stamped.line) == stamped.entry

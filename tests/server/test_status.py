@@ -326,7 +326,7 @@ def _of(status: dict[str, Any], name: str) -> dict[str, Any]:
 @pytest.mark.timed
 async def test_a_question_that_takes_too_long_is_stopped(opened: Opened, home: Home) -> None:
     """F56: and the one after it is answered at once."""
-    from burnd.index.asking import TookTooLong
+    from burnd.index.query_pool import TookTooLong
 
     pipeline: Pipeline = await opened()
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"

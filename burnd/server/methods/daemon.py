@@ -28,7 +28,7 @@ from burnd.contract.daemon import (
 from burnd.errors import IndexDamaged, NotNow
 from burnd.harness.registry import BY_SOURCE
 from burnd.harness.supervisor import SourceSupervisor
-from burnd.index.asking import TookTooLong
+from burnd.index.query_pool import TookTooLong
 from burnd.pricing import UNITS_PER_USD, PriceTable, Tokens, terms_text
 from burnd.pricing.terms import figure_of
 from burnd.queries.budgets import standings

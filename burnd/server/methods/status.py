@@ -15,7 +15,7 @@ from burnd.contract.daemon import StatusParams
 from burnd.errors import IndexDamaged
 from burnd.extras import SEARCH, to_install
 from burnd.harness.supervisor import SourceSupervisor
-from burnd.index.asking import TookTooLong
+from burnd.index.query_pool import TookTooLong
 from burnd.queries import status as counting
 from burnd.queries.budgets import standings
 from burnd.recording.source import SkippedFiles, Status, UnusedLine, backfill_state

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from burnd.errors import StorageError
-from burnd.index.asking import Asking, TookTooLong
+from burnd.index.query_pool import QueryPool, TookTooLong
 from burnd.recording.candidate import Batch
 from tests.conftest import Opened
 from tests.make import turn
@@ -93,17 +93,17 @@ async def test_a_question_given_up_before_it_began_holds_nothing(opened: Opened)
 
 
 async def test_questions_go_on_after_the_index_was_swapped(opened: Opened) -> None:
-    """A rebuilt index answers the same, also while others keep asking."""
+    """A rebuilt index answers the same, also while others keep query_pool."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn()]))
     async with anyio.create_task_group() as tasks:
         answers: list[int] = []
 
-        async def keep_asking() -> None:
+        async def keep_queries() -> None:
             while len(answers) < 50:
                 answers.append(await pipeline.index.ask(count))
 
-        tasks.start_soon(keep_asking)
+        tasks.start_soon(keep_queries)
         await pipeline.rebuild_index()
     assert answers == [1] * 50
 
@@ -113,10 +113,10 @@ async def test_a_file_that_somebody_has_for_himself_is_not_waited_for_by_others(
     with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as greedy:
         greedy.execute("CREATE TABLE turns(id)")
         greedy.execute("BEGIN EXCLUSIVE")
-        asking = Asking(f"file:{tmp_path}/db?mode=ro", lambda: None)
+        query_pool = QueryPool(f"file:{tmp_path}/db?mode=ro", lambda: None)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(asking.ask, count)
+            tasks.start_soon(query_pool.ask, count)
             await anyio.sleep(0.2)
             greedy.execute("COMMIT")
-    async with asking.paused():
+    async with query_pool.paused():
         pass
