@@ -12,22 +12,16 @@ import time
 from burnctl.connection import Wire
 from burnctl.errors import Failed, NotRunning
 from burnd import protocol
-from burnd.contract import DEADLINE_S, LONG_S, daemon, reports, sessions
+from burnd.contract import DEADLINE_S, LONG_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
-    from typing import Any, Self
+    from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
 
-    from burnd.contract import Params
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Any, Generic, ParamSpec, Protocol, TypeVar
-
-    from burnd.contract import Params
+    from burnd.contract import Params, daemon, reports, sessions
     from burnd.contract.results.daemon import TailEvent
 
     P = ParamSpec("P")
@@ -44,18 +38,74 @@ if TYPE_CHECKING:
 
         def __get__(self, client: object, owner: object = None) -> Callable[P, R_co]: ...
 
+    class Methods:
+        """The methods of the socket for type checkers; a running client finds them in the table by their names."""
+
+        status = Method(daemon.StatusParams)
+        methods = Method(daemon.MethodsParams)
+        flush = Method(daemon.FlushParams)
+        rebuild = Method(daemon.RebuildParams)
+        config_show = Method(daemon.ConfigParams)
+        shutdown = Method(daemon.ShutdownParams)
+        stamps_list = Method(daemon.ListStampsParams)
+        announce = Method(daemon.AnnounceParams)
+        spool = Method(daemon.SpoolParams)
+        guard_check = Method(daemon.CheckGuardParams)
+        guard_status = Method(daemon.GuardStatusParams)
+        guard_allow = Method(daemon.AllowParams)
+        guard_switch = Method(daemon.SwitchGuardParams)
+
+        summary = Method(reports.SummaryParams)
+        compare = Method(reports.CompareParams)
+        export = Method(reports.ExportParams)
+        pricing_show = Method(reports.PricingParams)
+        why = Method(reports.WhyParams)
+        hotspots = Method(reports.HotspotsParams)
+        by_tool = Method(reports.ByToolParams)
+        waste = Method(reports.WasteParams)
+        overhead = Method(reports.OverheadParams)
+        flow = Method(reports.FlowParams)
+        limits = Method(reports.LimitsParams)
+        statusline = Method(reports.StatuslineParams)
+        quota = Method(reports.QuotaParams)
+
+        sessions_list = Method(sessions.ListParams)
+        sessions_meta = Method(sessions.MetaParams)
+        sessions_messages = Method(sessions.MessagesParams)
+        sessions_search = Method(sessions.SearchParams)
+        search_memory = Method(sessions.MemoryParams)
+        sessions_new = Method(sessions.NewParams)
+        sessions_append = Method(sessions.AppendParams)
+        sessions_set = Method(sessions.SetParams)
+        content_read = Method(sessions.ReadParams)
+        content_prune = Method(sessions.PruneParams)
+        content_forget = Method(sessions.ForgetParams)
+
+        # These must not be lost when burnd is down: the client itself has `stamp` and `stamps_remove`.
+
 else:
 
-    class Method:
-        """A method with the parameters of the table."""
+    class Methods:
+        """Every method of the socket by its name, with `_` for a dot; the table is loaded when needed."""
 
-        def __init__(self, params):
-            self.params = params
+        def __getattr__(self, name):
+            params = _params_of(name)
+            if params is None:
+                raise AttributeError(f"burnd has no method {name!r}")
+            return lambda *values, **given: self.ask(params, _named(params, values) | given)
 
-        def __get__(self, client, owner=None):
-            if client is None:
-                return self
-            return lambda *values, **given: client.ask(self.params, _named(self.params, values) | given)
+
+def _params_of(name: str) -> type[Params] | None:
+    from importlib import import_module
+
+    from burnd.contract import METHODS
+
+    for module in ("", ".daemon", ".reports", ".sessions"):
+        import_module(f"burnd.contract{module}")
+        for method, params in METHODS.items():
+            if method.replace(".", "_") == name:
+                return params
+    return None
 
 
 def _named(params: type[Params], values: tuple[Any, ...]) -> dict[str, Any]:
@@ -73,63 +123,6 @@ def sent(method: type[Params], given: Mapping[str, Any]) -> dict[str, Any]:
     return {method.params[name].wire: value for name, value in given.items() if value is not None}
 
 
-class Methods:
-    """Every method of the socket but `stamp` and `stamp_record.remove`.
-
-    The client itself has these: they must not be lost when burnd is down.
-    """
-
-    status = Method(daemon.StatusParams)
-    methods = Method(daemon.MethodsParams)
-    flush = Method(daemon.FlushParams)
-    rebuild = Method(daemon.RebuildParams)
-    config_show = Method(daemon.ConfigParams)
-    shutdown = Method(daemon.ShutdownParams)
-    stamps_list = Method(daemon.ListStampsParams)
-    announce = Method(daemon.AnnounceParams)
-    spool = Method(daemon.SpoolParams)
-    guard_check = Method(daemon.CheckGuardParams)
-    guard_status = Method(daemon.GuardStatusParams)
-    guard_allow = Method(daemon.AllowParams)
-    guard_switch = Method(daemon.SwitchGuardParams)
-
-    summary = Method(reports.SummaryParams)
-    compare = Method(reports.CompareParams)
-    export = Method(reports.ExportParams)
-    pricing_show = Method(reports.PricingParams)
-    why = Method(reports.WhyParams)
-    hotspots = Method(reports.HotspotsParams)
-    by_tool = Method(reports.ByToolParams)
-    waste = Method(reports.WasteParams)
-    overhead = Method(reports.OverheadParams)
-    flow = Method(reports.FlowParams)
-    limits = Method(reports.LimitsParams)
-    statusline = Method(reports.StatuslineParams)
-    quota = Method(reports.QuotaParams)
-
-    sessions_list = Method(sessions.ListParams)
-    sessions_meta = Method(sessions.MetaParams)
-    sessions_messages = Method(sessions.MessagesParams)
-    sessions_search = Method(sessions.SearchParams)
-    search_memory = Method(sessions.MemoryParams)
-    sessions_new = Method(sessions.NewParams)
-    sessions_append = Method(sessions.AppendParams)
-    sessions_set = Method(sessions.SetParams)
-    content_read = Method(sessions.ReadParams)
-    content_prune = Method(sessions.PruneParams)
-    content_forget = Method(sessions.ForgetParams)
-
-    def tail(
-        self, *, session: str | None = None, project: str | None = None, source: str | None = None
-    ) -> Iterator[TailEvent]:
-        """Yields turns as they are recorded, until the connection ends (then raises NoAnswer)."""
-        given = {"session": session, "project": project, "source": source}
-        return self.stream("tail", sent(daemon.TailParams, given))
-
-    def stream(self, method: str, params: Mapping[str, Any]) -> Iterator[Any]:
-        raise NotImplementedError
-
-
 TIMEOUT_S = 30.0
 _PAUSE_S = 0.1
 
@@ -139,7 +132,7 @@ class Client(Methods):
 
     Without a `socket_path` it asks the daemon of `$BURND_SOCKET` or of the home; `timeout` is for each answer, in
     seconds. For `patience` seconds it asks again when burnd says that it cannot answer just now. The methods of the
-    socket are those of `Methods`.
+    socket are its own, by their names: `client.sessions_list(limit=5)`.
     """
 
     def __init__(
@@ -224,7 +217,7 @@ class Client(Methods):
                     raise
             time.sleep(_PAUSE_S)
 
-    def stream(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+    def stream(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[Any]:
         """Subscribes now, and yields what burnd sends until it ends the connection (then raises NoAnswer)."""
         self.call(method, params)
         return self._said_of(method)
@@ -238,6 +231,13 @@ class Client(Methods):
                     yield said.get("params") or {}
         finally:
             self.close()
+
+    def tail(
+        self, *, session: str | None = None, project: str | None = None, source: str | None = None
+    ) -> Iterator[TailEvent]:
+        """Yields turns as they are recorded, until the connection ends (then raises NoAnswer)."""
+        given = {"session": session, "project": project, "source": source}
+        return self.stream("tail", {name: value for name, value in given.items() if value is not None})
 
     def stamp(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnctl import flags
 from burnctl.errors import BurnctlError, Failed
 from burnd import protocol
+from burnd.contract import Params, param
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,10 +19,23 @@ _PAGE, _PAGES = 200, 10
 _LISTED = 5
 
 
+class SessionFlags(Params):
+    """Flags of commands about one session."""
+
+    session: str | None = param(
+        default=None,
+        help="the start of an id or a part of a title; by default the last session of this folder, else the last one",
+        kind="session",
+        flag="",
+    )
+    last: bool = param(default=False, help="the session that was active last, in any folder")
+    costliest: bool = param(default=False, help="the most expensive session of all")
+
+
 def add_session(parser: argparse.ArgumentParser) -> None:
     """The arguments that choose one session; `chosen_session` reads them."""
-    flags.place(parser, flags.Session, "session", nargs="?")
-    flags.add(parser.add_mutually_exclusive_group(), flags.Session)
+    flags.place(parser, SessionFlags, "session", nargs="?")
+    flags.add(parser.add_mutually_exclusive_group(), SessionFlags)
 
 
 def chosen_session(client: Client, given: argparse.Namespace) -> str:

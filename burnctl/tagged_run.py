@@ -9,6 +9,7 @@ import time
 from burnctl import delivery, stamp_record
 from burnctl.client import Client
 from burnctl.errors import BurnctlError, Usage
+from burnd.contract import Params, param
 from burnd.harness.registry import PRODUCTS
 from burnd.protocol import USAGE_FIELDS
 
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 _SOURCES = {product.program: product.source for product in PRODUCTS}
+
+
+class WrapperFlags(Params):
+    """Flags of `claude` and `run`."""
+
+    tag: list[str] = param(default=[], help="a tag; may be given again", kind="tags", metavar="KEY=VALUE")
+    quiet: bool = param(default=False, help="do not print at the end what the session cost")
+    arguments: list[str] = param(
+        default=[], help="Claude Code's own arguments, passed on untouched", flag="", metavar="-- ARGUMENTS"
+    )
+    command: list[str] = param(default=[], help="the harness and its arguments", flag="", metavar="-- COMMAND")
 
 
 class Claim:

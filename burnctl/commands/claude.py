@@ -9,7 +9,7 @@ from burnctl import claude_session, delivery, flags, foreground, stamp_record, t
 from burnctl.claude_session import BACKGROUND, CONTINUED, NEW, NO_SESSION, PICKED, RESUMED
 from burnctl.client import Client
 from burnctl.errors import BurnctlError
-from burnctl.tagged_run import Claim
+from burnctl.tagged_run import Claim, WrapperFlags
 from burnd.harness.claude_code.live_sessions import live_sessions
 from burnd.harness.claude_code.product import PRODUCT
 
@@ -41,8 +41,8 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, flags.Wrapper)
-    flags.place(parser, flags.Wrapper, "arguments", nargs="...")
+    flags.add(parser, WrapperFlags)
+    flags.place(parser, WrapperFlags, "arguments", nargs="...")
 
 
 def run(options: argparse.Namespace) -> int:

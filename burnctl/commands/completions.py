@@ -7,6 +7,7 @@ import argparse
 from burnctl import flags
 from burnctl.commands import present
 from burnctl.errors import BurnctlError
+from burnd.contract import Params, param
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,15 +76,23 @@ _PLACES = {
 }
 
 
+class CompletionsFlags(Params):
+    """Flags of `completions`."""
+
+    install: bool = param(default=False, help="install the script where the shell finds it")
+    bash: str | None = param(default=None, help="bash's word breaks", metavar="BREAKS")
+    word: list[str] = param(default=[], help="the words so far")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     shells = parser.add_subparsers(dest="shell", required=True, metavar="SHELL")
     for shell in _SCRIPTS:
         script = shells.add_parser(shell, help=f"the script for {shell}", description=f"prints the script for {shell}")
-        flags.add(script, flags.Completions, only=("install",))
+        flags.add(script, CompletionsFlags, only=("install",))
     # For the scripts: one candidate a line, a tab and its description. For bash, only the quoted candidate.
     words = shells.add_parser("words")
-    flags.add(words, flags.Completions, only=("bash",))
-    flags.place(words, flags.Completions, "word", nargs="*")
+    flags.add(words, CompletionsFlags, only=("bash",))
+    flags.place(words, CompletionsFlags, "word", nargs="*")
 
 
 def run(options: argparse.Namespace) -> int:

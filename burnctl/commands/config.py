@@ -6,6 +6,7 @@ from burnctl import flags
 from burnctl.daemon_process import ask_burnd
 from burnctl.errors import BurnctlError
 from burnctl.output import as_json
+from burnd.contract import Params, param
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +23,13 @@ EXAMPLES = (
 )
 
 
+class SettingFlags(Params):
+    """Flags of `config`."""
+
+    key: str = param(help="the setting, such as content.store", kind="setting", metavar="KEY")
+    value: str = param(help="""a word, or any TOML value: 30, true, '["a", "b"]'""", metavar="VALUE")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     init = actions.add_parser("init", help="write a config.toml that shows every setting with its default")
@@ -30,11 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.description = "shows what holds for a daemon started now, and what the running one was started with, if other"
     change = actions.add_parser("set", help="change one setting, keeping comments and every other line")
     change.description = "changes one setting in config.toml, keeping comments and every other line"
-    flags.place(change, flags.Setting, "key")
-    flags.place(change, flags.Setting, "value")
+    flags.place(change, SettingFlags, "key")
+    flags.place(change, SettingFlags, "value")
     get = actions.add_parser("get", help="print the value of one setting")
     get.description = "prints the value of one setting that a daemon started now would use"
-    flags.place(get, flags.Setting, "key")
+    flags.place(get, SettingFlags, "key")
     edit = actions.add_parser("edit", help="open config.toml in an editor, then check it")
     edit.description = "opens config.toml in $VISUAL or $EDITOR, makes it first if there is none, and checks it"
     path = actions.add_parser("path", help="print where config.toml belongs")

@@ -10,6 +10,7 @@ import time
 
 from burnctl import flags
 from burnctl.client import Client
+from burnd.contract import Params, param
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,8 +29,14 @@ _RUNNING_S = 150.0  # ago the running session began
 _FINDABLE_S = 1.0  # the search index follows the ledger by a moment
 
 
+class DemoFlags(Params):
+    """Flags of `demo`."""
+
+    keep: bool = param(default=False, help="leave it running, and print how to use it")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, flags.Demo)
+    flags.add(parser, DemoFlags)
     flags.add(parser, flags.Output, only=("no_color",))
 
 

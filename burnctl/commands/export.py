@@ -14,6 +14,7 @@ from burnctl.daemon import reach, say
 from burnctl.errors import BurnctlError, Failed, Usage
 from burnctl.progress import WIPE, can_take_back
 from burnd import protocol
+from burnd.contract import Params, param
 from burnd.contract.reports import ExportParams
 
 TYPE_CHECKING = False
@@ -39,8 +40,18 @@ _PAGE = 2000
 _TOLD_EVERY = 10_000
 
 
+class ExportFlags(Params):
+    """Flags of `export`."""
+
+    format: str = param(default="jsonl", help="the format", choices=("jsonl", "csv", "parquet"))
+    output: str | None = param(
+        default=None, help="where to write: a file, or with parquet a folder", flag="-o --output", metavar="FILE"
+    )
+    machine: str | None = param(default=None, help="a name for this machine (its host name)", metavar="NAME")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, flags.Export, ExportParams)
+    flags.add(parser, ExportFlags, ExportParams)
     flags.add(parser, flags.Output, only=("no_start", "no_wait"))
 
 

@@ -12,6 +12,7 @@ from burnctl.errors import Usage
 from burnctl.render.names import miss_sentence, miss_words, short_id
 from burnctl.render.numbers import counted, money, number
 from burnctl.render.text import clean, cut
+from burnd.contract import Params, param
 from burnd.contract.reports import FlowParams
 
 TYPE_CHECKING = False
@@ -36,10 +37,17 @@ _CALLS = 4
 _NARROWEST = 7
 
 
+class PicturesFlags(Params):
+    """Flags of `flow`."""
+
+    svg: str | None = param(default=None, help="write an SVG picture to FILE (- is stdout)", metavar="FILE")
+    mermaid: bool = param(default=False, help="print a Mermaid flowchart")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     session_choice.add_session(parser)
     picture = parser.add_mutually_exclusive_group()
-    flags.add(picture, flags.Pictures)
+    flags.add(picture, PicturesFlags)
     flags.add(parser, FlowParams, skip=("session",))
     flags.report(parser)
 

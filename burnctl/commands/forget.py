@@ -10,6 +10,7 @@ from burnctl.errors import BurnctlError, Usage
 from burnctl.output import as_json
 from burnctl.progress import ProgressLine
 from burnctl.session_choice import whole_id
+from burnd.contract import Params, param
 from burnd.contract.sessions import ForgetParams
 
 TYPE_CHECKING = False
@@ -29,9 +30,15 @@ EXAMPLES = ("burnctl forget 0f9c12ab", "burnctl forget --project .", "burnctl fo
 _SHOWN = 20
 
 
+class ForgetFlags(Params):
+    """Flags of `forget`."""
+
+    yes: bool = param(default=False, help="do not ask")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.place(parser, ForgetParams, "session", nargs="?")
-    flags.add(parser, ForgetParams, flags.Forget, skip=("session",))
+    flags.add(parser, ForgetParams, ForgetFlags, skip=("session",))
     flags.reading(parser)
 
 

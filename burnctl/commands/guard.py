@@ -10,6 +10,7 @@ from burnctl.daemon import reach
 from burnctl.errors import BurnctlError, NotRunning
 from burnctl.output import as_json
 from burnctl.session_choice import whole_id
+from burnd.contract import Params, param
 from burnd.contract.daemon import AllowParams, GuardStatusParams
 
 TYPE_CHECKING = False
@@ -35,6 +36,20 @@ EXAMPLES = (
 _NO_LIMITS = "no limit is set; set one with: burnctl config set guard.session_usd 5"
 
 
+class GuardFlags(Params):
+    """Flags of `guard install` and `guard uninstall`."""
+
+    source: str | None = param(default=None, help="only this harness; by default all that are found", kind="source")
+
+
+class AllowFlags(Params):
+    """Flags of `guard allow`."""
+
+    seconds: int | None = param(
+        default=None, help="for how long: 30m, 2h, 1d (for good)", kind="period", flag="--for", metavar="TIME"
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     install = actions.add_parser("install", help="add the hook to the settings of your harnesses")
@@ -42,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     uninstall = actions.add_parser("uninstall", help="remove the hook")
     uninstall.description = "removes the hook that `guard install` added, and nothing else"
     for action in (install, uninstall):
-        flags.add(action, flags.Guard)
+        flags.add(action, GuardFlags)
     status = actions.add_parser("status", help="show the limits, what is used of them, and which sessions were stopped")
     status.description = "shows the limits and what is used of them, where the hook is installed, and stopped sessions"
     flags.add(status, GuardStatusParams)
@@ -50,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     allow = actions.add_parser("allow", help="let a session continue whatever the limits are")
     allow.description = "lets a session continue, with all that it started, whatever the limits are"
     flags.place(allow, AllowParams, "session")
-    flags.add(allow, flags.Allow)
+    flags.add(allow, AllowFlags)
     flags.add(allow, flags.Output, only=("json", "no_start"))
     for name, text in (("off", "stop nothing until `guard on`"), ("on", "stop sessions again")):
         action = actions.add_parser(name, help=text)

@@ -25,6 +25,7 @@ from burnctl.render.numbers import (
 )
 from burnctl.render.tables import Column, table
 from burnctl.render.text import wrap
+from burnd.contract import Params, param
 from burnd.contract.reports import LimitsParams
 
 TYPE_CHECKING = False
@@ -50,11 +51,17 @@ _BAR, _LEAST_BAR = 24, 8
 _WIDE_BUDGETS = 88
 
 
+class LimitsFlags(Params):
+    """Flags of `limits`."""
+
+    check: bool = param(default=False, help="exit with 1 when a budget is exceeded")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, LimitsParams)
     verb = parser.prog.rpartition(" ")[2]
     if verb == "limits":
-        flags.add(parser, flags.Limits)
+        flags.add(parser, LimitsFlags)
     flags.report(parser)
     parser.set_defaults(verb=verb)
 

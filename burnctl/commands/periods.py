@@ -12,6 +12,7 @@ from burnctl.render.names import short_model
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import count, day_names, money, number
 from burnctl.render.tables import Column, table
+from burnd.contract import Params, param
 from burnd.contract.reports import Filters, SummaryParams
 
 TYPE_CHECKING = False
@@ -37,10 +38,17 @@ _USUAL_DAYS = {"day": 30, "week": 26 * 7}
 _MODELS_SHOWN = 3
 
 
+class PeriodsFlags(Params):
+    """Flags of `daily`, `weekly` and `monthly`."""
+
+    all: bool = param(default=False, help="all periods, not only the last ones")
+    breakdown: bool = param(default=False, help="a row for each model below its period")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verb = parser.prog.rpartition(" ")[2]
     flags.add(parser, Filters)
-    flags.add(parser, flags.Periods, skip=() if UNITS[verb] in _USUAL_DAYS else ("all",))
+    flags.add(parser, PeriodsFlags, skip=() if UNITS[verb] in _USUAL_DAYS else ("all",))
     flags.reading_rows(parser)
     flags.add(parser, flags.Scan)
     parser.set_defaults(verb=verb)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnd.contract import Params, param
 from burnd.contract.reports import PricingParams
 
 TYPE_CHECKING = False
@@ -31,6 +32,14 @@ _KINDS = (
 )
 
 
+class PricingFlags(Params):
+    """Flags of `pricing update`."""
+
+    file: str | None = param(
+        default=None, help="take this list instead, without the network", flag="--from", metavar="FILE"
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = actions.add_parser("show", help="what a model costs, by size of context and kind of token")
@@ -46,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "fetches the newest price list and puts it into models.dev.json in the home, where burnd takes it up at once. "
         "Prices you wrote there yourself stay. This is the only command that goes to the network"
     )
-    flags.add(update, flags.Pricing)
+    flags.add(update, PricingFlags)
 
 
 def run(options: argparse.Namespace) -> int:

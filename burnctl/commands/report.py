@@ -6,6 +6,7 @@ from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.progress import ProgressLine
 from burnctl.render.numbers import ago, count, counted, money, number, percent
+from burnd.contract import Params, param
 from burnd.contract.reports import Filters
 
 TYPE_CHECKING = False
@@ -33,8 +34,15 @@ _DIMENSIONS = {
 _ROWS, _SESSIONS, _PICTURES, _STEPS, _FINDINGS = 12, 15, 5, 150, 8
 
 
+class ReportFlags(Params):
+    """Flags of `report`."""
+
+    output: str = param(help="the file to write; - is stdout", flag="-o --output", metavar="FILE")
+    with_text: bool = param(default=False, help="include titles, commands and errors from the sessions")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, flags.Report, Filters)
+    flags.add(parser, ReportFlags, Filters)
     flags.add(parser, flags.Output, only=("no_start", "no_wait"))
 
 

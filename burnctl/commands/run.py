@@ -6,7 +6,7 @@ import os
 
 from burnctl import flags, foreground, stamp_record, tagged_run
 from burnctl.errors import BurnctlError, Usage
-from burnctl.tagged_run import Claim
+from burnctl.tagged_run import Claim, WrapperFlags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, flags.Wrapper)
-    flags.place(parser, flags.Wrapper, "command", nargs="...")
+    flags.add(parser, WrapperFlags)
+    flags.place(parser, WrapperFlags, "command", nargs="...")
 
 
 def run(options: argparse.Namespace) -> int:

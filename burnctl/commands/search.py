@@ -8,6 +8,7 @@ from burnctl.errors import Usage
 from burnctl.render.names import enough_of_id, last_name, tilde
 from burnctl.render.numbers import ago, counted
 from burnctl.render.text import clean, cut, lines_of, pad, width_of, wrap
+from burnd.contract import Params, param
 from burnd.contract.sessions import MOST_HITS, MemoryParams, SearchParams
 
 TYPE_CHECKING = False
@@ -37,9 +38,18 @@ _MARK = "bold red"
 _ON, _OFF = "\ue000", "\ue001"  # private characters: clean text has none of them
 
 
+class SearchFlags(Params):
+    """Flags of `search`."""
+
+    memory: bool = param(default=False, help="search instruction and memory files instead of sessions")
+    context: int | None = param(
+        default=None, help="show this many messages before and after each hit", kind="index", flag="-C"
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.place(parser, SearchParams, "query", "words", nargs="+")
-    flags.add(parser, SearchParams, flags.Search, skip=("query",), usual={"limit": _HITS})
+    flags.add(parser, SearchParams, SearchFlags, skip=("query",), usual={"limit": _HITS})
     flags.reading(parser)
     parser.set_defaults(no_wait=True)
 

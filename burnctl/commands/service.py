@@ -6,6 +6,7 @@ import os
 import sys
 
 from burnctl import flags
+from burnd.contract import Params, param
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +25,18 @@ EXAMPLES = (
 )
 
 
+class ServiceFlags(Params):
+    """Flags of `service`."""
+
+    print: bool = param(default=False, help="only show what would be written, and where")
+    hardened: bool = param(default=False, help="systemd: also what needs user namespaces")
+    socket: bool = param(default=False, help="systemd: also let it hold the socket")
+    update_prices: bool = param(default=False, help="systemd: also fetch the newest prices once a week")
+    lines: int = param(default=100, help="number of lines", kind="count", most=10_000, flag="-n --lines")
+    follow: bool = param(default=False, help="go on as lines come", flag="-f --follow")
+    manager: str | None = param(default=None, help="service manager (this system's)", choices=("systemd", "launchd"))
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     install = actions.add_parser("install", help="write the unit or agent, enable it and start it")
@@ -31,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "writes the unit or agent, enables it and starts it. A service does not see your shell's variables: those that "
         "burnd knows are written into it as they are now"
     )
-    flags.add(install, flags.Service, only=("print", "hardened", "socket", "update_prices"))
+    flags.add(install, ServiceFlags, only=("print", "hardened", "socket", "update_prices"))
     uninstall = actions.add_parser("uninstall", help="stop it and remove what install wrote")
     uninstall.description = "stops it and removes what install wrote, and nothing else; what was recorded stays"
     status = actions.add_parser("status", help="show what the service manager says of it")
@@ -39,10 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(status, flags.Output, only=("json",))
     logs = actions.add_parser("logs", help="show the daemon's log")
     logs.description = "shows the daemon's log, from the journal or from its file"
-    flags.add(logs, flags.Service, only=("lines", "follow"))
+    flags.add(logs, ServiceFlags, only=("lines", "follow"))
     logs.set_defaults(lines=100)
     for action in (install, uninstall, status, logs):
-        flags.add(action, flags.Service, only=("manager",))
+        flags.add(action, ServiceFlags, only=("manager",))
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from burnctl.render import styles
 from burnctl.render.names import enough_of_id, harness_name, last_name
 from burnctl.render.numbers import ago, count, money
 from burnctl.render.tables import Column, table
+from burnd.contract import Params, param
 from burnd.contract.sessions import MOST_SESSIONS, ListParams
 
 TYPE_CHECKING = False
@@ -38,8 +39,14 @@ _FLAT = (
 )
 
 
+class SessionsFlags(Params):
+    """Flags of `sessions`."""
+
+    sort: str = param(default="time", help="the order: last written, or most expensive", choices=("time", "cost"))
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, ListParams, flags.Sessions, usual={"limit": _USUAL})
+    flags.add(parser, ListParams, SessionsFlags, usual={"limit": _USUAL})
     flags.reading_rows(parser)
     flags.add(parser, flags.Scan)
     parser.set_defaults(limit=_USUAL)

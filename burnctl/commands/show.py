@@ -7,6 +7,7 @@ from burnctl.daemon import reach
 from burnctl.render.names import short_model
 from burnctl.render.numbers import clock, day, money, number, size
 from burnctl.render.text import clean, cut, lines_of, wrap
+from burnd.contract import Params, param
 from burnd.contract.sessions import MessagesParams
 
 TYPE_CHECKING = False
@@ -34,10 +35,17 @@ _CALL, _RESULT, _THOUGHT, _FILE = "▸", "◂", "∴", "+"
 _FIRST_ARGUMENTS = ("file_path", "filePath", "notebook_path", "path", "command", "query", "url", "description")
 
 
+class ShowFlags(Params):
+    """Flags of `show`."""
+
+    limit: int = param(default=500, help="at most this many messages", kind="count", most=10_000)
+    raw: bool = param(default=False, help="print arguments, results and thinking as well, 64 KiB of each")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     session_choice.add_session(parser)
     flags.add(parser, MessagesParams, skip=("id", "limit"))
-    flags.add(parser, flags.Show)
+    flags.add(parser, ShowFlags)
     parser.set_defaults(offset=0)
     flags.reading(parser)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from burnctl import delivery, flags, stamp_record
+from burnd.contract import Params, param
 from burnd.contract.daemon import OneStamp, RangeParams, SelectorParams
 
 TYPE_CHECKING = False
@@ -27,9 +28,15 @@ EXAMPLES = (
 )
 
 
+class StampFlags(Params):
+    """Flags of `stamp`."""
+
+    stdin: bool = param(default=False, help="read many, one JSON object a line; all or none are taken")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.place(parser, OneStamp, "enrichment", "tags", nargs="*")
-    flags.add(parser, SelectorParams, RangeParams, flags.Stamp)
+    flags.add(parser, SelectorParams, RangeParams, StampFlags)
     flags.add(parser, flags.Output, only=("json",))
 
 

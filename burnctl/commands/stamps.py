@@ -9,6 +9,7 @@ from burnctl.daemon import reach
 from burnctl.errors import Failed
 from burnctl.session_choice import whole_id
 from burnd import protocol
+from burnd.contract import Params, param
 from burnd.contract.daemon import ListStampsParams, RangeParams, RemoveStampsParams, SelectorParams
 
 TYPE_CHECKING = False
@@ -21,11 +22,17 @@ HELP = "lists the tags that were given, exports them for another machine, or rem
 EXAMPLES = (
     "burnctl stamps list --session 0f9c1d2e",
     "burnctl stamps list --tag workflowId=wf-1",
-    "burnctl stamps export > stamp_record.jsonl",
-    "burnctl stamp --stdin < stamp_record.jsonl",
+    "burnctl stamps export > stamps.jsonl",
+    "burnctl stamp --stdin < stamps.jsonl",
     "burnctl stamps remove --session 0f9c1d2e persona",
 )
 _PAGE = 1000
+
+
+class StampsFlags(Params):
+    """Flags of `stamps`."""
+
+    tag: str | None = param(default=None, help="only stamps with this tag", metavar="KEY[=VALUE]")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "prints stamps in the ledger's own form, one JSON object a line, as `burnctl stamp --stdin` takes"
     )
     for action in (listing, export):
-        flags.add(action, ListStampsParams, flags.Stamps)
+        flags.add(action, ListStampsParams, StampsFlags)
     flags.reading(listing)
     flags.add(export, flags.Output, only=("no_start",))
     removing = actions.add_parser("remove", help="remove tags from a session, a part of it or one message")

@@ -25,6 +25,7 @@ from burnctl.render.numbers import (
 )
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean, flow, width_of
+from burnd.contract import Params, param
 from burnd.contract.daemon import MOST_STAMPS
 from burnd.contract.reports import SummaryParams
 
@@ -74,13 +75,25 @@ _NAMELESS = {
 }
 
 
+class SummaryFlags(Params):
+    """Flags of `summary`."""
+
+    chart: bool = param(default=False, help="draw the cost of each day")
+
+
+class TagsFlags(Params):
+    """Flags of `tags`."""
+
+    key: str | None = param(default=None, help="the tag; without one, a list of tags", metavar="KEY")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verb = parser.prog.rpartition(" ")[2]
     if verb == "tags":
-        flags.place(parser, flags.Tags, "key", nargs="?")
+        flags.place(parser, TagsFlags, "key", nargs="?")
     hidden = {"by": verb != "summary", "tree": verb not in ("summary", "agents")}
     skip = [name for name, is_hidden in hidden.items() if is_hidden]
-    flags.add(parser, SummaryParams, flags.Summary, skip=skip, usual={"limit": _READABLE})
+    flags.add(parser, SummaryParams, SummaryFlags, skip=skip, usual={"limit": _READABLE})
     flags.reading_rows(parser)
     if verb not in ("agents", "tags"):
         flags.add(parser, flags.Scan)

@@ -13,6 +13,7 @@ from burnctl.render.names import last_name, short_id, short_model
 from burnctl.render.numbers import clock, money, number, percent
 from burnctl.render.text import clean, cut, pad
 from burnctl.session_choice import whole_id
+from burnd.contract import Params, param
 from burnd.contract.daemon import TailParams
 
 TYPE_CHECKING = False
@@ -39,8 +40,14 @@ _LOOK_AGAIN_S = 0.5
 _REMEMBERED = 1000
 
 
+class TailFlags(Params):
+    """Flags of `tail`."""
+
+    model: str | None = param(default=None, help="only this model", kind="model")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, TailParams, flags.Tail)
+    flags.add(parser, TailParams, TailFlags)
     flags.reading(parser)
 
 

@@ -8,6 +8,7 @@ from burnctl import flags
 from burnctl.client import Client
 from burnctl.errors import NotRunning
 from burnd import __version__
+from burnd.contract import Params, param
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +23,14 @@ HELP = (
 )
 
 
+class UpFlags(Params):
+    """Flags of `up`."""
+
+    look: bool = param(default=False, help="show the overview also if burnd runs already, or in a script")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, flags.Up)
+    flags.add(parser, UpFlags)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnctl import flags, session_choice
 from burnctl.daemon import reach
 from burnctl.errors import Usage
+from burnd.contract import Params, param
 from burnd.contract.reports import MOST_STEPS, Filters, FlowParams, HotspotsParams, WhyParams
 
 TYPE_CHECKING = False
@@ -68,9 +69,15 @@ _NARROW, _WIDE = 60, 110  # columns: without room for details, with room for who
 _MUCH = 100  # tokens: less does not explain a cost
 
 
+class WhyFlags(Params):
+    """Flags of `why`."""
+
+    by: str | None = param(default=None, help="list the bill by", choices=("file", "command", "turn", "kind"))
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     session_choice.add_session(parser)
-    flags.add(parser, flags.Why)
+    flags.add(parser, WhyFlags)
     flags.add(parser, WhyParams, skip=("session",), usual={"limit": _CAUSES})
     flags.report(parser)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from burnctl.cli import load
-from burnctl.client import Client, Method
+from burnctl.client import Client
 from burnctl.commands import present
 from burnctl.parser import Parser, help_of, overview, parser_for
 from burnd.contract import Param, Params
@@ -94,17 +94,19 @@ def actions_of(parser: Parser) -> list[Parser]:
 
 def methods() -> str:
     """Every method of `Client`: those of the socket from the table, the others from their functions."""
-    rows = ["| method | what it does |", "|---|---|"]
-    for name, member in sorted(inspect.getmembers_static(Client)):
-        if isinstance(member, Method):
-            params: type[Params] = member.params  # type: ignore[attr-defined]
-            required = [name for name, one in params.params.items() if one.is_required]
-            others = [f"{name}=" for name, one in params.params.items() if not one.is_required]
-            rows.append(f"| `{name}({', '.join([*required, *others])})` | {params.about()} |")
-        elif inspect.isfunction(member) and not name.startswith("_"):
+    found: dict[str, str] = {}
+    for name, params in contract_methods().items():
+        required = [name for name, one in params.params.items() if one.is_required]
+        others = [f"{name}=" for name, one in params.params.items() if not one.is_required]
+        found[name.replace(".", "_")] = f"({', '.join([*required, *others])})` | {params.about()} |"
+    for name, member in inspect.getmembers_static(Client):
+        if inspect.isfunction(member) and not name.startswith("_"):
             about = (inspect.getdoc(member) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-            rows.append(f"| `{name}({_parameters(member)})` | {about} |")
-    return "\n".join(rows) + "\n"
+            found[name] = f"({_parameters(member)})` | {about} |"
+    return (
+        "\n".join(["| method | what it does |", "|---|---|", *(f"| `{name}{found[name]}" for name in sorted(found))])
+        + "\n"
+    )
 
 
 def _parameters(function: Callable[..., object]) -> str:

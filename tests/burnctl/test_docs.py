@@ -139,7 +139,7 @@ def test_every_public_name_of_the_client_is_documented() -> None:
     for name in burnctl.__all__:
         assert f"`{name}`" in text
     for name in re.findall(r"^\| `(\w+)\(", text, re.MULTILINE):
-        assert hasattr(Client, name), name
+        assert hasattr(Client(), name), name
 
 
 def examples() -> list[str]:

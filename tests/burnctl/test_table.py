@@ -1,13 +1,11 @@
-"""Every flag, method and MCP parameter comes from the table of methods, or from burnctl's own table of flags."""
+"""Every flag, method and MCP parameter comes from the table of methods, or is declared by burnctl."""
 
 from __future__ import annotations
 
 import argparse
-import inspect
 
 import pytest
 
-from burnctl import flags
 from burnctl.cli import load
 from burnctl.commands import present
 from burnctl.parser import parser_for
@@ -15,18 +13,14 @@ from burnd.contract import Param, Params, methods
 from burnd.server.methods import METHODS
 from tests.burnctl.pages import actions_of
 
-OWN = [
-    table
-    for _, table in inspect.getmembers(flags, inspect.isclass)
-    if issubclass(table, Params) and table is not Params
-]
-NESTED = [nested for params in methods().values() for nested in Params.__subclasses__() if not nested.method]
-DECLARED = {id(one): one for table in (*methods().values(), *NESTED, *OWN) for one in table.params.values()}
+VERBS = {verb: load(verb) for verb in present()}  # each may declare flags of its own
+NESTED = [table for table in Params.__subclasses__() if not table.method]
+DECLARED = {id(one): one for table in (*methods().values(), *NESTED) for one in table.params.values()}
 
 
 @pytest.mark.parametrize("verb", present())
 def test_every_flag_comes_from_a_table(verb: str) -> None:
-    parser = parser_for(verb, load(verb))
+    parser = parser_for(verb, VERBS[verb])
     for one in (parser, *actions_of(parser)):
         for action in one._actions:
             if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
