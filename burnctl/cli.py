@@ -6,7 +6,7 @@ import os
 import sys
 
 from burnctl import errors
-from burnctl.errors import BurnctlError, Failed, NotRunning, Usage
+from burnctl.errors import BurnctlError, Failed, MissingField, NotRunning, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,8 +42,30 @@ def _answer(given: list[str]) -> int:
             code = int(done.code or 0)
         sys.stdout.flush()
     except BurnctlError as error:
-        return _complain(error)
+        return _complain(_with_releases(error))
+    except KeyError as error:  # a field of an answer that a command made a copy of
+        return _complain(_with_releases(MissingField(error.args[0])))
     return code
+
+
+def _with_releases(error: BurnctlError) -> BurnctlError:
+    """An error that only a burnd of another release causes, with both releases; any other as it is."""
+    if not isinstance(error, MissingField) and not (isinstance(error, Failed) and error.is_of_another_release):
+        return error
+    from burnctl.client import Client
+    from burnd import __version__
+
+    try:
+        with Client(timeout=2) as client:
+            running = client.call("status")["daemon"]["version"]
+    except BurnctlError:
+        return error
+    other = "another build of it" if running == __version__ else f"burnctl {__version__}"
+    mismatch = BurnctlError(
+        f"burnd {running} runs, and this is {other}: {error.message}", "restart it: burnctl restart"
+    )
+    mismatch.exit_code = errors.VERSION_MISMATCH
+    return mismatch
 
 
 def _dispatch(given: list[str]) -> int:

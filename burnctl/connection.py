@@ -8,7 +8,7 @@ import time
 # `socket` itself takes 4 ms to import, for names that are not needed here.
 from _socket import AF_UNIX, MSG_PEEK, SOCK_STREAM, socket
 
-from burnctl.errors import Failed, NoAnswer, NotRunning, VersionMismatch
+from burnctl.errors import Failed, MissingField, NoAnswer, NotRunning, VersionMismatch
 from burnd import protocol
 
 TYPE_CHECKING = False
@@ -173,9 +173,16 @@ def _connected(path: str, timeout: float) -> socket:
         raise problem
 
 
+class Answer(dict):  # type: ignore[type-arg]
+    """An object of an answer. A field that a burnd of another release does not send raises MissingField."""
+
+    def __missing__(self, key: object) -> Any:
+        raise MissingField(key)
+
+
 def _decoded(line: bytes) -> dict[str, Any]:
     try:
-        answer = json.loads(line)
+        answer = json.loads(line, object_hook=Answer)
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):

@@ -4,6 +4,7 @@ BurnctlError                    a sentence, and a hint: what to do about it     
 ├── Usage                       the command line cannot be understood                exit 2
 ├── NotRunning                  nobody answers at the socket                         exit 3
 ├── VersionMismatch             burnd speaks another version of the protocol         exit 4
+├── MissingField                an answer lacks a field: burnd is of another release exit 4
 └── Failed                      burnd answered with an error: code, name, sentence   exit 1,
     │                           or 2 when it could make no sense of what was asked
     └── NoAnswer                it took the question and then said nothing           exit 1
@@ -55,6 +56,16 @@ class VersionMismatch(BurnctlError):
         )
 
 
+class MissingField(BurnctlError, KeyError):
+    """Raised when an answer lacks a field that this burnctl needs: burnd is of another release."""
+
+    exit_code = VERSION_MISMATCH
+    __str__ = Exception.__str__
+
+    def __init__(self, field: object) -> None:
+        super().__init__(f"burnd's answer has no {field!r}", "burnd is of another release; restart it: burnctl restart")
+
+
 class Failed(BurnctlError):
     """Raised when burnd answered with an error; `code` and `name` are those of burnd.protocol.
 
@@ -66,6 +77,12 @@ class Failed(BurnctlError):
         if code == protocol.BAD_PARAMS:
             self.exit_code = USAGE
         super().__init__(message, hint)
+
+    @property
+    def is_of_another_release(self) -> bool:
+        """Whether burnd does not have a method or parameter that this burnctl has."""
+        unknown = self.code == protocol.BAD_PARAMS and self.message.startswith("unknown parameter")
+        return unknown or self.code == protocol.NO_SUCH_METHOD
 
 
 class NoAnswer(Failed):
