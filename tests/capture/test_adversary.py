@@ -28,7 +28,7 @@ def told(content: list[bytes], word: str) -> Counter[str]:
     )
 
 
-@seeds(3, 60)
+@seeds(2, 60)
 async def test_the_truth_comes_out_however_it_arrives(tmp_path: Path, seed: int) -> None:
     """Read at once, or byte by byte with restarts and lost indexes in between."""
     world, projects = World(seed), tmp_path / "projects"

@@ -22,6 +22,7 @@ from tests.capture.trees import comparable
 from tests.conftest import Opened
 from tests.folded import Folded
 from tests.harness.claude_code.transcript import Transcript, call, text
+from tests.make import seeds
 from tests.server import wire
 
 
@@ -139,7 +140,7 @@ async def test_a_log_that_was_cut_while_nobody_looked(tmp_path: Path) -> None:
     await cut.rig.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeds(2, 20)
 async def test_settled_before_or_after_the_cut_is_the_same(tmp_path: Path, seed: int) -> None:
     """I1, I2: a log that grows and is cut, emptied and replaced at random, read by one who settles at once, by one who
     never does and is restarted, and once more without an index: the same ledger, content and index."""

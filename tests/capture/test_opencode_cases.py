@@ -17,6 +17,7 @@ from tests.capture.opencode_rig import OpenCodeRig, clean_read
 from tests.capture.opencode_traces import Trace, prepared, samples, traces, write_sessions
 from tests.harness.collect import cases
 from tests.harness.opencode.data import Writer
+from tests.make import seeds
 from tests.queries.corpora import OPENCODE_OPTIONS, Corpora, needs_opencode_corpus
 
 # Written against the tables alone: output without reasoning where the total says that it was counted within, or
@@ -160,7 +161,7 @@ def _counts(turn: Turn) -> Counter[str]:
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeds(1, 6)
 async def test_random_sessions_add_up_to_what_they_used(tmp_path: Path, seed: int) -> None:
     """Exact to the token over forks, forks of forks, children, aborts, and releases that count reasoning twice."""
     writer = Writer(tmp_path / "data" / "opencode.db")

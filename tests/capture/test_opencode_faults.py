@@ -32,6 +32,7 @@ from burnd.records.foreign_json import Rejected
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.opencode_sessions import conversation, exchange, inputs
 from tests.harness.opencode.data import Writer, text
+from tests.make import seeds
 from tests.server.wire import noise
 
 Rigs = Callable[..., Any]
@@ -277,7 +278,7 @@ def spoil(path: Path, seed: int) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeds(2, 20)
 async def test_a_bad_page_hurts_only_what_is_on_it(rig: OpenCodeRig, writer: Writer, seed: int) -> None:
     """F35: what can be read is kept, the source says SQLite's word for it, and a sound file in its place is read."""
     for n in range(40):

@@ -50,7 +50,7 @@ async def replayed(home: Path, data: Path, schema: str, statements: Sequence[Sta
 
 
 @RELEASES
-@seeds(2, 30)
+@seeds(1, 30)
 async def test_any_phase_of_looking_gives_the_same(tmp_path: Path, schema: str, seed: int) -> None:
     """Rows are inserted early and filled later; when they were looked at changes nothing in the end."""
     statements = write_all_stories(tmp_path / "whole", schema)
@@ -60,7 +60,7 @@ async def test_any_phase_of_looking_gives_the_same(tmp_path: Path, schema: str, 
         assert found[what] == said
 
 
-@seeds(3, 40)
+@seeds(1, 40)
 async def test_deletions_in_between_change_nothing_for_what_stays(tmp_path: Path, seed: int) -> None:
     """Reverts and deleted messages at random moments: what stands in the end is recorded as one clean read would.
 

@@ -19,6 +19,7 @@ from tests.capture.trees import begun, clean_read, drip, forked, talk, write
 from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.harness.collect import cases, client_versions, lines_of
 from tests.harness.collect import line as line_of
+from tests.make import seeds
 
 _MOST_ORDERS = 3
 Files = dict[str, Transcript]
@@ -320,7 +321,7 @@ def family(rng: random.Random) -> dict[str, Transcript]:
     return logs
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeds(2, 20)
 async def test_in_a_family_of_forks_everyone_owns_what_it_made(tmp_path: Path, seed: int) -> None:
     """However its logs grow before our eyes, with restarts and lost indexes, and in whatever order they are read."""
     projects = tmp_path / "projects" / "-p"

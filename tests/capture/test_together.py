@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pytest
-
 from burnd.records import Copy, Turn
 from tests.capture.codex_logs import all_cases
 from tests.capture.opencode_sessions import original, own_step
@@ -14,6 +12,7 @@ from tests.capture.together import Together
 from tests.capture.trees import forked, own_tree, talk, write
 from tests.harness.claude_code.transcript import Transcript
 from tests.harness.opencode.data import Writer, text, tokens
+from tests.make import seeds
 
 
 def database(path: Path) -> Path:
@@ -42,7 +41,7 @@ def transcripts(root: Path) -> Path:
     return projects
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeds(2, 12)
 async def test_any_order_over_all_harnesses_gives_the_same_ledger(tmp_path: Path, seed: int) -> None:
     """Owners, copies, usage and numbers, with restarts and lost indexes in between."""
     rng = random.Random(seed)

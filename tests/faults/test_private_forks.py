@@ -6,10 +6,9 @@ import random
 import shutil
 from typing import Any
 
-import pytest
-
 from burnd.paths import Home
 from tests.faults.canaries import CANARY, files_with_canary
+from tests.make import seeds
 from tests.recording.forks import OFF, PLAIN, SILENT, logs
 from tests.server.logs import projects
 from tests.server.wire import Wire, running, until
@@ -26,7 +25,7 @@ def _found(wire: Wire, word: str) -> set[str]:
     return {hit["sessionId"] for hit in wire.call("sessions.search", query=word)["hits"]}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@seeds(1, 6)
 def test_search_never_finds_text_that_came_out_of_a_private_session(home: Home, seed: int) -> None:
     """In a random order, with kill -9 and a deleted index; an ordinary session beside them is found."""
     chance = random.Random(seed)

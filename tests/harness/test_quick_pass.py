@@ -61,13 +61,13 @@ async def test_logs_of_every_release_of_claude_code(tmp_path: Path, which: Path 
         await same_as_claude_logs(tmp_path / projects.parent.name, projects)
 
 
-@seeds(4, 60)
+@seeds(2, 60)
 async def test_any_mixture_of_logs(tmp_path: Path, seed: int) -> None:
     World(seed).write(tmp_path / "projects")
     await same_as_claude_logs(tmp_path, tmp_path / "projects")
 
 
-@seeds(2, 12)
+@seeds(1, 12)
 async def test_logs_that_were_cut_or_damaged(tmp_path: Path, seed: int) -> None:
     """Ends that are missing, lines that are no JSON, bytes that are no text, a copy of a folder."""
     rng, projects = random.Random(seed), tmp_path / "projects"
@@ -166,7 +166,7 @@ async def test_every_story_of_opencode(tmp_path: Path, schema: str) -> None:
     await same_as_databases(tmp_path, tmp_path / "data")
 
 
-@seeds(3, 20)
+@seeds(1, 20)
 async def test_databases_with_forks_of_forks(tmp_path: Path, seed: int) -> None:
     writer = Writer(tmp_path / "data" / "opencode.db")
     write_sessions(writer, random.Random(seed), 30)

@@ -16,7 +16,7 @@ from burnd.ledger.content import ContentStore
 from burnd.ledger.files import make_folder
 from burnd.paths import Home
 from burnd.recording.retention import would_free
-from tests.make import START_MS, append_content, text
+from tests.make import START_MS, append_content, seeds, text
 
 EVERY = 50  # instructions between two counts
 
@@ -72,7 +72,7 @@ def test_four_times_the_blobs_cost_four_times_as_much(
     assert steps_of(lambda: work(many), monkeypatch) < 6 * steps_of(lambda: work(few), monkeypatch)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@seeds(2, 10)
 def test_what_is_told_is_what_goes(tmp_path: Path, seed: int) -> None:
     """To the byte, whoever shares which blob with whom."""
     home = Home(tmp_path / "home")

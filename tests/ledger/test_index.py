@@ -30,7 +30,7 @@ from burnd.records.names import short_id, whole_id
 from tests.conftest import Opened
 from tests.dump import index_dump, ledger_dump
 from tests.folded import Folded
-from tests.make import at, examples, stamp, text, turn
+from tests.make import at, examples, seeds, stamp, text, turn
 
 
 async def fill(opened: Opened, turns: int = 30) -> Any:
@@ -79,7 +79,7 @@ async def test_a_lost_index_comes_back(opened: Opened) -> None:
     assert await index_dump((await opened()).index) == before
 
 
-@pytest.mark.parametrize("seed", range(6))
+@seeds(2, 12)
 async def test_a_damaged_index_is_noticed(opened: Opened, seed: int) -> None:
     """F53: random bytes in its pages after an unclean stop lead to the same answers, or to a rebuild."""
     before = await fill(opened, 60)

@@ -17,6 +17,7 @@ from tests.capture.rig import CodexRig, Rig
 from tests.faults.canaries import CANARY, files_with_canary
 from tests.harness.claude_code.transcript import Transcript, text
 from tests.harness.codex import rollout
+from tests.make import seeds
 from tests.recording.forks import FORK, OFF, PLAIN, SILENT, after, goes_on, logs, private, repeated
 
 FIRST_MS = to_ms(Transcript.time(0)) - 10_000
@@ -67,7 +68,7 @@ async def read_anew(reader: Reader, path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["off", "hash-only"])
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 30))])
+@seeds(1, 30)
 async def test_no_order_of_reading_brings_private_text_back(reader: Reader, seed: int, mode: str) -> None:
     """Forks, branches, cleared and background sessions are as private as the one they came out of."""
     chance = random.Random(f"{seed} {mode}")
