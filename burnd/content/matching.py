@@ -106,7 +106,7 @@ class Matching:
         if self._needle not in line and b"\\" not in line:
             return False
         record = decode_content(line)
-        return not isinstance(record, Skipped) and any(map(self._is_in, _said_in(record)))
+        return not isinstance(record, Skipped) and any(map(self._is_in, _texts_of(record)))
 
     def _is_in(self, data: bytes) -> bool:
         """Whether some bytes, or the JSON in them, have the text."""
@@ -130,7 +130,7 @@ class Matching:
 _HOLDERS = "SELECT session_id FROM holder WHERE id IN (SELECT holder FROM ref WHERE blob IN matched)"
 
 
-def _said_in(record: Content) -> Iterator[bytes]:
+def _texts_of(record: Content) -> Iterator[bytes]:
     """A record's texts, without its position and without references."""
     if isinstance(record.text, str):
         yield record.text.encode()

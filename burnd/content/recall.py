@@ -1,4 +1,4 @@
-"""Reads content back, for any number of readers beside the one writer."""
+"""Reads records from sidecars and blobs, for any number of readers beside the one writer."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Drafts(NamedTuple):
 
 
 class Recall:
-    """Reads records from sidecars and blobs. Of text that is gone, the reference has `lost`."""
+    """Reads records from sidecars and blobs. If a text is lost, its reference has `lost`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
@@ -65,7 +65,7 @@ class Recall:
 
     @contextlib.contextmanager
     def opened(self, session_id: str) -> Iterator[Reading]:
-        """A session's sidecar, open for as long as the block runs; without one, there is nothing to be read."""
+        """A session's sidecar, open while the block runs; without a sidecar there are no records."""
         fd = self._open(session_id)
         try:
             yield Reading(fd, self._blobs)
@@ -79,7 +79,7 @@ class Recall:
             return reading.is_open
 
     def records(self, wanted: Iterable[tuple[str, Sequence[Spot]]]) -> Iterator[list[Content | None]]:
-        """For each session the records at these places. What is large is looked up at once, unless it is very much."""
+        """The records of each session at these positions. Large texts are read together, up to 4 MB at once."""
         drafts: list[_Drafts] = []
         needs: dict[str, int | None] = {}
         size = 0
@@ -129,7 +129,7 @@ class Recall:
 
 
 def _more(one: int | None, other: int | None) -> int | None:
-    """The larger of two amounts; None is all there is."""
+    """The larger of two sizes; None is unlimited."""
     return None if one is None or other is None else max(one, other)
 
 
@@ -144,10 +144,7 @@ class Reading:
         return self._fd is not None
 
     def record(self, position: int, length: int, at_most: int | None = None) -> Content | None:
-        """The record at a place; None where it is not there any more.
-
-        With `at_most`, only so many bytes of a large text are read: enough to show how it begins.
-        """
+        """The record at a position; None if it is gone. With `at_most`, so many bytes of a large text are read."""
         record = _record(_piece(self._fd, length, position)) if self._fd is not None else None
         if record is None:
             return None
@@ -159,7 +156,7 @@ class Reading:
 
 
 def _lines(fd: int, spots: Sequence[Spot]) -> list[bytes]:
-    """The lines at these places. They are read at once, unless that is very much."""
+    """The lines at these positions, read at once if they are close to each other."""
     places = [(spot.position, spot.position + spot.length) for spot in spots]
     first, last = min(places)[0], max(places, key=_END)[1]
     if last - first > _MOST_HELD:
@@ -169,7 +166,7 @@ def _lines(fd: int, spots: Sequence[Spot]) -> list[bytes]:
 
 
 def _piece(fd: int, length: int, position: int) -> bytes:
-    """So many bytes; none where they cannot be read, as on a bad sector: that is as if nothing were there."""
+    """Bytes at a position; empty if they cannot be read, as on a bad sector."""
     try:
         return os.pread(fd, length, position)
     except OSError:
@@ -216,9 +213,9 @@ class _Blobs:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: sqlite3.Connection | None = None
-        self._packs: OrderedDict[int, memoryview] = OrderedDict()  # each as far as it was needed
+        self._packs: OrderedDict[int, memoryview] = OrderedDict()  # unpacked as far as was needed
         self._kept = 0
-        self._room = bytearray()  # of a dropped pack: fresh pages would cost half as much as unpacking
+        self._room = bytearray()  # memory of a dropped pack: new pages would cost half as much as unpacking
         self._version = -1  # of the database that they are from
         self._zstd = zstandard.ZstdDecompressor()
         self._one_at_a_time = threading.Lock()
@@ -318,7 +315,7 @@ class _Blobs:
 
 
 def _places(db: sqlite3.Connection, wanted: Iterable[str]) -> Iterator[tuple[int, int, int, str]]:
-    """For each that is there its pack, where in it and how long it is, and its hash."""
+    """The pack, start, length and hash of each stored blob."""
     names = {key_of(sha): sha for sha in wanted}
     heads = [key[:8] for key in names]
     for some in batches(heads):

@@ -1,7 +1,6 @@
-"""A few words of what was said, for rows that are shown to a person: how a prompt begins, what an error said.
+"""Quotes content in a few words: the beginning of a prompt, the arguments of a call, the first line of an error.
 
-Only `why`, `waste` and the list of sessions use it. Where content is not kept there is nothing to quote, and all else
-is the same.
+Used by `why`, `waste` and the list of sessions. Without stored content there are no quotes.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from burnd.records import Content
 LONGEST: Final = 120
 READ_BYTES: Final = 4096
 _LOOKED_THROUGH: Final = 64
-# Which argument of a call says most about it, where its target does not.
-_TELLING: Final = ("command", "cmd", "description", "pattern", "query", "url", "prompt")
+# Arguments that describe a call, the best first.
+_DESCRIBING: Final = ("command", "cmd", "description", "pattern", "query", "url", "prompt")
 _ERROR: Final = re.compile(
     r"error|fail|fatal|exception|denied|not found|no such|cannot|refused|panic|✗|✕", re.IGNORECASE
 )
@@ -50,14 +49,14 @@ AND msg_idx <= ?3 + {_LOOKED_THROUGH} AND kind = 'tool_result' ORDER BY msg_idx,
 
 
 class Quotes:
-    """Looks things up in the content of sessions; `recall` is None where none may be read."""
+    """Quotes from the content of sessions; `recall` is None if content may not be read."""
 
     def __init__(self, view: View, recall: Recall | None) -> None:
         self._view = view
         self._recall = recall
 
     def of(self, rail: RailName, cause: Cause | CauseOrigin) -> str | None:
-        """How a prompt or an answer begins, what a call was told to do; None where that is not known."""
+        """The beginning of a prompt or an answer, or the arguments of a call; None without content."""
         if self._recall is None or not cause.message_id:
             return None
         with self._recall.opened(rail.session_id) as reading:
@@ -71,7 +70,7 @@ class Quotes:
         return None
 
     def call(self, session: int, session_id: str, rail_id: str | None, turn_index: int, call_id: str) -> str | None:
-        """What a call was told to do that was made in that turn, of any rail where none is named."""
+        """The arguments of a call in that turn of a rail, or of any rail if it is None."""
         if self._recall is None:
             return None
         if rail_id is None:
@@ -80,13 +79,13 @@ class Quotes:
             turns = self._view.rows(_TURN, (session, rail_id, turn_index))
         rail = RailName(session, session_id, rail_id or "")
         with self._recall.opened(session_id) as reading:
-            said = (self._call(reading, rail, message_id, call_id) for (message_id,) in turns)
-            return next((quote for quote in said if quote is not None), None)
+            quotes = (self._call(reading, rail, message_id, call_id) for (message_id,) in turns)
+            return next((quote for quote in quotes if quote is not None), None)
 
     def error(self, rail: RailName, turn_index: int, call_id: str) -> str | None:
-        """The first line of what a call that failed brought back; it was made in that turn."""
+        """The first line of the error of a failed call in that turn."""
         turns = self._view.rows(_TURN, (rail.session, rail.rail_id, turn_index)) if self._recall is not None else []
-        # What was billed beside a turn bears its number and has no place among what was said.
+        # Usage that was billed beside a turn has its number, and no message.
         place = next((place for (message,) in turns if (place := self._place(rail, message)) is not None), None)
         if self._recall is None or place is None:
             return None
@@ -101,16 +100,16 @@ class Quotes:
         place = self._place(rail, message_id)
         if place is None:
             return None
-        # What the harness itself puts into a prompt stands in tags.
-        said = (record.text for record in self._found(reading, _PROMPT, (rail.session, rail.rail_id, place)))
-        return next((first_words(text) for text in said if isinstance(text, str) and text[:1] != "<"), None)
+        # A harness puts its own text into tags.
+        texts = (record.text for record in self._found(reading, _PROMPT, (rail.session, rail.rail_id, place)))
+        return next((first_words(text) for text in texts if isinstance(text, str) and text[:1] != "<"), None)
 
     def _call(self, reading: Reading, rail: RailName, message_id: str, call_id: str | None) -> str | None:
         for record in self._records(reading, rail, message_id, "tool_use"):
             use = record.tool_use
             if use is not None and use.id == call_id:
                 given = _decoded(use.input)
-                names = [name for name in _TELLING if isinstance(given, dict) and isinstance(given.get(name), str)]
+                names = [name for name in _DESCRIBING if isinstance(given, dict) and isinstance(given.get(name), str)]
                 return first_words(given[names[0]]) if names else None
         return None
 
@@ -144,10 +143,10 @@ def _plain(value: Any) -> str:
 
 
 def _first_line(text: str) -> str | None:
-    """The first line that looks like an error, else the first that says anything beyond an exit code."""
+    """The first line that looks like an error, or else the first that is not an exit code."""
     lines = [line for line in _ERROR_TAGS.sub("", text[:READ_BYTES]).splitlines() if line.strip()]
-    telling = [line for line in lines if _ERROR.search(line)] or [line for line in lines if "Exit code" not in line]
-    return first_words(next(iter(telling or lines), ""))
+    errors = [line for line in lines if _ERROR.search(line)] or [line for line in lines if "Exit code" not in line]
+    return first_words(next(iter(errors or lines), ""))
 
 
 def first_words(text: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Finds sessions by their words: the best message of each, with the messages around it. Bounded, whatever is asked."""
+"""Finds sessions by their words: the best message of each, with the messages around it. Bounded for any query."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from burnd.search.query import Only, Typed, Wanted, typed
 if TYPE_CHECKING:
     from burnd.search.lookup import Lookup
 
-_ALL_WORDS: Final = 8  # of a query that are looked for together
+_ALL_WORDS: Final = 8  # words of a query that are looked up together
 # Candidates that are weighed together. The same for every page and limit, so that pages of one query fit together.
 _WEIGHED: Final = 3 * MOST_HITS
 
@@ -35,7 +35,7 @@ def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> 
     only = _narrowed(view, params)
     answer: dict[str, Any] = {"query": params.query[:1000], "hits": []}
     if not any(lookup.words(piece) for piece in (*asked.pieces, *asked.phrases)):
-        return answer | {"note": "there is no word in the query to look for"}
+        return answer | {"note": "the query has no word to search for"}
     if wanted.corrected:
         answer["corrected"] = wanted.corrected
     limit = min(max(params.limit, 0), MOST_HITS)
@@ -54,7 +54,7 @@ def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> 
 
 
 def _has_all_words(lookup: Lookup, asked: Typed, wanted: Wanted, only: Only) -> bool:
-    """Whether any message has every word of the query, within what it is narrowed to."""
+    """Whether any message that passes the filters has every word of the query."""
     words = dict.fromkeys(word for piece in (*asked.pieces, *asked.phrases) for word in lookup.words(piece))
     if len(words) < 2:
         return True
@@ -63,9 +63,9 @@ def _has_all_words(lookup: Lookup, asked: Typed, wanted: Wanted, only: Only) -> 
 
 
 def _note(view: View, params: SearchParams, candidates: Candidates, hits: Sequence[Hit]) -> str:
-    """Why there may be fewer hits than one would think."""
+    """The reason for missing hits, if there is one."""
     if candidates.check.gave_up:
-        return "too many messages have these words: only the likeliest were looked at"
+        return "too many messages have these words: only the best were checked"
     if params.session is not None and not hits:
         facts = find(view, params.session).facts
         return why_not_retained(facts) if facts["content"] != "yes" else ""
@@ -73,7 +73,7 @@ def _note(view: View, params: SearchParams, candidates: Candidates, hits: Sequen
 
 
 def window(before: int, after: int) -> tuple[int, int]:
-    """How many messages to show on each side, so that there are never more than sixteen in all."""
+    """The number of messages to show before and after a hit, at most sixteen with the hit."""
     most = MOST_WINDOW - 1
     before, after = min(max(before, 0), most), min(max(after, 0), most)
     if before + after > most:
@@ -83,17 +83,17 @@ def window(before: int, after: int) -> tuple[int, int]:
 
 
 def _narrowed(view: View, params: SearchParams) -> Only:
-    """What the parameters leave: sessions by their keys, the rest as it is."""
+    """The filters of the parameters, with sessions by their keys in the index."""
     rows: set[int] | None = None
     if params.session is not None:
         rows = {find(view, params.session).row}
     if params.project is not None:
-        of_it = projects.sessions(view, params.project)
-        rows = of_it if rows is None else rows & of_it
+        own = projects.sessions(view, params.project)
+        rows = own if rows is None else rows & own
     if params.source is not None:
         check_source(view, params.source)
-        of_it = {row for (row,) in view.rows(_OF_SOURCE, (params.source,))}
-        rows = of_it if rows is None else rows & of_it
+        own = {row for (row,) in view.rows(_OF_SOURCE, (params.source,))}
+        rows = own if rows is None else rows & own
     since, until = times(view, params.since, params.until, params.tz)
     return Only(
         sessions=_keys(view, rows) if rows is not None else None,

@@ -1,8 +1,8 @@
-"""Looks for waste in many sessions: in those of which what was found before is not kept, or does not hold any more.
+"""Finds waste in many sessions: reads saved findings, and computes those that are missing or outdated.
 
-A session is looked at with all that it started, its family. Of a family that filters select only in part, the selected
-turns alone are looked at, and nothing is kept. Of other families of their projects it is told how they began: what is
-usual in a project does not depend on filters.
+A session is examined together with the sessions that it started, its family. If filters select only a part of a family,
+only the selected turns are examined, and the findings are not saved. Other families of the same projects are read for
+comparison, since the usual size of a prefix does not depend on filters.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Prefix(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Waste(msgspec.Struct, frozen=True, array_like=True):
-    """One finding as it is kept."""
+    """One finding as it is saved."""
 
     kind: FindingKind
     sessions: tuple[str, ...]
@@ -66,7 +66,7 @@ class Waste(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True):
-    """What was found in one family."""
+    """The findings of one family."""
 
     wasted: tuple[Waste, ...] = ()
     prefix: Prefix | None = None
@@ -74,7 +74,7 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Seen(NamedTuple):
-    """What was found in the families that filters select, and how the others of their projects began."""
+    """The findings of the selected families, and the prefixes of other families of their projects."""
 
     chosen: Chosen
     found: list[Found]
@@ -82,7 +82,7 @@ class Seen(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The families that filters select, and others that these are to be compared with."""
+    """The selected families, and others to compare them with."""
 
     chosen: Chosen
     families: list[Family]
@@ -93,7 +93,7 @@ class Plan(NamedTuple):
         return [*self.families, *self.others]
 
     def seen(self, looked_at: Mapping[int, bytes]) -> Seen:
-        """What is known now that families, by their roots, were looked at; one that has vanished since is left out."""
+        """All findings, given those of the examined families by their roots. A family that vanished is left out."""
         known = [(n, looked_at.get(family.root, family.saved)) for n, family in enumerate(self.every)]
         found = [(n, _found.decode(kept)) for n, kept in known if kept is not None]
         selected = [one for n, one in found if n < len(self.families)]
@@ -101,7 +101,7 @@ class Plan(NamedTuple):
         return Seen(self.chosen, selected, others)
 
     def portions(self) -> Iterator[list[Family]]:
-        """Families that must be looked at, so many at once as take a fraction of a second."""
+        """The families to examine, in portions that take a fraction of a second."""
         some: list[Family] = []
         size = 0
         for family in self.every:
@@ -121,7 +121,7 @@ _found = msgspec.msgpack.Decoder(Found)
 
 
 def plan(view: View, chosen: Chosen, *, compared: bool) -> Plan:
-    """Which families have a turn that is selected, and what is known of each; and of those to compare them with."""
+    """The families with a selected turn, and those to compare them with, each with its saved findings."""
     selected: defaultdict[int, int] = defaultdict(int)
     for (session,), kind, _, (n, *_) in Reader(view, chosen.selection, chosen.kinds).read(By(("session",))):
         if not chosen.kinds[kind].is_unlogged:
@@ -146,22 +146,22 @@ def plan(view: View, chosen: Chosen, *, compared: bool) -> Plan:
 
 
 def look(view: View, ledger: Path, chosen: Chosen, families: Sequence[Family]) -> list[tuple[Family, bytes]]:
-    """What there is to be found in these families."""
+    """The findings of these families, to be saved."""
     chosen, thresholds = chosen.in_view(view), view.prices.thresholds()
     rails: defaultdict[int, list[RailEntries]] = defaultdict(list)
     for rail in load(view.db, ledger, [member for family in families for member in family.members]):
         rails[rail.session].append(rail)
-    told = []
+    found = []
     for family in families:
         selected = None if family.is_whole else _selected(view, chosen, family)
         own = [rail for member in family.members for rail in rails[member]]
         explained = [(explain(rail.entries, thresholds, selected), _known(rail.turns, selected)) for rail in own]
-        told.append((family, _encode(_in_family(explained))))
-    return told
+        found.append((family, _encode(_in_family(explained))))
+    return found
 
 
 def _known(turns: Sequence[Turn], selected: Selected | None) -> Sequence[Turn]:
-    """All up to the last one that is selected: what came before may still be paid for, what came later is not known."""
+    """All turns up to the last selected one: earlier content may still be paid for, later turns do not count."""
     if selected is None:
         return turns
     end = next((n for n in range(len(turns), 0, -1) if selected(turns[n - 1])), 0)

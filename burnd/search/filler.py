@@ -92,7 +92,7 @@ def _begin(item: Placed) -> int:
 
 
 def _characters(items: Sequence[Placed]) -> int:
-    """About how many; parts of camelCase words, a second text, are few."""
+    """An estimate without the parts of camelCase words, which are few."""
     return sum([len(search.words[0]) for item in items if (search := item.search) is not None and search.words])
 
 
@@ -116,7 +116,7 @@ class IndexFiller:
         return session_id not in self._names
 
     def take_all(self, plans: Sequence[Plan], recall: Recall, recent: RecentWords | None) -> None:
-        """Carries out plans; a session that an earlier process crashed over is committed by itself."""
+        """Carries out plans. A session that crashed an earlier process is committed alone."""
         plans = [plan for plan in plans if not self._skips(plan)]
         names = self._guard.suspects()
         suspects = [[plan] for plan in plans if plan.session.session_id in names]
@@ -158,7 +158,7 @@ class IndexFiller:
         """Carries out a plan. What cannot be read any more was pruned meanwhile, which a later plan will see."""
         session_id = plan.session.session_id
         skipped = self._guard.skipped(session_id)
-        # An item that is committed by itself is in the index before the coverage counts it.
+        # An item that was committed alone is in the index before the coverage counts it.
         is_uncertain = bool(skipped) or self._guard.is_suspect(session_id)
         is_in_index = plan.before.covered == 0 and self.index.has(session_id)
         if plan.is_fresh or is_in_index:
@@ -198,7 +198,7 @@ class IndexFiller:
 
     @contextlib.contextmanager
     def _guarded(self, session_id: str, item: str) -> Iterator[None]:
-        """Commits one item of a session by itself, if the session is taken item by item."""
+        """Commits one item of a session alone, if the session is taken item by item."""
         if not self._guard.takes_items(session_id):
             yield
             return

@@ -64,7 +64,7 @@ def _split_at_spaces() -> tantivy.TextAnalyzer:
 
 
 class SearchIndex:
-    """An index in a folder, created if there is none. One thread at a time may write; any may search."""
+    """An index in a folder, created if it is missing. One thread at a time may write; any may search."""
 
     def __init__(self, folder: Path) -> None:
         files.make_folder(folder)
@@ -197,7 +197,7 @@ class Folders:
         self._last = 0
 
     def open(self, *, rebuild: bool = False) -> SearchIndex:
-        """The index in use, or an empty one if there is none that can be used. All other folders are removed."""
+        """Opens the index in use, or creates an empty one if it is missing or damaged. Removes all other folders."""
         self._move_aside()
         numbers = self._numbers()
         index = None

@@ -26,20 +26,20 @@ from burnd.tokens.record_words import REST, SIGNS, USER
 from burnd.tokens.words import camel_parts, spaced
 
 MOST_WORDS: Final = 24
-_LOOKED_UP: Final = 400  # of a long query, the rarest of its first words are taken
+_LOOKED_UP: Final = 400  # words of a long query, of which the rarest are used
 _PART_WEIGHT, _CORRECTED_WEIGHT = 0.3, 0.7
 _CORRECTED: Final = 3  # words of one query, at most
 _CORRECTIONS: Final = 3  # for one word
 _SHORTEST_CORRECTED: Final = 4
 _SPREAD_WORDS, _SPREAD_MESSAGES = 8, 200  # the rarest of a query, and of each its best
-_SPREAD_SHARE: Final = 50  # what stands in more than one of so many messages is in nearly every session
+_SPREAD_SHARE: Final = 50  # a word in more than one of so many messages is in nearly every session
 _PAGES: Final = (100, 400, 1600, 3200)
 _TIED: Final = 60  # messages that are weighed together: if the rest of a page has the score of the last, more is read
-_OF_EACH: Final = 20  # messages for each session of which the best is wanted
-_FEW: Final = 200  # sessions; tantivy looks for more of them by going through all it has
-_MOST_FILTERED: Final = 4000  # sessions that tantivy is told; more are filtered from what it finds
+_OF_EACH: Final = 20  # messages read per session to find its best
+_FEW: Final = 200  # sessions; with more, tantivy scans all documents
+_MOST_FILTERED: Final = 4000  # sessions in a query to tantivy; more are filtered from its results
 _SPREAD_LEAST: Final = 500  # messages, whatever share that is
-_TITLES_SEEN: Final = 1000  # costs little more than a few: to ask for those of some sessions costs several times that
+_TITLES_SEEN: Final = 1000  # costs little more than ten; a query for titles of some sessions costs several times that
 _MANY_DOCUMENTS, _COMMON_SHARE = 1000, 4
 
 
@@ -60,7 +60,7 @@ _NO_PAGE: Final = _Page((), (), (), (), is_full=False)
 
 
 class Lookup:
-    """One look at an index: everything asked through it sees the same state."""
+    """Queries on one state of an index."""
 
     def __init__(self, index: SearchIndex) -> None:
         self._analyzer = index.analyzer
@@ -69,14 +69,14 @@ class Lookup:
         self._made: dict[tuple[str, float, str], list[Clause]] = {}
 
     def understand(self, typed: Typed) -> Wanted:
-        """Which words to look for. Unknown ones are corrected, where a known word is one slip away."""
+        """The terms of a query. An unknown word is replaced by known ones that one typing error makes of it."""
         fields = (*MESSAGE_FIELDS, *TITLE_FIELDS, *COMPACTION_FIELDS)
         terms: dict[str, Term] = {}
         corrected: dict[str, list[str]] = {}
         for word, weight in islice(self._words(typed), _LOOKED_UP):
             term = self._term(word, weight, fields)
             if term.uses:
-                # A part of a word may be typed as a word of its own as well.
+                # A part of one word may also be typed as a word.
                 terms[word] = max(terms.get(word, term), term, key=_weight)
             elif len(corrected) < _CORRECTED and weight == 1.0:
                 better = self._corrections(word, fields)
@@ -84,7 +84,7 @@ class Lookup:
                 for other in better:
                     terms.setdefault(other.word, other)
         in_phrases = dict.fromkeys(word for phrase in typed.phrases for word in self.words(phrase))
-        musts = tuple(islice(in_phrases, MOST_WORDS))  # the rest of a long phrase is seen in the text
+        musts = tuple(islice(in_phrases, MOST_WORDS))  # the rest of a long phrase is checked in the text
         chosen = self._chosen(list(terms.values()), musts)
         shown = tuple(_as_typed(term.word) for term in chosen)
         return Wanted(chosen, musts, shown, typed.phrases, corrected)
@@ -94,7 +94,7 @@ class Lookup:
         return list(self._analyzer.analyze(spaced(text)))
 
     def messages(self, wanted: Wanted, only: Only) -> Iterator[list[Match]]:
-        """The messages that match, best first, page by page, up to several thousand. One may come twice."""
+        """The messages that match, best first, page by page, up to several thousand. Some may be repeated."""
         page = None
         for page in self._pages(self._query(wanted, only, MESSAGE_FIELDS)):
             yield self._matches(page, _allowed(page, only))
@@ -111,14 +111,14 @@ class Lookup:
             if only.sessions is not None and seen >= only.sessions:
                 return
         if page is not None and page.is_full:
-            # A few long sessions, or those it is not narrowed to, had all the best places: what is there beside them?
+            # A few long sessions, or sessions that are filtered out, have all the best messages: read the others.
             query = self._query(wanted, only, MESSAGE_FIELDS, strictly=True)
             if query is not None:
                 others = self._page(_all_of([query], but=self._of(seen)), _PAGES[0], 0)
                 yield self._matches(others, _first_of_each(others, range(len(others.scores)), seen))
 
     def best_of(self, wanted: Wanted, only: Only) -> list[Match]:
-        """The best message of each of the sessions it is narrowed to, as far as it stands among their best."""
+        """The best message of each of the filtered sessions, as far as it is among the best of all of them."""
         query = self._query(wanted, only, MESSAGE_FIELDS, strictly=True)
         if query is None:
             return []
@@ -126,9 +126,9 @@ class Lookup:
         return self._matches(page, _first_of_each(page, range(len(page.scores)), set()))
 
     def spread(self, wanted: Wanted, only: Only) -> Spread:
-        """What the messages of each session say together: each word counts where it stands best.
+        """Which of the words each session has, with the score of its best message for each.
 
-        Of a word that stands in very many messages not all are seen: that a session lacks it is never said.
+        Of a word in very many messages not all are read, so a session is not known to lack it.
         """
         groups = self._groups(wanted) if len(wanted.terms) > 1 else []
         if len(groups) < 2:
@@ -144,7 +144,7 @@ class Lookup:
         return Spread(best, words)
 
     def _groups(self, wanted: Wanted) -> list[tuple[Term, ...]]:
-        """The terms by the words that were typed for them, the rarest first; those that are everywhere left out."""
+        """The terms by the words that were typed for them, the rarest first, without very common ones."""
         most = max(self._searcher.num_docs / _SPREAD_SHARE, _SPREAD_LEAST)
         groups: dict[str, list[Term]] = {}
         for term in wanted.terms:
@@ -153,7 +153,7 @@ class Lookup:
         return [tuple(terms) for terms in islice(groups.values(), _SPREAD_WORDS)]
 
     def titles(self, wanted: Wanted, only: Only, limit: int, also: AbstractSet[int]) -> list[Match]:
-        """The sessions whose title or summary matches, so many of the best and whichever of `also` do."""
+        """The `limit` best sessions by title or summary, and those of `also` that match."""
         return self._about(wanted, only, limit, also, TITLE_FIELDS)
 
     def compactions(self, wanted: Wanted, only: Only, limit: int, also: AbstractSet[int]) -> list[Match]:
@@ -163,8 +163,8 @@ class Lookup:
     def _about(
         self, wanted: Wanted, only: Only, limit: int, also: AbstractSet[int], fields: Sequence[str]
     ) -> list[Match]:
-        anybody = only._replace(role=None, tool=None)
-        query = self._query(wanted, anybody, fields)
+        no_author = only._replace(role=None, tool=None)
+        query = self._query(wanted, no_author, fields)
         if query is None:
             return []
         page = self._page(query, _TITLES_SEEN, 0)
@@ -173,7 +173,7 @@ class Lookup:
         others = [number for number in numbers[limit:] if sessions[number] in also]
         found = self._matches(page, [*numbers[:limit], *others])
         if page.is_full and also:
-            query = self._query(wanted, anybody._replace(sessions=frozenset(also)), fields, strictly=True)
+            query = self._query(wanted, no_author._replace(sessions=frozenset(also)), fields, strictly=True)
             most = len(also) if fields is TITLE_FIELDS else min(len(also) * _OF_EACH, _PAGES[1])
             page = self._page(query, most, 0) if query is not None else _NO_PAGE
             found += self._matches(page, range(len(page.scores)))
@@ -185,7 +185,7 @@ class Lookup:
         return read_place(bytes(written))
 
     def _words(self, typed: Typed) -> Iterator[tuple[str, float]]:
-        """Every word with its weight; the parts of a camelCase word count less than the whole, if that is known."""
+        """Every word with its weight. Parts of a camelCase word weigh less, if the index has the whole word."""
         for piece in (*typed.pieces, *typed.phrases):
             whole = self.words(piece)
             yield from ((word, 1.0) for word in whole)
@@ -199,18 +199,18 @@ class Lookup:
         return Term(word, weight, {field: count for field, count in counts.items() if count}, typed)
 
     def _corrections(self, word: str, fields: Sequence[str]) -> list[Term]:
-        """Known words that one slip of the fingers makes this one: most used first."""
+        """Words of the index from which one typing error makes this word, the most frequent first."""
         if len(word) < _SHORTEST_CORRECTED or not (word.isascii() and word.isalpha()):
-            return []  # of a number or a code, its neighbour is another one
+            return []  # a number or code next to it means something else
         near, known = slips(word), list[str]()
-        for field in (REST, USER):  # nearly every word there is stands in one of these
+        for field in (REST, USER):  # nearly every word of the index is in one of these
             if known := [other for other in near if self._searcher.doc_freq(WORDS, SIGNS[field] + other)]:
                 break
         found = [self._term(other, _CORRECTED_WEIGHT, fields, word) for other in known]
         return sorted((term for term in found if term.uses), key=lambda term: -term.uses)[:_CORRECTIONS]
 
     def _chosen(self, terms: list[Term], musts: Sequence[str]) -> tuple[Term, ...]:
-        """The words worth looking for: the rarest, and not those that stand in every other message."""
+        """The rarest terms, without those that a quarter of all messages have."""
         rarest = sorted(terms, key=lambda term: term.uses)[:MOST_WORDS]
         total = self._searcher.num_docs
         if total < _MANY_DOCUMENTS:
@@ -219,15 +219,15 @@ class Lookup:
         return tuple(telling if len(telling) > 1 else rarest)
 
     def _query(self, wanted: Wanted, only: Only, fields: Sequence[str], *, strictly: bool = False) -> Query | None:
-        """Any of the words, all of those in phrases, within what it is narrowed to.
+        """A query for any of the words and all words of phrases, with the filters.
 
-        Many sessions are costly to tell: unless `strictly`, what is found is narrowed to them afterwards.
+        Many sessions make a query slow: unless `strictly`, they are filtered from its results.
         """
         any_of = [clause for term in wanted.terms for clause in self._clauses(term, fields)]
         if not any_of:
             return None
-        # Kept flat, and alone where nothing narrows it: what is put together from such queries takes tantivy up to
-        # twice as long. Called from Python, it adds up every message that has a word, however few are wanted.
+        # A flat query, alone if there is no filter: nested ones take tantivy up to twice as long. Called from Python,
+        # it scores every message that has a word, whatever the limit is.
         query = Query.boolean_query(any_of)
         needed = [self._anywhere(word, fields) for word in wanted.musts] + self._narrowed(only, fields)
         if only.sessions is not None and (strictly or not _is_wide(only)):
@@ -235,7 +235,7 @@ class Lookup:
         return _all_of([query, *needed]) if needed else query
 
     def _clauses(self, term: Term, fields: Sequence[str]) -> list[Clause]:
-        """A word in each of the fields in which it stands; a look asks for the same word several times."""
+        """Clauses for a word in each field that has it; cached, since a search uses a word several times."""
         known = (term.word, term.weight, fields[0])
         if known not in self._made:
             self._made[known] = [
@@ -246,7 +246,7 @@ class Lookup:
         return self._made[known]
 
     def _of(self, sessions: AbstractSet[int]) -> Query:
-        """Whatever was said in these sessions."""
+        """A query for all messages of these sessions."""
         keys = sorted(sessions)
         if len(keys) > _FEW:
             return Query.term_set_query(self._schema, "session", keys)
@@ -260,7 +260,7 @@ class Lookup:
         return Query.boost_query(Query.term_query(self._schema, WORDS, SIGNS[field] + word, "freq"), weight)
 
     def _worth(self, term: Term, field: str) -> float:
-        """A word is as rare as it is in all fields together: BM25 takes each field's for a word of its own."""
+        """The weight of a word by its rarity in all fields; BM25 would use its rarity in one field."""
         total = self._searcher.num_docs
         return term.weight * _rarity(term.uses, total) / _rarity(term.counts[field], total)
 
@@ -339,7 +339,7 @@ def _is_wide(only: Only) -> bool:
 
 
 def _allowed(page: _Page, only: Only) -> Sequence[int]:
-    """Those of the sessions it is narrowed to, which may have been too many to tell tantivy."""
+    """The rows of a page whose sessions pass the filter."""
     allowed = only.sessions
     if allowed is None:
         return range(len(page.scores))
@@ -355,14 +355,14 @@ def _without_last_score(page: _Page) -> _Page:
 
 
 def _best_of_each(page: _Page, only: Only) -> dict[int, float]:
-    """For each session that is allowed the score of its best message."""
+    """The score of the best message of each session that passes the filter."""
     best = dict(zip(reversed(page.sessions), reversed(page.scores), strict=True))
     allowed = only.sessions
     return best if allowed is None else {session: best[session] for session in best if session in allowed}
 
 
 def _first_of_each(page: _Page, numbers: Sequence[int], seen: set[int]) -> list[int]:
-    """The first of these for each session that was not seen before, which it is from now on."""
+    """The first row of each session that is not in `seen`; adds them to it."""
     sessions = page.sessions
     # From the last to the first, so that the first is the one that stays.
     firsts = {sessions[number]: number for number in reversed(numbers)}
@@ -372,7 +372,7 @@ def _first_of_each(page: _Page, numbers: Sequence[int], seen: set[int]) -> list[
 
 
 def slips(word: str) -> set[str]:
-    """Every text from which one slip makes this word: a letter left out, added, mistaken, or two swapped."""
+    """All texts from which one typing error makes this word: a letter missing, added or wrong, or two swapped."""
     alphabet = string.ascii_lowercase
     halves = [(word[:i], word[i:]) for i in range(len(word) + 1)]
     shorter = {a + b[1:] for a, b in halves if b}
@@ -393,7 +393,7 @@ def _silent(query: Query) -> Query:
 
 
 def _as_typed(word: str) -> str:
-    """The word as it stands in a text: an emoji goes by a name in the index."""
+    """The word as it is in a text; in the index an emoji has a name."""
     if word.startswith("emoji"):
         try:
             return chr(int(word.removeprefix("emoji"), 16))

@@ -15,7 +15,7 @@ import msgspec
 from burnd.tokens.words import ACCENTS, EMOJI, LONGEST_WORD, MARKS, UNSPACED, camel_parts, normalized, unaccented
 
 SNIPPET_BYTES: Final = 1024
-_MOST_SPOTS: Final = 100  # of one word: a common one must not hide a rare one further on
+_MOST_SPOTS: Final = 100  # of one word, so that a common one does not hide a rare one further on
 _CUT: Final = "\u2026"
 _PIECE: Final = re.compile(f"[{UNSPACED}]+|[{EMOJI}]|(?:(?![{UNSPACED}])[^\\W_])+")
 _FIRST_WORD: Final = re.compile(r"[A-Za-z0-9]*")
@@ -206,14 +206,14 @@ def _is_edge(text: str, place: int) -> bool:
 
 
 def _is_camel(text: str, place: int) -> bool:
-    """Whether the word around this place is one that is found by its parts."""
+    """Whether the word at this position is a camelCase word."""
     before = _FIRST_WORD.match(text[max(place - LONGEST_WORD, 0) : place][::-1])
     after = _FIRST_WORD.match(text, place, place + LONGEST_WORD)
     return bool(before and after and camel_parts(before[0][::-1] + after[0]))
 
 
 def passage(text: str, spots: Sequence[Spot], limit: int = SNIPPET_BYTES) -> Passage:
-    """The part of a text with the most different spots, the rare ones above all, in at most `limit` bytes of UTF-8."""
+    """The part of a text with the most different matches, rare ones first, in at most `limit` bytes of UTF-8."""
     whole = text.strip()
     if len(whole) <= limit and (whole.isascii() or len(whole.encode("utf-8", "replace")) <= limit):
         shift = text.find(whole) if spots else 0
@@ -230,7 +230,7 @@ def passage(text: str, spots: Sequence[Spot], limit: int = SNIPPET_BYTES) -> Pas
 
 
 def opening(text: str, limit: int = SNIPPET_BYTES) -> Passage:
-    """How a text begins, in at most `limit` bytes of UTF-8."""
+    """The beginning of a text, in at most `limit` bytes of UTF-8."""
     whole = text.strip()
     if len(whole) <= limit and whole.isascii():
         return Passage(whole)
@@ -241,7 +241,7 @@ def opening(text: str, limit: int = SNIPPET_BYTES) -> Passage:
 
 
 def _begin(text: str, spots: Sequence[Spot], limit: int) -> int:
-    """Where to begin so that the richest passage is shown, with some of what comes before it."""
+    """The start of the passage with the most matches, with some text before them."""
     if not spots:
         return len(text) - len(text.lstrip())
     starts = [begin for begin, _ in spots]

@@ -1,4 +1,4 @@
-"""The words of one content record as search indexes them, made where its text is read. Pure."""
+"""Splits one content record into the words that search indexes, in the process that reads it. Pure."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from burnd.records.times import index_ms
 from burnd.tokens.words import spelled_out
 
 USER, TOOL, REST, TITLE, SUMMARY, COMPACTION = "user", "tool", "rest", "title", "summary", "compaction"
-# All words stand in one field of the index, where a sign that is in no word says which of these they are of. With
-# fields of their own, BM25 would weigh a prompt's length against an average that is nearly nothing, since most
-# messages have no prompt: and a word in a prompt would count for less than one in an answer.
+# All words are in one field of the index, with a prefix for their kind. In separate fields, BM25 would compare the
+# length of a prompt with the average over all messages, most of which have no prompt, and rank prompts too low.
 SIGNS: Final = {USER: "!", TOOL: "#", REST: "", TITLE: "$", SUMMARY: "%", COMPACTION: "&"}
 
 _TEXTS: Final = frozenset([str])
 LONGEST: Final = 4 << 20  # characters in one document; a longer message becomes several
 
-# A system prompt begins with who the model is, or lists its tools; other texts of a harness are searched.
-_WHO: Final = "You are "
-_SYSTEM_PROMPT, _ITS_HEAD = 4000, 600  # characters: of a long text its head is looked at
+# A system prompt begins with this, or lists tools; other texts of a harness are searched.
+_OPENING: Final = "You are "
+_SYSTEM_PROMPT, _ITS_HEAD = 4000, 600  # characters: of a longer text, its head is checked
 
 
 class SearchWords(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -47,7 +46,7 @@ def search_words(record: Content) -> SearchWords:
 
 def _text(record: Content) -> str:
     if isinstance(record.text, str) and record.tool_use is None and record.tool_result is None and record.file is None:
-        return record.text  # as most are
+        return record.text  # the usual case
     return "\n".join(strings(record))
 
 
@@ -58,7 +57,7 @@ def _words(text: str, sign: str) -> tuple[str, ...]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text in pieces that are not too long for one document, cut between words where there are any."""
+    """The text in pieces of at most one document, cut between words if possible."""
     begin = 0
     while begin < len(text):
         end = _cut(text, begin, begin + LONGEST)
@@ -89,15 +88,15 @@ def _is_system_prompt(record: Content) -> bool:
     text = record.text if isinstance(record.text, str) else ""
     if (
         record.kind == "system_prompt"
-        or text.startswith(_WHO)
-        or (len(text) > _SYSTEM_PROMPT and _WHO in text[:_ITS_HEAD])
+        or text.startswith(_OPENING)
+        or (len(text) > _SYSTEM_PROMPT and _OPENING in text[:_ITS_HEAD])
     ):
         return True
     return text.startswith("[{") and '"input_schema"' in text
 
 
 def strings(record: Content) -> Iterator[str]:
-    """Every text in a record that a person could look for."""
+    """All texts in a record that are searched."""
     if isinstance(record.text, str):
         yield record.text
     if record.tool_use is not None:
@@ -110,7 +109,7 @@ def strings(record: Content) -> Iterator[str]:
 
 
 def in_json(raw: msgspec.Raw) -> Iterable[str]:
-    """The texts and numbers in a JSON value. Its keys are the tool's words, the same in every call."""
+    """The texts and numbers in a JSON value. Keys are left out, since they are the same in every call of a tool."""
     data = bytes(raw)
     if data.startswith(b'{"blob"') and b'"lost"' in data:
         return ()
@@ -121,7 +120,7 @@ def in_json(raw: msgspec.Raw) -> Iterable[str]:
     if isinstance(value, str):
         return (value,)
     if isinstance(value, dict) and _TEXTS.issuperset(map(type, value.values())):
-        return value.values()  # as most calls are
+        return value.values()  # the usual case
     return _leaves(value)
 
 

@@ -1,9 +1,8 @@
 """Splits text into lower-case words without accents, separated by spaces. Pure.
 
-A word is a run of letters and digits. That finds `resolve` and `dirs` in `resolve_dirs`, the first word of every line,
-and every part of a path. Beside them are the parts of camelCase words, pairs of characters where a script has no
-spaces, and emoji. tantivy is given the words and need only tell them apart at the spaces: whatever is done for a word
-in its own chain of filters costs it several times as much as here, where most texts are ASCII and done as a whole.
+A word is a run of letters and digits, so `resolve_dirs` has `resolve` and `dirs`, and a path all of its parts. The
+parts of camelCase words, pairs of characters in scripts without spaces, and emoji are words as well. tantivy splits the
+result at spaces only: its own filters cost several times as much per word as translating a whole ASCII text here.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from burnd.records.codec import clean
 if TYPE_CHECKING:
     import tantivy
 
-LONGEST_WORD: Final = 255  # bytes; what is longer is no word
+LONGEST_WORD: Final = 255  # bytes; longer runs are not indexed
 
-# Scripts that write words without spaces between them: their characters are found alone and in pairs.
+# Scripts without spaces between words: their characters are indexed alone and in pairs.
 UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u318f\u31a0-\u31bf\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
@@ -30,10 +29,10 @@ EMOJI: Final = (
 )
 _RUN: Final = re.compile(f"[{UNSPACED}]+")
 _PICTURE: Final = re.compile(f"[{EMOJI}]")
-# What is written behind a letter and belongs to it: accents, and the later parts of a Korean syllable.
+# Characters that belong to the letter before them: accents, and the later parts of a Korean syllable.
 MARKS: Final = "\u0300-\u036f\u1161-\u11ff\u3099\u309a"
-# Scripts that are written with and without their accents, points and vowel signs: Greek, Cyrillic, Hebrew, Arabic and
-# their like. The engine's own filter knows Latin letters only; in other scripts a mark is half of the letter.
+# Scripts whose accents, points and vowel signs are optional: Greek, Cyrillic, Hebrew, Arabic and similar ones. The
+# filter of tantivy knows Latin letters only; in other scripts a mark is a part of the letter.
 _ACCENTED: Final = "\u0300-\u077f\u08a0-\u08ff\u1c80-\u1c8f\u1f00-\u1fff\ua640-\ua69f\ufb13-\ufdff\ufe70-\ufeff"
 ACCENTS: Final = (
     "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670"
@@ -45,16 +44,15 @@ _ACCENTED_RUN: Final = re.compile(f"[{_ACCENTED}][{_ACCENTED} ]*")
 _ACCENT: Final = re.compile(f"[{ACCENTS}]")
 _CAMEL_PART: Final = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z]")
 
-# One byte of ASCII as what it can be: a small letter or digit, a capital, or anything else. Looking for a pair in such
-# a row is many times faster than a regular expression.
+# Maps each byte to its class: a small letter or digit, a capital, or anything else. Searching for two classes in a row
+# is several times faster than a regular expression.
 _SMALL: Final = b"abcdefghijklmnopqrstuvwxyz0123456789"
 _DIGITS: Final = b"0123456789"
 _CAPITALS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _CLASSES: Final = bytes(ord("a" if byte in _SMALL else "A" if byte in _CAPITALS else ".") for byte in range(256))
 _ASCII: Final = bytes(range(128))
 _APART: Final = bytes(byte if byte in _SMALL + _CAPITALS else ord(" ") for byte in range(256)).lower()
-# Dashes, quotation marks, arrows, lines and the like, as UTF-8: never part of a word, and in many texts all that is
-# not ASCII.
+# Dashes, quotation marks, arrows and lines as UTF-8. They are in no word, and many texts have no others beyond ASCII.
 _SYMBOLS: Final = re.compile(
     rb"\xe2(?:[\x80\x83\x87-\x8b\x8d\x8e\x90\x94-\x97\x9f-\xab\xae\xaf\xb9-\xbf][\x80-\xbf]|\x86[\x8c-\xbf])"
     rb"|\xc2[\x80-\xa9\xab-\xb1\xb4\xb6-\xb8\xbb\xbf]|\xef(?:\xb8[\x80-\xbf]|\xb9[\x80-\xaf]|\xbf[\x9d-\xbf])"
@@ -66,7 +64,7 @@ _parts_of: dict[bytes, bytes] = {}
 
 
 def spelled_out(text: str, sign: str = "") -> tuple[str, ...]:
-    """The words of a text, and the parts of camelCase words, each with the sign as prefix; empty if there are none."""
+    """The words of a text and the parts of its camelCase words, each with the sign as prefix; empty without words."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -95,14 +93,14 @@ def _signed(words: bytes, sign: bytes) -> bytes:
 @cache
 def analyzer() -> tantivy.TextAnalyzer:
     """Splits at all but letters and digits, and folds accents and case; used for queries and for texts beyond ASCII."""
-    import tantivy  # noqa: PLC0415 - there is none on some platforms
+    import tantivy  # noqa: PLC0415 - optional
 
     words = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple()).filter(tantivy.Filter.remove_long(LONGEST_WORD + 1))
     return words.filter(tantivy.Filter.ascii_fold()).filter(tantivy.Filter.lowercase()).build()
 
 
 def _analyzed(text: str) -> list[str]:
-    """The words of any text, as a query's are found; none where nothing can be searched."""
+    """The words of any text, by the analyzer for queries; none without tantivy."""
     try:
         return analyzer().analyze(text)
     except ImportError:
@@ -110,14 +108,14 @@ def _analyzed(text: str) -> list[str]:
 
 
 def spaced(text: str) -> str:
-    """Text in which unspaced scripts are single characters and pairs, emoji are words, and accents are whole."""
+    """Text with unspaced scripts as single characters and pairs, emoji as words, and composed accents."""
     if _MARK.search(text):
         text = unaccented(normalized("NFC", text))
     return _PICTURE.sub(_named, _RUN.sub(_paired, text))
 
 
 def unaccented(text: str) -> str:
-    """Text in which the accents that the engine does not know are left out, and the case that goes with them."""
+    """Text without the accents, and the case that depends on them, that tantivy's filters do not know."""
     return _ACCENTED_RUN.sub(_bare, text)
 
 
@@ -128,8 +126,8 @@ def _bare(run: re.Match[str]) -> str:
 def normalized(form: Literal["NFC", "NFKD"], text: str) -> str:
     """Unicode's normal form in linear time.
 
-    Sorting a long row of combining marks takes quadratic time. Such a row is split after every 32 marks, as in
-    Unicode's stream-safe text format: no word of any language has as many.
+    Sorting a long row of combining marks takes quadratic time. So such a row is split after every 32 marks, as in
+    Unicode's stream-safe text format; no real word has as many.
     """
     if len(text) > _MOST_MARKS:
         text = _mark_rows().sub("\\g<0>\u034f", text)

@@ -1,4 +1,4 @@
-"""Search as the socket gives it: why there may be nothing to find, and writes that outlive the daemon."""
+"""Search over the socket: notes on missing content, and appended messages that survive a kill."""
 
 from __future__ import annotations
 

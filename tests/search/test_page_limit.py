@@ -1,4 +1,4 @@
-"""What search's files take of memory: given back when nobody needs it, at hand while somebody searches."""
+"""Resident pages of the search files: dropped when they are not needed, retained during searches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passages: what of a text is shown around what was found."""
+"""Passages: the part of a text that is shown around matches."""
 
 from __future__ import annotations
 

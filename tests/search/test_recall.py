@@ -1,4 +1,4 @@
-"""Everything that was said can be found: words planted in logs and in a database, looked for over the socket."""
+"""Words planted in logs and in a database are all found over the socket."""
 
 from __future__ import annotations
 

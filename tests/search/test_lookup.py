@@ -1,4 +1,4 @@
-"""Finding messages again by their words, through the whole way from a batch to a hit."""
+"""Finds messages by their words, from a batch to a hit."""
 
 from __future__ import annotations
 
@@ -548,7 +548,7 @@ async def test_a_phrase_is_found_behind_better_matches(opened: Opened) -> None:
 async def test_looking_for_a_phrase_takes_no_longer_than_it_may(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where very many messages have its words, only the likeliest are looked into, and the answer says so."""
+    """Where very many messages have its words, only the best are checked, and the answer says so."""
     async with library(opened) as lib:
         await lib.add(*[text(f"m{i}", "white and black", session_id=f"s{i}") for i in range(100)])
         await lib.add(text("m", "black and white " + "among many other words " * 30, session_id="long"))
@@ -561,7 +561,7 @@ async def test_looking_for_a_phrase_takes_no_longer_than_it_may(
             monkeypatch.setattr(checking, limit, -1.0)
         in_vain = await lib.search('"black and white"')
         assert in_vain["hits"] == []
-        assert "only the likeliest" in in_vain["note"]
+        assert "only the best were checked" in in_vain["note"]
         assert len(await lib.found('"white and black"')) == 10
 
 

@@ -1,4 +1,4 @@
-"""Large texts read back while some of their packs are damaged: the others are whole, and nothing is guessed."""
+"""Reads large texts while some of their packs are damaged: the others are complete, and nothing is guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search index against crashes, damage, prunes and rebuilds: it always comes back to what the content says."""
+"""The search index after crashes, damage, prunes and rebuilds: it has what the content has."""
 
 from __future__ import annotations
 

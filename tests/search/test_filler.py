@@ -1,4 +1,4 @@
-"""F78: search with the note on what earlier processes crashed over."""
+"""F78: search skips sessions and messages that crashed earlier processes."""
 
 from __future__ import annotations
 
