@@ -23,7 +23,7 @@ from burnd.content import cut_json
 from burnd.harness import instructions, tool_calls
 from burnd.harness.claude_code import prompts as claude_prompts
 from burnd.harness.claude_code.reader import ClaudeReader
-from burnd.harness.codex import events as codex_events
+from burnd.harness.codex import reader as codex_reader
 from burnd.harness.codex import tools as codex_tools
 from burnd.harness.codex.reader import CodexReader
 from burnd.harness.codex.state import Place
@@ -184,8 +184,8 @@ _FUNCTIONS: dict[str, Callable[[str], object]] = {
     "shell command": shell.read,
     "words of a prompt": keywords.prompt_words,
     "prompt without elements": keywords.person_text,
-    "harness text of Codex": codex_events.is_harness_text,
-    "folder in a Codex log": lambda text: codex_events.folder_in(f"<environment_context>{text}"),
+    "harness text of Codex": codex_reader.is_harness_text,
+    "folder in a Codex log": lambda text: codex_reader.folder_in(f"<environment_context>{text}"),
     "files of a patch": tool_calls.patched_files,
     "hash of a patch": lambda text: tool_calls.patch_hash("file", text),
     "host": tool_calls.host_of,

@@ -54,7 +54,7 @@ def states() -> set[str]:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("_degraded"):
             yields = [one.value for one in ast.walk(node) if isinstance(one, ast.Yield)]
             found |= {text for one in yields if isinstance(one, ast.Tuple) for text in texts(one.elts[0])}
-    for node in ast.walk(ast.parse((ROOT / "burnd/harness/opencode/schedule.py").read_text())):
+    for node in ast.walk(ast.parse((ROOT / "burnd/harness/opencode/source.py").read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Problem":
             found |= set(texts(node.args[1]))
         elif isinstance(node, ast.Assign) and "detail" in ast.unparse(node.targets[0]):

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from burnd.harness.opencode.reader import ReadOptions
-from burnd.harness.opencode.schedule import Pace
-from burnd.harness.opencode.source import OpenCode
+from burnd.harness.opencode.source import OpenCode, Pace
 from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.paths import Home

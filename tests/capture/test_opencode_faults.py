@@ -26,7 +26,7 @@ from burnd.harness.opencode.cursor import ChangeFinder
 from burnd.harness.opencode.database import Database, StaleRead
 from burnd.harness.opencode.follower import DatabaseFollower
 from burnd.harness.opencode.rows import DecodedMessage, MessageRow
-from burnd.harness.opencode.schedule import Pace
+from burnd.harness.opencode.source import Pace
 from burnd.recording.child_process import ChildProcess
 from burnd.records.foreign_json import Rejected
 from tests.capture.opencode_rig import OpenCodeRig

@@ -13,8 +13,7 @@ import anyio
 import pytest
 
 from burnd.harness.opencode import queries
-from burnd.harness.opencode.schedule import Pace
-from burnd.harness.opencode.source import OpenCode
+from burnd.harness.opencode.source import OpenCode, Pace
 from burnd.records import Content
 from burnd.records.codec import encode_content
 from burnd.records.times import wall_ms

@@ -14,9 +14,8 @@ import anyio.to_thread
 import msgspec
 import zstandard
 
-from burnd.harness.codex.events import TITLE_ID, title_request
 from burnd.harness.codex.product import PRODUCT
-from burnd.harness.codex.reader import COMPRESSED, CodexReader, place_of
+from burnd.harness.codex.reader import COMPRESSED, TITLE_ID, CodexReader, place_of, title_request
 from burnd.harness.codex.state import SOURCE, Place, load_state
 from burnd.harness.product import uuid7_ms
 from burnd.harness.supervisor import SourceContext
