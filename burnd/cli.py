@@ -132,7 +132,7 @@ def _run_locked(lock: HomeLock, home: Home, options: argparse.Namespace) -> None
 
 
 def _block_rich() -> None:
-    """Keeps structlog from importing rich, which takes a fifth of the start."""
+    """Keeps structlog from importing rich if it is installed, which would take a fifth of the start."""
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
 
 
@@ -203,10 +203,10 @@ def _check(_options: argparse.Namespace) -> int:
     from burnd.daemon.check import check
 
     home = paths.find_home()
-    findings = list(check(home, os.environ))
-    for finding in findings:
-        print(f"{finding.level + ':':9}{finding.text}")
-    if any(finding.level == "error" for finding in findings):
+    results = list(check(home, os.environ))
+    for result in results:
+        print(f"{result.level + ':':9}{result.text}")
+    if any(result.level == "error" for result in results):
         return EXIT_FAILED
     print(f"{home.root}: settings and home are fine")
     return 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from burnd.classify.shell_programs import ANY_USE, FLAGGED, SUBCOMMANDS, canonical, positionals, subcommand, word_set
-from burnd.classify.shell_runners import RUNNERS, Finding
+from burnd.classify.shell_runners import RUNNERS, FamilyAndWords
 from burnd.classify.shell_syntax import RESERVED, simple_commands
 from burnd.classify.shell_wrappers import base_name, runs_elsewhere, unwrap, without_assignments
 
@@ -98,7 +98,7 @@ def _read_one(argv: Sequence[str]) -> ShellCommand:
     return ShellCommand(family_name, " ".join((base, *words)))
 
 
-def _listed(program: str, args: Sequence[str]) -> Finding:
+def _listed(program: str, args: Sequence[str]) -> FamilyAndWords:
     phrase = subcommand(program, args)
     words = tuple(phrase.split())
     if f"{program} {phrase}".rstrip() in FLAGGED:
@@ -106,11 +106,11 @@ def _listed(program: str, args: Sequence[str]) -> Finding:
     return SUBCOMMANDS.get(program, {}).get(phrase) or ANY_USE.get(program), words
 
 
-def _flagged(program: str, words: tuple[str, ...], args: Sequence[str]) -> Finding:
+def _flagged(program: str, words: tuple[str, ...], args: Sequence[str]) -> FamilyAndWords:
     rule = FLAGGED[" ".join((program, *words))]
-    given = set(_leading(program, args) if rule.leading_only else args)
-    chosen = next((choice for choice in rule.choices if choice.spellings & given), None)
-    return (chosen.family, (*words, chosen.flag)) if chosen else (rule.otherwise, words)
+    flags = set(_leading(program, args) if rule.leading_only else args)
+    first = next((choice for choice in rule.choices if choice.spellings & flags), None)
+    return (first.family, (*words, first.flag)) if first else (rule.otherwise, words)
 
 
 def _leading(program: str, args: Sequence[str]) -> Sequence[str]:

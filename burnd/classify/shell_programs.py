@@ -119,7 +119,7 @@ _BY_SUBCOMMAND: Final[dict[str, dict[str, str]]] = {
     },
 }
 
-# Of no family, but worth telling apart in a report.
+# Without a family, but separate in reports.
 _REPORTED: Final[dict[str, str]] = {
     "apt": "update, search, list, show",
     "apt-get": "update, clean",
@@ -217,7 +217,7 @@ _TAKES_VALUE: Final[dict[str, str]] = {
     "uv": "--project --directory --config-file --python -p --cache-dir --color",
     "vercel": "--cwd -t --token -S --scope -A --local-config",
     "vite": "-c --config -m --mode",
-    # `yarn workspace NAME test` names a place to run in, as an option would.
+    # `yarn workspace NAME test`: the name is like the value of an option.
     "yarn": "--cwd workspace --include --exclude --from -j --jobs",
 }
 
@@ -228,7 +228,7 @@ _FILLERS: Final[dict[str, frozenset[str]]] = {
 
 
 class Choice(NamedTuple):
-    """A flag that decides the family; `flag` is the spelling a verb keeps."""
+    """A flag that decides the family; `flag` is its spelling in a verb."""
 
     flag: str
     spellings: frozenset[str]
@@ -236,7 +236,7 @@ class Choice(NamedTuple):
 
 
 class Flagged(NamedTuple):
-    """A program or subcommand whose family hangs on a flag: the first choice that is there wins."""
+    """A program or subcommand whose family depends on a flag; the first choice that is present wins."""
 
     choices: tuple[Choice, ...]
     otherwise: str | None = None
@@ -266,7 +266,7 @@ FLAGGED: Final[dict[str, Flagged]] = {
     "gofmt": Flagged((_choice("-w", FORMAT),)),
     "goimports": Flagged((_choice("-w", FORMAT),)),
     "mix format": Flagged((_choice("--check-formatted", VERIFICATION),), FORMAT),
-    # What follows the script belongs to the script: `node app.js --test` is no test run.
+    # Arguments after the script belong to it: `node app.js --test` is not a test run.
     "node": Flagged((_choice("--test", TESTING),), leading_only=True),
     "prettier": Flagged((_choice("--write -w", FORMAT), _choice("--check -c", VERIFICATION))),
     "ruff check": Flagged((_choice("--fix --fix-only", FORMAT),), VERIFICATION),
@@ -287,31 +287,31 @@ def _prefixes(phrase: str) -> list[str]:
 
 
 def _subcommands() -> dict[str, dict[str, str | None]]:
-    known: dict[str, dict[str, str | None]] = {}
+    families: dict[str, dict[str, str | None]] = {}
     for program, listed in chain(_REPORTED.items(), *(each.items() for each in _BY_SUBCOMMAND.values())):
         for phrase in _phrases(listed):
-            known.setdefault(program, {}).update(dict.fromkeys(_prefixes(phrase)))
+            families.setdefault(program, {}).update(dict.fromkeys(_prefixes(phrase)))
     for family, programs in _BY_SUBCOMMAND.items():
         for program, listed in programs.items():
-            known[program].update(dict.fromkeys(_phrases(listed), family))
-    return known
+            families[program].update(dict.fromkeys(_phrases(listed), family))
+    return families
 
 
 SUBCOMMANDS: Final = _subcommands()
-"""By program: each known phrase of subcommands, with its family where it has one."""
+"""By program: each phrase of subcommands and its family, or None."""
 
 _VALUED: Final = {program: word_set(options) for program, options in _TAKES_VALUE.items()}
 _NONE: Final[frozenset[str]] = frozenset()
 
 
 def canonical(name: str) -> str:
-    """The name a program is listed under: `pip3.12` is looked up as `pip`, `gradlew` as `gradle`."""
+    """The name of a program in the tables: `pip` for `pip3.12`, `gradle` for `gradlew`."""
     versioned = _VERSIONED.fullmatch(name)
     return versioned[1] if versioned else _SAME_PROGRAM.get(name, name)
 
 
 def positionals(program: str, args: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """The words that are no options nor the values of options known to take one, with their places."""
+    """The words that are neither options nor their values, with their positions."""
     valued, fillers = _VALUED.get(program, _NONE), _FILLERS.get(program, _NONE)
     skips_next = False
     for place, word in enumerate(args):
@@ -324,13 +324,13 @@ def positionals(program: str, args: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def subcommand(program: str, args: Sequence[str]) -> str:
-    """The longest known phrase of subcommands the arguments begin with; empty where none is known."""
-    known = SUBCOMMANDS.get(program, {})
+    """The longest listed phrase of subcommands at the beginning of the arguments, or ""."""
+    phrases = SUBCOMMANDS.get(program, {})
     same = _SAME_SUBCOMMAND.get(program, {})
     phrase = ""
     for _, word in positionals(program, args):
         longer = f"{phrase} {same.get(word, word)}".lstrip()
-        if longer not in known:
+        if longer not in phrases:
             break
         phrase = longer
     return phrase

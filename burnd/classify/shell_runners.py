@@ -1,4 +1,4 @@
-"""Reads what runs under names of a project's own: npm and its kin run scripts, make and its kin goals."""
+"""Classifies runners of project-defined names: scripts of npm and the like, goals of make and the like."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from burnd.classify.shell_programs import (
     word_set,
 )
 
-Finding = tuple[str | None, tuple[str, ...]]
+FamilyAndWords = tuple[str | None, tuple[str, ...]]
 """A family, and the words that follow the program's name in its verb."""
 
 UNKNOWN_GOAL: Final = "other"
-"""Stands for a project's own goal or script in a verb. `make` alone is a build and `yarn` alone an install."""
+"""Replaces a project-defined goal or script in a verb. `make` alone is a build and `yarn` alone an install."""
 
 SCRIPT_RUNNERS: Final = word_set("npm pnpm yarn bun")
 _RUN: Final = word_set("run run-script")
@@ -73,7 +73,7 @@ _JVM_GOALS: Final = by_word(
 )
 
 
-def _read_scripts(program: str, args: Sequence[str]) -> Finding:
+def _read_scripts(program: str, args: Sequence[str]) -> FamilyAndWords:
     words = (word for _, word in positionals(program, args))
     first = next(words, "")
     if first in _RUN:
@@ -86,14 +86,14 @@ def _read_scripts(program: str, args: Sequence[str]) -> Finding:
     return _script(command) or (None, (UNKNOWN_GOAL,) if program == "yarn" else ())
 
 
-def _script(name: str) -> Finding | None:
-    """A script's name is the project's own word, so a verb holds only those that many projects share."""
+def _script(name: str) -> FamilyAndWords | None:
+    """A verb contains only script names that many projects share: others are private to the project."""
     if _TEST_SCRIPT.match(name):
         return TESTING, ("test",)
     return (_SCRIPTS[name], (name,)) if name in _SCRIPTS else None
 
 
-def _read_make(program: str, args: Sequence[str]) -> Finding:
+def _read_make(program: str, args: Sequence[str]) -> FamilyAndWords:
     words = (word for _, word in positionals(program, args))
     # `-j 4` may be written with a space, and `CC=clang` sets a variable: neither is a goal.
     goals = [word for word in words if "=" not in word and not word.replace(".", "").isdigit()]
@@ -102,19 +102,19 @@ def _read_make(program: str, args: Sequence[str]) -> Finding:
     return _deciding(goals, _MAKE_GOALS) or (None, (UNKNOWN_GOAL,))
 
 
-def _read_jvm(program: str, args: Sequence[str]) -> Finding:
+def _read_jvm(program: str, args: Sequence[str]) -> FamilyAndWords:
     goals = [word.rpartition(":")[2] for _, word in positionals(program, args)]
     return _deciding(goals, _JVM_GOALS) or (None, ())
 
 
-def _deciding(goals: Iterable[str], known: dict[str, str | None]) -> Finding | None:
-    """Of many goals the one that is listed first: families are listed in the order they win, none last."""
-    given = set(goals)
-    named = next((goal for goal in known if goal in given), None)
-    return (known[named], (named,)) if named else None
+def _deciding(goals: Iterable[str], table: dict[str, str | None]) -> FamilyAndWords | None:
+    """The goal that comes first in the table, which lists families in the order of precedence."""
+    present = set(goals)
+    first = next((goal for goal in table if goal in present), None)
+    return (table[first], (first,)) if first else None
 
 
-RUNNERS: Final[dict[str, Callable[[str, Sequence[str]], Finding]]] = {
+RUNNERS: Final[dict[str, Callable[[str, Sequence[str]], FamilyAndWords]]] = {
     **dict.fromkeys(SCRIPT_RUNNERS, _read_scripts),
     "make": _read_make,
     "gradle": _read_jvm,

@@ -1,4 +1,4 @@
-"""Splits a shell command line into simple commands: words and operators first, then the commands a shell would run."""
+"""Splits a shell command line into words and operators, and these into simple commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from burnd.classify.shell_programs import word_set
 
 SUBSTITUTED: Final = "$()"
-"""Stands in a word for a command's output: what runs inside is an argument, and reads back as one."""
+"""Replaces a command substitution in a word; the command inside counts as an argument."""
 
 _NESTING_LIMIT: Final = 32
 
@@ -45,9 +45,9 @@ _IN_EXPRESSION = re.compile(r"[^(){}\\\"`$]+")
 
 
 class Word(NamedTuple):
-    """A word as its program would get it; `bare` when nothing in it was quoted, escaped or expanded.
+    """A word as its program would get it; `bare` if nothing in it was quoted, escaped or expanded.
 
-    Not `closed` when the text ends within a quote.
+    Not `closed` if the text ends within a quote.
     """
 
     text: str
@@ -111,7 +111,7 @@ class _Scanner:
         return operator or None
 
     def _redirection(self) -> bool:
-        """Read a redirection with its target, which is a file name or a delimiter and never a command."""
+        """Reads a redirection with its target: a file name or a delimiter, never a command."""
         operator = self._take(_REDIRECTION)
         if not operator:
             return False
@@ -149,7 +149,7 @@ class _Scanner:
         return Word("".join(pieces), _QUOTING.search(raw) is None, self.pos <= len(self.text))
 
     def _piece(self, before: list[str]) -> str | None:
-        """The next part of a word that is more than plain characters, or None where the word ends."""
+        """The next part of a word that is not plain characters; None at its end."""
         char = self.text[self.pos]
         if char == "\\":
             return self._escaped()
@@ -194,8 +194,8 @@ class _Scanner:
             return self._backticks()
         if char == "$":
             return self._dollar(quoted=True)
-        kept = "" if self.text[self.pos + 1 : self.pos + 2] in tuple('"\\$`\n') else "\\"
-        return kept + self._escaped()
+        backslash = "" if self.text[self.pos + 1 : self.pos + 2] in tuple('"\\$`\n') else "\\"
+        return backslash + self._escaped()
 
     def _backticks(self) -> str:
         self.pos += 1
@@ -217,7 +217,7 @@ class _Scanner:
         return "" if not quoted and self._at('"') else "$"
 
     def _group(self, opener: str, closer: str, *, runs: bool) -> str:
-        """Pass a bracketed group. Where it `runs` commands, comments and here-documents count in it."""
+        """Skips a bracketed group. `runs`: it contains commands, so comments and here-documents count."""
         if self.depth == _NESTING_LIMIT:
             self.pos += 1
             return SUBSTITUTED
@@ -269,7 +269,7 @@ def simple_commands(text: str) -> Iterator[list[str]]:
 
 
 def _split(text: str) -> Iterator[list[str]]:
-    part = _Part()
+    part = _CommandBuilder()
     for token in tokens(text):
         if isinstance(token, Word):
             part.add(token)
@@ -282,8 +282,8 @@ def _split(text: str) -> Iterator[list[str]]:
         yield words
 
 
-class _Part:
-    """The part of the line being read: one simple command so far, or a piece of syntax that runs nothing."""
+class _CommandBuilder:
+    """Collects the words of one simple command, or of syntax that runs nothing."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -302,7 +302,7 @@ class _Part:
             self.in_test = False
 
     def _is_syntax(self, text: str) -> bool:
-        """Take note of a word in command position that has a meaning to the shell itself."""
+        """Whether a word in command position is syntax of the shell; updates the state."""
         if self.names_function:
             self.names_function = False
             return True
@@ -328,7 +328,7 @@ class _Part:
         return True
 
     def take(self) -> list[str]:
-        """The words of the finished command, none where they were data; the next part starts afresh."""
+        """Returns the words of the command, none if they were data, and resets the state."""
         words = [] if self.is_data or self.in_test else self.words
         self.words = []
         self.is_data = self.in_pattern

@@ -1,4 +1,4 @@
-"""Takes wrappers off a command: what `sudo`, `env`, `npx`, `uv run`, `bash -c` and their like would run."""
+"""Unwraps a command: finds what `sudo`, `env`, `npx`, `uv run`, `bash -c` and the like run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Act = Literal["pass", "pass value", "script", "module", "nothing", "unknown"]
 
 
 class Wrapper(NamedTuple):
-    """Where a wrapper's own words end and the wrapped command begins.
+    """The options of a wrapper, to find the wrapped command after them.
 
     `is_remote`: it runs the command elsewhere, in a container or on a host. `joins`: it passes the rest to a shell.
     """
@@ -36,7 +36,7 @@ class Wrapper(NamedTuple):
     joins: bool = False
 
     def act(self, option: str) -> Act:
-        """What an option of the wrapper asks for; `nothing` means that no command is run at all."""
+        """The effect of an option of the wrapper; `nothing` means that no command is run."""
         if option.startswith("--") and "=" in option:
             return "pass"
         whole = self._act_of_one(option)
@@ -219,24 +219,24 @@ def without_assignments(argv: list[str]) -> list[str]:
 
 
 def unwrap(argv: list[str]) -> list[str] | str | None:
-    """What a wrapper runs: the words of a command, or the text of a script; None where nothing is wrapped."""
+    """The words of the wrapped command, or the text of a script; None if the program is not a wrapper."""
     program = canonical(base_name(argv[0]))
     if program == "eval":
         return " ".join(argv[1:]) or None
-    found = _find(program, argv)
-    if found:
-        return _inner(*found, argv) or None
+    wrapper = _find(program, argv)
+    if wrapper:
+        return _inner(*wrapper, argv) or None
     return _local_binary(program, argv) if program in SCRIPT_RUNNERS else None
 
 
 def runs_elsewhere(argv: Sequence[str]) -> bool:
     """Whether the words run another command in a container or on a host."""
-    found = _find(canonical(base_name(argv[0])), argv)
-    return found is not None and found[0].is_remote
+    wrapper = _find(canonical(base_name(argv[0])), argv)
+    return wrapper is not None and wrapper[0].is_remote
 
 
 def _find(program: str, argv: Sequence[str]) -> tuple[Wrapper, int] | None:
-    """The wrapper the words begin with, and where its options start."""
+    """The wrapper at the beginning, and the position of its options."""
     if program in WRAPPERS:
         return WRAPPERS[program], 1
     phrase = program
@@ -285,9 +285,9 @@ def _module(rest: list[str]) -> list[str] | None:
 
 
 def _after_unknown_option(wrapper: Wrapper, rest: list[str]) -> list[str] | None:
-    """The next word may be the option's value, even a secret: only a program known by name is believed."""
-    known = bool(rest) and canonical(base_name(rest[0])) in _KNOWN_PROGRAMS
-    return _operand(wrapper, rest) if known and not wrapper.operands else None
+    """The command after an unknown option, if it is a known program: it may be the option's value, even a secret."""
+    is_program = bool(rest) and canonical(base_name(rest[0])) in _KNOWN_PROGRAMS
+    return _operand(wrapper, rest) if is_program and not wrapper.operands else None
 
 
 def _local_binary(program: str, argv: list[str]) -> list[str] | None:

@@ -25,85 +25,85 @@ _MOST_FOLDERS = 200_000
 _TAIL = 4096
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of one check."""
 
     level: Literal["ok", "warning", "error"]
     text: str
 
 
-def check(home: Home, environ: Mapping[str, str]) -> Iterator[Finding]:
+def check(home: Home, environ: Mapping[str, str]) -> Iterator[CheckResult]:
     """Runs all checks; an error keeps the daemon from starting or recording."""
     try:
         settings = config.load(home, environ)
         warnings = prepare_home(home.root)
     except BurndError as error:
-        yield Finding("error", str(error))
+        yield CheckResult("error", str(error))
         return
-    yield from (Finding("warning", warning) for warning in warnings)
+    yield from (CheckResult("warning", warning) for warning in warnings)
     for check_part in (_socket, _log, _disk, _prices, _privacy, _content, _search):
         yield from _guarded(check_part, home, settings, environ)
     yield from _sources(settings, environ)
 
 
-_Check = Callable[[Home, Settings, Mapping[str, str]], Iterator[Finding]]
+_Check = Callable[[Home, Settings, Mapping[str, str]], Iterator[CheckResult]]
 
 
-def _guarded(check_part: _Check, home: Home, settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _guarded(check_part: _Check, home: Home, settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckResult]:
     try:
         yield from check_part(home, settings, environ)
     except (BurndError, OSError, ValueError) as error:
-        yield Finding("error", str(error))
+        yield CheckResult("error", str(error))
 
 
-def _socket(home: Home, _settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _socket(home: Home, _settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckResult]:
     path = Path(socket_path(home, environ))
     check_folder(path)
     if path.is_symlink() or (path.exists() and not path.is_socket()):
-        yield Finding("error", f"{path}: exists and is not a socket (move it away)")
+        yield CheckResult("error", f"{path}: exists and is not a socket (move it away)")
     else:
-        yield Finding("ok", f"socket {path}")
+        yield CheckResult("ok", f"socket {path}")
 
 
-def _log(home: Home, settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
+def _log(home: Home, settings: Settings, _environ: Mapping[str, str]) -> Iterator[CheckResult]:
     if not settings.log_file:
         return
     folder = (home.root / settings.log_file).parent
     if not os.access(folder, os.W_OK):
-        yield Finding("error", f"log.file: {folder} is not writable")
+        yield CheckResult("error", f"log.file: {folder} is not writable")
 
 
-def _disk(home: Home, settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
+def _disk(home: Home, settings: Settings, _environ: Mapping[str, str]) -> Iterator[CheckResult]:
     free, size = free_bytes(home.root)
     reserve = reserve_of(size, settings.reserve)
     if free < reserve:
-        yield Finding("error", f"disk: {free:,} bytes free; recording needs {reserve:,} (free some space)")
+        yield CheckResult("error", f"disk: {free:,} bytes free; recording needs {reserve:,} (free some space)")
     else:
-        yield Finding("ok", f"disk: {free // 1_000_000:,} MB free")
+        yield CheckResult("ok", f"disk: {free // 1_000_000:,} MB free")
 
 
-def _prices(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
+def _prices(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[CheckResult]:
     if not home.prices.exists():
         return
     try:
         PriceTable.load(str(home.prices))
     except PriceFileError as error:
-        yield Finding("error", str(error))
+        yield CheckResult("error", str(error))
     else:
-        yield Finding("ok", f"prices {home.prices}")
+        yield CheckResult("ok", f"prices {home.prices}")
 
 
-def _privacy(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
+def _privacy(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[CheckResult]:
     for path in (home.config, home.ledger, home.content, home.blobs, home.index, home.spool):
         try:
             mode = stat.S_IMODE(os.lstat(path).st_mode)
         except FileNotFoundError:
             continue
         if mode & 0o077:
-            yield Finding("warning", f"{path}: readable by other users (chmod go-rwx {path})")
+            yield CheckResult("warning", f"{path}: readable by other users (chmod go-rwx {path})")
 
 
-def _content(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
+def _content(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[CheckResult]:
     """Reads the end of every sidecar; reading them whole would take too long."""
     for sidecar in Sidecars(home.content).list():
         try:
@@ -114,32 +114,32 @@ def _content(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> It
                 os.close(fd)
         except OSError as error:
             why = os.strerror(error.errno or 0)
-            yield Finding("warning", f"{sidecar.path}: {why}; this conversation cannot be read")
+            yield CheckResult("warning", f"{sidecar.path}: {why}; this conversation cannot be read")
 
 
-def _search(_home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
+def _search(_home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[CheckResult]:
     if importlib.util.find_spec("tantivy") is None:
-        yield Finding("warning", "search: tantivy is not installed; everything except search works")
+        yield CheckResult("warning", "search: tantivy is not installed; everything except search works")
 
 
-def _sources(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _sources(settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckResult]:
     try:
         home = str(user_home(environ))
     except ValueError as error:
-        yield Finding("error", str(error))
+        yield CheckResult("error", str(error))
         return
     for product in PRODUCTS:
         name, places = product.source, product.logs(environ, home, settings.roots_of(product))
         present = [place for place in places if os.path.exists(place)]
         if not present:
-            yield Finding("ok", f"{name}: not found (looked in {', '.join(places)})")
+            yield CheckResult("ok", f"{name}: not found (looked in {', '.join(places)})")
         for place in present:
             readable = os.access(place, os.R_OK)
-            yield Finding("ok", f"{name}: {place}") if readable else Finding("error", f"{place}: not readable")
+            yield CheckResult("ok", f"{name}: {place}") if readable else CheckResult("error", f"{place}: not readable")
         yield from _watches(name, present)
 
 
-def _watches(name: str, places: list[str]) -> Iterator[Finding]:
+def _watches(name: str, places: list[str]) -> Iterator[CheckResult]:
     """Warns if there are more folders than inotify can watch: the daemon then polls, which is slower."""
     try:
         limit = int(_WATCH_LIMIT.read_text("ascii"))
@@ -147,7 +147,7 @@ def _watches(name: str, places: list[str]) -> Iterator[Finding]:
         return
     folders = _count_folders(places, limit)
     if folders >= limit:
-        yield Finding(
+        yield CheckResult(
             "warning",
             f"{name}: more folders than can be watched ({limit:,}), so they are polled "
             f"(raise fs.inotify.max_user_watches)",

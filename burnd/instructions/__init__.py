@@ -1,1 +1,1 @@
-"""Standing instruction and memory files of projects: found and read when a client searches them, never stored."""
+"""Instruction and memory files of projects, read when a client searches them and never stored."""

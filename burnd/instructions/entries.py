@@ -15,17 +15,17 @@ _K1, _B = 1.2, 0.75  # the usual constants of BM25
 
 
 class MemoryFile(NamedTuple):
-    """A file as it is now. `project` is the folder it belongs to, None for a user's own file."""
+    """An instruction or memory file. `project` is its folder, None for the user's own files."""
 
     path: str
     kind: str
     project: str | None
     modified_ms: int
     text: str
-    is_memory: bool = False  # a note that a harness wrote for itself
+    is_memory: bool = False  # written by the harness
 
 
-class Entry(NamedTuple):
+class MemoryEntry(NamedTuple):
     """A section of an instruction file, or a whole file of a memory folder. `line` counts from 1."""
 
     file: MemoryFile
@@ -38,28 +38,28 @@ class Entry(NamedTuple):
 class Match(NamedTuple):
     """An entry that matches the query, and its score."""
 
-    entry: Entry
+    entry: MemoryEntry
     score: float
 
 
-def entries(files: Iterable[MemoryFile]) -> list[Entry]:
+def entries(files: Iterable[MemoryFile]) -> list[MemoryEntry]:
     """All entries of these files; equal ones once, for the first file that has them."""
-    found: dict[tuple[str, str], Entry] = {}
+    unique: dict[tuple[str, str], MemoryEntry] = {}
     for file in files:
         for entry in _memory(file) if file.is_memory else _sections(file):
             key = (entry.heading, entry.text)
-            first = found.get(key)
-            found[key] = entry if first is None else first._replace(copies=(*first.copies, file.path))
-    return list(found.values())
+            first = unique.get(key)
+            unique[key] = entry if first is None else first._replace(copies=(*first.copies, file.path))
+    return list(unique.values())
 
 
-def _memory(file: MemoryFile) -> list[Entry]:
+def _memory(file: MemoryFile) -> list[MemoryEntry]:
     name = file.path.rpartition("/")[2].removesuffix(".md")
-    return [Entry(file, name, 1, file.text)] if file.text.strip() else []
+    return [MemoryEntry(file, name, 1, file.text)] if file.text.strip() else []
 
 
 def fence_after(line: str, fence: str) -> str:
-    """The fence of the code block that is open after a line of Markdown, empty where none is; `fence` is that before.
+    """The fence of the code block that is open after a line of Markdown, or ""; `fence` is the one before it.
 
     A line such as ```` ```code``` ```` opens no block. A block ends at a line of at least as many of the same marks.
     """
@@ -72,16 +72,16 @@ def fence_after(line: str, fence: str) -> str:
     return "" if marks == text and marks.startswith(fence) else fence
 
 
-def _sections(file: MemoryFile) -> list[Entry]:
-    """Headings of the first two levels begin a section, except in code blocks. A heading alone is no entry."""
-    found: list[Entry] = []
+def _sections(file: MemoryFile) -> list[MemoryEntry]:
+    """Splits a file at headings of the first two levels outside of code blocks. Skips sections without text."""
+    sections: list[MemoryEntry] = []
     heading, begin, lines = "", 1, list[str]()
     fence = ""
 
     def close() -> None:
         body = lines[1:] if heading else lines
         if any(line.strip() for line in body):
-            found.append(Entry(file, heading, begin, "".join(lines).strip("\n")))
+            sections.append(MemoryEntry(file, heading, begin, "".join(lines).strip("\n")))
 
     for number, line in enumerate(file.text.splitlines(keepends=True), 1):
         fence = fence_after(line, fence)
@@ -90,7 +90,7 @@ def _sections(file: MemoryFile) -> list[Entry]:
             heading, begin, lines = line.lstrip("#").strip(), number, []
         lines.append(line)
     close()
-    return found
+    return sections
 
 
 class Query:
@@ -108,12 +108,12 @@ class Query:
         phrases = (spelled_out(phrase) for phrase in parts.phrases)
         self.phrases = [f" {' '.join(words[0].split())} " for words in phrases if words]
 
-    def rank(self, found: Sequence[Entry]) -> list[Match]:
-        """The entries that have any of the words, best first. A heading's words count twice."""
-        rows: list[tuple[Entry, dict[str, int], int]] = []
+    def rank(self, candidates: Sequence[MemoryEntry]) -> list[Match]:
+        """The entries with any of the words, best first. Words of a heading count twice."""
+        rows: list[tuple[MemoryEntry, dict[str, int], int]] = []
         uses = dict.fromkeys(self.weights, 0)
         length = 0
-        for entry in found:
+        for entry in candidates:
             words = " ".join(spelled_out(f"{entry.heading}\n{entry.text}")).split()
             length += len(words)
             counts = {word: n for word in self.weights if (n := words.count(word))}
@@ -121,8 +121,8 @@ class Query:
                 uses[word] += 1
             if counts and self._has_phrases(entry):
                 rows.append((entry, counts, len(words)))
-        average = length / len(found) if length else 1.0
-        rarity = {word: log(1 + (len(found) - n + 0.5) / (n + 0.5)) for word, n in uses.items()}
+        average = length / len(candidates) if length else 1.0
+        rarity = {word: log(1 + (len(candidates) - n + 0.5) / (n + 0.5)) for word, n in uses.items()}
 
         def score(counts: dict[str, int], size: int) -> float:
             scale = _K1 * (1 - _B + _B * size / average)
@@ -132,7 +132,7 @@ class Query:
         matches.sort(key=lambda match: (-match.score, match.entry.file.path, match.entry.line))
         return matches
 
-    def _has_phrases(self, entry: Entry) -> bool:
+    def _has_phrases(self, entry: MemoryEntry) -> bool:
         if not self.phrases:
             return True
         words = " ".join(" ".join(spelled_out(entry.text)[:1]).split())

@@ -39,15 +39,15 @@ _OWN: Final = "~"  # in the place of a project: the user's own files
 
 
 class Homes(NamedTuple):
-    """The configuration folders of each harness, which have the user's own files."""
+    """The home folder of the user, and the configuration folders of each harness."""
 
     user: str
     folders: Mapping[str, Sequence[str]]  # by source
 
 
 @dataclass
-class Found:
-    """Files that were read, and the number of those skipped: too large, of another user, links out of a project."""
+class FilesRead:
+    """The files that were read, and the number of skipped ones: too large, of another user, links out of a project."""
 
     files: list[MemoryFile] = field(default_factory=list)
     skipped: dict[str, int] = field(default_factory=dict)
@@ -56,45 +56,45 @@ class Found:
 
 
 class Reader:
-    """Reads files, one request at a time. It remembers only the folders that do not answer."""
+    """Reads files, one request at a time. Keeps a list of the folders that do not answer."""
 
     def __init__(self) -> None:
         self._stuck: list[tuple[str, DetachedCall[None]]] = []
         self._turn = anyio.Lock()
 
-    async def read(self, homes: Homes, projects: Sequence[str]) -> Found:
-        """A user's own files first, then those of the projects in their order."""
+    async def read(self, homes: Homes, projects: Sequence[str]) -> FilesRead:
+        """Reads the user's own files, then those of the projects in order."""
         async with self._turn:
             return await self._read(homes, projects)
 
-    async def _read(self, homes: Homes, projects: Sequence[str]) -> Found:
+    async def _read(self, homes: Homes, projects: Sequence[str]) -> FilesRead:
         self._stuck = [(folder, look) for folder, look in self._stuck if not look.is_done]
         stuck = {folder for folder, _ in self._stuck}
-        found = Found(unanswered=sorted(stuck), is_whole=len(projects) <= MOST_PROJECTS)
+        result = FilesRead(unanswered=sorted(stuck), is_whole=len(projects) <= MOST_PROJECTS)
         places = [_OWN, *(folder for folder in projects[:MOST_PROJECTS] if _is_path(folder))]
         waiting = [place for place in dict.fromkeys(places) if place not in stuck]
         deadline = time.monotonic() + _IN_ALL_S
-        known: set[str] = set()
+        paths_read: set[str] = set()
         while waiting and len(self._stuck) < _MOST_STUCK:
-            walk = _Walk(homes, waiting, places[1:], found, known)
+            walk = _Walk(homes, waiting, places[1:], result, paths_read)
             look = DetachedCall(walk.run)
             await _progress(look, walk, deadline)
             walk.is_over = True
-            found, known = walk.found, walk.known
+            result, paths_read = walk.result, walk.paths_read
             if look.is_done:
-                return found
+                return result
             if time.monotonic() < deadline:
                 self._stuck.append((walk.place, look))
-                found.unanswered.append(walk.place)
+                result.unanswered.append(walk.place)
             else:
-                found.is_whole = False
+                result.is_whole = False
                 waiting = []
             # Copies: the stuck thread may still write to the originals when its folder answers.
-            found = Found([*found.files], {**found.skipped}, [*found.unanswered], found.is_whole)
-            known = {*known}
+            result = FilesRead([*result.files], {**result.skipped}, [*result.unanswered], result.is_whole)
+            paths_read = {*paths_read}
             waiting = waiting[walk.number + 1 :]
-        found.is_whole = found.is_whole and not waiting
-        return found
+        result.is_whole = result.is_whole and not waiting
+        return result
 
 
 async def _progress(look: DetachedCall[None], walk: _Walk, deadline: float) -> None:
@@ -109,16 +109,16 @@ async def _progress(look: DetachedCall[None], walk: _Walk, deadline: float) -> N
 
 
 class _Walk:
-    """Reads the files of some places, one after the other, in a thread of its own."""
+    """Reads the files of some folders in its own thread."""
 
     def __init__(
-        self, homes: Homes, places: Sequence[str], projects: Sequence[str], found: Found, known: set[str]
+        self, homes: Homes, places: Sequence[str], projects: Sequence[str], result: FilesRead, paths_read: set[str]
     ) -> None:
-        self.homes, self.places, self.found, self.known = homes, places, found, known
+        self.homes, self.places, self.result, self.paths_read = homes, places, result, paths_read
         self.number = self.steps = 0
         self.is_over = False
         self._projects = projects
-        self._bytes = sum(len(file.text) for file in found.files)
+        self._bytes = sum(len(file.text) for file in result.files)
         self._folders: set[str] = set()
         self._patterns: list[tuple[str, str]] = []  # with their kind
 
@@ -212,18 +212,18 @@ class _Walk:
         self.steps += 1
         if self.is_over or "\0" in path or not os.path.lexists(path):
             return None
-        if len(self.found.files) >= MOST_FILES or self._bytes >= MOST_BYTES:
-            self.found.is_whole = False
+        if len(self.result.files) >= MOST_FILES or self._bytes >= MOST_BYTES:
+            self.result.is_whole = False
             return None
         real = os.path.realpath(path)
-        if real in self.known:
+        if real in self.paths_read:
             return None
         if root is not None and not _is_in(real, root):
             self._skip("links")
             return None
-        self.known.add(real)
+        self.paths_read.add(real)
         try:
-            data, facts = _opened(real, LARGEST_FILE)
+            data, status = _opened(real, LARGEST_FILE)
         except _Unsafe as error:
             self._skip(str(error))
             return None
@@ -231,11 +231,11 @@ class _Walk:
             return None
         text = data.decode("utf-8", "replace")
         self._bytes += len(data)
-        self.found.files.append(MemoryFile(path, kind, project, facts.st_mtime_ns // 1_000_000, text, is_memory))
+        self.result.files.append(MemoryFile(path, kind, project, status.st_mtime_ns // 1_000_000, text, is_memory))
         return text
 
     def _skip(self, why: str) -> None:
-        self.found.skipped[why] = self.found.skipped.get(why, 0) + 1
+        self.result.skipped[why] = self.result.skipped.get(why, 0) + 1
 
     def _named_in(self, path: str, root: str | None) -> list[str]:
         """The patterns under `instructions` in a configuration, without URLs."""
@@ -254,21 +254,21 @@ class _Walk:
 
 
 class _Unsafe(Exception):
-    """Raised for a file that must not be read; `str` is the reason."""
+    """A file must not be read; `str` is the reason."""
 
 
 def _opened(path: str, most: int) -> tuple[bytes, os.stat_result]:
     """The content of a regular file of this user or of root. Raises _Unsafe or OSError. Never blocks at a pipe."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        facts = os.fstat(fd)
-        if not stat.S_ISREG(facts.st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError("not a regular file")
-        if facts.st_uid not in (os.geteuid(), 0):
+        if status.st_uid not in (os.geteuid(), 0):
             raise _Unsafe("foreign")
-        if facts.st_size > most:
+        if status.st_size > most:
             raise _Unsafe("large")
-        return os.pread(fd, most, 0), facts
+        return os.pread(fd, most, 0), status
     finally:
         os.close(fd)
 

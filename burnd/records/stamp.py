@@ -61,7 +61,7 @@ class Stamp(Record, frozen=True, kw_only=True):
         if (reason := self.selector.problem()) is not None:
             return reason
         if not self.tags:
-            return "a stamp says at least one key=value"
+            return "a stamp needs at least one key=value"
         if not all(self.tags):
             return "a key must not be empty"
         if both := self.enrichment.keys() & set(self.removes):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from burnd.daemon.check import Finding, check
+from burnd.daemon.check import CheckResult, check
 from burnd.paths import Home
 from tests import warm
 from tests.server.wire import environment
@@ -20,7 +20,7 @@ def errors(home: Home, **environ: str) -> list[str]:
 
 
 def said(home: Home, level: str, **environ: str) -> str:
-    findings: list[Finding] = list(check(home, environment(home, **environ)))
+    findings: list[CheckResult] = list(check(home, environment(home, **environ)))
     return "\n".join(finding.text for finding in findings if finding.level == level)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from burnd.instructions.entries import Entry, MemoryFile, Query, entries
+from burnd.instructions.entries import MemoryEntry, MemoryFile, Query, entries
 
 PAGE = """Read this first.
 
@@ -109,7 +109,7 @@ def test_a_heading_counts_more() -> None:
 
 def test_scores_are_those_of_bm25() -> None:
     """By hand: N = 2, df = 1, lengths 1 and 3, so rarity ln 2 and tf 1."""
-    (match,) = Query("zebra").rank([Entry(file(""), "", 1, "zebra"), Entry(file(""), "", 1, "a b c")])
+    (match,) = Query("zebra").rank([MemoryEntry(file(""), "", 1, "zebra"), MemoryEntry(file(""), "", 1, "a b c")])
     assert match.score == pytest.approx(0.6931 * 2.2 / (1 + 1.2 * (0.25 + 0.75 * 1 / 2)), abs=1e-3)
 
 

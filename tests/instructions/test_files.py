@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from burnd.instructions import files
-from burnd.instructions.files import Found, Homes, Reader
+from burnd.instructions.files import FilesRead, Homes, Reader
 
 
 class Disk:
@@ -36,7 +36,7 @@ class Disk:
         file.write_text(text)
         return str(file)
 
-    async def read(self, *projects: str) -> Found:
+    async def read(self, *projects: str) -> FilesRead:
         return await Reader().read(self.homes, [str(self.root / project) for project in projects])
 
     async def paths(self, *projects: str) -> list[str]:

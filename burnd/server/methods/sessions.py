@@ -29,8 +29,8 @@ from burnd.errors import NotNow
 from burnd.extras import SEARCH, to_install
 from burnd.harness.api import sessions as api_sessions
 from burnd.harness.registry import PRODUCTS
-from burnd.instructions.entries import Entry, Query, entries
-from burnd.instructions.files import LARGEST_FILE, Found, Homes
+from burnd.instructions.entries import MemoryEntry, Query, entries
+from burnd.instructions.files import LARGEST_FILE, FilesRead, Homes
 from burnd.ledger.content import ContentStore
 from burnd.ledger.files import as_storage_error
 from burnd.ledger.sidecars import Sidecars
@@ -136,7 +136,7 @@ def _homes(service: Service) -> Homes:
     return Homes(user, folders)
 
 
-def _entry(entry: Entry, score: float) -> dict[str, Any]:
+def _entry(entry: MemoryEntry, score: float) -> dict[str, Any]:
     return {
         "path": entry.file.path,
         "kind": entry.file.kind,
@@ -150,7 +150,7 @@ def _entry(entry: Entry, score: float) -> dict[str, Any]:
     }
 
 
-def _reading_notes(found: Found) -> list[str]:
+def _reading_notes(found: FilesRead) -> list[str]:
     """Notes on files that were not searched."""
     notes = [f"{count:,} {_SKIPPED[why]}" for why, count in sorted(found.skipped.items())]
     if found.unanswered:
