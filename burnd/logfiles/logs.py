@@ -265,7 +265,8 @@ class Logs:
             root=path_key(log.root),
             open=is_open,
         )
-        packs = self._packer.pack(item.blobs for item in shelved)
+        blobs = [item.blobs for item in shelved if item.blobs]
+        packs = self._packer.pack(blobs) if blobs else []
         return Piece(log.path, log.root, reading, change, log.cursor, shelved, packs, skipped=tuple(unused.skipped))
 
 
