@@ -23,8 +23,11 @@ from burnd.contract import sessions as session
 from burnd.harness.registry import PRODUCTS
 
 MOST_BYTES: Final = 40_000  # of one answer
+BRIEF_BYTES: Final = 2_500  # of one without `full` or a limit
 MOST_MESSAGES, BLOCK_BYTES = 40, 2_000
 _NEIGHBOUR_CHARACTERS: Final = 200  # of each message around a hit, if the answer is too long
+_BRIEF_CHARACTERS: Final = 120  # of the messages before and after a hit in a brief answer
+_BRIEF_BLOCK_BYTES: Final = 400  # of a text or result in a brief page of messages
 _LONGEST_ENTRY: Final = MOST_BYTES // 2  # bytes; a longer entry is shown without its text
 _DIGITS: Final = 4
 _FOLDER_SESSIONS: Final = 50  # listed, to find the caller's own
@@ -45,7 +48,13 @@ _DROPPED: Final = {
     *("series", "parts", "agents", "oneShotTurnRate", "oneShotTurns", "editTurns", "pricedTurns", "minSample"),
     *("projectKey", "createdBy", "contentMode", "content", "matchesInSession", "score"),
 }
+# Fields that only a full answer has, in the rows of any list.
+_FULL_ONLY: Final = {
+    *("usage", "openTurns", "unpricedTurns", "shortId", "rank", "severities", "categories", "harnessModels"),
+    *("entered", "rideTokens", "editPrompts", "oneShotPrompts", "messageCount", "truncated", "highlights", "railId"),
+}
 _TIME: Final = ("since", "until", "project")
+_FULL: Final = "Give a long answer: all fields and texts, up to 40 kB instead of about 2 kB."
 
 
 class Offer(NamedTuple):
@@ -70,6 +79,28 @@ def _shorter_neighbours(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
                     item["snippet"] = item["snippet"][:_NEIGHBOUR_CHARACTERS] + "\u2026"
                     item["truncated"] = True
     return answer
+
+
+def _brief(value: Any, *, is_row: bool = False) -> Any:
+    """A compact answer without the fields that are rarely needed; the totals of an answer stay whole."""
+    if isinstance(value, list):
+        return [_brief(item, is_row=True) for item in value]
+    if not isinstance(value, dict):
+        return value
+    dropped = _FULL_ONLY if is_row else _FULL_ONLY - {"usage"}
+    fields = {key: _brief(item, is_row=is_row) for key, item in value.items() if key not in dropped}
+    return {key: item for key, item in fields.items() if item is not False or key == "done"}
+
+
+def _brief_window(window: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The message that matches, and the start of those right before and after it."""
+    at = next((n for n, item in enumerate(window) if item.get("match")), 0)
+    near = window[max(at - 1, 0) : at + 2]
+    return [item if item.get("match") else item | {"snippet": _start(item["snippet"])} for item in near]
+
+
+def _start(text: str) -> str:
+    return text if len(text) <= _BRIEF_CHARACTERS else text[:_BRIEF_CHARACTERS] + "\u2026"
 
 
 def _shorter_entries(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
@@ -219,6 +250,7 @@ def _tool(offer: Offer) -> Tool:
     fields: dict[str, Any] = {
         "session" if name == offer.own else name: _field(offer, offer.method.params[name]) for name in offer.takes
     }
+    fields["full"] = (bool, Field(default=False, description=_FULL))
     base = made.fn_metadata.arg_model.__mro__[1]
     model: Any = create_model(offer.name, __base__=base, __cls_kwargs__={"extra": "forbid"}, **fields)
     takes = made.fn_metadata.model_copy(update={"arg_model": model})
@@ -249,7 +281,11 @@ def _most(one: Param) -> float:
 
 
 def _answered(offer: Offer, given: dict[str, Any]) -> str:
+    is_full = bool(given.pop("full", False))
     params = {**offer.usual, **{name: value for name, value in given.items() if value is not None}}
+    is_brief = not is_full and not any(_is_given(offer, name, params) for name in ("limit", "before", "after"))
+    if is_brief and "block_bytes" in params:
+        params["block_bytes"] = _BRIEF_BLOCK_BYTES
     for one in (offer.method.params[name] for name in offer.takes if isinstance(params.get(name), int)):
         params[one.name] = max(params[one.name], int(one.least or 0))
         if one.name == "limit":
@@ -263,7 +299,19 @@ def _answered(offer: Offer, given: dict[str, Any]) -> str:
             answer = offer.shaped(client, client.ask(offer.method, params))
     except BurnctlError as error:
         raise ToolError(f"{error.message}; {error.hint}" if error.hint else error.message) from None
-    return bounded(compact(answer), offer.more)
+    more = "; ".join(filter(None, [offer.more, "" if is_full else "full: true gives all fields"]))
+    shown = compact(answer) if is_full else _brief(compact(answer))
+    for hit in shown.get("hits", []) if is_brief else []:
+        hit["window"] = _brief_window(hit["window"])
+    return bounded(shown, more, BRIEF_BYTES if is_brief else MOST_BYTES, params.get("offset") or 0)
+
+
+def _is_given(offer: Offer, name: str, params: Mapping[str, Any]) -> bool:
+    """Whether the caller gave another value than the default."""
+    if name not in offer.takes:
+        return False
+    default = offer.usual.get(name, offer.method.params[name].default)
+    return bool(params.get(name, default) != default)
 
 
 def _own_session(client: Client) -> str:
@@ -301,19 +349,23 @@ def compact(value: Any, name: str = "") -> Any:
     return {key: item for key, item in kept.items() if isinstance(item, bool) or item not in empty}
 
 
-def bounded(answer: dict[str, Any], more: str = "") -> str:
+def bounded(answer: dict[str, Any], more: str = "", most: int = MOST_BYTES, start: int = 0) -> str:
     """The answer as JSON in at most so many bytes: of its longest list as many items as fit, and the number left out.
 
-    If there is more, `hint` names the way to it.
+    A brief answer has at least one item of each list. If there is more, `hint` names the way to it. `start` is the
+    number of the first hit.
     """
     left_out: dict[str, int] = {}
     is_cut = bool(more) and any(answer.get(name) for name in ("next", "moreRows", "moreFindings", "leftOut"))
     answer = answer | {"hint": more} if is_cut else answer
     text = _json(answer)
-    while len(text.encode(errors="replace")) > MOST_BYTES:
-        lists = {name: value for name, value in answer.items() if isinstance(value, list) and value}
+    while len(text.encode(errors="replace")) > most:
+        least = 0 if most == MOST_BYTES else 1
+        lists = {name: value for name, value in answer.items() if isinstance(value, list) and len(value) > least}
+        if not lists and most < MOST_BYTES:
+            return bounded(answer, more, start=start)
         if not lists:
-            raise ToolError("the answer is too long; ask for less")
+            raise ToolError("the answer is too long; narrow the filters or give a smaller limit")
         name = max(lists, key=lambda key: len(json.dumps(lists[key])))
         kept = len(lists[name]) * 3 // 4
         if name == "messages" and len(lists[name]) == 1 and lists[name][0].get("blocks"):
@@ -321,9 +373,12 @@ def bounded(answer: dict[str, Any], more: str = "") -> str:
         else:
             left_out[name] = left_out.get(name, 0) + len(lists[name]) - kept
             answer = answer | {name: lists[name][:kept]}
-            if name == "messages" and "offset" in answer:
-                answer["next"] = answer["offset"] + kept
-        text = _json(answer | {"leftOut": left_out} if left_out else answer)
+            if name == "hits" or (name == "messages" and "offset" in answer):
+                answer["next"] = answer.get("offset", start) + kept
+            elif name == "sessions":  # `next` would skip the rest of this page
+                answer.pop("next", None)
+        answer |= {"leftOut": left_out, **({"hint": more} if more else {})} if left_out else {}
+        text = _json(answer)
     return text
 
 

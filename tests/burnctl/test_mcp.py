@@ -210,7 +210,7 @@ async def test_else_the_newest_session_of_the_folder(home: Home, folder: Path) -
 
 async def test_answers_are_bounded(home: Home) -> None:
     """However much there is, an answer is short, and says what was left out and where to go on."""
-    from burnctl.mcp_tools import MOST_BYTES
+    from burnctl.mcp_tools import BRIEF_BYTES, MOST_BYTES
 
     causes = [{"kind": "result", "label": "x" * 100, "costUsd": n} for n in range(5000)]
     messages = [{"msgIdx": n, "blocks": [{"kind": "text", "text": "é" * 900}]} for n in range(40)]
@@ -221,14 +221,24 @@ async def test_answers_are_bounded(home: Home) -> None:
             cut = await told(client, "session_messages", session="x", limit=10**6, offset=-3)
             await client.call_tool("search_sessions", {"query": "x", "limit": 99})
             await client.call_tool("search_memory", {"query": "x", "limit": 99})
-    assert len(json.dumps(long, ensure_ascii=False, separators=(",", ":")).encode()) <= MOST_BYTES
+            whole = await told(client, "why", session="x", full=True)
+            page_of_messages = await told(client, "session_messages", session="x")
+    assert size_of(long) <= BRIEF_BYTES < size_of(whole) <= MOST_BYTES
+    assert whole["leftOut"]["causes"] + len(whole["causes"]) == 5000
+    assert size_of(page_of_messages) <= BRIEF_BYTES
+    assert page_of_messages["next"] == 10 + len(page_of_messages["messages"])
     assert long["leftOut"]["causes"] + len(long["causes"]) == 5000
     assert long["causes"][0]["costUsd"] == 0
     assert cut["next"] == 10 + len(cut["messages"])
-    (_, asked), (_, found), (_, remembered) = burnd.asked[1:]
+    (_, asked), (_, found), (_, remembered) = burnd.asked[1:4]
+    assert burnd.asked[-1][1]["blockBytes"] == 400
     assert (asked["limit"], asked["offset"], asked["blockBytes"]) == (40, 0, 2000)
     assert (found["limit"], found["before"], found["after"]) == (20, 4, 4)
     assert remembered["limit"] == 20
+
+
+def size_of(answer: dict[str, Any]) -> int:
+    return len(json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 async def test_a_hit_counts_more_than_what_is_around_it(home: Home) -> None:
@@ -241,6 +251,24 @@ async def test_a_hit_counts_more_than_what_is_around_it(home: Home) -> None:
     assert (burnd.asked[0][1]["before"], burnd.asked[0][1]["after"]) == (9, 9)
     assert len(found["hits"]) == 10
     assert [len(item["snippet"]) for item in found["hits"][0]["window"]][3:6] == [201, 1000, 201]
+
+
+async def test_rows_of_a_short_answer_have_what_answers_the_question(home: Home) -> None:
+    """The match and the start of its neighbours, rows without tokens; `next` is the first hit that was left out."""
+    window = [{"msgIdx": n, "role": "user", "snippet": "x" * 300, "match": n == 4} for n in range(9)]
+    found = {"query": "x", "hits": [{"sessionId": f"s{n}", "window": window} for n in range(10)], "next": 20}
+    rows = [{"key": f"m{n}", "turns": 3, "openTurns": 0, "costUsd": 1.0, "usage": {"input": 5}} for n in range(4)]
+    totals = {"turns": 12, "usage": {"input": 20}}
+    with fake(home.root / "burnd.sock", sessions__search=found, summary={"totals": totals, "rows": rows}):
+        async with agent_here(home) as client:
+            hits = await told(client, "search_sessions", query="x", offset=10)
+            summary = await told(client, "summary", by="model")
+            whole = await told(client, "summary", by="model", full=True)
+    assert [len(item["snippet"]) for item in hits["hits"][0]["window"]] == [121, 300, 121]
+    assert hits["next"] == 10 + len(hits["hits"]) == 20 - hits["leftOut"]["hits"]
+    assert "hint" in hits
+    assert summary == {"totals": totals, "rows": [{"key": f"m{n}", "turns": 3, "costUsd": 1.0} for n in range(4)]}
+    assert whole["rows"] == rows
 
 
 async def test_a_memory_is_whole_or_named(home: Home) -> None:
