@@ -32,14 +32,15 @@ from tests.queries.corpora import CLAUDE_OPTIONS, Corpora, needs_claude_corpus, 
 
 
 def opened(row: dict[str, Any]) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
-    """What a row of a tree is made of, and each rail below it: parts and the whole they are of."""
+    """What a row of a tree is made of, and each rail below it that the limit left room for: parts and their whole."""
     agents = row.get("agents", [])
     if agents:
         yield [row["own"], *agents], row
     for agent in agents:
-        yield agent["causes"], agent
-        for below in agent["causes"]:
-            yield from opened(below)
+        if "causes" in agent:
+            yield agent["causes"], agent
+            for below in agent["causes"]:
+                yield from opened(below)
 
 
 async def checked(pipeline: Pipeline, session: str, **filters: Any) -> dict[str, Any]:
