@@ -22,7 +22,7 @@ from burnd.index.query_pool import TookTooLong
 from burnd.ledger.files import replace_file
 from burnd.paths import user_home
 from burnd.pricing import usd
-from burnd.queries.budgets import Standing, standings
+from burnd.queries.spending import Standing, standings
 from burnd.queries.view import View
 from burnd.records.times import to_iso
 

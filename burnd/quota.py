@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from burnd.errors import IndexDamaged, NotNow
-from burnd.queries.limit_windows import LENGTHS, SAME_RESET_MS
+from burnd.queries.limits import LENGTHS, SAME_RESET_MS
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Quota

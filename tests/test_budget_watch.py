@@ -18,7 +18,7 @@ from burnd.budget_watch import BudgetWatch, run_command
 from burnd.errors import ConfigError
 from burnd.paths import Home
 from burnd.pricing import PriceTable
-from burnd.queries.budgets import Standing, period_of, standings
+from burnd.queries.spending import Standing, period_of, standings
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline

@@ -28,7 +28,7 @@ from burnd.harness.codex import tools as codex_tools
 from burnd.harness.codex.reader import CodexReader
 from burnd.harness.codex.state import Place
 from burnd.pricing import names
-from burnd.queries import openings, quotes
+from burnd.queries import quotes
 from burnd.recording.projects import git_settings
 from burnd.records import foreign_json
 from burnd.records.names import canonical_remote
@@ -203,8 +203,8 @@ _FUNCTIONS: dict[str, Callable[[str], object]] = {
     "value in a git config": lambda text: list(git_settings(f'[remote "origin"]\nurl = {text}')),
     "remote": canonical_remote,
     "model": lambda text: names.parse(text, ()),
-    "title": openings._ASIDES.match,
-    "command as a title": openings._command,
+    "title": quotes._ASIDES.match,
+    "command as a title": quotes._command,
     "first line": quotes._first_line,
     "search terms": words.spelled_out,
     "query": query.typed,

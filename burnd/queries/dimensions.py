@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from burnd.contract.reports import DIMENSIONS
-from burnd.queries.kinds import Kind
 from burnd.queries.periods import HOUR_PLACES, day_name, hour_name, month_name, week_name
 from burnd.queries.selection import AGENTS, PARENT_AGENT, Selection
 from burnd.queries.sums import By
+from burnd.queries.tally import Kind
 from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 

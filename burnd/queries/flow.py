@@ -11,11 +11,10 @@ from typing import Any, Final, NamedTuple
 from burnd.attribution.rates import Rate, Rates, Spent, spent_by
 from burnd.contract.reports import FlowParams
 from burnd.pricing import usd
-from burnd.queries import families, sessions
-from burnd.queries.bills import Bill, Explaining, billed
-from burnd.queries.costing import Costing, total
+from burnd.queries import session_ids, sessions
+from burnd.queries.bills import Bill, Costing, Explaining, billed, total
+from burnd.queries.cause_names import about
 from burnd.queries.view import View
-from burnd.queries.wording import about
 from burnd.records import ToolCall, Turn
 from burnd.records.times import index_ms
 
@@ -27,7 +26,7 @@ def flow(view: View, ledger: Path, params: FlowParams) -> dict[str, Any]:
     """The answer of the method `flow`."""
     known = sessions.find(view, params.session)
     explaining = Explaining(view, ledger)
-    rails = explaining.rails(families.below(view, [known.row]), known.row)
+    rails = explaining.rails(session_ids.below(view, [known.row]), known.row)
     turns = {rail.key: rail.turns for rail in rails}
     bills = explaining.bills(rails)
     every = [bill for root in bills for bill in root.every()]

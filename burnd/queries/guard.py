@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from burnd.pricing import usd
-from burnd.queries.budgets import period_of
-from burnd.queries.families import below
 from burnd.queries.limits import running_window
-from burnd.queries.spent import Spending
+from burnd.queries.session_ids import below
+from burnd.queries.spending import Spending, period_of
 from burnd.queries.tally import Tally
 from burnd.queries.view import View
 from burnd.records.times import HOUR_MS, to_ms

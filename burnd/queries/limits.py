@@ -1,22 +1,153 @@
-"""A plan's windows: what the running one has used, where its pace leads, and the ones before it."""
+"""A plan's windows: what the running one has used, where its pace leads, and the ones before it.
+
+A plan counts from the first request after the last window was over. Claude's windows were seen to begin at the full
+hour before it; where a reading of the account says when a window resets, that overrides any estimate.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from burnd.contract.reports import LimitsParams
-from burnd.queries import naming
-from burnd.queries.account import Account, Reading
-from burnd.queries.budgets import standings
-from burnd.queries.kinds import kinds_of
-from burnd.queries.limit_windows import LENGTHS, Window, windows
+from burnd.queries import names
 from burnd.queries.periods import Stretch
-from burnd.queries.spent import Spending
-from burnd.queries.tally import Tally
+from burnd.queries.spending import Spending, standings
+from burnd.queries.tally import Tally, kinds_of
 from burnd.queries.view import View
 from burnd.records.times import HOUR_MS, to_iso
+
+LENGTHS: dict[str, int] = {"5h": 5 * HOUR_MS, "7d": 7 * 24 * HOUR_MS}
+SAME_RESET_MS = 120_000  # two readings of one window may differ by a rounded minute
+
+_EARLIEST = -(1 << 62)
+
+Basis = Literal["reported", "counted"]
+NextTurn = Callable[[int], int | None]
+
+
+class Window(NamedTuple):
+    """From this millisecond on, up to but not including that one; `reported` when the provider said its end."""
+
+    begin: int
+    end: int
+    basis: Basis
+
+
+def reported(resets: Iterable[int], length: int) -> list[Window]:
+    """The windows that readings told the end of. One that was told to end later than it did gave way to the next."""
+    windows: list[Window] = []
+    for end in sorted(resets):
+        if windows and end - windows[-1].end <= SAME_RESET_MS:
+            continue
+        begin = max(end - length, windows[-1].end if windows else end - length)
+        windows.append(Window(begin, end, "reported"))
+    return windows
+
+
+def windows(next_turn: NextTurn, known: list[Window], length: int, since: int = _EARLIEST) -> Iterator[Window]:
+    """Every window that holds a turn, in order; `next_turn(t)` is the first turn at or after t.
+
+    `since` may be the end of a known window: none goes on beyond it, so what came before does not matter.
+    """
+    known = list(known)
+    at = next_turn(since)
+    free_from = since
+    while at is not None:
+        while known and known[0].end <= at:
+            free_from = max(free_from, known.pop(0).end)
+        window = _holding(at, known[0] if known else None, free_from, length)
+        yield window
+        free_from = window.end
+        at = next_turn(window.end)
+
+
+def _holding(at: int, coming: Window | None, free_from: int, length: int) -> Window:
+    """The window that the turn at `at` is in, with what is told of the next one that is known."""
+    if coming is not None and coming.begin <= at:
+        return coming
+    begin = max(at - at % HOUR_MS, free_from)
+    end = begin + length
+    # Two windows never overlap: one that was only reckoned was over when a reported one began.
+    return Window(begin, min(end, coming.begin) if coming is not None else end, "counted")
+
+
+class Reading(NamedTuple):
+    """What the provider said of a window at a time."""
+
+    ts: int
+    percent: float
+    resets_at: int | None
+
+
+class Account:
+    """The readings of one source's account."""
+
+    def __init__(self, view: View, source: str) -> None:
+        self._view = view
+        found = view.rows("SELECT id FROM names WHERE name = ?", (source,))
+        self._source: int | None = found[0][0] if found else None
+
+    def windows(self, name: str) -> list[Window]:
+        """All that were told the end of, in order."""
+        return self._windows(name, -(1 << 62))
+
+    def newest_windows(self, name: str) -> list[Window]:
+        """Those that may still run and the last that is over, with what may have cut them short."""
+        now = self._view.now
+        ((over,),) = self._view.rows(_LAST_OVER, (self._source, name, now))
+        return self._windows(name, (now if over is None else over) - 2 * LENGTHS[name])
+
+    def _windows(self, name: str, since: int) -> list[Window]:
+        here = (self._source, name)
+        found = self._view.rows(_RESETS, (*here, since, *here))
+        return reported([row[0] for row in found], LENGTHS[name])
+
+    def about(self, name: str, window: Window) -> list[Reading]:
+        """The readings of this window: those that name its end, and those that name none."""
+        here = (self._source, name)
+        rows = self._view.rows(_NAMED, (*here, window.end - SAME_RESET_MS, window.end + SAME_RESET_MS))
+        rows += self._view.rows(_UNNAMED, (*here, window.begin, window.end))
+        return [Reading(ts, percent, resets_at) for ts, _, percent, resets_at in sorted(rows)]
+
+    def peaks(self, name: str, windows: Sequence[Window]) -> list[Reading | None]:
+        """The use of each window: never given back within one, though a session that idles shows an old figure."""
+        bounds = msgspec.json.encode([(window.begin, window.end) for window in windows]).decode()
+        peaks: list[Reading | None] = [None] * len(windows)
+        for number, ts, percent, resets_at in self._view.rows(_PEAKS, (self._source, name, bounds)):
+            before = peaks[number]
+            if before is None or (percent, -ts) > (before.percent, -before.ts):
+                peaks[number] = Reading(ts, percent, resets_at)
+        return peaks
+
+
+_OF = "FROM quotas WHERE source = ? AND window = ?"
+_LAST_OVER = f"SELECT max(resets_at) {_OF} AND resets_at <= ?"
+_NEXT = f"SELECT min(resets_at) {_OF} AND resets_at >"
+# Every end there is, stepping from one to the next.
+_RESETS = f"""
+WITH RECURSIVE ends(at) AS (
+  SELECT ({_NEXT} ?) UNION ALL SELECT ({_NEXT} ends.at) FROM ends WHERE ends.at IS NOT NULL
+) SELECT at FROM ends WHERE at IS NOT NULL
+"""
+_READ = f"SELECT ts, position, used_percent, resets_at {_OF} AND "
+_NAMED = _READ + "resets_at BETWEEN ? AND ?"
+_UNNAMED = _READ + "resets_at IS NULL AND ts >= ? AND ts < ?"
+_HIGHEST = "SELECT position FROM quotas WHERE source = ?1 AND window = ?2 AND"
+_FIRST_OF = "ORDER BY used_percent DESC, ts, position LIMIT 1"
+_PEAKS = f"""
+WITH peaks(number, position) AS (
+  SELECT w.key, ({_HIGHEST} resets_at BETWEEN (w.value ->> 1) - {SAME_RESET_MS} AND (w.value ->> 1) + {SAME_RESET_MS}
+                 {_FIRST_OF}) FROM json_each(?3) w
+  UNION ALL
+  SELECT w.key, ({_HIGHEST} resets_at IS NULL AND ts >= w.value ->> 0 AND ts < w.value ->> 1 {_FIRST_OF})
+  FROM json_each(?3) w)
+SELECT p.number, q.ts, q.used_percent, q.resets_at FROM peaks p JOIN quotas q ON q.position = p.position
+"""
+
 
 _SHORTEST_PACE = 20  # a pace is taken over a twentieth of its window at least: a minute says nothing about hours
 _MOST_READINGS = 500
@@ -24,7 +155,7 @@ _MOST_READINGS = 500
 
 def limits(view: View, params: LimitsParams, budgets: Mapping[str, Decimal] | None = None) -> dict[str, Any]:
     """Windows of five hours and of seven days, with what was recorded of the account beside what the ledger counted."""
-    naming.by_source(kinds_of(view), params.source)
+    names.by_source(kinds_of(view), params.source)
     plan = _Plan(view, params.source)
     found = [standing.answer() for standing in standings(view, budgets or {})]
     return {

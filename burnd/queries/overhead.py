@@ -11,20 +11,20 @@ from statistics import median_low
 from typing import Any
 
 from burnd.pricing import usd
-from burnd.queries import waste_search
-from burnd.queries.costing import Costing, total
+from burnd.queries import waste
+from burnd.queries.bills import Costing, total
 from burnd.queries.selection import Chosen
-from burnd.queries.spent import spent_in, unlogged_in
+from burnd.queries.spending import spent_in, unlogged_in
 from burnd.queries.sums import By, Reader
 from burnd.queries.view import View
 
 
-def answer(view: View, seen: waste_search.Seen) -> dict[str, Any]:
+def answer(view: View, seen: waste.Seen) -> dict[str, Any]:
     """The answer of the method `overhead`."""
     chosen = seen.chosen.in_view(view)
     prefixes = [one.prefix for one in seen.found if one.prefix is not None and one.prefix.spent]
     sources: dict[str, str] = dict(view.keyed(_SOURCES, [(prefix.session_id,) for prefix in prefixes]))
-    by_source: defaultdict[str, list[waste_search.Prefix]] = defaultdict(list)
+    by_source: defaultdict[str, list[waste.Prefix]] = defaultdict(list)
     for prefix in prefixes:
         by_source[sources.get(prefix.session_id) or ""].append(prefix)
     costing = Costing(view.prices)
@@ -37,7 +37,7 @@ def answer(view: View, seen: waste_search.Seen) -> dict[str, Any]:
     }
 
 
-def _source(name: str, prefixes: list[waste_search.Prefix], costing: Costing) -> dict[str, Any]:
+def _source(name: str, prefixes: list[waste.Prefix], costing: Costing) -> dict[str, Any]:
     """`usdPerToken` is what one token more in every one of these prefixes would have cost."""
     costs = [(prefix.tokens, costing.of(dict(prefix.spent))) for prefix in prefixes]
     sizes = [tokens for tokens, _ in costs]
@@ -54,7 +54,7 @@ def _source(name: str, prefixes: list[waste_search.Prefix], costing: Costing) ->
     }
 
 
-def _instructions(prefixes: Iterable[waste_search.Prefix]) -> list[dict[str, Any]]:
+def _instructions(prefixes: Iterable[waste.Prefix]) -> list[dict[str, Any]]:
     """The instruction files in logs, each with its size in the newest session that began with it."""
     sizes: dict[str, int] = {}
     sessions: defaultdict[str, int] = defaultdict(int)
@@ -65,7 +65,7 @@ def _instructions(prefixes: Iterable[waste_search.Prefix]) -> list[dict[str, Any
     return [{"path": path, "bytes": sizes[path], "sessions": sessions[path]} for path in sorted(sizes)]
 
 
-def _rides(prefixes: Iterable[waste_search.Prefix]) -> int:
+def _rides(prefixes: Iterable[waste.Prefix]) -> int:
     """In how many requests prefixes were paid for, in full or from the cache."""
     return sum(sum(spent.context for _, spent in prefix.spent) // prefix.tokens for prefix in prefixes)
 

@@ -6,15 +6,14 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from burnd.contract.sessions import MOST_SESSIONS, ListParams, MetaParams
-from burnd.queries import projects
-from burnd.queries.kinds import kinds_of
-from burnd.queries.naming import check_source
+from burnd.queries import names
+from burnd.queries.names import check_source
 from burnd.queries.periods import moment, zone_of
 from burnd.queries.selection import Selection
 from burnd.queries.session_ids import IS_A_SESSION, row_of, short_ids
-from burnd.queries.spent import Spending
+from burnd.queries.spending import Spending
 from burnd.queries.sums import By, Reader
-from burnd.queries.tally import Tally, tallied
+from burnd.queries.tally import Tally, kinds_of, tallied
 from burnd.queries.view import Refusal, View
 from burnd.records.content import MAIN, NO_RAIL
 from burnd.records.times import to_iso, to_ms
@@ -153,7 +152,7 @@ def _conditions(view: View, params: ListParams) -> tuple[list[str], list[Any]]:
     )
     conditions = [sql for sql, value in wanted if value is not None]
     if params.project is not None:
-        conditions.append(f"s.id IN ({','.join(map(str, sorted(projects.sessions(view, params.project))))})")
+        conditions.append(f"s.id IN ({','.join(map(str, sorted(names.sessions(view, params.project))))})")
     return conditions, [value for _, value in wanted if value is not None]
 
 

@@ -1,9 +1,15 @@
-"""What the index itself can tell of its state: counts for `status`."""
+"""The state of the daemon's data, and the few numbers of a status line."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple
 
+from burnd.contract.reports import StatuslineParams
+from burnd.queries.limits import running_quota, running_window
+from burnd.queries.spending import Spending, period_of, standings
+from burnd.queries.tally import Tally
 from burnd.queries.view import View
 
 SKIPPED_SHOWN = 20
@@ -65,3 +71,25 @@ SELECT count(*), coalesce(sum(t.rev = 0), 0) FROM open_turns o JOIN turns t ON t
 _SESSIONS = """
 SELECT count(*), coalesce(sum(content_bytes > 0), 0), coalesce(sum(content_bytes), 0) FROM sessions
 """
+
+
+def statusline(view: View, params: StatuslineParams, budgets: Mapping[str, Decimal] | None = None) -> dict[str, Any]:
+    """What a line under a prompt has room for."""
+    today = period_of("daily", view.now)
+    spending = Spending(view)
+    own = None if params.session is None else spending.of_session(params.session)
+    window = running_window(view, params.source, "5h")
+    return {
+        "session": None if own is None or not own.turns else {"turns": own.turns, **_spent(own)},
+        "today": _spent(spending.within(today.begin, today.end)),
+        "window": None if window is None else {key: window[key] for key in _SHOWN},
+        "weekQuota": running_quota(view, params.source, "7d"),
+        "crossed": [found.period.name for found in standings(view, budgets or {}) if found.crossed],
+    }
+
+
+def _spent(tally: Tally) -> dict[str, Any]:
+    return {"costUsd": tally.cost_usd, "unpricedTurns": tally.unpriced}
+
+
+_SHOWN = ("from", "to", "basis", "turns", "unpricedTurns", "costUsd", "secondsLeft", "quota")

@@ -15,15 +15,13 @@ import msgspec
 
 from burnd.index.grains import BUCKET_MS, SHIFT_MS, begin_of, bucket_of
 from burnd.index.sums import COUNT_TURNS, DAY, FIRST_EDITS, MEASURES
-from burnd.queries.kinds import Kinds
 from burnd.queries.periods import HOUR_PLACES, Stretch, hour_place, stretches
 from burnd.queries.selection import OUT, Groups, Selection
+from burnd.queries.tally import Kinds, Parts
 from burnd.queries.view import View
 from burnd.records.times import DAY_MS, HOUR_MS
 
 Key = Literal["place", "activity", "branch", "version", "session", "subagent", "agent_type", "group", "time", "turn"]
-Row = tuple[Any, ...]
-Parts = tuple[Row, int, Any, Sequence[int]]  # keys, class, an extra column, counts
 _NOTHING = "NULL"
 _FEW_DAYS = 8  # that are stale: only the sessions that were active on them are read
 

@@ -11,7 +11,7 @@ from burnd.contract.reports import CompareParams, LimitsParams, StatuslineParams
 from burnd.pricing import PriceTable
 from burnd.queries.compare import compare
 from burnd.queries.limits import limits
-from burnd.queries.statusline import statusline
+from burnd.queries.status import statusline
 from burnd.queries.summary import summary
 from burnd.queries.view import View
 from tests.bench.year import END_MS, session_id

@@ -17,7 +17,7 @@ from burnd.contract.reports import WasteParams
 from burnd.memory import relax_gc
 from burnd.paths import Home
 from burnd.pricing import PriceTable
-from burnd.queries import waste_search
+from burnd.queries import waste
 from burnd.queries.quotes import Quotes
 from burnd.queries.selection import choose
 from burnd.queries.view import View
@@ -56,11 +56,11 @@ async def main(turns: int) -> None:
 async def _ask(index: Any, ledger: Path, name: str) -> None:
     params = WasteParams()
     await index.transact(saved_findings.begin)
-    planned, plan = await _timed(index, lambda view: waste_search.plan(view, choose(view, params), compared=True))
+    planned, plan = await _timed(index, lambda view: waste.plan(view, choose(view, params), compared=True))
     looked_at: dict[int, bytes] = {}
     looked = 0.0
     for some in plan.portions():
-        took, told = await _timed(index, lambda view: waste_search.look(view, ledger, plan.chosen, some))  # noqa: B023
+        took, told = await _timed(index, lambda view: waste.look(view, ledger, plan.chosen, some))  # noqa: B023
         await index.transact(lambda db: saved_findings.save(db, saved_findings.sizes_of(PRICES), told))  # noqa: B023
         looked_at |= {family.root: kept for family, kept in told}
         looked += took

@@ -22,7 +22,7 @@ from burnd.index.schema import TABLES
 from burnd.index.tags import tags_of
 from burnd.paths import Home
 from burnd.pricing import PriceTable
-from burnd.queries import candidates, checking, quotes
+from burnd.queries import quotes, search
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.records import Compaction, Copy, Event, Overhead, Quota, Session, Turn, Usage
@@ -469,7 +469,7 @@ def test_ids_read_as_they_were_written(said: str) -> None:
     db.close()
 
 
-@pytest.mark.parametrize("sql", [quotes._RECORDS, quotes._PLACE, candidates._NUMBERS, checking._RECORDS])
+@pytest.mark.parametrize("sql", [quotes._RECORDS, quotes._PLACE, search._NUMBERS, search._RECORDS])
 def test_a_message_is_looked_up_by_its_id(sql: str) -> None:
     """However long its session is: the end of the id is part of every look, bound or joined."""
     db = sqlite3.connect(":memory:")

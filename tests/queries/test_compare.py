@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from burnd.contract.checking import BadParams
 from burnd.paths import Home
-from burnd.queries.compare import MOST_COMPARED, median
-from burnd.queries.quota_share import Peak, _points
+from burnd.queries.compare import MOST_COMPARED, Peak, _points, median
 from burnd.queries.view import Missing, Refusal
 from burnd.recording.candidate import Batch
 from burnd.records import Quota, Usage

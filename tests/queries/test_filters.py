@@ -10,7 +10,7 @@ import pytest
 
 from burnd.contract.checking import BadParams, checked
 from burnd.contract.reports import SummaryParams
-from burnd.queries import agents
+from burnd.queries import summary
 from burnd.queries.dimensions import AgentKey
 from burnd.queries.tally import Tally
 from burnd.queries.view import Missing, Refusal
@@ -331,7 +331,7 @@ def test_a_chain_of_agents_may_be_long() -> None:
     """Each below the one before it, deeper than any stack."""
     tallies = {AgentKey(f"a{n}", None): Tally() for n in range(1, 1200)}
     above = {AgentKey(f"a{n}", None): AgentKey(f"a{n - 1}", None) for n in range(1, 1200)}
-    branches = agents.tree(tallies, above)
+    branches = summary.tree(tallies, above)
     assert [branch.depth for branch in branches] == list(range(1200))
 
 

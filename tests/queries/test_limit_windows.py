@@ -8,7 +8,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd.queries.limit_windows import LENGTHS, Window, reported, windows
+from burnd.queries.limits import LENGTHS, Window, reported, windows
 from burnd.records.times import HOUR_MS
 
 MINUTE_MS = 60_000

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from burnd.contract.reports import CompareParams, LimitsParams, StatuslineParams
 from burnd.paths import Home
 from burnd.queries.compare import compare
-from burnd.queries.limit_windows import LENGTHS, reported, windows
-from burnd.queries.limits import limits
-from burnd.queries.statusline import statusline
+from burnd.queries.limits import LENGTHS, limits, reported, windows
+from burnd.queries.status import statusline
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline

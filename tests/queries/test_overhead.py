@@ -9,7 +9,7 @@ import pytest
 
 from burnd.attribution import saved_findings
 from burnd.contract.reports import OverheadParams
-from burnd.queries import overhead, waste_search
+from burnd.queries import overhead, waste
 from burnd.queries.selection import choose
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
@@ -75,8 +75,8 @@ async def test_prefixes_cost_what_their_causes_say(opened: Opened) -> None:
 async def _asked(pipeline: Pipeline, params: OverheadParams) -> dict[str, Any]:
     def ask(db: object) -> dict[str, object]:
         view = View(db, PRICES, NOW)  # type: ignore[arg-type]
-        plan = waste_search.plan(view, choose(view, params), compared=False)
-        told = waste_search.look(view, pipeline.home.ledger, plan.chosen, plan.families)
+        plan = waste.plan(view, choose(view, params), compared=False)
+        told = waste.look(view, pipeline.home.ledger, plan.chosen, plan.families)
         return overhead.answer(view, plan.seen({family.root: found for family, found in told}))
 
     return msgspec.convert(await pipeline.index.ask(ask), dict)
@@ -91,10 +91,10 @@ async def test_a_new_kind_of_turn_may_land_between_search_and_answer(opened: Ope
     await pipeline.commit(Batch(entries=[*in_session(scene, "s1")]))
     await pipeline.index.transact(saved_findings.begin)
 
-    def search(db: object) -> waste_search.Seen:
+    def search(db: object) -> waste.Seen:
         view = View(db, PRICES, NOW)  # type: ignore[arg-type]
-        plan = waste_search.plan(view, choose(view, OverheadParams()), compared=False)
-        told = waste_search.look(view, pipeline.home.ledger, plan.chosen, plan.families)
+        plan = waste.plan(view, choose(view, OverheadParams()), compared=False)
+        told = waste.look(view, pipeline.home.ledger, plan.chosen, plan.families)
         return plan.seen({family.root: found for family, found in told})
 
     seen = await pipeline.index.ask(search)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnd.paths import Home
-from burnd.queries.tags import Stamped, stamped
+from burnd.queries.selection import Stamped, stamped
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.records import Session

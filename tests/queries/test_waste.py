@@ -16,7 +16,7 @@ from burnd.contract.checking import BadParams, checked
 from burnd.contract.reports import WasteParams
 from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.paths import Home
-from burnd.queries import waste_search
+from burnd.queries import waste
 from burnd.queries.quotes import Quotes
 from burnd.queries.selection import choose
 from burnd.queries.view import View
@@ -43,7 +43,7 @@ class Looked:
     async def __call__(self, **params: Any) -> dict[str, Any]:
         asked = checked(WasteParams, params)
         await self._index.transact(saved_findings.begin)
-        plan = await self._index.ask(lambda db: waste_search.plan(_view(db), choose(_view(db), asked), compared=True))
+        plan = await self._index.ask(lambda db: waste.plan(_view(db), choose(_view(db), asked), compared=True))
         looked_at: dict[int, bytes] = {}
         for some in plan.portions():
             looked_at |= {family.root: kept for family, kept in await self.look(plan, some)}
@@ -52,9 +52,9 @@ class Looked:
         return await self._index.ask(lambda db: answer(_view(db), Quotes(_view(db), self._recall), asked, seen))
 
     async def look(
-        self, plan: waste_search.Plan, some: list[saved_findings.Family]
+        self, plan: waste.Plan, some: list[saved_findings.Family]
     ) -> list[tuple[saved_findings.Family, bytes]]:
-        told = await self._index.ask(lambda db: waste_search.look(_view(db), self._ledger, plan.chosen, some))
+        told = await self._index.ask(lambda db: waste.look(_view(db), self._ledger, plan.chosen, some))
         await self._index.transact(lambda db: saved_findings.save(db, saved_findings.sizes_of(PRICES), told))
         return told
 
@@ -123,9 +123,7 @@ async def test_a_change_while_looking_is_not_forgotten(opened: Opened) -> None:
     await pipeline.commit(Batch(entries=[*wasteful_session().entries]))
     looked = Looked(pipeline)
     await pipeline.index.transact(saved_findings.begin)
-    plan = await pipeline.index.ask(
-        lambda db: waste_search.plan(_view(db), choose(_view(db), WasteParams()), compared=True)
-    )
+    plan = await pipeline.index.ask(lambda db: waste.plan(_view(db), choose(_view(db), WasteParams()), compared=True))
     scene = wasteful_session()
     scene.turn(90_000, 60, entered=(prompt(),), made=(said(),))
     await pipeline.commit(Batch(entries=[scene.turns[-1]]))
@@ -147,7 +145,7 @@ async def test_a_new_kind_of_turn_may_land_while_looking(opened: Opened, params:
 
     look = looked.look
 
-    async def look_late(plan: waste_search.Plan, some: list[saved_findings.Family]) -> Any:
+    async def look_late(plan: waste.Plan, some: list[saved_findings.Family]) -> Any:
         await land(0)
         told = await look(plan, some)
         await land(1)

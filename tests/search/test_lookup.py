@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import tantivy
 
-from burnd.queries import candidates, checking
+from burnd.queries import search
 from burnd.queries.view import Mistaken
 from burnd.records import Content, File, Session, ToolCall, ToolResult, ToolUse
 from burnd.search import lookup
@@ -376,7 +376,7 @@ async def test_a_title_counts_however_many_match_better(
 ) -> None:
     """Where a message matches, its session's title is looked at, though it be the last of those that match."""
     monkeypatch.setattr(lookup, "_TITLES_SEEN", seen)
-    monkeypatch.setattr(candidates, "_TITLES", 10)
+    monkeypatch.setattr(search, "_TITLES", 10)
     titles = {f"s{n:02}": "kumquat" for n in range(30)} | {
         "with": "kumquat " + "and much else " * 20,
         "without": "else",
@@ -553,12 +553,12 @@ async def test_looking_for_a_phrase_takes_no_longer_than_it_may(
         await lib.add(*[text(f"m{i}", "white and black", session_id=f"s{i}") for i in range(100)])
         await lib.add(text("m", "black and white " + "among many other words " * 30, session_id="long"))
         for limit in ("_SOON_S", "_LATE_S"):
-            monkeypatch.setattr(checking, limit, 60.0)
+            monkeypatch.setattr(search, limit, 60.0)
         whole = await lib.search('"black and white"')
         assert [hit["sessionId"] for hit in whole["hits"]] == ["long"]
         assert "note" not in whole
         for limit in ("_SOON_S", "_LATE_S"):
-            monkeypatch.setattr(checking, limit, -1.0)
+            monkeypatch.setattr(search, limit, -1.0)
         in_vain = await lib.search('"black and white"')
         assert in_vain["hits"] == []
         assert "only the best were checked" in in_vain["note"]

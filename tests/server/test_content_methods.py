@@ -156,7 +156,7 @@ def test_a_project_and_a_session_are_forgotten(home: Home) -> None:
 
 async def test_children_go_with_their_parent(opened: Opened) -> None:
     """A session's family is all that it or its children started; so goes a project with what its sessions started."""
-    from burnd.queries.content import family, of_project
+    from burnd.queries.messages import family, of_project
     from burnd.queries.view import View
 
     pipeline = await opened()

@@ -12,7 +12,7 @@ import pytest
 from burnd.contract.daemon import TailParams
 from burnd.index.change import Change, OpenTurn
 from burnd.paths import Home
-from burnd.queries.projects import to_come
+from burnd.queries.names import to_come
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.records import Turn, Usage

@@ -31,9 +31,9 @@ from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.query_pool import TookTooLong
 from burnd.pricing import UNITS_PER_USD, PriceTable, Tokens, terms_text
 from burnd.pricing.terms import figure_of
-from burnd.queries.budgets import standings
-from burnd.queries.projects import Project, to_come
+from burnd.queries.names import Project, to_come
 from burnd.queries.session_ids import no_such_session, stamped_sessions
+from burnd.queries.spending import standings
 from burnd.queries.stamps import list_stamps, time_of, unknown_keys
 from burnd.queries.view import Refusal
 from burnd.reclassify import reclassify

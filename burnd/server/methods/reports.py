@@ -30,13 +30,13 @@ from burnd.contract.reports import (
     WhyParams,
 )
 from burnd.errors import StorageError
-from burnd.queries import compare, export, overhead, pricing, summary, waste, waste_search
+from burnd.queries import compare, export, overhead, pricing, summary, waste
 from burnd.queries.flow import flow
 from burnd.queries.hotspots import hotspots
 from burnd.queries.limits import limits
 from burnd.queries.quotes import Quotes
 from burnd.queries.selection import choose
-from burnd.queries.statusline import statusline
+from burnd.queries.status import statusline
 from burnd.queries.view import Refusal, View
 from burnd.queries.why import why
 from burnd.records import Quota
@@ -87,20 +87,20 @@ async def show_flow(service: Service, params: FlowParams) -> Result:
     return await service.ask(lambda view: at_its_prices(view, flow(view, ledger, params)))
 
 
-async def _searched(service: Service, filters: Filters, caller: Caller, *, compared: bool) -> waste_search.Seen:
+async def _searched(service: Service, filters: Filters, caller: Caller, *, compared: bool) -> waste.Seen:
     """Searches the sessions that changed since the last call. Starts again if the index is rebuilt meanwhile."""
     while True:
         generation = service.pipeline.generation
         await _write(service, generation, saved_findings.begin)
         plan = await service.ask(
-            lambda view: waste_search.plan(view, choose(view, filters), compared=compared), project=filters.project
+            lambda view: waste.plan(view, choose(view, filters), compared=compared), project=filters.project
         )
         findings = await _findings(service, generation, plan, caller)
         if service.pipeline.generation == generation:
             return plan.seen(findings)
 
 
-async def _findings(service: Service, generation: int, plan: waste_search.Plan, caller: Caller) -> dict[int, bytes]:
+async def _findings(service: Service, generation: int, plan: waste.Plan, caller: Caller) -> dict[int, bytes]:
     """Searches in portions and saves what it finds; returned by the root of each family."""
     ledger = service.home.ledger
     findings: dict[int, bytes] = {}
@@ -128,8 +128,8 @@ class _Portion(NamedTuple):
     sizes: str
 
 
-def _search(ledger: Path, plan: waste_search.Plan, some: list[Family], view: View) -> _Portion:
-    return _Portion(waste_search.look(view, ledger, plan.chosen, some), sizes_of(view.prices))
+def _search(ledger: Path, plan: waste.Plan, some: list[Family], view: View) -> _Portion:
+    return _Portion(waste.look(view, ledger, plan.chosen, some), sizes_of(view.prices))
 
 
 async def show_limits(service: Service, params: LimitsParams) -> Result:

@@ -35,10 +35,9 @@ from burnd.ledger.content import ContentStore
 from burnd.ledger.files import as_storage_error
 from burnd.ledger.sidecars import Sidecars
 from burnd.paths import user_home
-from burnd.queries.content import Page, family, of_project, page, summaries
-from burnd.queries.messages import messages
-from burnd.queries.openings import add_compaction_summary, name_all
-from burnd.queries.projects import folders
+from burnd.queries.messages import Page, family, messages, of_project, page, summaries
+from burnd.queries.names import folders
+from burnd.queries.quotes import add_compaction_summary, name_all
 from burnd.queries.search import search
 from burnd.queries.sessions import exactly, known_of, list_sessions, meta
 from burnd.queries.view import Refusal, View

@@ -17,7 +17,7 @@ from burnd.extras import SEARCH, to_install
 from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.query_pool import TookTooLong
 from burnd.queries import status as counting
-from burnd.queries.budgets import standings
+from burnd.queries.spending import standings
 from burnd.recording.source import SkippedFiles, Status, UnusedLine, backfill_state
 from burnd.records.times import to_iso
 from burnd.search.indexer import SearchStatus
