@@ -19,6 +19,7 @@ from burnd.classify.activity import Call, Walk, step
 from burnd.classify.keywords import prompt_words
 from burnd.classify.shell import verb
 from burnd.classify.tools import kind
+from burnd.content.recall import Recall
 from burnd.harness.registry import PRODUCTS
 from burnd.index import build
 from burnd.index.keys import read_only
@@ -58,6 +59,7 @@ class Labeller:
         self._pipeline = pipeline
         self._force = force
         self._index: sqlite3.Connection | None = None
+        self._recall = Recall(pipeline.home.content)
         self._session_content = lru_cache(maxsize=_CACHED_SESSIONS)(self._read_content)
         self._retries = lru_cache(maxsize=_CACHED_SESSIONS)(self._read_retries)
 
@@ -79,6 +81,7 @@ class Labeller:
         return entry if labelled == entry else labelled
 
     def close(self) -> None:
+        self._recall.close()
         if self._index is not None:
             self._index.close()
 
@@ -119,7 +122,7 @@ class Labeller:
         return self._retries(turn.session_id).get(turn.message_id)
 
     def _read_content(self, session_id: str) -> SessionContent:
-        return SessionContent(self._pipeline.content, session_id)
+        return SessionContent(self._pipeline.content, self._recall, session_id)
 
     def _read_retries(self, session_id: str) -> dict[str, int]:
         """Retries since the prompt, by message of a session."""
@@ -154,8 +157,8 @@ class _Span(NamedTuple):
 class SessionContent:
     """Positions of the prompts, tool inputs and tool results in the sidecar of a session."""
 
-    def __init__(self, content: ContentStore, session_id: str) -> None:
-        self._content = content
+    def __init__(self, content: ContentStore, recall: Recall, session_id: str) -> None:
+        self._recall = recall
         self._session_id = session_id
         self._prompts: defaultdict[str, dict[tuple[int, int], _Span]] = defaultdict(dict)
         self._uses: dict[str, _Span] = {}
@@ -220,7 +223,9 @@ class SessionContent:
         return None if span is None else next(self._read([span]), None)
 
     def _read(self, spans: Iterable[_Span]) -> Iterator[Content]:
-        return self._content.read_at(self._session_id, spans)
+        with self._recall.opened(self._session_id) as sidecar:
+            records = [sidecar.record(span.position, span.length) for span in spans]
+        return (record for record in records if record is not None)
 
 
 def _first_text(content: msgspec.Raw) -> str:

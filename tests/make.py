@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from burnd.content.recall import Recall
 from burnd.ledger.content import ContentStore, Placed, shelve
 from burnd.records import Content, Selector, Stamp, TimeRange, ToolCall, ToolResult, ToolUse, Turn, Usage
 from burnd.records.times import to_iso
@@ -92,3 +93,17 @@ def seeds(few: int, many: int) -> pytest.MarkDecorator:
     is_long = {"BURND_THOROUGH", "BURND_TALLY"} & os.environ.keys()
     rest = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(few, many if is_long else few)]
     return pytest.mark.parametrize("seed", [*range(few), *rest])
+
+
+def read_content(store: ContentStore, session_id: str, message_id: str | None = None) -> list[Content]:
+    """The newest version of each record of a session, in order, with its large texts and files."""
+    newest = {
+        record.key: (position, length)
+        for record, position, length, *_ in store.stored(session_id)
+        if record.session_id == session_id and message_id in (None, record.message_id)
+    }
+    recall = Recall(store.sidecars.folder)
+    with recall.opened(session_id) as sidecar:
+        found = [sidecar.beginning(position, length, 1 << 40) for position, length in newest.values()]
+    recall.close()
+    return [one[0] for one in found if one is not None]

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "search": "records tokens ledger index content recording",
     "logfiles": "records ledger index recording tasks",
     "harness": ("records classify ledger settings index content recording logfiles queries failures tasks"),
-    "reclassify": "records classify ledger index recording",
+    "reclassify": "records classify ledger index content recording",
     "queries": "records tokens classify attribution ledger pricing index content search",
     "instructions": "tokens recording search",
     "quota": "records recording queries",

@@ -61,7 +61,7 @@ class Recall:
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
-        self._blobs = _Blobs(folder / "blobs.db")
+        self._blobs = Blobs(folder / "blobs.db")
 
     @contextlib.contextmanager
     def opened(self, session_id: str) -> Iterator[Reading]:
@@ -72,6 +72,9 @@ class Recall:
         finally:
             if fd is not None:
                 os.close(fd)
+
+    def path(self, session_id: str) -> str:
+        return f"{self._folder}/{file_stem(session_id)}{SUFFIX}"
 
     def has(self, session_id: str) -> bool:
         """Whether a session's sidecar is there and can be read."""
@@ -107,8 +110,7 @@ class Recall:
 
     def _open(self, session_id: str) -> int | None:
         try:
-            path = f"{self._folder}/{file_stem(session_id)}{SUFFIX}"
-            return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            return os.open(self.path(session_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -136,7 +138,7 @@ def _more(one: int | None, other: int | None) -> int | None:
 class Reading:
     """One open sidecar, and the large content that its records refer to."""
 
-    def __init__(self, fd: int | None, blobs: _Blobs) -> None:
+    def __init__(self, fd: int | None, blobs: Blobs) -> None:
         self._fd, self._blobs = fd, blobs
 
     @property
@@ -153,6 +155,25 @@ class Reading:
         except msgspec.MsgspecError:
             return None
         return record if ref is None else _filled(record, ref, self._blobs.get({ref.blob: at_most})[ref.blob])
+
+    def beginning(self, position: int, length: int, most: int) -> tuple[Content, int | None] | None:
+        """The record at a position with its file, and its content's whole size if that was cut at `most` bytes.
+
+        Cut JSON is returned as text. None if the record is gone. Raises OSError if its line cannot be read.
+        """
+        record = _record(os.pread(self._fd, length, position)) if self._fd is not None else None
+        if record is None:
+            return None
+        try:
+            ref = record.file.data if record.file is not None else reference_in(record)
+        except msgspec.MsgspecError:
+            return None
+        if not isinstance(ref, BlobRef):
+            return record, None
+        blob = self._blobs.get({ref.blob: most})[ref.blob]
+        if ref.bytes <= most:
+            return _filled(record, ref, blob), None
+        return _filled(record, ref, blob, as_text=True), ref.bytes
 
 
 def _lines(fd: int, spots: Sequence[Spot]) -> list[bytes]:
@@ -207,7 +228,7 @@ def _record(line: bytes) -> Content | None:
         return None
 
 
-class _Blobs:
+class Blobs:
     """The packs of large content, read on a connection that cannot write. One thread at a time holds it."""
 
     def __init__(self, path: Path) -> None:
@@ -338,16 +359,24 @@ def reference_in(record: Content) -> BlobRef | None:
     return reference(raw) if raw is not None and is_reference(raw) else None
 
 
-def _filled(record: Content, ref: BlobRef, found: Blob) -> Content:
-    """The record with its reference resolved; one that cannot be resolved stays, with the reason."""
+def _filled(record: Content, ref: BlobRef, blob: Blob, *, as_text: bool = False) -> Content:
+    """The record with its reference resolved; a lost blob stays a reference with the reason.
+
+    JSON that was cut is completed, or with `as_text` becomes its text.
+    """
     replace = msgspec.structs.replace
+    lost = replace(ref, lost=blob.lost) if blob.lost is not None else None
     if isinstance(record.text, BlobRef):
-        text = found.data.decode("utf-8", "ignore")
-        return replace(record, text=text if found.lost is None else replace(ref, lost=found.lost))
-    content = _json(ref, found)
+        return replace(record, text=lost or blob.data.decode("utf-8", "ignore"))
+    if record.file is not None:
+        return replace(record, file=replace(record.file, data=lost or blob.data))
+    if lost is not None or as_text:
+        content = msgspec.Raw(msgspec.json.encode(lost or blob.data.decode("utf-8", "ignore")))
+    else:
+        content = msgspec.Raw(blob.data if len(blob.data) == ref.bytes else closed(blob.data))
     if record.tool_use is not None:
         return replace(record, tool_use=replace(record.tool_use, input=content))
-    assert record.tool_result is not None  # noqa: S101 - what else refers to something
+    assert record.tool_result is not None  # noqa: S101 - only these have references
     return replace(record, tool_result=replace(record.tool_result, content=content))
 
 
@@ -358,9 +387,3 @@ def is_reference(raw: msgspec.Raw) -> bool:
 
 def reference(raw: msgspec.Raw) -> BlobRef:
     return _refs.decode(raw)
-
-
-def _json(ref: BlobRef, found: Blob) -> msgspec.Raw:
-    if found.lost is not None:
-        return msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(ref, lost=found.lost)))
-    return msgspec.Raw(found.data if len(found.data) == ref.bytes else closed(found.data))

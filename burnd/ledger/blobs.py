@@ -8,10 +8,9 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import NamedTuple
 
 import msgspec
 import zstandard
@@ -42,7 +41,6 @@ PACK_OF_BLOB = (
     "(SELECT p.id, p.last FROM pack p WHERE p.id <= blob.id ORDER BY p.id DESC LIMIT 1) near)"
 )
 IN_PACK = "blob.id BETWEEN ?1 AND (SELECT last FROM pack WHERE id = ?1)"
-_LOCATE = f"SELECT {PACK_OF_BLOB}, start, length FROM blob WHERE substr(sha, 1, 8) = substr(?1, 1, 8) AND sha = ?1"
 _NEXT_NUMBER = "SELECT max((SELECT coalesce(max(id), 0) FROM blob), (SELECT coalesce(max(id), 0) FROM pack)) + 1"
 _BY_HASH = "SELECT sha, id FROM blob WHERE substr(sha, 1, 8) IN ({heads})"
 _FILE_SUFFIXES = ("", "-wal", "-shm")
@@ -104,7 +102,6 @@ class BlobStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._db = _open(path)
-        self._unpacked = lru_cache(maxsize=8)(self._unpack)
         self._small_packs: list[tuple[int, int]] = []  # id and unpacked size of the newest packs, if small
 
     def add(self, blobs: Mapping[str, bytes], refs: Mapping[str, AbstractSet[str]], packs: Iterable[Pack] = ()) -> None:
@@ -130,37 +127,6 @@ class BlobStore:
                 self._merge_small_packs()
             for session_id, shas in refs.items():
                 self._add_refs(session_id, sorted([numbers[sha] for sha in shas]))
-
-    def get(self, sha: str) -> Blob:
-        """The original bytes, checked against their hash."""
-        try:
-            row = self._db.execute(_LOCATE, (key_of(sha),)).fetchone()
-            if row is None or row[0] is None:
-                return Blob(b"", "missing")
-            pack, start, length = row
-            data = self._unpacked(pack)[start : start + length]
-        except (sqlite3.DatabaseError, zstandard.ZstdError):
-            return Blob(b"", "damaged")
-        return Blob(data) if sha_of(data) == sha else Blob(b"", "damaged")
-
-    def beginning(self, sha: str, most: int) -> Blob:
-        """The first bytes of a blob, unpacked as a stream: a huge blob is never in memory as a whole."""
-        try:
-            row = self._db.execute(_LOCATE, (key_of(sha),)).fetchone()
-            if row is None or row[0] is None:
-                return Blob(b"", "missing")
-            pack, start, length = row
-            size = min(length, most)
-            with (
-                self._db.blobopen("pack", "data", pack, readonly=True) as data,
-                zstandard.ZstdDecompressor().stream_reader(cast("IO[bytes]", data), closefd=False) as reader,
-            ):
-                while start > 0 and (skipped := len(reader.read(min(start, PACK_BYTES)))):
-                    start -= skipped
-                first = reader.read(size)
-        except (sqlite3.DatabaseError, zstandard.ZstdError):
-            return Blob(b"", "damaged")
-        return Blob(first) if len(first) == size else Blob(b"", "damaged")
 
     def holders(self) -> list[str]:
         with self._storage_errors():
@@ -200,7 +166,6 @@ class BlobStore:
                 self._rewrite_pack(pack)
             self._small_packs.clear()
             freed = before - self._stored_bytes()
-        self._unpacked.cache_clear()
         self._shrink()
         return freed
 
@@ -270,7 +235,6 @@ class BlobStore:
         (last,) = self._db.execute("SELECT last FROM pack WHERE id = ?", (packs[-1],)).fetchone()
         self._db.executemany("DELETE FROM pack WHERE id = ?", [(pack,) for pack in packs])
         self._db.execute("INSERT INTO pack VALUES(?,?,?)", (packs[0], last, packed(raws)))
-        self._unpacked.cache_clear()
 
     def _add_refs(self, session_id: str, blobs: Iterable[int]) -> None:
         self._db.execute("INSERT OR IGNORE INTO holder(session_id) VALUES(?)", (session_id,))

@@ -156,41 +156,6 @@ class ContentStore:
                 position += len(item.line)
         return placed
 
-    def read_content(self, session_id: str, message_id: str | None = None) -> Iterator[Content]:
-        """The newest version of each record of a session, in order, with blobs resolved."""
-        newest: dict[tuple[str, str, int, int], tuple[int, int]] = {}
-        for record, position, length in self.stored(session_id):
-            if record.session_id == session_id and message_id in (None, record.message_id):
-                newest[record.key] = (position, length)
-        if newest:
-            yield from self.read_at(session_id, newest.values())
-
-    def read_at(self, session_id: str, places: Iterable[tuple[int, int]]) -> Iterator[Content]:
-        """The records at these (position, length) of a sidecar, with blobs resolved."""
-        fd = os.open(self.sidecars.path(session_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            for position, length in places:
-                yield self._unshelve(os.pread(fd, length, position), position)
-        finally:
-            os.close(fd)
-
-    def beginnings_at(
-        self, session_id: str, places: Iterable[tuple[int, int]], most: int
-    ) -> Iterator[tuple[Content, int | None]]:
-        """Like `read_at`, but cuts content at `most` bytes and adds its whole size. Cut JSON is returned as text."""
-        fd = os.open(self.sidecars.path(session_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            for position, length in places:
-                line = os.pread(fd, length, position)
-                record = decode_content(line, position)
-                ref = _reference_in(record) if isinstance(record, Content) else None
-                if isinstance(record, Skipped) or ref is None or ref.bytes <= most:
-                    yield self._unshelve(line, position), None
-                else:
-                    yield self._beginning(record, ref, most), ref.bytes
-        finally:
-            os.close(fd)
-
     def lines_at(self, session_id: str, places: Iterable[tuple[int, int]]) -> list[bytes]:
         """The lines at these (position, length) of a sidecar; b"" if unreadable."""
         places = list(places)
@@ -274,56 +239,6 @@ class ContentStore:
             self._blobs.close()
             self._blobs = None
 
-    def _unshelve(self, line: bytes, position: int) -> Content:
-        """The record with references resolved; a lost blob stays a reference with the reason."""
-        record = decode_content(line, position)
-        if isinstance(record, Skipped):
-            raise ValueError("a content line is not readable any more")
-        if isinstance(record.text, BlobRef):
-            data = self._resolve(record.text)
-            text = data if isinstance(data, BlobRef) else data.decode("utf-8", "replace")
-            return msgspec.structs.replace(record, text=text)
-        if (use := record.tool_use) is not None:
-            use = msgspec.structs.replace(use, input=self._resolve_json(use.input))
-            return msgspec.structs.replace(record, tool_use=use)
-        if (result := record.tool_result) is not None:
-            result = msgspec.structs.replace(result, content=self._resolve_json(result.content))
-            return msgspec.structs.replace(record, tool_result=result)
-        if (file := record.file) is not None and isinstance(file.data, BlobRef):
-            return msgspec.structs.replace(record, file=msgspec.structs.replace(file, data=self._resolve(file.data)))
-        return record
-
-    def _beginning(self, record: Content, ref: BlobRef, most: int) -> Content:
-        """The record with the beginning of its large content as text, or the reason why it is lost."""
-        data = self._resolve(ref, most)
-        replace = msgspec.structs.replace
-        text = data if isinstance(data, BlobRef) else data.decode("utf-8", "ignore")
-        if isinstance(record.text, BlobRef):
-            return replace(record, text=text)
-        if record.file is not None:
-            return replace(record, file=replace(record.file, data=data))
-        raw = msgspec.Raw(msgspec.json.encode(text))
-        if record.tool_use is not None:
-            return replace(record, tool_use=replace(record.tool_use, input=raw))
-        assert record.tool_result is not None  # noqa: S101 - only these have references
-        return replace(record, tool_result=replace(record.tool_result, content=raw))
-
-    def _resolve(self, ref: BlobRef, most: int | None = None) -> bytes | BlobRef:
-        if not self._blobs_path.exists():
-            return msgspec.structs.replace(ref, lost="missing")
-        try:
-            store = self._open_blobs()
-            blob = store.get(ref.blob) if most is None else store.beginning(ref.blob, most)
-        except BlobsDamaged:
-            return msgspec.structs.replace(ref, lost="damaged")
-        return blob.data if blob.lost is None else msgspec.structs.replace(ref, lost=blob.lost)
-
-    def _resolve_json(self, raw: msgspec.Raw) -> msgspec.Raw:
-        if not looks_like_a_ref(bytes(raw)):
-            return raw
-        data = self._resolve(_ref_decoder.decode(raw))
-        return msgspec.Raw(msgspec.json.encode(data) if isinstance(data, BlobRef) else data)
-
     def _release(self, session_ids: list[str]) -> int:
         if not session_ids or not self._blobs_path.exists():
             return 0
@@ -357,17 +272,6 @@ def _refs_in(record: Content) -> set[str]:
     )
     refs += [_ref_decoder.decode(raw) for raw in values if raw is not None and looks_like_a_ref(bytes(raw))]
     return {ref.blob for ref in refs if isinstance(ref, BlobRef)}
-
-
-def _reference_in(record: Content) -> BlobRef | None:
-    """The reference of a record's text, file or tool data."""
-    if isinstance(record.text, BlobRef):
-        return record.text
-    if record.file is not None:
-        return record.file.data if isinstance(record.file.data, BlobRef) else None
-    raw = record.tool_use.input if record.tool_use is not None else None
-    raw = record.tool_result.content if raw is None and record.tool_result is not None else raw
-    return _ref_decoder.decode(raw) if raw is not None and looks_like_a_ref(bytes(raw)) else None
 
 
 def in_pieces(sessions: Sequence[T]) -> Iterator[Sequence[T]]:

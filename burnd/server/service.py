@@ -9,7 +9,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +22,7 @@ from burnd.attribution.explainer import Explainer
 from burnd.budget_watch import BudgetWatch
 from burnd.clients.folders import Folders
 from burnd.clients.spool import Spool
+from burnd.content.recall import Recall
 from burnd.early_totals import EarlyTotals
 from burnd.errors import ConfigError, NotNow
 from burnd.guard import Guard
@@ -30,7 +30,6 @@ from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.change import Change
 from burnd.index.query_pool import DEADLINE_S
 from burnd.instructions.files import Reader
-from burnd.ledger.content import ContentStore
 from burnd.ledger.files import no_home_check
 from burnd.paths import Home
 from burnd.pricing import PriceFileError, PriceTable
@@ -381,12 +380,9 @@ class Service:
         early = await self.early_totals.index() if totals and self.early_totals is not None else None
         return await (early or self.pipeline.index).ask(lambda db: question(View(db, prices, now, folders)), within)
 
-    async def read_content(self, work: Callable[[ContentStore], T]) -> T:
-        """Reads content in a worker thread, with a store of its own: the pipeline's belongs to its thread.
-
-        The store is closed afterwards, since the next prune would invalidate its cache of packs.
-        """
-        return await anyio.to_thread.run_sync(partial(_read, self.home.content, work), limiter=self._readers)
+    async def read_content(self, work: Callable[[Recall], T]) -> T:
+        """Reads content in a worker thread."""
+        return await anyio.to_thread.run_sync(work, self.opened.search_indexer.recall, limiter=self._readers)
 
     def add_roots(self, source: str, folders: list[str]) -> None:
         """Lets a source read these folders as well, also after a restart of the source."""
@@ -442,8 +438,3 @@ class Service:
 
 def _budgets_of(settings: Settings) -> tuple[object, object]:
     return settings.budgets, settings.budget_command
-
-
-def _read(folder: Path, work: Callable[[ContentStore], T]) -> T:
-    with contextlib.closing(ContentStore(folder)) as store:
-        return work(store)

@@ -17,6 +17,7 @@ from burnd.records.codec import encode_content
 from tests.dump import index_dump, ledger_dump
 from tests.folded import Folded
 from tests.harness.opencode.data import NOW_MS
+from tests.make import read_content
 
 EAGER = Pace(tick=0.0, discover=0.0, scan=0.0, rest=0.0, doubt=1e9)
 
@@ -90,7 +91,7 @@ class OpenCodeRig:
         A title stands in its sidecar where it was when it came; the order of messages is what the index says.
         """
         sessions = sorted(row[0] for row in await self.pipeline.index.rows("SELECT session_id FROM sessions"))
-        content = {s: sorted(map(encode_content, self.pipeline.content.read_content(s))) for s in sessions}
+        content = {s: sorted(map(encode_content, read_content(self.pipeline.content, s))) for s in sessions}
         index = await index_dump(self.pipeline.index, places=False)
         return {"ledger": ledger_dump(self.pipeline.journal), "content": content, "index": index}
 

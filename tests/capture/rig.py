@@ -21,7 +21,7 @@ from burnd.recording.crash_guard import Acknowledger
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records.codec import encode_content
 from tests.dump import causes_dump, index_dump, ledger_dump
-from tests.make import START_MS
+from tests.make import START_MS, read_content
 
 
 class Rig:
@@ -99,7 +99,7 @@ class Rig:
     async def outcome(self) -> dict[str, Any]:
         """What ledger, content and index say, in a form that two ways of reading can be compared by."""
         sessions = sorted(row[0] for row in await self.pipeline.index.rows("SELECT session_id FROM sessions"))
-        content = {s: [encode_content(c) for c in self.pipeline.content.read_content(s)] for s in sessions}
+        content = {s: [encode_content(c) for c in read_content(self.pipeline.content, s)] for s in sessions}
         await Explainer(self.pipeline).catch_up()
         index = await index_dump(self.pipeline.index, places=False) | await causes_dump(self.pipeline.index)
         return {"ledger": ledger_dump(self.pipeline.journal), "content": content, "index": index}

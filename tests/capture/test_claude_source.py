@@ -29,6 +29,7 @@ from burnd.records.times import wall_ms
 from tests.capture.claude_folder import SESSION, Watched, has_turn, until, watching
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import Transcript, call, text
+from tests.make import read_content
 
 
 async def test_an_open_turn_is_seen_and_settles(opened: Opened, tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ async def test_a_file_that_shrinks_in_place_is_read_again(opened: Opened, tmp_pa
         await until(lambda: has_turn(watched, "m2", output=50))
         await watched.source.flush()
         assert set(watched.ledger()) == {"dead", "m2"}
-        texts = [r.text for r in watched.pipeline.content.read_content(SESSION) if r.role == "user"]
+        texts = [r.text for r in read_content(watched.pipeline.content, SESSION) if r.role == "user"]
         assert texts == ["hello"]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.capture.rig import Rig
 from tests.harness.claude_code.transcript import Transcript, text
+from tests.make import read_content
 
 
 def session(name: str, prefix: str, messages: int) -> Transcript:
@@ -109,7 +110,7 @@ async def test_a_summary_may_be_long(tmp_path: Path) -> None:
         rig = Rig(tmp_path / f"home{n}", projects)
         await rig.open()
         await rig.read(*order)
-        kept.append([record for record in rig.pipeline.content.read_content("talk") if record.kind == "summary"])
+        kept.append([record for record in read_content(rig.pipeline.content, "talk") if record.kind == "summary"])
         await rig.close()
     assert kept[0] == kept[1]
     assert len(kept[0]) == 1
@@ -155,11 +156,11 @@ async def test_a_summary_goes_with_the_session_it_is_about(tmp_path: Path, order
     await rig.restart()
     assert said_of(rig, "Secretwords") == []
     await rig.read(projects / "-p" / f"{order[1]}.jsonl")
-    assert [record.text for record in rig.pipeline.content.read_content("talk")][-1] == "Secretwords"
+    assert [record.text for record in read_content(rig.pipeline.content, "talk")][-1] == "Secretwords"
     await rig.pipeline.forget(["talk"])
     await rig.restart()
     assert said_of(rig, "Secretwords") == []
-    assert list(rig.pipeline.content.read_content("other"))
+    assert read_content(rig.pipeline.content, "other")
     await rig.close()
 
 
@@ -174,5 +175,5 @@ async def test_a_summary_that_is_gone_by_the_time_its_session_comes_is_none(tmp_
     await rig.read(told)
     told.write_bytes(b'{"type":"summary","summary":"another","leafUuid":"zz"}\n')
     await rig.read(talk)
-    assert [record for record in rig.pipeline.content.read_content("talk") if record.kind == "summary"] == []
+    assert [record for record in read_content(rig.pipeline.content, "talk") if record.kind == "summary"] == []
     await rig.close()

@@ -18,6 +18,7 @@ from tests.capture.opencode_rig import OpenCodeRig, clean_read
 from tests.capture.opencode_sessions import original, own_step
 from tests.faults.canaries import CANARY, files_with_canary
 from tests.harness.opencode.data import Writer, text, tokens, tool
+from tests.make import read_content
 
 Rigs = Callable[..., Any]
 Writers = Callable[..., Writer]
@@ -39,7 +40,7 @@ async def test_a_fork_costs_only_what_is_its_own(rig: OpenCodeRig, writer: Write
     own = rig.turns()["ses_f-own-a"]
     assert (own.turn_index, own.parent) == (3, "ses_f-ses_o-a2")
     assert [block.bytes for block in copies["ses_f-ses_o-a1"].entered] == [50]
-    kept = {record.message_id for record in rig.pipeline.content.read_content("ses_f")}
+    kept = {record.message_id for record in read_content(rig.pipeline.content, "ses_f")}
     assert {"ses_f-ses_o-u", "ses_f-ses_o-a0", "ses_f-ses_o-a1", "ses_f-own-a"} <= kept
     events = await rig.pipeline.index.rows("SELECT key FROM facts WHERE kind = 'event'")
     assert events == [('["opencode","ses_o-a2"]',)]
@@ -349,7 +350,7 @@ async def test_a_fork_of_a_private_session_is_private(rig: OpenCodeRig, writer: 
         await announced()
     assert files_with_canary(rig.home) == set()
     for _ in range(2):
-        assert {record.text for record in rig.pipeline.content.read_content("ses_plain")} == {
+        assert {record.text for record in read_content(rig.pipeline.content, "ses_plain")} == {
             "A plain title",
             "a plain prompt",
             "a plain answer",
@@ -374,7 +375,7 @@ async def test_what_was_forgotten_stays_so_in_a_fork(rig: OpenCodeRig, writer: W
     await rig.settle()
     for _ in range(2):
         assert files_with_canary(rig.home) == set()
-        kept = {record.text for record in rig.pipeline.content.read_content("ses_f")}
+        kept = {record.text for record in read_content(rig.pipeline.content, "ses_f")}
         assert kept == {"in the fork fine", "forked fine"}
         await rig.close()
         shutil.rmtree(rig.home.index)

@@ -24,13 +24,14 @@ from tests.conftest import Opened
 from tests.folded import Folded
 from tests.harness.opencode.data import Writer, assistant, reasoning, text, tokens, tool
 from tests.harness.opencode.stories import ended
+from tests.make import read_content
 
 Rigs = Callable[..., Any]
 Writers = Callable[..., Writer]
 
 
 def content(rig: OpenCodeRig, session: str = S) -> list[Content]:
-    return list(rig.pipeline.content.read_content(session))
+    return read_content(rig.pipeline.content, session)
 
 
 async def test_a_row_is_shown_at_once_and_recorded_when_it_is_over(rig: OpenCodeRig, writer: Writer) -> None:

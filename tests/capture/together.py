@@ -13,6 +13,7 @@ from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.rig import CodexRig, Rig
 from tests.dump import index_dump, ledger_dump
 from tests.harness.opencode.data import Writer
+from tests.make import read_content
 
 _TABLES = (("session", "id"), ("message", "session_id"), ("part", "session_id"), ("event_sequence", "aggregate_id"))
 Piece = tuple[str, str]  # a harness, and a log's path or the id of a session
@@ -71,7 +72,7 @@ class Together:
     async def outcome(self) -> dict[str, Any]:
         pipeline = self.claude.pipeline
         sessions = sorted(row[0] for row in await pipeline.index.rows("SELECT session_id FROM sessions"))
-        content = {s: sorted(map(encode_content, pipeline.content.read_content(s))) for s in sessions}
+        content = {s: sorted(map(encode_content, read_content(pipeline.content, s))) for s in sessions}
         index = await index_dump(pipeline.index, places=False)
         return {"ledger": ledger_dump(pipeline.journal), "content": content, "index": index}
 

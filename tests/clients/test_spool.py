@@ -25,7 +25,7 @@ from tests.conftest import Opened
 from tests.folded import Folded
 from tests.harness.claude_code.transcript import Transcript
 from tests.harness.claude_code.transcript import text as said
-from tests.make import START_MS, at, text, turn
+from tests.make import START_MS, at, read_content, text, turn
 from tests.server.logs import conversation, write
 from tests.server.spool import announce_record, put_in_spool, stamp_record
 from tests.server.wire import running, until
@@ -228,7 +228,7 @@ async def test_text_that_was_not_to_be_kept_stays_away_when_the_mode_changes(ope
     put_in_spool(pipeline.home.spool, announce_record("s1", ts=at(60), contentMode="full"))
     await spool_of(pipeline).drain()
     await pipeline.commit(batch(text("m1", ts=at(30)), text("m2", ts=at(90))))
-    assert [record.message_id for record in pipeline.content.read_content("s1")] == ["m2"]
+    assert [record.message_id for record in read_content(pipeline.content, "s1")] == ["m2"]
 
 
 def batch(*content: Any, turns: Any = ()) -> Any:

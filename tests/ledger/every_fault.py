@@ -26,7 +26,7 @@ from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records import Copy, Session, Turn
 from burnd.records.codec import Entry, encode_content
 from tests.dump import index_dump, ledger_dump
-from tests.make import START_MS, at, stamp, text, tool_result, turn
+from tests.make import START_MS, at, read_content, stamp, text, tool_result, turn
 
 DIED, GAVE_UP, ESCAPED = 137, 3, 4
 
@@ -101,7 +101,7 @@ async def outcome(home: Home) -> str:
     )
     index = await index_dump(pipeline.index, places=False)
     lines = [s.path.read_bytes().count(b"\n") for s in sorted(pipeline.content.sidecars.list())]
-    content = {s: [encode_content(c) for c in pipeline.content.read_content(s)] for s in ("s1", "s2", "s3", "s4")}
+    content = {s: [encode_content(c) for c in read_content(pipeline.content, s)] for s in ("s1", "s2", "s3", "s4")}
     ledger = ledger_dump(pipeline.journal)
     await pipeline.close()
     return repr(

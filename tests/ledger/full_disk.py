@@ -26,7 +26,7 @@ from burnd.paths import Home
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from tests.dump import index_dump, ledger_dump
-from tests.make import START_MS, at, text, turn
+from tests.make import START_MS, at, read_content, text, turn
 
 BATCHES = 60
 
@@ -71,7 +71,7 @@ async def work(home: Home, relieve: Callable[[], None]) -> dict[str, object]:
 
 
 async def said(pipeline: Pipeline) -> str:
-    content = [[r.text for r in pipeline.content.read_content(f"s{n}")] for n in range(4)]
+    content = [[r.text for r in read_content(pipeline.content, f"s{n}")] for n in range(4)]
     ledger = sorted(map(repr, ledger_dump(pipeline.journal)["latest"].items()))
     return repr((await index_dump(pipeline.index, places=False), content, ledger))
 

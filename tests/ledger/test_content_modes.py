@@ -22,7 +22,7 @@ from burnd.records import BlobRef, Session
 from burnd.records.times import DAY_MS, wall_ms
 from tests.conftest import Opened
 from tests.dump import index_dump
-from tests.make import START_MS, at, text, tool_result, turn
+from tests.make import START_MS, at, read_content, text, tool_result, turn
 
 CANARY = "zqcanary71"
 DAY_S = 86_400
@@ -188,7 +188,7 @@ async def test_what_was_pruned_never_comes_back(opened: Opened, how: str) -> Non
     await pipeline.commit(chatter())
     assert CANARY.encode() not in haystack(opened.home)
     await pipeline.commit(Batch(content=[text("new", "said later", ts=at(101 * DAY_S))]))
-    assert [r.text for r in pipeline.content.read_content("s1")] == ["said later"]
+    assert [r.text for r in read_content(pipeline.content, "s1")] == ["said later"]
 
 
 async def test_a_pruned_session_keeps_its_figures(opened: Opened) -> None:
@@ -318,7 +318,7 @@ async def test_a_failed_forget_forgets_nothing(opened: Opened, monkeypatch: pyte
         with pytest.raises(NoSpace):
             await pipeline.forget(["s1"])
     await pipeline.commit(Batch(content=[text("later", "kept", ts=at(5))]))
-    assert "kept" in [r.text for r in pipeline.content.read_content("s1")]
+    assert "kept" in [r.text for r in read_content(pipeline.content, "s1")]
 
 
 async def test_lines_of_a_later_version_are_not_dropped_as_old(opened: Opened) -> None:
@@ -350,7 +350,7 @@ async def test_damaged_blobs_are_set_aside(opened: Opened, damage: bytes) -> Non
         Path(f"{opened.home.blobs}{suffix}").unlink(missing_ok=True)
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text("new", "y" * 5000, ts=at(9))]))
-    found = list(pipeline.content.read_content("s1"))
+    found = read_content(pipeline.content, "s1")
     assert found[0].text == f"{CANARY} please"
     assert found[-1].text == "y" * 5000
     assert isinstance(found[1].text, BlobRef)

@@ -17,7 +17,7 @@ from tests.capture.rig import CodexRig, Rig
 from tests.faults.canaries import CANARY, files_with_canary
 from tests.harness.claude_code.transcript import Transcript, text
 from tests.harness.codex import rollout
-from tests.make import seeds
+from tests.make import read_content, seeds
 from tests.recording.forks import FORK, OFF, PLAIN, SILENT, after, goes_on, logs, private, repeated
 
 FIRST_MS = to_ms(Transcript.time(0)) - 10_000
@@ -49,7 +49,7 @@ class Reader:
         await self.rig.flush()
 
     def words_of(self, session: str) -> str:
-        return "\n".join(str(record.text) for record in self.rig.pipeline.content.read_content(session))
+        return "\n".join(str(record.text) for record in read_content(self.rig.pipeline.content, session))
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from burnd.records import Session
 from tests.conftest import Opened
 from tests.dump import index_dump, ledger_dump
 from tests.folded import Folded
-from tests.make import at, stamp, text, turn
+from tests.make import at, read_content, stamp, text, turn
 
 
 async def test_a_batch_is_in_ledger_content_and_index(opened: Opened) -> None:
@@ -29,7 +29,7 @@ async def test_a_batch_is_in_ledger_content_and_index(opened: Opened) -> None:
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn()], content=[text()]))
     assert [e.entry for e in pipeline.journal.read()] == [turn()]
-    assert list(pipeline.content.read_content("s1")) == [text()]
+    assert read_content(pipeline.content, "s1") == [text()]
     dump = await index_dump(pipeline.index)
     assert len(dump["turns"]) == len(dump["messages"]) == len(dump["calls"]) == 1
 
@@ -94,7 +94,7 @@ async def test_want_of_descriptors_is_waited_out(opened: Opened, spare: int) -> 
                 assert spare
     await pipeline.commit(new)
     assert [e.entry for e in pipeline.journal.read()] == [turn("m1"), turn("m2", session_id="s2")]
-    assert list(pipeline.content.read_content("s2")) == [small, large]
+    assert read_content(pipeline.content, "s2") == [small, large]
 
 
 @contextmanager
@@ -163,7 +163,7 @@ async def test_what_cannot_be_read_is_told_anew(opened: Opened, monkeypatch: pyt
     assert sidecar.stat().st_size == length + bad
     await pipeline.commit(said)
     assert sidecar.stat().st_size == length + bad
-    assert {record.text for record in pipeline.content.read_content("s1")} == {"words 0", "words 1", "words 2"}
+    assert {record.text for record in read_content(pipeline.content, "s1")} == {"words 0", "words 1", "words 2"}
 
 
 async def test_what_cannot_be_read_now_is_waited_for(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ async def test_what_stands_in_a_sidecars_place_is_put_aside(
         pipeline = await opened()
     await pipeline.commit(said)
     await pipeline.commit(said)
-    assert [record.text for record in pipeline.content.read_content("s1")] == ["words"]
+    assert [record.text for record in read_content(pipeline.content, "s1")] == ["words"]
     assert sidecar.read_bytes() == elsewhere.read_bytes() == before
     assert os.path.lexists(f"{sidecar}.aside")
 

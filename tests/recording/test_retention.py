@@ -15,7 +15,7 @@ from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.retention import Cleanup
 from tests.conftest import Opened
-from tests.make import text, turn
+from tests.make import read_content, text, turn
 
 
 def lengths(pipeline: Pipeline) -> tuple[int, int]:
@@ -50,7 +50,7 @@ async def test_logs_are_emptied_when_nothing_is_written(opened: Opened) -> None:
             await until_empty(pipeline)
         tasks.cancel_scope.cancel()
     assert await pipeline.index.rows("SELECT count(*) FROM turns") == [(600,)]
-    assert [record.text for record in pipeline.content.read_content("s1")][-1] == "2 19 " * 400
+    assert [record.text for record in read_content(pipeline.content, "s1")][-1] == "2 19 " * 400
 
 
 @pytest.mark.usefixtures("quickly")
@@ -135,4 +135,4 @@ async def test_a_log_that_a_crash_left_is_emptied(opened: Opened) -> None:
         tasks.start_soon(Cleanup(pipeline).run)
         await until_empty(pipeline)
         tasks.cancel_scope.cancel()
-    assert [record.text for record in pipeline.content.read_content("s1")][-1] == "0 19 " * 400
+    assert [record.text for record in read_content(pipeline.content, "s1")][-1] == "0 19 " * 400

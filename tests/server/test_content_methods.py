@@ -15,6 +15,7 @@ import pytest
 
 from burnd import protocol
 from burnd.content.matching import Matching, Stopped
+from burnd.content.recall import Recall
 from burnd.contract.sessions import ForgetParams
 from burnd.ledger.content import ContentStore
 from burnd.paths import Home
@@ -228,7 +229,7 @@ async def test_a_search_that_nobody_waits_for_ends(opened: Opened) -> None:
 async def test_nothing_is_measured_before_a_secret_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would go is only for whoever asks; erasing tells what went, and begins at once."""
     pipeline = SimpleNamespace(forget=AsyncMock(return_value=Pruned(1, 7)))
-    indexer = SimpleNamespace(problem="", calm=AsyncMock())
+    indexer = SimpleNamespace(problem="", caught_up=AsyncMock())
     ask = AsyncMock(side_effect=[{"s1"}, []])
     service: Any = SimpleNamespace(pipeline=pipeline, search_indexer=indexer, ask=ask, home=None)
     monkeypatch.setattr(sessions, "would_free", lambda *_: pytest.fail("measured"))
@@ -244,9 +245,10 @@ def test_the_beginning_of_a_large_blob_is_read_without_the_rest(tmp_path: Path) 
     records = [text("m1", large), tool_result("m2", large), tool_use("m3", {"a": large}), text("m4", "small")]
     placed = append_content(store, records, START_MS)
     places = [(one.position, one.length) for one in placed]
-    shown = [
-        msgspec.json.decode(_shown(record, size)) for record, size in store.beginnings_at("s1", places, LARGEST_RECORD)
-    ]
+    recall = Recall(tmp_path)
+    with recall.opened("s1") as sidecar:
+        found = [sidecar.beginning(*place, LARGEST_RECORD) for place in places]
+    shown = [msgspec.json.decode(_shown(*one)) for one in found if one is not None]
     for one, value in ((shown[0], shown[0]["text"]), (shown[1], shown[1]["toolResult"]["content"])):
         assert one["truncated"]
         assert one["bytes"] >= len(large.encode())
@@ -254,11 +256,14 @@ def test_the_beginning_of_a_large_blob_is_read_without_the_rest(tmp_path: Path) 
         assert len(value.encode()) > LARGEST_RECORD // 2
     assert shown[2]["toolUse"]["input"].startswith('{"a":"zeile')
     assert (shown[3]["text"], "truncated" in shown[3]) == ("small", False)
-    (tmp_path / "blobs.db").unlink()
+    recall.close()
     store.close()
-    lost = [record for record, _ in ContentStore(tmp_path).beginnings_at("s1", places, LARGEST_RECORD)]
-    assert isinstance(lost[0].text, BlobRef)
-    assert lost[0].text.lost == "missing"
+    (tmp_path / "blobs.db").unlink()
+    with Recall(tmp_path).opened("s1") as sidecar:
+        lost = sidecar.record(*places[0])
+    assert lost is not None
+    assert isinstance(lost.text, BlobRef)
+    assert lost.text.lost == "missing"
 
 
 def test_an_answer_that_is_too_large_is_not_made_whole() -> None:

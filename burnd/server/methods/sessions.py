@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -10,6 +11,7 @@ import msgspec
 
 from burnd.content.cut_json import closed
 from burnd.content.matching import Matching
+from burnd.content.recall import Recall
 from burnd.contract import DEADLINE_S
 from burnd.contract.sessions import (
     MOST_HITS,
@@ -31,7 +33,6 @@ from burnd.harness.api import sessions as api_sessions
 from burnd.harness.registry import PRODUCTS
 from burnd.instructions.entries import MemoryEntry, Query, entries
 from burnd.instructions.files import LARGEST_FILE, FilesRead, Homes
-from burnd.ledger.content import ContentStore
 from burnd.ledger.files import as_storage_error
 from burnd.ledger.sidecars import Sidecars
 from burnd.paths import user_home
@@ -232,7 +233,7 @@ _SEARCH_S = 30.0
 async def read(service: Service, params: ReadParams) -> Result:
     """A page of records with their original text; a very long one is cut, and has `truncated`."""
     located = await service.ask(lambda view: page(view, params.session, params.message, params.offset, params.limit))
-    records = await service.read_content(lambda store: _read_page(store, params.session, located))
+    records = await service.read_content(lambda recall: _read_page(recall, params.session, located))
     end = params.offset + len(records)
     return {
         "sessionId": params.session,
@@ -243,22 +244,23 @@ async def read(service: Service, params: ReadParams) -> Result:
     }
 
 
-def _read_page(store: ContentStore, session_id: str, located: Page) -> list[msgspec.Raw]:
+def _read_page(recall: Recall, session_id: str, located: Page) -> list[msgspec.Raw]:
     """As many records as fit in a page, as JSON; blocking. Empty if the sidecar was pruned meanwhile."""
     records: list[msgspec.Raw] = []
     size = 0
-    try:
-        places = located.places
-        for record, whole in store.beginnings_at(session_id, places, LARGEST_RECORD) if places else ():
-            shown = _shown(record, whole)
+    with recall.opened(session_id) as sidecar:
+        for position, length in located.places:
+            try:
+                found = sidecar.beginning(position, length, LARGEST_RECORD)
+            except OSError as error:
+                raise as_storage_error(error, Path(recall.path(session_id))) from error
+            if found is None:
+                break
+            shown = _shown(*found)
             size += len(shown)
             if records and size > _PAGE_BYTES:
                 break
             records.append(msgspec.Raw(shown))
-    except (FileNotFoundError, ValueError):
-        return records
-    except OSError as error:
-        raise as_storage_error(error, store.sidecars.path(session_id)) from error
     return records
 
 

@@ -25,7 +25,7 @@ from burnd.records.times import to_iso
 from tests.conftest import Opened
 from tests.dump import index_dump
 from tests.folded import Folded
-from tests.make import START_MS, at, text, turn
+from tests.make import START_MS, at, read_content, text, turn
 from tests.search.library import PRICES, library
 
 USAGE = {"input_tokens": 9, "output_tokens": 3, "cache_read_input_tokens": 4}
@@ -110,7 +110,7 @@ async def test_what_is_appended_is_content_and_turns(program: Program) -> None:
     assert [(block.kind, block.bytes) for block in made.entered] == [("prompt", 28)]
     assert [block.kind for block in made.made] == ["thinking", "text", "call"]
     assert (made.prompt_id, made.prompt_words, made.activity) == ("p1", ("refactoring",), "testing")
-    kept = [(c.message_id, c.role, c.kind) for c in program.pipeline.content.read_content(session)]
+    kept = [(c.message_id, c.role, c.kind) for c in read_content(program.pipeline.content, session)]
     assert kept == [
         ("p1", "user", "text"),
         ("a1", "assistant", "thinking"),
@@ -218,7 +218,7 @@ async def test_what_was_said_first_stays(program: Program) -> None:
     assert (await program.append(session, prompt, ANSWER | {"content": "no"}))["appended"] == 0
     assert await index_dump(program.pipeline.index) == before
     assert program.pipeline.journal.end == end
-    kept = [record.text for record in program.pipeline.content.read_content(session) if record.message_id == "p1"]
+    kept = [record.text for record in read_content(program.pipeline.content, session) if record.message_id == "p1"]
     assert kept == ["one", "two"]
 
 
@@ -230,7 +230,7 @@ async def test_an_answer_may_say_its_usage_first_and_its_words_later(program: Pr
         await program.append(session, *messages)
     (made,) = program.turns()
     assert [block.kind for block in made.made] == ["thinking", "text", "call"]
-    assert [record.text for record in program.pipeline.content.read_content(session)] == ["hm", "sure", None]
+    assert [record.text for record in read_content(program.pipeline.content, session)] == ["hm", "sure", None]
     assert (await program.facts(session))["messageCount"] == 1
 
 
@@ -245,7 +245,7 @@ async def test_a_message_without_words_is_one_message(program: Program, content:
         told = await program.append(session, {"id": "e1", "role": "user", "content": content})
         assert told["appended"] == (0 if times else 1)
     assert (await program.facts(session))["messageCount"] == 1
-    (record,) = program.pipeline.content.read_content(session)
+    (record,) = read_content(program.pipeline.content, session)
     if content == [IMAGE]:
         assert record.file is not None
         assert (record.kind, record.file.data) == ("file", b"hello")
@@ -262,10 +262,10 @@ async def test_what_was_forgotten_is_not_taken_in_again(program: Program) -> Non
         told = await program.append(session, PROMPT, ANSWER, RESULT)
         assert (told["appended"], told["known"]) == (0, 3)
     assert (await program.facts(session))["messageCount"] == 3
-    assert list(program.pipeline.content.read_content(session)) == []
+    assert read_content(program.pipeline.content, session) == []
     await program.append(session, PROMPT | {"id": "p2"})
     assert (await program.facts(session))["messageCount"] == 4
-    assert [record.message_id for record in program.pipeline.content.read_content(session)] == ["p2"]
+    assert [record.message_id for record in read_content(program.pipeline.content, session)] == ["p2"]
 
 
 async def test_answers_of_which_only_the_usage_is_known_stand_among_the_others(program: Program) -> None:
@@ -275,7 +275,7 @@ async def test_answers_of_which_only_the_usage_is_known_stand_among_the_others(p
     await program.append(session, PROMPT, turns=[bare | {"id": "t1"}])
     await program.append(session, turns=[bare | {"id": "t2"}])
     assert [[block.kind for block in made.entered] for made in program.turns()] == [["prompt"], []]
-    kept = [record.message_id for record in program.pipeline.content.read_content(session)]
+    kept = [record.message_id for record in read_content(program.pipeline.content, session)]
     assert kept == ["p1", "t1", "t2"]
     assert (await program.facts(session))["messageCount"] == 3
 
@@ -397,7 +397,7 @@ async def test_what_makes_no_sense_is_refused_whole(program: Program, messages: 
     with pytest.raises(Refusal):
         await program.append(session, *messages)
     assert program.pipeline.journal.end == end
-    assert list(program.pipeline.content.read_content(session)) == []
+    assert read_content(program.pipeline.content, session) == []
 
 
 @pytest.mark.parametrize("turn_", [{"id": "t1"}, {"id": "t1", "role": "user", "model": "gpt-5"}])
