@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import resource
 import sys
@@ -75,16 +76,17 @@ def _scan(options: argparse.Namespace) -> int:
     _block_rich()
     import anyio
 
-    from burnd import memory, paths
-
-    memory.relax_gc()
+    gc.disable()  # it ends soon, and makes few cycles
     if options.into is None:
+        from burnd import paths
         from burnd.scan import serve
 
         anyio.run(serve, paths.find_home(), sys.stdin.buffer, sys.stdout.buffer)
         return 0
+    from burnd import memory
     from burnd.totals_index import pass_for_daemon
 
+    memory.limit_malloc()
     os.umask(0o077)
     _disable_core_dumps()
     anyio.run(pass_for_daemon, sys.stdin.buffer.read(), options.into)

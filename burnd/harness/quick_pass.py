@@ -7,6 +7,7 @@ alone has is that log's, others go through `recording.ownership`.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sqlite3
@@ -26,7 +27,6 @@ from burnd.harness.registry import PRODUCTS
 from burnd.harness.totals import LogTask, LogTotals, Places
 from burnd.ledger.journal import identity, outranks
 from burnd.logfiles.scanner import Refused
-from burnd.memory import relax_gc
 from burnd.recording.candidate import Candidate, billed_turn, turn_of
 from burnd.recording.dedupe import overhead_size
 from burnd.recording.ownership import (
@@ -74,7 +74,7 @@ def read_all(tasks: Sequence[LogTask], processes: int | None = None) -> Iterator
         return
     # Forking spares each child the imports; on macOS a forked child may crash in system libraries.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    with context.Pool(count, initializer=relax_gc) as pool:
+    with context.Pool(count, initializer=gc.disable) as pool:  # no cycles are made
         yield from pool.imap_unordered(read_packed, tasks)
 
 
@@ -144,6 +144,7 @@ class QuickPass:
 
     def turns(self) -> Iterator[Turn | Copy]:
         """Every message as its owner has it, without content, and its copies."""
+        self._seen.clear()
         contested: dict[int, list[Candidate]] = defaultdict(list)
         first_own: dict[str, int] = {}
         while self._packed:

@@ -20,7 +20,7 @@ from burnd.records import Turn
 from burnd.records.content import MAIN
 from burnd.records.times import index_ms
 
-_AT_ONCE = 5000
+_AT_ONCE = 1000
 _COLUMNS = (
     *("id", "source", "message_id", "session", "rail", "turn_index", "ts", "model", "provider", "project"),
     *("project_key", "branch", "input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h"),
