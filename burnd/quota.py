@@ -75,8 +75,8 @@ class Recorded(msgspec.Struct, frozen=True):
 def new_readings(readings: Iterable[Quota], recorded: list[Recorded]) -> list[Quota]:
     """The readings above all recorded ones of their window; `recorded` has the newest first.
 
-    Every open session repeats the figure of its own last request for hours, so figures of windows that are over and
-    lower figures are skipped.
+    Every open session repeats the figure of its last request for hours, so figures of windows that are over and lower
+    figures are skipped.
     """
     new: list[Quota] = []
     recorded = list(recorded)

@@ -85,8 +85,10 @@ def collect(client: Client, filters: dict[str, Any], *, with_text: bool, show: A
         for finding in answers["waste"]["findings"]:
             for name in ("quote", "error"):
                 finding["evidence"].pop(name, None)
-        for facts in (*answers["meta"].values(), *answers["flows"]):
+        for facts in answers["meta"].values():
             facts["title"] = facts["summary"] = None
+        for flow in answers["flows"]:
+            flow["title"] = None
     return answers
 
 

@@ -299,7 +299,7 @@ def _markdown(folder: str, deep: int) -> Iterator[str]:
     """The Markdown files in and below a folder. Links to folders are not followed."""
     waiting, count = [(folder, deep)], 0
     while waiting and count < _MOST_LISTED:
-        where, left = waiting.pop()
+        where, levels = waiting.pop()
         try:
             with os.scandir(where) as listed:
                 some = sorted(listed, key=lambda entry: entry.name)
@@ -309,8 +309,8 @@ def _markdown(folder: str, deep: int) -> Iterator[str]:
             count += 1
             if entry.name.endswith(".md") and count <= _MOST_LISTED:
                 yield entry.path
-            elif left > 1 and entry.is_dir(follow_symlinks=False):
-                waiting.append((entry.path, left - 1))
+            elif levels > 1 and entry.is_dir(follow_symlinks=False):
+                waiting.append((entry.path, levels - 1))
 
 
 def _matching(folder: str, pattern: str) -> Iterator[str]:
@@ -319,12 +319,12 @@ def _matching(folder: str, pattern: str) -> Iterator[str]:
     if not any(set(part) & set("*?[") for part in parts):
         yield os.path.normpath(os.path.join(folder, *parts))
         return
-    waiting, seen = [(folder, 0)], set[tuple[str, int]]()
-    while waiting and len(seen) < _MOST_VISITED:
+    waiting, visited = [(folder, 0)], set[tuple[str, int]]()
+    while waiting and len(visited) < _MOST_VISITED:
         where, number = waiting.pop()
-        if (where, number) in seen or number >= len(parts):
+        if (where, number) in visited or number >= len(parts):
             continue
-        seen.add((where, number))
+        visited.add((where, number))
         part, is_last = parts[number], number == len(parts) - 1
         try:
             with os.scandir(where) as listed:

@@ -63,29 +63,29 @@ class Sidecars:
             return self._append(batch, newest_ms)
 
     def _append(self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int]) -> dict[str, int]:
-        grown: dict[str, _Growth] = {}
+        growth: dict[str, _Growth] = {}
         files.make_folder(self.folder)
         waiting = iter(batch.items())
         try:
             while some := list(islice(waiting, _MOST_OPEN)):
-                self._append_some(some, newest_ms, grown)
+                self._append_some(some, newest_ms, growth)
             if self._has_new_names:  # synced once for a batch: a first start creates thousands
                 files.sync_folder(self.folder)
                 self._has_new_names = False
         except BaseException:
-            self._take_back(grown)
+            self._take_back(growth)
             raise
-        return {session_id: change.start for session_id, change in grown.items()}
+        return {session_id: change.start for session_id, change in growth.items()}
 
     def _append_some(
-        self, some: list[tuple[str, Sequence[bytes]]], newest_ms: Mapping[str, int], grown: dict[str, _Growth]
+        self, some: list[tuple[str, Sequence[bytes]]], newest_ms: Mapping[str, int], growth: dict[str, _Growth]
     ) -> None:
-        """Appends to a few sessions; adds each to `grown` before it is written."""
+        """Appends to a few sessions; adds each to `growth` before it is written."""
         opened: list[tuple[files.AppendFile, _Growth]] = []
         for session_id, lines in some:
             file, data = self._file(session_id), b"".join(lines)
             date = os.fstat(file.fd).st_mtime_ns // 1_000_000 if file.end else 0
-            change = grown[session_id] = _Growth(file.end, file.end + len(data), date)
+            change = growth[session_id] = _Growth(file.end, file.end + len(data), date)
             opened.append((file, change))
             file.extend(data)
         if len(opened) <= _SYNC_THREADS:
@@ -225,12 +225,12 @@ class Sidecars:
         if (file := self._open.pop(session_id, None)) is not None:
             file.close()
 
-    def _take_back(self, grown: Mapping[str, _Growth]) -> None:
+    def _take_back(self, growth: Mapping[str, _Growth]) -> None:
         """Restores length and date of every sidecar, opened again since it may have been replaced.
 
         A longer one was written by another program and stays.
         """
-        for session_id, change in grown.items():
+        for session_id, change in growth.items():
             self._forget_open(session_id)
             file = self._file(session_id)
             if change.start < file.end <= change.end:

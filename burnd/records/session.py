@@ -161,8 +161,8 @@ class Withheld(Record, frozen=True, kw_only=True):
         """Records for these hashes, split to limit the length of a line."""
         ordered = sorted(hashes)
         groups = (ordered[begin : begin + _HASHES_A_LINE] for begin in range(0, len(ordered), _HASHES_A_LINE))
-        packed = (b64encode(struct.pack(f">{len(group)}q", *group)).decode() for group in groups)
-        return [cls(session_id=session_id, ids=ids, by_mode=by_mode) for ids in packed]
+        encoded = (b64encode(struct.pack(f">{len(group)}q", *group)).decode() for group in groups)
+        return [cls(session_id=session_id, ids=ids, by_mode=by_mode) for ids in encoded]
 
     def hashes(self) -> tuple[int, ...]:
         """The hashes; empty if they cannot be decoded."""
