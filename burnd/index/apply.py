@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from burnd.harness.registry import PRODUCTS
-from burnd.index import cost_states, rows, stale_causes, unlogged
+from burnd.index import harness_costs, rows, stale_causes, unlogged
 from burnd.index.change import Change, CursorChange, FileChange, IndexedRecord
 from burnd.index.store import IndexStore, keyed, many, set_meta
 from burnd.index.sums import SumWriter
@@ -354,7 +354,7 @@ class Applier:
     def _write_overheads(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         overheads = [item.entry for item, _ in entries if isinstance(item.entry, Overhead)]
         numbered = [(self._sessions[entry.session_id], self._names[entry.source], entry) for entry in overheads]
-        cost_states.write(db, numbered, self._names)
+        harness_costs.write(db, numbered, self._names)
 
     def _write_requests(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         """Writes requests without a response in any log, those for compactions included."""

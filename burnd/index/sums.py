@@ -20,13 +20,26 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from burnd.index import figures, stale_causes, unlogged
+from burnd.index import harness_costs, stale_causes, unlogged
 from burnd.index.dimensions import CLASS_COLUMNS, Dimensions, Numbering, Tiers, shipped_prices
-from burnd.index.grains import BUCKET_MS, NO_ACTIVITY, SHIFT_MS
 from burnd.index.store import IndexStore
 from burnd.pricing import PriceTable
 from burnd.records import Turn
 from burnd.records.content import MAIN
+
+BUCKET_MS = 900_000
+SHIFT_MS = 62_135_596_800_000  # from the year 1 on, so that no bucket is negative; whole days, so that days stay days
+NO_ACTIVITY = -1  # of turns that have none
+
+
+def bucket_of(ts: int) -> int:
+    return (ts + SHIFT_MS) // BUCKET_MS
+
+
+def begin_of(bucket: int) -> int:
+    """The first millisecond of a bucket."""
+    return bucket * BUCKET_MS - SHIFT_MS
+
 
 DAY = 96  # in buckets
 MEASURES = (
@@ -114,7 +127,7 @@ class SumWriter:
         own = db.execute(_SESSIONS_OF, (_json(self._turns),)).fetchall()
         sessions = unlogged.with_heirs(db, _json(self._sessions.union(row[0] for row in own)))
         numbers = msgspec.json.decode(sessions, type=list[int])
-        moved = figures.reclassified(db, numbers, self._numbering, every=self._reprices_listed)
+        moved = harness_costs.reclassified(db, numbers, self._numbering, every=self._reprices_listed)
         self.leave(db, [turn for _, turn in moved])
         db.executemany("UPDATE turns SET class = ? WHERE id = ?", moved)
 
@@ -227,7 +240,7 @@ def _assign_tiers(db: sqlite3.Connection, model: int, provider: int, tiers: Tier
         cases = " ".join(f"WHEN {_CONTEXT} > {size} THEN {numbers[keys[size]]}" for size in reversed(sizes))
         number = f"CASE {cases} ELSE {numbers[keys[0]]} END" if cases else str(numbers[keys[0]])
         db.execute(f"UPDATE turns SET class = {number} WHERE class = ?", (old,))
-    moved = figures.restated(db, model, provider, numbering, listed=tiers.listed)
+    moved = harness_costs.restated(db, model, provider, numbering, listed=tiers.listed)
     db.executemany("UPDATE turns SET class = ? WHERE id = ?", moved)
     text = msgspec.json.encode(sizes).decode()
     sql = "UPDATE tiers SET sizes = ?, listed = ? WHERE model = ? AND provider = ?"

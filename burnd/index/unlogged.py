@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from burnd.index import cost_states, figures, keys
-from burnd.index.cost_states import Model, Stated, plain
+from burnd.index import harness_costs, keys
 from burnd.index.dimensions import Numbering
-from burnd.index.figures import KINDS, copied
+from burnd.index.harness_costs import KINDS, Model, Stated, copied, plain
 from burnd.index.store import keyed
 from burnd.pricing import Tokens
 from burnd.pricing.terms import figure_of, with_figure
@@ -73,7 +72,7 @@ def renewed(db: sqlite3.Connection, sessions: str, numbering: Numbering) -> tupl
         if by_model := said.get(session):
             account = heard.of(session, by_model)
             before_it = heard.inherited(account)
-            left = figures.left_over(db, session, numbering)
+            left = harness_costs.left_over(db, session, numbering)
             for (source, model), (ts, _) in by_model.items():
                 beyond = _beyond(account.beyond[source, model], before_it[model.plain])
                 if any(beyond.tokens) or beyond.searches:
@@ -228,12 +227,12 @@ def _writes(tokens: Tokens) -> int:
 
 
 def _said(db: sqlite3.Connection, sessions: str) -> dict[int, Said]:
-    histories = cost_states.load(db, msgspec.json.decode(sessions, type=list[int]))
+    histories = harness_costs.load(db, msgspec.json.decode(sessions, type=list[int]))
     return {
         session: {
             (source, model): said
             for source, states in history.items()
-            for model, said in cost_states.in_all(states).items()
+            for model, said in harness_costs.in_all(states).items()
         }
         for session, history in histories.items()
     }

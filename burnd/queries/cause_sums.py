@@ -16,7 +16,7 @@ from burnd.attribution import segments
 from burnd.attribution.cause_keys import FILE, NAMED, PAID_LEVELS, TOOL, CauseKey, CauseNumber, cause_number
 from burnd.attribution.segments import ALL_ACTIVITIES, SHIFT_MS
 from burnd.attribution.tally import Sums
-from burnd.index.grains import bucket_of
+from burnd.index.sums import bucket_of
 from burnd.pricing import UNITS_PER_USD
 from burnd.queries.periods import Stretch, stretches
 from burnd.queries.selection import Selection

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from burnd.classify.activity import LABELS
 from burnd.contract.reports import COMPARED, UNLABELLED, CompareParams
-from burnd.index.grains import SHIFT_MS
+from burnd.index.sums import SHIFT_MS
 from burnd.pricing import SEARCH_UNITS, Price, Tokens, cost, rates_over, usd
 from burnd.queries import dimensions, names
 from burnd.queries.dimensions import Dimension

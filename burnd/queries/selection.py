@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 from burnd.contract.reports import UNLABELLED, Filters
-from burnd.index.grains import NO_ACTIVITY
+from burnd.index.sums import NO_ACTIVITY
 from burnd.ledger.journal import lineage
 from burnd.queries import names, session_ids
 from burnd.queries.periods import moment, zone_of

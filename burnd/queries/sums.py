@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from burnd.index.grains import BUCKET_MS, SHIFT_MS, begin_of, bucket_of
-from burnd.index.sums import COUNT_TURNS, DAY, FIRST_EDITS, MEASURES
+from burnd.index.sums import BUCKET_MS, COUNT_TURNS, DAY, FIRST_EDITS, MEASURES, SHIFT_MS, begin_of, bucket_of
 from burnd.queries.periods import HOUR_PLACES, Stretch, hour_place, stretches
 from burnd.queries.selection import OUT, Groups, Selection
 from burnd.queries.tally import Kinds, Parts
