@@ -1,4 +1,4 @@
-"""Exact totals seconds after the first start: an index of totals, which answers until all old logs are read.
+"""Exact totals seconds after the first start: an index of totals, in use until all old logs are read.
 
 A child process (`burnd scan --into`) runs the quick pass over all logs and writes an index of its turns beside the real
 one. Old logs are read only after that. Until they are, reports that need totals alone are answered from this index; it
@@ -123,7 +123,7 @@ class EarlyTotals:
             _remove_all(folder)
 
     def _take(self, change: Change) -> None:
-        """Collects what a change says about turns."""
+        """Collects the records of a change for the index of totals."""
         if self._is_collecting and (change.logged or change.open or change.closed):
             self._changes.append(Change(logged=change.logged, open=change.open, closed=change.closed))
 
