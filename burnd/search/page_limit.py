@@ -1,6 +1,7 @@
 """Limits the resident pages of search's mapped files, which count as memory of this process.
 
-tantivy maps whole files when it merges them, and files that were searched stay mapped: together a tenth of all logs.
+tantivy maps whole files when it merges them, and files that were searched stay mapped. The index takes 0.12 to 0.14
+bytes per byte of log: some 250 MB for 2 GB of logs, of the 300 MB that all processes may take while these are read.
 """
 
 from __future__ import annotations
