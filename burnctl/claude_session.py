@@ -45,21 +45,21 @@ class Session:
 
 def session_in(arguments: Sequence[str]) -> Session:
     """The session that `claude ARGUMENTS` will write to."""
-    said: dict[str, str | None] = {}
+    options: dict[str, str | None] = {}
     for name, value in _options(arguments):
-        said.setdefault(name, value)
-    if said.keys() & {"", "--help", "--version"}:
+        options.setdefault(name, value)
+    if options.keys() & {"", "--help", "--version"}:
         return Session(NO_SESSION)
-    is_old = bool(said.keys() & {"--resume", "--continue"})
-    if said.keys() & {"--bg", "--background"}:
+    is_old = bool(options.keys() & {"--resume", "--continue"})
+    if options.keys() & {"--bg", "--background"}:
         return Session(BACKGROUND, has_past=is_old)
-    if (given := said.get("--session-id")) is not None:
-        return Session(NAMED, given, has_past=is_old)
-    if is_old and "--fork-session" in said:
+    if (session_id := options.get("--session-id")) is not None:
+        return Session(NAMED, session_id, has_past=is_old)
+    if is_old and "--fork-session" in options:
         return Session(NEW, has_past=True)
-    if (resumed := said.get("--resume")) is not None and is_uuid(resumed):
+    if (resumed := options.get("--resume")) is not None and is_uuid(resumed):
         return Session(RESUMED, resumed, has_past=True)
-    if "--resume" in said or said.keys() & {"--from-pr", "--teleport"}:
+    if "--resume" in options or options.keys() & {"--from-pr", "--teleport"}:
         return Session(PICKED, has_past=True)
     return Session(CONTINUED if is_old else NEW, has_past=is_old)
 
@@ -136,23 +136,23 @@ def config_folder(env: Mapping[str, str] = os.environ) -> str:
 
 def look(config: str, working_folder: str, env: Mapping[str, str] = os.environ) -> Look:
     """The transcripts of a working folder as they are now."""
-    found: Look = {}
+    transcripts: Look = {}
     for folder in project_folders(config, working_folder, env):
         for entry in os.scandir(folder):
             stem, suffix = os.path.splitext(entry.name)
             if suffix == ".jsonl" and not stem.startswith("agent-") and entry.is_file():
                 facts = entry.stat()
-                found[stem] = (facts.st_size, facts.st_mtime_ns)
-    return found
+                transcripts[stem] = (facts.st_size, facts.st_mtime_ns)
+    return transcripts
 
 
 def newest(seen: Look) -> str | None:
-    """The session that was written to last: the one that `--continue` goes on with."""
+    """The session that was written to last, which `--continue` resumes."""
     return max(seen, key=lambda session: (seen[session][1], session), default=None)
 
 
 def written_to(before: Look, after: Look, expected: str | None) -> str | None:
-    """The session that came or grew in between; None when there is none, or several and no way to tell."""
+    """The session that is new or has grown; None if no session or several have."""
     changed = [session for session, facts in after.items() if before.get(session, (0, 0))[0] != facts[0]]
     if expected in changed:
         return expected

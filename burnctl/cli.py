@@ -1,4 +1,4 @@
-"""The command line of burnctl: finds the verb, imports that one alone, and says in a line what went wrong."""
+"""The command line of burnctl: finds the verb, imports it alone, and prints errors in one line."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SHARED_FLAGS = ("--json", "--no-color", "--no-start")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
     try:
-        return _answer(given)
+        return _answer(words)
     except KeyboardInterrupt:
         return errors.INTERRUPTED
     except BrokenPipeError:
@@ -109,7 +109,7 @@ def run(verb: str, arguments: list[str]) -> int:
 
 
 def _with_suggestion(error: Failed, session: object) -> Failed:
-    """The same, naming the session that may have been meant where there is none that begins as was typed."""
+    """Adds a suggestion to an error about an unknown session."""
     from burnctl import suggestions
 
     meant = suggestions.session(session) if error.about == "session" and isinstance(session, str) else None
@@ -117,7 +117,7 @@ def _with_suggestion(error: Failed, session: object) -> Failed:
 
 
 def load(verb: str) -> ModuleType:
-    """The module of a verb. Raises Usage, with a suggestion, when there is none."""
+    """The module of a verb. Raises Usage with a suggestion for an unknown one."""
     from importlib import import_module
 
     from burnctl.commands import VERBS, module_of
@@ -170,12 +170,12 @@ def _complain(error: BurnctlError) -> int:
     from burnctl.render.screen import columns
     from burnctl.render.text import clean, wrap
 
-    said = f"{error.message.rstrip('.')}; {error.hint}" if error.hint else error.message
+    sentence = f"{error.message.rstrip('.')}; {error.hint}" if error.hint else error.message
     waiting.stop()
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-        line = f"burnctl: {clean(said)}"
+        line = f"burnctl: {clean(sentence)}"
         print(*(wrap(line, columns()) if sys.stderr.isatty() else [line]), sep="\n", file=sys.stderr)
     except BrokenPipeError:
         return errors.BROKEN_PIPE
@@ -183,12 +183,12 @@ def _complain(error: BurnctlError) -> int:
 
 
 def _give_up_stdout() -> None:
-    """Nobody takes our output any more: what is still buffered must not raise again at exit."""
+    """Points stdout to /dev/null, so that buffered output does not raise again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _prepare_streams() -> None:
-    """Output goes somewhere whatever the caller left open, and what its encoding lacks has a stand-in."""
+    """Opens closed streams, and replaces characters that the encoding of the output lacks."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it lives as long as we do

@@ -163,7 +163,7 @@ class Client(Methods):
             self._wire = None
 
     def connect(self, wait: float = 0.0) -> None:
-        """Connects now. Raises NotRunning when nobody listened for `wait` seconds."""
+        """Connects now. Raises NotRunning if no daemon listens within `wait` seconds."""
         if self._wire is not None and not self._wire.usable():
             self.close()
         deadline = time.monotonic() + wait
@@ -195,7 +195,7 @@ class Client(Methods):
     def ask(self, method: type[Params], given: Mapping[str, Any]) -> dict[str, Any]:
         """The answer of a method of the table; parameters that are None are not sent.
 
-        What burnd tells of its progress goes to `progress`, if that is set: `{"done": ..., "total": ...}`.
+        Progress is passed to `progress`, if that is set: `{"done": ..., "total": ...}`.
         """
         timeout = self._timeout if method.deadline == DEADLINE_S or method.method == "tail" else LONG_S + 10
         return self.call(method.method, sent(method, given), timeout=timeout)
@@ -226,9 +226,9 @@ class Client(Methods):
         wire = self._wire
         try:
             while wire is not None:
-                said = wire.receive(None)
-                if said is not None and said.get("method") == method:
-                    yield said.get("params") or {}
+                event = wire.receive(None)
+                if event is not None and event.get("method") == method:
+                    yield event.get("params") or {}
         finally:
             self.close()
 
@@ -236,8 +236,8 @@ class Client(Methods):
         self, *, session: str | None = None, project: str | None = None, source: str | None = None
     ) -> Iterator[TailEvent]:
         """Yields turns as they are recorded, until the connection ends (then raises NoAnswer)."""
-        given = {"session": session, "project": project, "source": source}
-        return self.stream("tail", {name: value for name, value in given.items() if value is not None})
+        arguments = {"session": session, "project": project, "source": source}
+        return self.stream("tail", {name: value for name, value in arguments.items() if value is not None})
 
     def stamp(
         self,
@@ -251,12 +251,12 @@ class Client(Methods):
         """Tags a session, one message, or a session's turns from `from_ts` to before `to_ts` (ISO times).
 
         Durable when it returns: recorded by burnd, or spooled for it when it is down or busy. The answer's `state`
-        says which, `recorded` or `spooled`.
+        is `recorded` or `spooled`.
         """
         from burnctl import delivery, stamp_record
 
-        made = stamp_record.made(stamp_record.selector_of(session, message, from_ts, to_ts), tags)
-        return delivery.stamps(self, [made]).answer()
+        result = stamp_record.made(stamp_record.selector_of(session, message, from_ts, to_ts), tags)
+        return delivery.stamps(self, [result]).answer()
 
     def stamps_remove(
         self,
@@ -272,8 +272,8 @@ class Client(Methods):
         """
         from burnctl import delivery, stamp_record
 
-        made = stamp_record.removal(stamp_record.selector_of(session, message, from_ts, to_ts), keys)
-        return delivery.removal(self, made).answer() | {"removes": made["removes"]}
+        result = stamp_record.removal(stamp_record.selector_of(session, message, from_ts, to_ts), keys)
+        return delivery.removal(self, result).answer() | {"removes": result["removes"]}
 
     def stamp_many(self, stamps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """Makes many stamps, each in one of the forms that `burnctl stamp --stdin` takes: all of them, or none."""

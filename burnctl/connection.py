@@ -21,7 +21,7 @@ _MOST = protocol.ANSWER_BYTES + (1 << 20)
 
 
 class Wire:
-    """Asks one question at a time. Raises NotRunning when nobody listens at `path`."""
+    """Sends one request at a time. Raises NotRunning if no daemon listens at `path`."""
 
     def __init__(self, path: str, timeout: float) -> None:
         self._socket = _connected(path, timeout)
@@ -48,7 +48,7 @@ class Wire:
         timeout: float,
         heard: Callable[[dict[str, Any]], None] | None = None,
     ) -> dict[str, Any]:
-        """The result of one call, its version checked. What burnd says before it answers goes to `heard`."""
+        """The result of one call, its version checked. Notifications before the answer go to `heard`."""
         deadline = time.monotonic() + timeout
         self._send_request(method, params, deadline)
         while True:
@@ -100,8 +100,8 @@ class Wire:
             raise NoAnswer(protocol.TOO_LONG, "burnd did not take the question in time", _BUSY) from None
         except OSError:
             # The daemon may have said why before it closed: too many connections, too large a request.
-            if (said := self._last_words()) is not None:
-                result_of(said)
+            if (reply := self._last_words()) is not None:
+                result_of(reply)
             raise _gone(None) from None
 
     def _last_words(self) -> dict[str, Any] | None:
@@ -112,10 +112,10 @@ class Wire:
 
     def _wait(self, deadline: float | None) -> bool:
         """Lets the next operation take until the deadline; False when that is over."""
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
+        seconds = None if deadline is None else deadline - time.monotonic()
+        if seconds is not None and seconds <= 0:
             return False
-        self._socket.settimeout(left)
+        self._socket.settimeout(seconds)
         return True
 
 
@@ -123,7 +123,7 @@ _BUSY = "it may be busy; ask again, or look at: burnctl status"
 
 
 def result_of(answer: dict[str, Any]) -> dict[str, Any]:
-    """What an answer says; raises what it complains of, or that its version is not ours."""
+    """The result of an answer. Raises its error, or VersionMismatch."""
     if (error := answer.get("error")) is not None:
         raise _failed(error)
     result = answer.get("result")
@@ -135,17 +135,17 @@ def result_of(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _failed(error: Any) -> Failed | VersionMismatch:
-    said = error if isinstance(error, dict) else {}
-    data = said.get("data")
+    reply = error if isinstance(error, dict) else {}
+    data = reply.get("data")
     data = data if isinstance(data, dict) else {}
     if data.get("version", protocol.VERSION) != protocol.VERSION:
         return VersionMismatch(data["version"], protocol.VERSION)
-    code = int(said.get("code", protocol.FAILED))
+    code = int(reply.get("code", protocol.FAILED))
     name = str(data.get("name") or protocol.NAMES.get(code, ""))
     hint = str(data.get("hint") or "")
     if code == protocol.NO_SUCH_METHOD and not hint:
         hint = "burnd may be older than burnctl; restart it with: burnctl restart"
-    return Failed(code, str(said.get("message", "burnd failed")), hint, name, str(data.get("about") or ""))
+    return Failed(code, str(reply.get("message", "burnd failed")), hint, name, str(data.get("about") or ""))
 
 
 def _connected(path: str, timeout: float) -> socket:
@@ -164,7 +164,7 @@ def _connected(path: str, timeout: float) -> socket:
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
             problem = NotRunning()
         except PermissionError:
-            problem = NotRunning(f"{path} belongs to somebody else", "set RELAYBURN_HOME or BURND_SOCKET to your own")
+            problem = NotRunning(f"{path} belongs to another user", "set RELAYBURN_HOME or BURND_SOCKET to your own")
         except OSError as error:
             problem = NotRunning(f"{path}: {error.strerror or error}")
         else:

@@ -59,7 +59,7 @@ def reach(options: argparse.Namespace, *, causes: bool = False, totals: bool = F
 
 
 def may_start(options: argparse.Namespace) -> bool:
-    """Whether somebody is looking who would want the daemon started; scripts and CI decide for themselves."""
+    """Whether the daemon may be started: at a terminal, but not in scripts and CI."""
     if getattr(options, "no_start", False) or os.environ.get("CI"):
         return False
     return sys.stdin.isatty() and sys.stdout.isatty()
@@ -91,11 +91,11 @@ def await_answer(client: Client, daemon: Detached | Service) -> None:
 
 def wait_until_open(client: Client) -> Status:
     """Waits until burnd has opened its storage, which takes long if the index is rebuilt; returns its status."""
-    said = ""
+    last_state = ""
     while (status := client.status()).get("daemon", {}).get("state") == "starting":
         state = str((status.get("index") or {}).get("state") or "")
-        if state != said and state != "opening":
-            said = state
+        if state != last_state and state != "opening":
+            last_state = state
             say(f"burnd is starting: {state}")
         time.sleep(_PAUSE_S)
     return status
@@ -173,7 +173,7 @@ def _wait_until_gone(client: Client, pid: int | None) -> None:
     deadline = time.monotonic() + GONE_S
     while listening(client) or (pid is not None and alive(pid)):
         if time.monotonic() > deadline:
-            raise BurnctlError(f"burnd was told to stop and has not after {GONE_S:.0f} s", _kill(pid))
+            raise BurnctlError(f"burnd did not stop within {GONE_S:.0f} s", _kill(pid))
         time.sleep(_STOP_PAUSE_S)
 
 
@@ -204,7 +204,7 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return False  # somebody else's: the number was given out again
+        return False  # another user's process: the pid was reused
     return not _ended(pid)
 
 

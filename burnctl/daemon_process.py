@@ -31,7 +31,7 @@ class Detached:
         os.makedirs(home.root, 0o700, exist_ok=True)
         own_file = log_setting()
         self.where_it_logs = str(home.root / own_file) if own_file else str(home.log)
-        # What is said before the log is set up, and what Python says when all else fails, goes to the same place.
+        # Output before the log is set up, and Python's own messages, go to the same file.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         self._stderr = str(home.log)
         if os.path.exists(self._stderr) and not os.path.isfile(self._stderr):
@@ -71,8 +71,8 @@ class Detached:
         with open(self._stderr, "rb") as log:
             log.seek(max(self._log_began, os.fstat(log.fileno()).st_size - _LAST_WORDS))
             lines = log.read().decode(errors="replace").splitlines()
-        said = [line for line in lines if line.strip() and not line.startswith("{")]
-        return said[-1] if said else ""
+        messages = [line for line in lines if line.strip() and not line.startswith("{")]
+        return messages[-1] if messages else ""
 
 
 class Service:
@@ -82,8 +82,8 @@ class Service:
         self.how, self.where_it_logs = f"through {name}", where_it_logs
         done = subprocess.run(start, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            said = done.stderr.strip() or f"exit code {done.returncode}"
-            raise BurnctlError(f"{name} could not start burnd: {said}", f"see: {where_it_logs}")
+            reason = done.stderr.strip() or f"exit code {done.returncode}"
+            raise BurnctlError(f"{name} could not start burnd: {reason}", f"see: {where_it_logs}")
 
     def check(self) -> None:
         """The service manager watches over it; whether it answers is all there is to see."""
@@ -119,7 +119,7 @@ def _working_folder() -> str:
 
 
 def log_setting() -> str:
-    """Where the settings send the log; empty when they leave it to whoever starts burnd."""
+    """The log file of the settings; empty if they name none."""
     values = {setting["key"]: setting["value"] for setting in ask_burnd("show")["settings"]}
     return str(values["log.file"])
 

@@ -31,17 +31,17 @@ class NotSpooled(BurnctlError):
 
 def spool_records(home: str, records: Sequence[Mapping[str, Any]]) -> None:
     """Makes all records durable in the spool of a home, in their order; after an error none of them is there."""
-    begun = time.time_ns()
-    _spool(home, {new_name(begun + n): record for n, record in enumerate(records)}, takes_back=True)
+    start = time.time_ns()
+    _spool(home, {new_name(start + n): record for n, record in enumerate(records)}, takes_back=True)
 
 
 def spool_as(home: str, name: str, record: Mapping[str, Any]) -> None:
-    """Makes one record durable under a name of the caller's; after an error the one before it may still stand."""
+    """Makes one record durable under a name of the caller's; after an error the previous one may still be there."""
     _spool(home, {name: record}, takes_back=False)
 
 
 def new_name(at_ns: int | None = None) -> str:
-    """A name that nobody else has, and that sorts by time."""
+    """A unique name that sorts by time."""
     return f"{time.time_ns() if at_ns is None else at_ns}-{os.getpid()}-{os.urandom(4).hex()}"
 
 
@@ -62,16 +62,16 @@ def _spool(home: str, records: Mapping[str, Mapping[str, Any]], *, takes_back: b
 
 
 def _write_all(folder: int, files: Mapping[str, bytes], *, takes_back: bool) -> None:
-    named: list[str] = []
+    renamed: list[str] = []
     try:
         for name, data in files.items():
             _write(folder, "." + name, data + b"\n")
         for name in files:
             os.rename("." + name, name, src_dir_fd=folder, dst_dir_fd=folder)
-            named.append(name)
+            renamed.append(name)
         os.fsync(folder)
     except BaseException:
-        for name in (*(named if takes_back else ()), *("." + name for name in files)):
+        for name in (*(renamed if takes_back else ()), *("." + name for name in files)):
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=folder)
         raise
@@ -90,7 +90,7 @@ def _write(folder: int, name: str, data: bytes) -> None:
 
 
 def _private_folder(home: str, spool: str) -> int:
-    """A descriptor of the spool folder, made where it is missing, open to nobody else."""
+    """A descriptor of the spool folder, created if it is missing, private to the user."""
     os.makedirs(os.path.dirname(home), exist_ok=True)
     for path in (home, spool):
         if _made(path):
@@ -125,7 +125,7 @@ def _sync(path: str) -> None:
         os.close(fd)
 
 
-# After that the spool is quicker, and whoever spawns sessions does not wait.
+# After that the spool is quicker, and programs that spawn sessions do not wait.
 ANSWER_S = 2.0
 # The daemon understood and said no: it would say no to the spooled file as well.
 _NO = {protocol.BAD_PARAMS, protocol.REFUSED, protocol.TOO_LARGE, protocol.NOT_A_REQUEST, protocol.NOT_JSON}
@@ -133,7 +133,7 @@ _BATCH_BYTES = protocol.REQUEST_BYTES // 2
 
 
 class Delivered:
-    """How many were `recorded` by the daemon and how many `spooled` for it, and why it was not all of them."""
+    """The number `recorded` by the daemon, the number `spooled` for it, and why some were spooled."""
 
     __slots__ = ("reason", "recorded", "spooled")
 
@@ -142,12 +142,12 @@ class Delivered:
 
     def answer(self) -> dict[str, Any]:
         """The same for programs."""
-        said = {"version": protocol.VERSION, "state": "recorded", "stamps": self.recorded + self.spooled}
-        return said | ({"state": "spooled", "spooled": self.spooled, "reason": self.reason} if self.spooled else {})
+        answer = {"version": protocol.VERSION, "state": "recorded", "stamps": self.recorded + self.spooled}
+        return answer | ({"state": "spooled", "spooled": self.spooled, "reason": self.reason} if self.spooled else {})
 
 
 def stamps(client: Client, stamps: Sequence[Mapping[str, Any]], timeout: float = ANSWER_S) -> Delivered:
-    """Every stamp is durable when this returns. Raises Failed when the daemon refuses, NotSpooled when nobody can."""
+    """Every stamp is durable when this returns. Raises Failed if it is refused, NotSpooled without room."""
     recorded = 0
     for batch in _batches(stamps):
         wire_form = [{key: stamp[key] for key in stamp if key not in ("v", "kind")} for stamp in batch]
@@ -177,12 +177,12 @@ def removal(client: Client, stamp: Mapping[str, Any], timeout: float = ANSWER_S)
 
 
 def announcement(client: Client, wishes: Mapping[str, Any], since: str, timeout: float = ANSWER_S) -> Delivered:
-    """Says what holds for a session `since` then: what was captured meanwhile, against it, goes."""
-    said = {"ts": since, **wishes}
-    problem = _ask(client, "announce", said, timeout)
+    """Announces the wishes for a session from `since` on; content recorded against them is removed."""
+    params = {"ts": since, **wishes}
+    problem = _ask(client, "announce", params, timeout)
     if problem is None:
         return Delivered(1, 0)
-    spool_records(home(), [{"v": 1, "kind": "announce", **said}])
+    spool_records(home(), [{"v": 1, "kind": "announce", **params}])
     return Delivered(0, 1, problem.message)
 
 

@@ -1,13 +1,13 @@
-"""Everything that can go wrong in burnctl and that somebody may want to catch, with the exit code it ends in.
+"""The errors of burnctl, with their exit codes.
 
 BurnctlError                    a sentence, and a hint: what to do about it          exit 1
 ├── Usage                       the command line cannot be understood                exit 2
-├── NotRunning                  nobody answers at the socket                         exit 3
+├── NotRunning                  no daemon answers at the socket                         exit 3
 ├── VersionMismatch             burnd speaks another version of the protocol         exit 4
 ├── MissingField                an answer lacks a field: burnd is of another release exit 4
 └── Failed                      burnd answered with an error: code, name, sentence   exit 1,
     │                           or 2 when it could make no sense of what was asked
-    └── NoAnswer                it took the question and then said nothing           exit 1
+    └── NoAnswer                it accepted the request and did not answer           exit 1
 """
 
 from __future__ import annotations

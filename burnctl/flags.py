@@ -109,8 +109,8 @@ def _add(
             facts["choices"] = one.choices
         if facts["metavar"] and one.choices:
             text += f": {', '.join(one.choices)}{f' or {one.others}' if one.others else ''}"
-        shown = usual or (one.default if one.name != "limit" or facts.get("default") else None)
-        text += f" ({shown})" if isinstance(shown, str | int | float) and shown != "" else ""
+        usual_value = usual or (one.default if one.name != "limit" or facts.get("default") else None)
+        text += f" ({usual_value})" if isinstance(usual_value, str | int | float) and usual_value != "" else ""
     parser.add_argument(*names, help=text, **facts).param = one  # type: ignore[attr-defined]
 
 
@@ -137,17 +137,17 @@ def _reader(one: Param) -> Callable[[str], Any]:
 
 def given(chosen: argparse.Namespace, table: type[Params]) -> dict[str, Any]:
     """The parameters that were given as flags, as the client takes them, with the time zone if there are times."""
-    found: dict[str, Any] = {name: getattr(chosen, name, None) for name in table.params}
-    found = {name: value for name, value in found.items() if value is not None and value is not False}
-    if "tags" in found:
-        found["tags"] = _tags(found["tags"])
-    if "tz" in table.params and ("since" in found or "until" in found):
-        found["tz"] = time_zone()
-    return found
+    values: dict[str, Any] = {name: getattr(chosen, name, None) for name in table.params}
+    values = {name: value for name, value in values.items() if value is not None and value is not False}
+    if "tags" in values:
+        values["tags"] = _tags(values["tags"])
+    if "tz" in table.params and ("since" in values or "until" in values):
+        values["tz"] = time_zone()
+    return values
 
 
 def ask(client: Client, table: type[Params], chosen: argparse.Namespace, **own: Any) -> dict[str, Any]:
-    """The answer of a method with what was given as flags; `own` counts instead, unless it is None."""
+    """The answer of a method with the parameters given as flags; `own` values that are not None replace them."""
     return client.ask(table, given(chosen, table) | {name: value for name, value in own.items() if value is not None})
 
 
@@ -163,7 +163,7 @@ def _tags(pairs: list[tuple[str, str]]) -> dict[str, str]:
 
 
 def project(text: str) -> str:
-    """A project as it was named: a folder becomes its full path, so that `.` means this one; a remote or name stays."""
+    """A project: a folder becomes its full path, so that `.` means this one; a remote or name is not changed."""
     import os
 
     folder = os.path.expanduser(text)
@@ -175,8 +175,8 @@ def source(text: str) -> str:
     """A harness by any of its names: `claude` is Claude Code."""
     from burnd.harness.registry import SOURCES, source_of
 
-    if (found := source_of(text)) in SOURCES:
-        return found
+    if (values := source_of(text)) in SOURCES:
+        return values
     from difflib import get_close_matches
 
     close = get_close_matches(text.lower(), SOURCES, 1)
@@ -240,12 +240,12 @@ def time_zone() -> str | int:
     import os
     import time
 
-    named = os.environ.get("TZ", "").lstrip(":")
-    if not named:
+    zone = os.environ.get("TZ", "").lstrip(":")
+    if not zone:
         try:
-            named = os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
+            zone = os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
         except OSError:
-            named = ""
-    if named and os.path.exists(f"/usr/share/zoneinfo/{named}"):
-        return named
+            zone = ""
+    if zone and os.path.exists(f"/usr/share/zoneinfo/{zone}"):
+        return zone
     return time.localtime().tm_gmtoff // 60

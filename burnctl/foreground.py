@@ -1,4 +1,4 @@
-"""Running a harness with the terminal handed over: its signals, its stops and its exit code are the program's own.
+"""Runs a harness in the foreground: it gets the terminal's signals, and its exit code is ours.
 
 The child shares our process group, so that what a terminal sends (Ctrl-C, Ctrl-Z, a new size, a hang-up) reaches it
 without us. We take no part in that: the same signals are blocked here, and what somebody sends to us alone is passed
@@ -39,7 +39,7 @@ class CannotRun(BurnctlError):
 
 
 class Ended:
-    """How a child ended: its exit code, 128 + n after signal n; and whether we were told to stop meanwhile."""
+    """The end of a child: its exit code, 128 + n after signal n, and whether burnctl got a signal to stop."""
 
     __slots__ = ("code", "was_told_to_stop")
 
@@ -172,7 +172,7 @@ def _next_signal(within: float | None = None) -> tuple[int, bool]:
         if info is None:
             return 0, False
         # What the kernel itself sends has a positive code, what comes from kill() has not. A hang-up reaches only
-        # the leader of a session, so that one is passed on whoever sent it.
+        # the leader of a session, so that one is always passed on.
         return info.si_signo, info.si_signo in _FROM_TERMINAL and info.si_code > 0
     number = signal.sigwait(_OURS)  # macOS does not say who sent it
     return number, number in _FROM_TERMINAL and _has_terminal()
@@ -182,15 +182,15 @@ def _exit_code(child: int) -> int | None:
     """The code when the child has ended. While it is stopped at a terminal, so are we."""
     have_just_woken = False
     while True:
-        found, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
-        if found == 0:
-            if have_just_woken:  # and it has not: whoever woke us knew only our pid
+        pid, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+        if pid == 0:
+            if have_just_woken:  # and the child has not: only our pid got SIGCONT
                 os.kill(child, signal.SIGCONT)
             return None
         if os.WIFCONTINUED(status):
             have_just_woken = False
         elif os.WIFSTOPPED(status):
-            # Without a terminal nobody would wake us: a spawner that paused the harness knows only its pid.
+            # Without a terminal nothing would wake us: a spawner that paused the harness knows only its pid.
             have_just_woken = _has_terminal()
             if have_just_woken:
                 os.kill(os.getpid(), signal.SIGSTOP)

@@ -86,7 +86,7 @@ def _row(turn: dict[str, Any]) -> dict[str, Any]:
     row["ts"] = datetime.fromisoformat(row["ts"])
     row["tags"] = sorted((row["tags"] or {}).items())
     if row["cost_usd"] is not None:
-        # The shortest text of a float is the amount as it was: no turn costs so much that digits were lost.
+        # The shortest text of a float is exact here: no turn costs so much that digits are lost.
         row["cost_usd"] = Decimal(repr(row["cost_usd"])).quantize(Decimal("1e-15"))
     return row
 

@@ -75,9 +75,9 @@ class Parser(argparse.ArgumentParser):
         if unknown and self.wraps:
             from shlex import quote
 
-            given = " ".join(map(quote, unknown + list(getattr(options, "arguments", None) or ())))
+            rest = " ".join(map(quote, unknown + list(getattr(options, "arguments", None) or ())))
             what = f"{self._path()}: arguments for {self.wraps} go behind --"
-            raise Usage(what, f"try: burnctl {self._path()} -- {given}")
+            raise Usage(what, f"try: burnctl {self._path()} -- {rest}")
         if unknown:
             raise self._not_understood(unknown[0])
         return options
@@ -162,9 +162,9 @@ def help_of(parser: Parser, width: int | None = None) -> str:
 
 
 def _by_kind(parser: Parser) -> tuple[list[argparse.Action], list[argparse.Action]]:
-    shown = [a for a in parser._actions if a.help != argparse.SUPPRESS and not _is_chooser(a)]
-    flags = [a for a in shown if a.option_strings]
-    return [a for a in shown if not a.option_strings], [a for a in flags if not _is_help(a)]
+    actions = [a for a in parser._actions if a.help != argparse.SUPPRESS and not _is_chooser(a)]
+    flags = [a for a in actions if a.option_strings]
+    return [a for a in actions if not a.option_strings], [a for a in flags if not _is_help(a)]
 
 
 def _choosers(parser: Parser) -> Iterable[argparse._SubParsersAction[Parser]]:
@@ -229,7 +229,7 @@ def _sentence(text: str) -> str:
 
 
 def _entry(name: str, about: str, indent: int, width: int) -> list[str]:
-    """A name on the left and what it means beside it, or below it where the name is long."""
+    """A name with its meaning to the right, or below a long name."""
     from textwrap import wrap
 
     lines = wrap(about, max(width - indent - 2, 20)) or [""]

@@ -1,4 +1,4 @@
-"""Reports from the logs alone (`--scan`): a burnd of its own reads them, answers once and writes nothing."""
+"""Reports from the logs alone (`--scan`): a separate burnd reads them, answers and writes nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ScanClient(Client):
         request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}})
         assert self._scan.stdin is not None  # noqa: S101 - both are pipes
         assert self._scan.stdout is not None  # noqa: S101
-        with contextlib.suppress(BrokenPipeError):  # it has ended: the answer says why
+        with contextlib.suppress(BrokenPipeError):  # it has ended: its stderr has the reason
             self._scan.stdin.write(f"{request}\n".encode())
             self._scan.stdin.flush()
         answer = self._scan.stdout.readline()

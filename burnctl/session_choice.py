@@ -39,7 +39,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_session(client: Client, given: argparse.Namespace) -> str:
-    """The id of the session that the arguments of `add_session` name. Raises BurnctlError if there is none."""
+    """The id of the session that the arguments of `add_session` name. Raises BurnctlError for an unknown one."""
     if given.session is not None:
         if given.last or given.costliest:
             from burnctl.errors import Usage
@@ -48,13 +48,13 @@ def chosen_session(client: Client, given: argparse.Namespace) -> str:
             raise Usage(f"SESSION and {flag} both choose a session", "leave one of them out")
         return find_session(client, given.session)
     if given.costliest:
-        found = [row["key"] for row in client.summary(by="session", limit=1)["rows"] if row["key"]]
+        ids = [row["key"] for row in client.summary(by="session", limit=1)["rows"] if row["key"]]
     else:
         sessions = [] if given.last else _last(client, _folder())
-        found = [one["sessionId"] for one in sessions or _last(client, None)]
-    if not found:
+        ids = [one["sessionId"] for one in sessions or _last(client, None)]
+    if not ids:
         raise BurnctlError("no session is recorded yet", "burnctl status shows what burnd reads")
-    return found[0]
+    return ids[0]
 
 
 def find_session(client: Client, given: str) -> str:
@@ -66,21 +66,23 @@ def find_session(client: Client, given: str) -> str:
             return given
         if error.code != protocol.NOT_FOUND:
             raise
-        found = [one for one in _titled(client) if given.casefold() in str(one["title"]).casefold()]
-        if not found:
+        sessions = [one for one in _titled(client) if given.casefold() in str(one["title"]).casefold()]
+        if not sessions:
             from burnctl import suggestions
 
             near = suggestions.session(given)
             hint = f"did you mean: {near}" if near else "burnctl sessions lists them"
             raise BurnctlError(f"no session has an id or a title with {given[:80]!r}", hint) from None
-    if len(found) > 1:
+    if len(sessions) > 1:
         from burnctl.render.names import enough_of_id
         from burnctl.render.text import clean, cut
 
-        listed = ", ".join(f"{enough_of_id(one)} ({cut(clean(one['title']), 40)})" for one in found[:_LISTED])
-        more = f" and {len(found) - _LISTED:,} more" if len(found) > _LISTED else ""
-        raise BurnctlError(f"{len(found):,} sessions have {given[:80]!r} in their title", f"use an id: {listed}{more}")
-    return str(found[0]["sessionId"])
+        names = ", ".join(f"{enough_of_id(one)} ({cut(clean(one['title']), 40)})" for one in sessions[:_LISTED])
+        more = f" and {len(sessions) - _LISTED:,} more" if len(sessions) > _LISTED else ""
+        raise BurnctlError(
+            f"{len(sessions):,} sessions have {given[:80]!r} in their title", f"use an id: {names}{more}"
+        )
+    return str(sessions[0]["sessionId"])
 
 
 def whole_id(client: Client, given: str | None) -> str | None:

@@ -24,7 +24,7 @@ _OF_A_LINE = {"v", "kind", "ts", "selector", "sessionId", "messageId", "range", 
 
 
 class BadStamp(Usage, ValueError):
-    """Raised when what was said cannot be a stamp."""
+    """Raised for an invalid stamp."""
 
 
 def now_iso(later_s: float = 0) -> str:
@@ -78,8 +78,8 @@ def selector_of(
 
 
 def from_words(words: Iterable[str]) -> dict[str, str]:
-    """`["workflowId=wf-1", ...]` as a mapping; of a key that is said twice the last word counts. Raises BadStamp."""
-    found = {}
+    """`["workflowId=wf-1", ...]` as a mapping; the last value of a key wins. Raises BadStamp."""
+    tags = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
@@ -87,8 +87,8 @@ def from_words(words: Iterable[str]) -> dict[str, str]:
         if not key:
             raise BadStamp(f"{word!r} has no key before the =")
         _encodable(word, f"{word!r}")
-        found[key] = value
-    return found
+        tags[key] = value
+    return tags
 
 
 def removal(selector: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def removal(selector: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def from_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
-    """The stamps of JSON lines, all or none: the first line that is none is refused with its number."""
+    """The stamps of JSON lines, all or none. Raises BadStamp with the number of the first invalid line."""
     stamps = []
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -135,14 +135,14 @@ def _from_object(said: Any) -> dict[str, Any]:
 
 
 def _selector_in(said: Mapping[str, Any]) -> dict[str, Any]:
-    chosen = said.get("selector")
-    if chosen is None:
-        chosen = {key: said[key] for key in ("sessionId", "messageId", "range") if key in said}
+    selector = said.get("selector")
+    if selector is None:
+        selector = {key: said[key] for key in ("sessionId", "messageId", "range") if key in said}
     elif any(key in said for key in ("sessionId", "messageId", "range")):
         raise BadStamp("has a selector and an id or a range beside it: name the turns in one place")
-    span = _only(chosen, "the selector", "sessionId", "messageId", "range").get("range")
+    span = _only(selector, "the selector", "sessionId", "messageId", "range").get("range")
     span = {} if span is None else _only(span, "the range", "fromTs", "toTs")
-    return selector_of(chosen.get("sessionId"), chosen.get("messageId"), span.get("fromTs"), span.get("toTs"))
+    return selector_of(selector.get("sessionId"), selector.get("messageId"), span.get("fromTs"), span.get("toTs"))
 
 
 def _only(value: Any, what: str, *keys: str) -> Mapping[str, Any]:
@@ -157,7 +157,7 @@ def _checked(enrichment: Mapping[str, Any], removes: Sequence[str]) -> dict[str,
     if not isinstance(enrichment, dict):
         raise BadStamp("the enrichment is not an object")
     if not enrichment and not removes:
-        raise BadStamp("a stamp says at least one KEY=VALUE")
+        raise BadStamp("a stamp needs at least one KEY=VALUE")
     if both := [key for key in removes if key in enrichment]:
         raise BadStamp(f"the key {both[0]!r} is both given and removed")
     for key, value in enrichment.items():

@@ -64,17 +64,17 @@ _LOOKED_AT = 200  # the newest: an older one would hardly be typed by hand
 
 def command(typed: str, verbs: Iterable[str]) -> str:
     """A hint for a word that is no command: the command that does it, a similar one, or the help."""
-    listed = list(verbs)
+    names = list(verbs)
     if hint := _OTHER_WORDS.get(typed.lower()):
         return hint
     if typed.lower() in BY_SOURCE:
         return "run it with its session tagged: burnctl run -- PROGRAM; its cost: burnctl harnesses"
-    near = get_close_matches(typed.lower(), listed, 1, _COMMAND_ALIKE)
+    near = get_close_matches(typed.lower(), names, 1, _COMMAND_ALIKE)
     return f"did you mean: burnctl {near[0]}" if near else "see: burnctl help"
 
 
 def session(typed: str) -> str | None:
-    """A session that begins nearly so, as much of its id as may be typed, with what tells a person which it is."""
+    """The session whose id is most similar: enough of its id to type, its title and its age."""
     import time
 
     from burnctl.client import Client
@@ -85,13 +85,13 @@ def session(typed: str) -> str | None:
 
     try:
         with Client(timeout=_ANSWER_S) as client:
-            listed = client.sessions_list(limit=_LOOKED_AT)["sessions"]
+            sessions = client.sessions_list(limit=_LOOKED_AT)["sessions"]
     except BurnctlError:
         return None
-    fronts = {one["sessionId"][: len(typed)]: one for one in reversed(listed)}  # of those alike, the newest
+    fronts = {one["sessionId"][: len(typed)]: one for one in reversed(sessions)}  # of those alike, the newest
     near = get_close_matches(typed, list(fronts), 1, _ALIKE)
     if not near:
         return None
-    found = fronts[near[0]]
-    about = [cut(clean(found["title"] or ""), 40), ago(found["updatedAt"], time.time() * 1000)]
-    return f"{enough_of_id(found)} ({', '.join(filter(None, about))})"
+    session_row = fronts[near[0]]
+    about = [cut(clean(session_row["title"] or ""), 40), ago(session_row["updatedAt"], time.time() * 1000)]
+    return f"{enough_of_id(session_row)} ({', '.join(filter(None, about))})"

@@ -85,7 +85,7 @@ def tell_session(session: str, *, quiet: bool) -> None:
 def tell_claimed(claim: str, *, quiet: bool) -> None:
     """The same for the session that a claim took, or that it took none."""
     with _patience() as ask:
-        ask("flush", session=claim)  # reads what is there; nobody else's open turns are settled by it
+        ask("flush", session=claim)  # reads the logs, without settling open turns of other sessions
         taken = ask("spool", claim=claim)["claims"][0]["sessionId"]
         if taken is not None:
             ask("flush", session=taken)

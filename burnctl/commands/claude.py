@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class Wrapped:
-    """One run of Claude Code: what is said before it, and after it."""
+    """One run of Claude Code, announced and tagged."""
 
     def __init__(self, session: Session, tags: dict[str, str], mode: str | None, *, quiet: bool) -> None:
         self._session, self._tags, self._mode, self._quiet = session, tags, mode, quiet
@@ -89,7 +89,7 @@ class Wrapped:
         return ended.code
 
     def run_in_background(self, program: str, arguments: Sequence[str]) -> int:
-        """Runs `claude --bg`, which starts a session under an id of its own in the background and exits."""
+        """Runs `claude --bg`, which starts a session in the background, with a new id, and exits."""
         folder = os.getcwd()
         roots = [self._config] if os.environ.get("CLAUDE_CONFIG_DIR") else []
         claim = Claim(folder, PRODUCT.program, self._tags, self._mode, roots)
@@ -145,7 +145,7 @@ class Wrapped:
             return False
 
     def _expect(self, before: claude_session.Look) -> str | None:
-        """The session that `--continue` should go on with: what is wished for it must be known before it starts."""
+        """The session that `--continue` should resume, announced before it starts."""
         expected = claude_session.newest(before) if self._session.kind == CONTINUED else None
         if expected is not None:
             with Client(timeout=delivery.ANSWER_S) as client:
@@ -154,15 +154,15 @@ class Wrapped:
 
     def _find(self, before: claude_session.Look, expected: str | None) -> str | None:
         """The session that was gone on with, known by what was written; tagged when it is found."""
-        found = claude_session.written_to(before, self._look(), expected)
-        if found is None and self._tags:
-            tagged_run.say("nothing was tagged: it cannot be told which session this was")
-        if found is not None:
+        session_id = claude_session.written_to(before, self._look(), expected)
+        if session_id is None and self._tags:
+            tagged_run.say("nothing was tagged: the session of this run is unknown")
+        if session_id is not None:
             with Client(timeout=delivery.ANSWER_S) as client:
-                if found != expected:
-                    delivery.announcement(client, self._wishes(found), self._begun_at)
-                self._stamp(client, found)
-        return found
+                if session_id != expected:
+                    delivery.announcement(client, self._wishes(session_id), self._begun_at)
+                self._stamp(client, session_id)
+        return session_id
 
     def _tell(self, session_id: str) -> None:
         """Announces and tags a session. What cannot be kept stops us here, before it starts."""
@@ -171,7 +171,7 @@ class Wrapped:
             self._stamp(client, session_id, 0 if receipt.spooled else delivery.ANSWER_S)
 
     def _stamp(self, client: Client, session_id: str, timeout: float = delivery.ANSWER_S) -> None:
-        """A new session is tagged whole; an older one only from now on, so that its past stays as it was."""
+        """Tags all of a new session; of an older one only what comes from now on."""
         if self._tags:
             since = self._begun_at if self._session.kind in (RESUMED, CONTINUED, PICKED) else None
             stamp = stamp_record.made(stamp_record.selector_of(session_id, from_ts=since), self._tags, self._begun_at)

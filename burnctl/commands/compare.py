@@ -43,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
-    chosen = flags.given(options, Filters)
+    filters = flags.given(options, Filters)
     answer = flags.ask(client, CompareParams, options)
-    rows = client.summary(by=options.by, quality=True, **chosen)["rows"] if answer["cells"] else []
+    rows = client.summary(by=options.by, quality=True, **filters)["rows"] if answer["cells"] else []
     answer["overall"] = [row for row in rows if row["key"] in answer["models"]]
     return present(options, answer, drawn, rows=flat_cells, client=client)
 
@@ -137,8 +137,8 @@ def _too_few(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen
             few.setdefault(cell["category"], []).append(_name(cell["model"], answer["by"]))
     if not few:
         return ""
-    named = "; ".join(f"{category} ({', '.join(models)})" for category, models in few.items())
-    line = f"not enough data (fewer than {counted(answer['minSample'], 'request')}): {clean(named)}"
+    names = "; ".join(f"{category} ({', '.join(models)})" for category, models in few.items())
+    line = f"not enough data (fewer than {counted(answer['minSample'], 'request')}): {clean(names)}"
     return line if screen.is_pipe else "\n".join(wrap(line, screen.width))
 
 

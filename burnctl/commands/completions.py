@@ -139,12 +139,12 @@ def candidates(words: Sequence[str]) -> list[Candidate]:
     """For the words after `burnctl`, the last of which is being typed (and may be empty)."""
     *before, typed = words or [""]
     if not before:
-        found = [(verb, line) for verb, (_, line) in present().items()] + [("help", "explain a command")]
+        names = [(verb, line) for verb, (_, line) in present().items()] + [("help", "explain a command")]
     elif before[0] == "help":
-        found = [(verb, line) for verb, (_, line) in present().items()] if len(before) == 1 else []
+        names = [(verb, line) for verb, (_, line) in present().items()] if len(before) == 1 else []
     else:
-        found = _of_verb(before[0], before[1:], typed)
-    return [(word, about) for word, about in found if word.startswith(typed)]
+        names = _of_verb(before[0], before[1:], typed)
+    return [(word, about) for word, about in names if word.startswith(typed)]
 
 
 def bash_candidates(words: Sequence[str], breaks: str) -> list[str]:
@@ -158,30 +158,30 @@ def bash_candidates(words: Sequence[str], breaks: str) -> list[str]:
     plain = _unquoted(typed)
     if plain is None:
         return []
-    found = candidates([*(_unquoted(word) or word for word in before), plain])
+    names = candidates([*(_unquoted(word) or word for word in before), plain])
     if start:
-        return [_within(start, word) for word, _ in found]
+        return [_within(start, word) for word, _ in names]
     last = max((at for at, char in enumerate(typed) if char in breaks and not _is_escaped(typed, at)), default=-1)
     present_part = _unquoted(typed[: last + 1]) or ""
-    return [_escaped(word[len(present_part) :]) for word, _ in found]
+    return [_escaped(word[len(present_part) :]) for word, _ in names]
 
 
 def _joined(words: Sequence[str], breaks: set[str]) -> list[str]:
     """Joins the parts of words that bash split, except at the `=` after a flag."""
-    joined: list[str] = []
+    merged: list[str] = []
     glue = False
     for word in words:
         is_break = bool(word) and set(word) <= breaks
-        if is_break and word == "=" and joined and joined[-1].startswith("-"):
-            joined.append("")
+        if is_break and word == "=" and merged and merged[-1].startswith("-"):
+            merged.append("")
             glue = True
-        elif joined and (glue or is_break):
-            joined[-1] += word
+        elif merged and (glue or is_break):
+            merged[-1] += word
             glue = is_break
         else:
-            joined.append(word)
+            merged.append(word)
             glue = is_break
-    return joined or [""]
+    return merged or [""]
 
 
 def _unquoted(word: str) -> str | None:
@@ -246,8 +246,8 @@ def _of_parser(parser: Parser, before: Sequence[str], typed: str) -> list[Candid
         else:
             place = places[min(used, len(places) - 1)] if places else None
             if isinstance(place, argparse._SubParsersAction):
-                chosen = place.choices.get(word)
-                return _of_parser(chosen, before[at + 1 :], typed) if chosen else []
+                subparser = place.choices.get(word)
+                return _of_parser(subparser, before[at + 1 :], typed) if subparser else []
             used += 1
     if awaiting is not None:
         return _values(awaiting)
@@ -285,7 +285,7 @@ _DIMENSIONS = ("model", "project", "agent", "branch", "provider")
 
 
 def _sessions() -> list[Candidate]:
-    """The newest sessions, with what tells a person which is which."""
+    """The newest sessions, with age, project and title."""
     import time
 
     from burnctl.client import Client
@@ -296,11 +296,11 @@ def _sessions() -> list[Candidate]:
     with Client(timeout=ANSWER_S) as client:
         rows = client.sessions_list(limit=_MOST_SESSIONS).get("sessions") or []
     now = time.time() * 1000
-    found = []
+    results = []
     for row in rows:
         words = (ago(row.get("updatedAt"), now), last_name(row.get("project")), str(row.get("title") or ""))
-        found.append((row.get("sessionId"), cut(clean("  ".join(filter(None, words))), 60)))
-    return _insertable(found)
+        results.append((row.get("sessionId"), cut(clean("  ".join(filter(None, words))), 60)))
+    return _insertable(results)
 
 
 def _rows(by: str) -> list[Candidate]:

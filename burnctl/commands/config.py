@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     init = actions.add_parser("init", help="write a config.toml that shows every setting with its default")
     init.description = "writes a config.toml that shows every setting with its default and what it means"
-    show = actions.add_parser("show", help="show what holds, and where it was said")
+    show = actions.add_parser("show", help="show the settings and where each is from")
     show.description = "shows what holds for a daemon started now, and what the running one was started with, if other"
     change = actions.add_parser("set", help="change one setting, keeping comments and every other line")
     change.description = "changes one setting in config.toml, keeping comments and every other line"
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     get.description = "prints the value of one setting that a daemon started now would use"
     flags.place(get, SettingFlags, "key")
     edit = actions.add_parser("edit", help="open config.toml in an editor, then check it")
-    edit.description = "opens config.toml in $VISUAL or $EDITOR, makes it first if there is none, and checks it"
+    edit.description = "opens config.toml in $VISUAL or $EDITOR, creates it if it is missing, and checks it"
     path = actions.add_parser("path", help="print where config.toml belongs")
     path.description = "prints where config.toml belongs, whether it is there or not"
     for action in (init, show, change, get, path):
@@ -58,37 +58,37 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "edit":
         return _edit()
     words = [options.key, options.value] if options.action == "set" else []
-    said = ask_burnd(options.action, *words)
+    answer = ask_burnd(options.action, *words)
     if options.json:
-        return as_json(said)
+        return as_json(answer)
     if options.action == "show":
-        return _show(said, options)
+        return _show(answer, options)
     if options.action == "set":
-        _tell_change(said)
+        _tell_change(answer)
     else:
-        print(f"wrote {said['path']}" if options.action == "init" else said["path"])
+        print(f"wrote {answer['path']}" if options.action == "init" else answer["path"])
     return 0
 
 
 def _get(options: argparse.Namespace) -> int:
     """Prints a setting by its whole name, or by the last part of it."""
-    said = ask_burnd("show")
-    found = [one for one in said["settings"] if f".{one['key']}".endswith(f".{options.key}")]
-    if len(found) != 1:
+    answer = ask_burnd("show")
+    settings = [one for one in answer["settings"] if f".{one['key']}".endswith(f".{options.key}")]
+    if len(settings) != 1:
         from difflib import get_close_matches
 
-        close = get_close_matches(options.key, [one["key"] for one in said["settings"]], 1)
+        close = get_close_matches(options.key, [one["key"] for one in answer["settings"]], 1)
         hint = f"did you mean: {close[0]}" if close else "burnctl config show lists them"
         raise BurnctlError(f"there is no setting {options.key!r}", hint)
     if options.json:
-        return as_json({"version": said["version"], **found[0]})
-    value = found[0]["value"]
+        return as_json({"version": answer["version"], **settings[0]})
+    value = settings[0]["value"]
     print(value if isinstance(value, str) else _toml(value))
     return 0
 
 
 def _edit() -> int:
-    """Opens the file, and checks it afterwards. A mistake is named; the file stays as it was saved."""
+    """Opens the file and checks it afterwards. An error is reported; the file is not changed."""
     import os
     import shlex
     import subprocess
@@ -127,7 +127,7 @@ def _origin(setting: dict[str, Any]) -> str:
 
 def _tell_change(said: dict[str, Any]) -> None:
     before, now = _toml(said["before"]), _toml(said["value"])
-    print(f"{said['key']} = {now}" + (f"  (was {before})" if before != now else "  (as it was)"))
+    print(f"{said['key']} = {now}" + (f"  (was {before})" if before != now else "  (unchanged)"))
     if said["overruledBy"]:
         print(f"but {said['overruledBy']} is set in this environment, and wins over the file")
     if note := said.get("note"):
@@ -138,7 +138,7 @@ def _tell_change(said: dict[str, Any]) -> None:
 
 
 def _tell_stale(settings: list[dict[str, Any]]) -> None:
-    """Says which settings the running daemon was started with that would be others now."""
+    """Prints the settings whose values changed since the daemon was started."""
     running = _running()
     other = [s["key"] for s in settings if running is not None and running.get(s["key"], s["value"]) != s["value"]]
     if other:
@@ -146,20 +146,20 @@ def _tell_stale(settings: list[dict[str, Any]]) -> None:
 
 
 def _running() -> dict[str, Any] | None:
-    """The settings of the running daemon; None when there is none, or it cannot say."""
+    """The settings of the running daemon; None if it does not run or answer."""
     from burnctl.client import Client
 
     try:
         with Client(timeout=2) as client:
-            said = client.config_show()
+            answer = client.config_show()
     except BurnctlError:
         return None
-    settings = said.get("settings") or []
+    settings = answer.get("settings") or []
     return {setting["key"]: setting.get("value") for setting in settings}
 
 
 def _toml(value: Any) -> str:
-    """The value as it stands in the file: JSON writes text, numbers, true and lists the same way."""
+    """The value as TOML: JSON writes text, numbers, true and lists the same way."""
     import json
 
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""`burnctl doctor`: looks at everything burnd depends on, and says of each how it is and what to do."""
+"""`burnctl doctor`: checks everything burnd depends on, with advice."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ def _values(settings: Any) -> dict[str, Any]:
 
 def _reserve(status: Mapping[str, Any] | None, settings: Any) -> int:
     """The bytes of disk that burnd leaves free: by its own word, else by the settings."""
-    told = (status or {}).get("disk", {}).get("reserve")
-    if told is None:
-        told = _values(settings).get("disk.reserve")
-    return told if isinstance(told, int) else _USUAL_RESERVE
+    reserve = (status or {}).get("disk", {}).get("reserve")
+    if reserve is None:
+        reserve = _values(settings).get("disk.reserve")
+    return reserve if isinstance(reserve, int) else _USUAL_RESERVE
 
 
 def _logs(settings: Any) -> list[Finding]:
@@ -149,5 +149,5 @@ def _last_word(findings: list[Finding]) -> str:
     warned = sum(finding.level == "warn" for finding in findings)
     if not failed and not warned:
         return "all is well"
-    said = [f"{failed} broken" if failed else "", f"{warned} worth a look" if warned else ""]
-    return ", ".join(filter(None, said))
+    parts = [f"{failed} broken" if failed else "", f"{warned} worth a look" if warned else ""]
+    return ", ".join(filter(None, parts))

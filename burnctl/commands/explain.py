@@ -140,9 +140,9 @@ def draw_all(screen: Screen) -> str:
     from burnctl.render.text import wrap
 
     rows = [(name, kind.title) for name, kind in KINDS.items()]
-    listed = table((Column("kind"), Column("finds", least=20)), rows, screen)
-    hint = wrap("burnctl explain KIND tells how one is proved, and what to do about it.", screen.width)
-    return "\n".join([listed, "", *hint])
+    kinds = table((Column("kind"), Column("finds", least=20)), rows, screen)
+    hint = wrap("burnctl explain KIND: how one is proved, and what to do about it.", screen.width)
+    return "\n".join([kinds, "", *hint])
 
 
 def draw(name: str, screen: Screen) -> str:

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _writer(options: argparse.Namespace, machine: str) -> Any:
-    """Found before anything is asked, so that what is missing is said at once."""
+    """The writer, imported before the first request, so that a missing package is reported at once."""
     if options.format == "parquet":
         from burnctl.parquet import write_parquet
 
@@ -84,7 +84,7 @@ def _writer(options: argparse.Namespace, machine: str) -> Any:
 
 
 class _Counted:
-    """The turns with their machine; at a terminal it says how many there were so far."""
+    """The turns with their machine; at a terminal it prints a count."""
 
     def __init__(self, turns: Iterator[dict[str, Any]], machine: str) -> None:
         self.count = 0
@@ -92,15 +92,15 @@ class _Counted:
         self._machine = machine
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        shown = can_take_back() and not sys.stdout.isatty()
+        has_progress = can_take_back() and not sys.stdout.isatty()
         try:
             for turn in self._turns:
                 yield {"machine": self._machine, **turn}
                 self.count += 1
-                if shown and self.count % _TOLD_EVERY == 0:
+                if has_progress and self.count % _TOLD_EVERY == 0:
                     print(f"{WIPE}{self.count:,} turns ...", end="", file=sys.stderr, flush=True)
         finally:
-            if shown and self.count >= _TOLD_EVERY:
+            if has_progress and self.count >= _TOLD_EVERY:
                 print(WIPE, end="", file=sys.stderr, flush=True)
 
 
@@ -177,7 +177,9 @@ COLUMNS = (
 def flat(turn: dict[str, Any]) -> dict[str, Any]:
     """A turn by the names of columns."""
     usage = turn.get("usage") or {}
-    return {name: usage.get(said[6:]) if said.startswith("usage.") else turn.get(said) for name, said, _kind in COLUMNS}
+    return {
+        name: usage.get(field[6:]) if field.startswith("usage.") else turn.get(field) for name, field, _kind in COLUMNS
+    }
 
 
 def write_jsonl(turns: Turns, output: str | None) -> None:
@@ -240,6 +242,6 @@ def _opened(output: str | None) -> Iterator[IO[str]]:
 
 
 def beside_of(path: str) -> str:
-    """A hidden name in the same folder, which no query over `*.parquet` or `*.csv` takes for a file of its own."""
+    """A hidden name in the same folder, which no query over `*.parquet` or `*.csv` reads."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.{os.getpid()}.part")

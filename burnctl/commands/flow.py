@@ -159,14 +159,14 @@ class _Drawing:
         share = bar(step["costUsd"] or 0, self._highest, self._bar)
         if not self._highest:  # nothing has a price
             share = bar(step["context"], self._largest, self._bar)
-        left = f"{indent}{step_numbers(step):>{self._numbers}} {money(step['costUsd']):>8}  "
+        head = f"{indent}{step_numbers(step):>{self._numbers}} {money(step['costUsd']):>8}  "
         context = f" {number(step['context']):>7}  "
-        room = max(self._width - len(left) - self._bar - len(context), 4)
+        room = max(self._width - len(head) - self._bar - len(context), 4)
         calls = cut(clean(calls_of(step)), room)
         style = "red" if any(call["isError"] for call in step["calls"]) else ""
         color = "yellow" if step["miss"] else "cyan"
         painted = self._screen.paint(share[: self._bar], color)
-        yield f"{left}{painted}{context}{self._screen.paint(calls, style)}".rstrip()
+        yield f"{head}{painted}{context}{self._screen.paint(calls, style)}".rstrip()
 
     def _mark(self, indent: str, text: str) -> str:
         from burnctl.render.text import cut
@@ -209,7 +209,7 @@ _SVG_STYLE = (
 
 
 def draw_svg(answer: Mapping[str, Any], *, embedded: bool = False) -> str:
-    """The picture as text: a file of its own, or `embedded` in a page that has the styles."""
+    """The picture as text: a whole file, or `embedded` in a page that has the styles."""
     return "\n".join(_Picture(answer).lines(embedded=embedded))
 
 
@@ -220,7 +220,7 @@ class _Picture:
         steps = [step for lane in self._lanes for step in lane["steps"]]
         self._highest = max((step["costUsd"] or 0 for step in steps), default=0) or 1
         self._largest = max((step["context"] for step in steps), default=0) or 1
-        # All lanes share one order of time, so that what a subagent did stands below where it was started.
+        # All lanes share one order of time, so that a subagent's requests are below the one that started it.
         moments = sorted(
             (step["at"], n, m) for n, lane in enumerate(self._lanes) for m, step in enumerate(lane["steps"])
         )
@@ -246,8 +246,8 @@ class _Picture:
             yield from self._arrow(n, lane)
         if self._answer["moreLanes"]:
             more = self._answer["moreLanes"]
-            told = f"and {counted(more['count'], 'more subagent')} for {money(more['costUsd'])}"
-            yield _svg_text(16, height - 12, told, "d")
+            more_text = f"and {counted(more['count'], 'more subagent')} for {money(more['costUsd'])}"
+            yield _svg_text(16, height - 12, more_text, "d")
         yield "</svg>"
 
     def _heading(self) -> Iterator[str]:
@@ -255,8 +255,8 @@ class _Picture:
         totals = answer["totals"]
         yield _svg_text(16, 30, cut(clean(answer["title"] or answer["sessionId"]), 110), "t")
         project = f" · {clean(answer['project'])}" if answer["project"] else ""
-        said = f"{short_id(answer['sessionId'])} · {counted(totals['turns'], 'request')} · {_price(totals['costUsd'])}"
-        yield _svg_text(16, 50, cut(said + project, 150), "d")
+        facts = f"{short_id(answer['sessionId'])} · {counted(totals['turns'], 'request')} · {_price(totals['costUsd'])}"
+        yield _svg_text(16, 50, cut(facts + project, 150), "d")
         x = 16
         for name, color in _PARTS.items():
             yield f'<rect x="{x}" y="62" width="10" height="10" fill="{color}"/>'
@@ -271,12 +271,12 @@ class _Picture:
         top = _TOP + _LANE * n
         base = top + _CONTEXT + _COLUMNS
         yield f'<line class="l" x1="16" x2="{_WIDTH - 16}" y1="{base}" y2="{base}"/>'
-        named = lane["type"] or ("main" if n == 0 else "subagent")
-        yield _svg_text(16, base - 34, cut(clean(named), 22), "b")
+        label = lane["type"] or ("main" if n == 0 else "subagent")
+        yield _svg_text(16, base - 34, cut(clean(label), 22), "b")
         who = lane["railId"] if lane["railId"] != "main" else lane["sessionId"]
         yield _svg_text(16, base - 19, cut(clean(short_id(who)), 24), "d") if n else ""
-        paid = f", {money(lane['costUsd'])}" if lane["costUsd"] is not None else ""
-        yield _svg_text(16, base - 4, counted(lane["turns"], "request") + paid, "d")
+        cost = f", {money(lane['costUsd'])}" if lane["costUsd"] is not None else ""
+        yield _svg_text(16, base - 4, counted(lane["turns"], "request") + cost, "d")
         yield from self._context(n, lane, top)
         for m, step in enumerate(lane["steps"]):
             yield from self._step(self._x[n, m], step, base)
@@ -352,8 +352,8 @@ def _price(cost: float | None) -> str:
 
 
 def _svg_text(x: float, y: float, text: str, style: str = "") -> str:
-    named = f' class="{style}"' if style else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}"{named}>{_escaped(text)}</text>'
+    attribute = f' class="{style}"' if style else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}"{attribute}>{_escaped(text)}</text>'
 
 
 def _escaped(text: str) -> str:
@@ -390,10 +390,10 @@ def _mermaid_lines(answer: Mapping[str, Any]) -> Iterator[str]:
 def _nodes(lanes: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[_Node]]:
     """The steps of each lane by node."""
     each = sum(len(lane["steps"]) for lane in lanes) <= _MOST_NODES
-    left = _MOST_NODES
+    remaining = _MOST_NODES
     for lane in lanes:
-        nodes = [[step] for step in lane["steps"]] if each else _groups(lane["steps"])[:left]
-        left -= len(nodes)
+        nodes = [[step] for step in lane["steps"]] if each else _groups(lane["steps"])[:remaining]
+        remaining -= len(nodes)
         yield nodes
 
 
@@ -436,19 +436,19 @@ def _node_text(steps: Sequence[Mapping[str, Any]]) -> str:
     first, last = steps[0]["turnIndex"], steps[-1]["lastTurnIndex"]
     request = f"billed with request {first}" if steps[0]["beside"] else f"request {first}"
     requests = request if first == last else f"requests {first}-{last}"
-    known = [step["costUsd"] for step in steps if step["costUsd"] is not None]
+    costs = [step["costUsd"] for step in steps if step["costUsd"] is not None]
     calls: dict[str, int] = {}
     for step in steps:
         for call in step["calls"]:
             calls[call["tool"]] = calls.get(call["tool"], 0) + call["times"]
     often = sorted(calls.items(), key=lambda one: -one[1])
-    named = [f"{tool} ({times})" if times > 1 else tool for tool, times in often]
+    names = [f"{tool} ({times})" if times > 1 else tool for tool, times in often]
     context = f"{number(max(step['context'] for step in steps))} context"
     begins = "a new context begins<br/>" if steps[0]["began"] else ""
-    lines = [f"{requests}: {_price_label(sum(known) if known else None)}", context]
+    lines = [f"{requests}: {_price_label(sum(costs) if costs else None)}", context]
     missed = dict.fromkeys(miss_words(step["miss"]) for step in steps if step["miss"])
     lines += [_label(f"cache miss ({', '.join(missed)})")] if missed else []
-    lines += [_label(", ".join(named[:6]))] if named else []
+    lines += [_label(", ".join(names[:6]))] if names else []
     return begins + "<br/>".join(lines)
 
 

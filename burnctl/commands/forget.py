@@ -1,4 +1,4 @@
-"""`burnctl forget`: erases what was said in sessions, at once and for good, after showing which."""
+"""`burnctl forget`: erases the text of sessions for good, after showing which."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from burnctl.render.screen import Screen
 
 HELP = (
-    "erases what was said in a session, in a project's sessions, or in every session that has a text in it: prompts, "
+    "erases the text of a session, in a project's sessions, or in every session that has a text in it: prompts, "
     "answers, tool inputs and results, from the store and from search, for the day a secret was pasted. Turns, tokens "
     "and costs stay. It shows what it would erase and asks first; in a script it needs --yes. The harness's own logs "
     "are not touched, but are never captured again up to now"
@@ -43,15 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    chosen = {name: getattr(options, name) for name in ("session", "project", "match")}
-    if sum(value is not None for value in chosen.values()) != 1:
+    params = {name: getattr(options, name) for name in ("session", "project", "match")}
+    if sum(value is not None for value in params.values()) != 1:
         raise Usage("forget: say one of SESSION, --project and --match", "see: burnctl help forget")
     client = reach(options)
-    chosen["session"] = whole_id(client, chosen["session"])
+    params["session"] = whole_id(client, params["session"])
     with ProgressLine("looking") as client.progress:
-        plan = client.ask(ForgetParams, {**chosen, "dry_run": True})
+        plan = client.ask(ForgetParams, {**params, "dry_run": True})
     if options.json:
-        return as_json(client.ask(ForgetParams, chosen) if options.yes else plan)
+        return as_json(client.ask(ForgetParams, params) if options.yes else plan)
     from burnctl.render.numbers import counted, size
     from burnctl.render.screen import Screen
 
@@ -64,15 +64,17 @@ def run(options: argparse.Namespace) -> int:
         print("nothing was erased")
         return 1
     with ProgressLine("erasing") as client.progress:
-        done = client.ask(ForgetParams, chosen)
+        done = client.ask(ForgetParams, params)
     print(f"erased the content of {counted(done['count'], 'session')}, {size(done['bytes'])}")
     return 0
 
 
 def _agreed() -> bool:
-    """Whether the person says yes. Without one to ask, nothing is erased."""
+    """Asks for a confirmation. Without a terminal, nothing is erased."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BurnctlError("nothing was erased: there is nobody to ask", "to erase it without being asked, add --yes")
+        raise BurnctlError(
+            "nothing was erased: there is no terminal to ask at", "to erase it without being asked, add --yes"
+        )
     return input("erase it for good? [y/N] ").strip().lower() in ("y", "yes")
 
 
@@ -98,11 +100,11 @@ def _shown(plan: dict[str, Any], screen: Screen, *, is_project: bool) -> str:
     if (more := plan["count"] - len(rows)) > 0:
         lines.append(f"... and {number(more)} more")
     where = _where(plan) if is_project else ""
-    told = f"This would erase the content of {counted(plan['count'], 'session')}{where}, {size(plan['bytes'])} on disk."
-    return "\n".join([*lines, "", *wrap(told, screen.width)])
+    text = f"This would erase the content of {counted(plan['count'], 'session')}{where}, {size(plan['bytes'])} on disk."
+    return "\n".join([*lines, "", *wrap(text, screen.width)])
 
 
 def _where(plan: dict[str, Any]) -> str:
-    """Nobody is to be surprised by folders that were not named: a project has clones."""
+    """The number of folders, since a project has clones that were not named."""
     folders = len({row["project"] for row in plan["sessions"]})
     return f" in {folders} folders (a project is all clones and worktrees of its repository)" if folders > 1 else ""

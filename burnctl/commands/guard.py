@@ -78,8 +78,8 @@ def run(options: argparse.Namespace) -> int:
         return _install(options) if options.action == "install" else _uninstall(options)
     client = reach(options)
     if options.action == "status":
-        given = flags.given(options, GuardStatusParams)
-        status = client.guard_status(**given | {"session": whole_id(client, options.session)})
+        filters = flags.given(options, GuardStatusParams)
+        status = client.guard_status(**filters | {"session": whole_id(client, options.session)})
         return as_json(status) if options.json else _show(status, options)
     if options.action == "allow":
         allowed = client.guard_allow(options.session, seconds=options.seconds)
@@ -94,9 +94,9 @@ def _install(options: argparse.Namespace) -> int:
     from burnctl import guard_hooks
     from burnd.paths import home_folder, socket_file
 
-    chosen = _chosen(options)
+    products = _chosen(options)
     socket = socket_file(home_folder())
-    for product in chosen:
+    for product in products:
         path = guard_hooks.file_of(product, os.environ, _user_home())
         guard_hooks.install(product, path, socket)
         print(f"{product.title} asks burnd before each tool call, from its next session on: {path}")
@@ -136,16 +136,16 @@ def _chosen(options: argparse.Namespace) -> list[Product]:
 
     able = guard_hooks.products()
     if options.source is not None:
-        found = [product for product in able if product.source == options.source]
-        if not found:
+        products = [product for product in able if product.source == options.source]
+        if not products:
             names = ", ".join(product.source for product in able)
             raise BurnctlError(f"{options.source} has no hooks before tool calls", f"choose one of: {names}")
-        return found
-    found = [product for product in able if guard_hooks.is_present(product, os.environ, _user_home())]
-    if not found:
+        return products
+    products = [product for product in able if guard_hooks.is_present(product, os.environ, _user_home())]
+    if not products:
         titles = ", ".join(product.title for product in able)
         raise BurnctlError(f"none of {titles} was found", "name one with --source")
-    return found
+    return products
 
 
 def _show(answer: GuardStatus, options: argparse.Namespace) -> int:

@@ -47,7 +47,7 @@ _NONE_OF = {
     "subagent": "No subagent was started.",
     "cache-miss": "No request missed the cache.",
 }
-# What is none of the rows, in words.
+# Names of what belongs to no row.
 _OTHERS = {
     "prefix": "system prompt and tools",
     "answer": "answers",
@@ -111,8 +111,8 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     most_cost = max((row["costUsd"] or 0 for row in rows), default=0)
     cells = [_cells(row, by, most, most_cost) for row in rows]
     if second:
-        for row, shown in zip(rows, cells, strict=True):
-            shown.insert(1, str(row.get("keys", {}).get(second) or NOTHING))
+        for row, row_cells in zip(rows, cells, strict=True):
+            row_cells.insert(1, str(row.get("keys", {}).get(second) or NOTHING))
     totals = answer["totals"]
     output = totals["usage"]["output"] + totals["usage"]["reasoning"]
     about = ["", ""] if is_prompt else [""] if second else []

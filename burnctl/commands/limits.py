@@ -85,8 +85,8 @@ def run(options: argparse.Namespace) -> int:
 def _print_check(answer: dict[str, Any]) -> None:
     for budget in answer["budgets"]:
         if budget["crossed"]:
-            spent, limit = money(budget["spentUsd"]), money(budget["limitUsd"])
-            print(f"the {budget['period']} budget is exceeded: {spent} of {limit}")
+            cost, limit = money(budget["spentUsd"]), money(budget["limitUsd"])
+            print(f"the {budget['period']} budget is exceeded: {cost} of {limit}")
     if not answer["budgets"]:
         print("no budget is set; set one with: burnctl config set budget.daily 20")
     elif not answer["crossed"]:
@@ -119,11 +119,11 @@ def blocks(answer: dict[str, Any], screen: Screen) -> str:
     if not current and not history:
         return ""
     _add_notes(answer, screen)
-    listed = _table([*history[::-1], *([current] if current else [])], current, screen)
+    windows_table = _table([*history[::-1], *([current] if current else [])], current, screen)
     ahead = (
         _running(_TITLES["5h"], current, milliseconds(answer["now"]), screen) if current else "No window is running."
     )
-    return f"{listed}\n\n{ahead}"
+    return f"{windows_table}\n\n{ahead}"
 
 
 def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
@@ -136,14 +136,14 @@ def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
 
 
 def _running(title: str, window: dict[str, Any] | None, now: float, screen: Screen) -> str:
-    """The first line tells how much is used and when it resets; the others tell from what."""
+    """The first line has how much is used and when it resets, the others the details."""
     head = screen.paint(title[:1].upper() + title[1:], "bold")
     if window is None:
         return f"{head}  none is running"
-    left = f"resets {moment(window['to'], now)} (in {duration(window['secondsLeft'])})"
+    resets = f"resets {moment(window['to'], now)} (in {duration(window['secondsLeft'])})"
     name, quota = title[:1].upper() + title[1:], window["quota"]
     used = f"{of_hundred(quota['usedPercent'])} used" if quota else f"{money(window['costUsd'])} so far"
-    lines = _wrapped(f"{name}  {used}, {left}", screen)
+    lines = _wrapped(f"{name}  {used}, {resets}", screen)
     lines[0] = lines[0].replace(name, head, 1)
     if quota:
         lines[0] = lines[0].replace(used, screen.paint(used, styles.used(quota["usedPercent"])), 1)
@@ -178,8 +178,8 @@ def _pace(window: dict[str, Any]) -> str:
 
 def _quota(window: dict[str, Any], now: float, screen: Screen) -> list[str]:
     quota = window["quota"]
-    seen = duration(max(now - milliseconds(quota["seenAt"]), 0) / 1000)
-    lines = [f"  {_bar(quota['usedPercent'], screen)}  reported {seen} ago"]
+    age = duration(max(now - milliseconds(quota["seenAt"]), 0) / 1000)
+    lines = [f"  {_bar(quota['usedPercent'], screen)}  reported {age} ago"]
     ahead = f"{_percent(quota['percentPerHour'])} an hour, "
     if quota["fullAt"] is not None:
         ahead += screen.paint(f"full at {moment(quota['fullAt'], now)}", "red")

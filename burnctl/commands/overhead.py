@@ -173,14 +173,14 @@ def instruction_files(folder: str, environ: Mapping[str, str]) -> list[MemoryFil
     from burnd.harness.instructions import InstructionFiles, below
     from burnd.harness.registry import PRODUCTS
 
-    found: list[MemoryFile] = []
+    files_found: list[MemoryFile] = []
     inner = list(below(folder))
     for product in PRODUCTS:
         if product.instructions_module:
             files = InstructionFiles(product.source, follows_imports=product.instructions.follows_imports)
             import_module(product.instructions_module).add(files, folder, inner, environ)
-            found += files.files()
-    return sorted(found, key=lambda file: not file.in_prefix)
+            files_found += files.files()
+    return sorted(files_found, key=lambda file: not file.in_prefix)
 
 
 def mcp_servers(folder: str, environ: Mapping[str, str]) -> list[str]:
@@ -195,9 +195,9 @@ def mcp_servers(folder: str, environ: Mapping[str, str]) -> list[str]:
 
 
 def begun_in(client: Client, folder: str) -> str:
-    """The folder in which sessions of a project began, for one who stands further down; else the folder itself.
+    """The folder in which sessions of a project started, if that is above this one; else the folder itself.
 
-    A project that is called by its name is looked for where its newest sessions began.
+    A project given by name is looked up where its newest sessions started.
     """
     rows = client.sessions_list(project=folder, limit=_LOOKED_AT)["sessions"]
     if not os.path.isabs(folder):
@@ -215,7 +215,7 @@ def _is_in(folder: str, other: str) -> bool:
 
 
 def priced(answer: Mapping[str, Any], files: Sequence[MemoryFile], servers: Sequence[str]) -> dict[str, Any]:
-    """The daemon's answer, with `files` for each harness and what is left of the prefix beside them."""
+    """The daemon's answer, with `files` for each harness and the rest of the prefix."""
     called = {one["server"] for one in answer["servers"]}
     sources = [_priced_source(one, _as_logged(one, files)) for one in answer["sources"]]
     unused = [name for name in servers if _as_tools_have_it(name) not in called and name not in called]
@@ -248,10 +248,10 @@ def _priced_source(source: Mapping[str, Any], files: Sequence[MemoryFile]) -> di
     median = source["prefix"]["median"]
     fits = min(1.0, median / in_prefix) if in_prefix else 1.0
     rows = [_file(file, rate * fits if rate is not None else None) for file in files]
-    told = sum(row["costUsd"] or 0 for row in rows)
+    files_cost = sum(row["costUsd"] or 0 for row in rows)
     rest = {
         "tokens": max(0, median - in_prefix),
-        "costUsd": max(0.0, whole - told) if whole is not None else None,
+        "costUsd": max(0.0, whole - files_cost) if whole is not None else None,
     }
     return {**source, "files": rows, "rest": rest}
 

@@ -188,13 +188,13 @@ def _windows(client: Client) -> list[dict[str, Any]]:
 
 
 def _running(client: Client, now: float) -> list[dict[str, Any]]:
-    listed = client.sessions_list(since=int(now * 1000) - _RUNNING_MS, limit=20, costs=True)["sessions"]
-    running = [session for session in listed if session.get("turns") or session.get("openTurns")]
-    named = ("sessionId", "project", "source", "title", "costUsd", "updatedAt")
+    sessions = client.sessions_list(since=int(now * 1000) - _RUNNING_MS, limit=20, costs=True)["sessions"]
+    running = [session for session in sessions if session.get("turns") or session.get("openTurns")]
+    names = ("sessionId", "project", "source", "title", "costUsd", "updatedAt")
     return [
-        {name: session.get(name) for name in named} | {"model": _model_of(client, session["sessionId"])}
+        {name: session.get(name) for name in names} | {"model": _model_of(client, session["sessionId"])}
         for session in running[:_RUNNING_SHOWN]
-    ] + [{name: session.get(name) for name in named} for session in running[_RUNNING_SHOWN:]]
+    ] + [{name: session.get(name) for name in names} for session in running[_RUNNING_SHOWN:]]
 
 
 def _model_of(client: Client, session: str) -> str | None:
@@ -330,8 +330,8 @@ def _lines(answer: dict[str, Any], span: str, screen: Screen) -> Iterable[str]:
             "save", [f"about {money(saved['costUsd'])} {when} was avoidable{most}: burnctl waste"], screen
         )
     if (backfill := answer.get("backfill") or {}).get("exact"):
-        left = f"old logs{progress(backfill, ', ')}"
-        yield from _labelled("reading", [left, "totals are complete, why, waste and search when it is done"], screen)
+        state = f"old logs{progress(backfill, ', ')}"
+        yield from _labelled("reading", [state, "totals are complete, why, waste and search when it is done"], screen)
 
 
 def _labelled(label: str, parts: Sequence[str], screen: Screen) -> list[str]:
@@ -357,7 +357,7 @@ def _used_percents(plans: Sequence[dict[str, Any]]) -> Iterable[float]:
 
 
 def _plan_parts(plan: dict[str, Any]) -> Iterable[str]:
-    named = f"{harness_name(plan['source'])} " if plan["source"] else ""
+    prefix = f"{harness_name(plan['source'])} " if plan["source"] else ""
     for key, title in (("5h", "5-hour window"), ("7d", "week")):
         window = plan["windows"].get(key)
         quota = window and window["quota"]
@@ -371,5 +371,5 @@ def _plan_parts(plan: dict[str, Any]) -> Iterable[str]:
             if key == "7d"
             else f", resets {time.strftime('%H:%M', time.localtime(milliseconds(window['to']) / 1000))}"
         )
-        yield f"{named}{title} {share}{resets}{course}"
-        named = ""
+        yield f"{prefix}{title} {share}{resets}{course}"
+        prefix = ""

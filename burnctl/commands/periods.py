@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HELP = (
     "shows what each day, week or month cost: its models, requests, tokens by kind and cost, the newest last, and a "
-    "total. With --breakdown each model has a row of its own"
+    "total. With --breakdown each model has its own row"
 )
 EXAMPLES = (
     "burnctl daily",
@@ -59,9 +59,9 @@ def run(options: argparse.Namespace) -> int:
     if not options.since and unit in _USUAL_DAYS and not options.all:
         options.since = _days_ago(_USUAL_DAYS[unit] - 1)
     client = reach(options, totals=SummaryParams(**flags.given(options, Filters)).is_of_totals)
-    chosen = {**flags.given(options, Filters), "tz": flags.time_zone()}
-    answer: dict[str, Any] = {**client.summary(by=unit, **chosen)}
-    answer["models"] = _by_model(client, unit, chosen) if answer["rows"] else {}
+    filters = {**flags.given(options, Filters), "tz": flags.time_zone()}
+    answer: dict[str, Any] = {**client.summary(by=unit, **filters)}
+    answer["models"] = _by_model(client, unit, filters) if answer["rows"] else {}
 
     def draw(answer: dict[str, Any], screen: Screen) -> str:
         return drawn(answer, screen, is_broken_down=options.breakdown)
@@ -84,13 +84,13 @@ def _by_model(client: Client, unit: str, chosen: dict[str, Any]) -> dict[str, li
 
 
 def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = False) -> str:
-    """The table of periods; empty if there is none."""
+    """The table of periods; empty without rows."""
     if not answer["rows"]:
         return ""
     add_caveats(answer, screen)
     unit = answer["by"]
-    shown = 100 if screen.is_pipe else _MODELS_SHOWN
-    longest = max(len(_names([part["model"] for part in parts], shown)) for parts in answer["models"].values() or [[]])
+    most = 100 if screen.is_pipe else _MODELS_SHOWN
+    longest = max(len(_names([part["model"] for part in parts], most)) for parts in answer["models"].values() or [[]])
     columns = [
         Column(unit),
         Column("models", least=min(longest, 24), drop=2),
@@ -106,7 +106,7 @@ def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = Fals
     rows: list[list[object]] = []
     for row, label in zip(answer["rows"], labels, strict=True):
         models = answer["models"].get(row["key"], [])
-        names = "" if is_broken_down else _names([part["model"] for part in models], shown)
+        names = "" if is_broken_down else _names([part["model"] for part in models], most)
         rows.append([label, names, *_cells(row, most)])
         if is_broken_down:
             rows += [

@@ -71,8 +71,8 @@ def _update(options: argparse.Namespace) -> int:
 
     if options.file is None:
         say("fetching https://models.dev/api.json ...")
-    chosen = [] if options.file is None else ["--from", options.file]
-    return subprocess.run([sys.executable, "-P", "-m", "burnd.pricing.update", *chosen], check=False).returncode
+    arguments = [] if options.file is None else ["--from", options.file]
+    return subprocess.run([sys.executable, "-P", "-m", "burnd.pricing.update", *arguments], check=False).returncode
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -94,15 +94,15 @@ def _priced(answer: Pricing, screen: Screen) -> str:
     from burnctl.render.tables import Column, table
     from burnctl.render.text import clean
 
-    found = answer["found"]
+    entry = answer["found"]
     columns = [Column("context"), *(Column(title, "right") for _, title in _KINDS)]
     tiers: Sequence[Mapping[str, Any]] = answer["tiers"]
     sizes = _sizes([tier["over"] for tier in tiers])
     rows = [[size, *(_rate(tier[kind]) for kind, _ in _KINDS)] for size, tier in zip(sizes, tiers, strict=True)]
-    sold_as = clean(f"{found['provider']} {found['model']}, {_from(found)}")
+    sold_as = clean(f"{entry['provider']} {entry['model']}, {_from(entry)}")
     lines = [f"{_name(answer)} is priced as {sold_as}."]
-    if found["retiredAfter"]:
-        lines.append(f"It is not sold any more; its last price, seen on {clean(found['retiredAfter'])}, still counts.")
+    if entry["retiredAfter"]:
+        lines.append(f"It is not sold any more; its last price, seen on {clean(entry['retiredAfter'])}, still counts.")
     lines += ["", "USD per million tokens:", table(columns, rows, screen, indent=2), ""]
     lines.append(f"Fast mode costs twice that. A web search costs ${answer['searchUsd']:g}.")
     return _told(answer, lines, screen)
@@ -121,7 +121,7 @@ def _unpriced(answer: Pricing, screen: Screen) -> str:
 
 
 def _told(answer: Pricing, lines: list[str], screen: Screen) -> str:
-    """The lines as wide as the screen is; they begin with the model's name, which stands out."""
+    """Wraps the lines; they begin with the model's name, which is bold."""
     from burnctl.render.notes import caveats
     from burnctl.render.text import clean
 
@@ -151,7 +151,7 @@ def _from(found: ListedModel) -> str:
 
 
 def _sizes(thresholds: list[int]) -> list[str]:
-    """Which contexts each row is about; the first threshold is none."""
+    """The sizes of context of each row; the first has no threshold."""
     if len(thresholds) == 1:
         return ["any size"]
     return [f"up to {thresholds[1]:,}", *(f"over {tokens:,}" for tokens in thresholds[1:])]

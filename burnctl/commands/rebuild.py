@@ -1,4 +1,4 @@
-"""`burnctl rebuild`: makes the index or the labels of turns anew, while burnd goes on answering."""
+"""`burnctl rebuild`: rebuilds the index or the labels of turns, while burnd keeps answering."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from burnctl.client import Client
 
 HELP = (
-    "makes what is derived anew: the index, from ledger and content (this is what it does unless told otherwise), or "
+    "rebuilds the index from ledger and content, which is the default, or "
     "with --reclassify the labels of turns, from their tool calls and from the prompts and errors that are still kept. "
     "The old answers until the new is whole; the ledger is replaced at once or not at all"
 )
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _done(client: Client, what: str, **params: Any) -> dict[str, Any]:
-    """Asks for one thing to be made anew; at a terminal its progress is shown."""
+    """Rebuilds one thing; at a terminal its progress is shown."""
     from burnctl.progress import ProgressLine
 
     with ProgressLine(what) as client.progress:
@@ -56,7 +56,7 @@ def _done(client: Client, what: str, **params: Any) -> dict[str, Any]:
 
 def _told(answer: dict[str, Any], *, anew: bool) -> str:
     if answer["rebuilt"] == "index":
-        return "the index is made anew"
+        return "the index is rebuilt"
     count = answer["turns"]
     if not count:
         return "every turn keeps its label" if anew else "every turn had its label already"

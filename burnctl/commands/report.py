@@ -201,9 +201,9 @@ def _lines(answers: Mapping[str, Any]) -> Iterator[str]:
     yield '<meta name="viewport" content="width=device-width,initial-scale=1">'
     yield f"<title>{_text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>"
     yield f"<h1>{_text(title)}</h1>"
-    chosen = [f"{name} {value}" for name, value in filters.items() if name not in ("since", "until", "tz")]
-    made = time.strftime("%Y-%m-%d %H:%M")
-    yield f'<p class="dim">{_text(" · ".join([*chosen, f"written by burnd on {made}"]))}</p>'
+    filters_text = [f"{name} {value}" for name, value in filters.items() if name not in ("since", "until", "tz")]
+    day = time.strftime("%Y-%m-%d %H:%M")
+    yield f'<p class="dim">{_text(" · ".join([*filters_text, f"written by burnd on {day}"]))}</p>'
     if line := backfill_line(days):
         yield f'<p class="warn">{_text(line)}</p>'
     if not totals["turns"]:
@@ -336,18 +336,18 @@ def _waste(waste: Mapping[str, Any]) -> Iterator[str]:
         yield f"<p><b>About {_text(money(part))} of {_text(money(whole))}</b> ({percent(part / whole)}). No token is "
         yield "counted twice, so the kinds below add up to more.</p>"
     for kind in waste["kinds"]:
-        found = [one for one in waste["findings"] if one["kind"] == kind["kind"]]
-        if not found:
+        findings = [one for one in waste["findings"] if one["kind"] == kind["kind"]]
+        if not findings:
             continue
-        known = KINDS.get(kind["kind"])
-        title = known.title if known else kind["kind"]
+        about = KINDS.get(kind["kind"])
+        title = about.title if about else kind["kind"]
         facts = f"{money(kind['costUsd'])}, {counted(kind['findings'], 'finding')}"
         yield f"<details open><summary>{_text(title)}: {_text(facts)}</summary>"
-        if known:
-            yield f"<p>{_text(known.advice)}<br>{_text(known.place)}: <code>{_text(known.line)}</code></p>"
-            yield f'<p class="dim">Proof: {_text(known.proof)}</p>'
+        if about:
+            yield f"<p>{_text(about.advice)}<br>{_text(about.place)}: <code>{_text(about.line)}</code></p>"
+            yield f'<p class="dim">Proof: {_text(about.proof)}</p>'
         body = []
-        for one in found:
+        for one in findings:
             project = counted(one["projectCount"], "project") if one["projectCount"] > 1 else last_name(one["project"])
             more = one["sessionCount"] - 1
             session = short_id(one["evidence"]["sessionId"]) + (f" and {more:,} more" if more else "")

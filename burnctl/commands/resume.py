@@ -1,4 +1,4 @@
-"""`burnctl resume`: prints the command that goes on with a session in its harness, in its folder."""
+"""`burnctl resume`: prints the command that continues a session in its harness and folder."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def command(session: Mapping[str, Any]) -> str:
 
     product = BY_SOURCE.get(session["source"] or "")
     if product is None:
-        whose = session["source"] or "nobody we know"
-        raise BurnctlError(f"this session was made by {whose}, which has no command to go on with it")
+        whose = session["source"] or "an unknown program"
+        raise BurnctlError(f"this session was made by {whose}, which has no command to continue it")
     line = " ".join(_with_id((product.program, *product.resume), session["sessionId"]))
     folder = session["project"]
     if not folder:

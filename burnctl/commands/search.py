@@ -105,7 +105,7 @@ def _search_sessions(options: argparse.Namespace) -> int:
 
 
 def draw(answer: Mapping[str, Any], screen: Screen, now: float, most: int = _HITS, *, is_list: bool = True) -> str:
-    """The hits, one line each or with the messages around them; empty if there are none."""
+    """The hits, one line each or with the messages around them; empty without any."""
     every = answer["hits"]
     hits = every[:most]
     for word, others in (answer.get("corrected") or {}).items():
@@ -141,14 +141,14 @@ def _line(hit: Mapping[str, Any], hits: Sequence[Mapping[str, Any]], screen: Scr
     if not screen.is_pipe:
         room = screen.width - ids - 2 - 6 - wide[1] - wide[2]
         wide[0] = min(wide[0], _TITLE, max(room - _PASSAGE, 12))
-    left = [screen.paint(name, "cyan"), screen.paint(pad(cut(title, wide[0]), wide[0]), "bold")]
+    parts = [screen.paint(name, "cyan"), screen.paint(pad(cut(title, wide[0]), wide[0]), "bold")]
     used = ids + 2 + wide[0]
     for n, text in ((1, project), (2, age)):
         if screen.is_pipe or used + wide[n] + 2 + _PASSAGE <= screen.width:
-            left.append(screen.paint(pad(cut(text, wide[n]), wide[n]), "dim"))
+            parts.append(screen.paint(pad(cut(text, wide[n]), wide[n]), "dim"))
             used += wide[n] + 2
     room = _PIPE_PASSAGE if screen.is_pipe else screen.width - used - 2
-    return "  ".join([*left, *([_passage(hit, room, screen)] if room >= 10 else [])]).rstrip()
+    return "  ".join([*parts, *([_passage(hit, room, screen)] if room >= 10 else [])]).rstrip()
 
 
 def _facts(hit: Mapping[str, Any], now: float) -> tuple[str, str, str]:
@@ -158,21 +158,21 @@ def _facts(hit: Mapping[str, Any], now: float) -> tuple[str, str, str]:
 
 def _passage(hit: Mapping[str, Any], room: int, screen: Screen) -> str:
     """What matched in one line, cut around the first word that did."""
-    found = hit.get("matchedTitle") or next((item for item in hit["window"] if item.get("match")), None)
-    if found is None:
+    item = hit.get("matchedTitle") or next((item for item in hit["window"] if item.get("match")), None)
+    if item is None:
         return ""
-    text = " ".join(clean(_with_marks(found["snippet"], found["highlights"])).split())
+    text = " ".join(clean(_with_marks(item["snippet"], item["highlights"])).split())
     before, on, behind = text.partition(_ON)
     if not on:
         return cut(text, room)
-    kept = room // 3
-    head = before if width_of(before) <= kept else "…" + before[-max(kept - 1, 0) :]
+    third = room // 3
+    head = before if width_of(before) <= third else "…" + before[-max(third - 1, 0) :]
     line, used = "", 0
     for n, part in enumerate(f"{head}{_ON}{behind}".replace(_OFF, _ON).split(_ON)):
-        shown = cut(part, room - used)
-        line += screen.paint(shown, _MARK) if n % 2 else shown
-        used += width_of(shown)
-        if shown != part:
+        visible = cut(part, room - used)
+        line += screen.paint(visible, _MARK) if n % 2 else visible
+        used += width_of(visible)
+        if visible != part:
             break
     return line
 
@@ -245,8 +245,8 @@ def _head(meta: Mapping[str, Any], name: str, screen: Screen, now: float) -> str
     title = cut(clean(meta["title"] or ""), room * 3 // 5 if room > 24 else room)
     about = [ago(meta["updatedAt"], now), last_name(meta["project"]), meta["source"]]
     facts = [clean(part) for part in (*about, counted(meta["messageCount"], "message")) if part]
-    left = room - (width_of(title) + 2 if title else 0)
-    while facts and width_of(" · ".join(facts)) > left:
+    room_left = room - (width_of(title) + 2 if title else 0)
+    while facts and width_of(" · ".join(facts)) > room_left:
         facts.pop()
     parts = [screen.paint(name, "cyan"), screen.paint(title, "bold"), screen.paint(" · ".join(facts), "dim")]
     return "  ".join(part for part, value in zip(parts, (name, title, facts), strict=True) if value)

@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(install, ServiceFlags, only=("print", "hardened", "socket", "update_prices"))
     uninstall = actions.add_parser("uninstall", help="stop it and remove what install wrote")
     uninstall.description = "stops it and removes what install wrote, and nothing else; what was recorded stays"
-    status = actions.add_parser("status", help="show what the service manager says of it")
-    status.description = "shows what the service manager says of it; exit code 3 when it does not run"
+    status = actions.add_parser("status", help="show the state of the service")
+    status.description = "shows the state of the service; exit code 3 if it does not run"
     flags.add(status, flags.Output, only=("json",))
     logs = actions.add_parser("logs", help="show the daemon's log")
     logs.description = "shows the daemon's log, from the journal or from its file"
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _manager(options: argparse.Namespace) -> Systemd | Launchd:
     name = options.manager or ("launchd" if sys.platform == "darwin" else "systemd")
-    wanted = {
+    params = {
         "hardened": getattr(options, "hardened", False),
         "socketed": getattr(options, "socket", False),
         "priced": getattr(options, "update_prices", False),
@@ -84,10 +84,10 @@ def _manager(options: argparse.Namespace) -> Systemd | Launchd:
     if name == "launchd":
         from burnctl.service.launchd import Launchd
 
-        return Launchd(os.environ, **wanted)
+        return Launchd(os.environ, **params)
     from burnctl.service.systemd import Systemd
 
-    return Systemd(os.environ, **wanted)
+    return Systemd(os.environ, **params)
 
 
 def _settings() -> Settings:
@@ -104,7 +104,7 @@ def _settings() -> Settings:
 
 
 def _print(manager: Systemd | Launchd) -> int:
-    """Every file with its path above it, as a comment of its own kind where it has one."""
+    """Prints every file below its path, as a comment."""
     for path, text in manager.files(_settings()).items():
         print(f"# {path}\n{text}")
     return 0

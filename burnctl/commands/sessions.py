@@ -53,10 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    chosen = flags.given(options, ListParams)
+    params = flags.given(options, ListParams)
     client = reach(options, totals=True)
     by_cost = options.sort == "cost"
-    answer = _costliest(client, chosen) if by_cost else client.ask(ListParams, {**chosen, "costs": True})
+    answer = _costliest(client, params) if by_cost else client.ask(ListParams, {**params, "costs": True})
 
     def draw(answer: dict[str, Any], screen: Screen) -> str:
         return drawn(answer, screen, time.time() * 1000)
@@ -80,7 +80,7 @@ def _costliest(client: Client, chosen: dict[str, Any]) -> dict[str, Any]:
 
 
 def drawn(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
-    """The table of a page of sessions; empty if there are none."""
+    """The table of a page of sessions; empty without any."""
     sessions = answer["sessions"]
     if not sessions:
         return ""

@@ -73,13 +73,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _pages(client: Client, options: argparse.Namespace) -> Iterator[Messages]:
-    """Page after page, until there are as many messages as were asked for."""
-    begin, left = options.offset, max(options.limit, 1)
+    """Yields pages until there are as many messages as requested."""
+    begin, remaining = options.offset, max(options.limit, 1)
     while True:
-        page = _page(client, options, begin, left)
+        page = _page(client, options, begin, remaining)
         yield page
-        left -= len(page["messages"])
-        if page.get("next") is None or left <= 0:
+        remaining -= len(page["messages"])
+        if page.get("next") is None or remaining <= 0:
             return
         begin = page["next"]
 
@@ -98,8 +98,8 @@ def _heading(page: Messages, screen: Screen) -> list[str]:
     others = [rail["railId"] for rail in page["rails"] if rail["railId"] != page["railId"]]
     if page["railId"] != "main" or others:
         own = "main conversation" if page["railId"] == "main" else f"subagent {page['railId']}"
-        shown = own + (f"; others, see --rail: {', '.join(others[:6])}" if others else "")
-        lines.append(line(shown + (", ..." if len(others) > 6 else ""), "dim"))
+        rest = own + (f"; others, see --rail: {', '.join(others[:6])}" if others else "")
+        lines.append(line(rest + (", ..." if len(others) > 6 else ""), "dim"))
     if not page["retained"]:
         why = wrap(clean(page["why"][:1].upper() + page["why"][1:] + "."), screen.width)
         lines += ["", *(screen.paint(part, "yellow") for part in why)]
@@ -208,18 +208,18 @@ class Transcript:
         much = f" {size(len(text.encode(errors='replace')))}" if with_size and text else ""
         much += " and more" if is_cut else ""
         first = clean(" ".join(text.split(maxsplit=self._room)[: self._room]))  # more words than there is room for
-        shown = cut(f"{much}  {first}".rstrip(), max(self._room - len(head), 0))
-        return self._screen.paint(head, style) + self._screen.paint(shown, "dim")
+        rest = cut(f"{much}  {first}".rstrip(), max(self._room - len(head), 0))
+        return self._screen.paint(head, style) + self._screen.paint(rest, "dim")
 
 
 def _tokens(turn: Mapping[str, Any]) -> str:
     usage = turn["usage"]
-    made = usage["output"] + usage["reasoning"]
-    return f"{number(sum(usage.values()) - made)} in, {number(made)} out"
+    output = usage["output"] + usage["reasoning"]
+    return f"{number(sum(usage.values()) - output)} in, {number(output)} out"
 
 
 def _arguments(value: Any) -> str:
-    """The arguments of a call in a line: a pattern with its place, else the one that tells most."""
+    """The arguments of a call in a line: a pattern with its place, else the most telling one."""
     if not isinstance(value, dict):
         return _plain(value)
     if isinstance(value.get("pattern"), str):
@@ -243,5 +243,5 @@ def _plain(value: Any) -> str:
 
 
 def _file(file: Mapping[str, Any]) -> str:
-    known = f", {size(file['bytes'])}" if file.get("bytes") else ""
-    return clean(f"{file.get('name') or 'file'} ({file['mime']}{known})")
+    bytes_text = f", {size(file['bytes'])}" if file.get("bytes") else ""
+    return clean(f"{file.get('name') or 'file'} ({file['mime']}{bytes_text})")

@@ -1,4 +1,4 @@
-"""`burnctl stamp`: says something about turns that were or will be taken, and never loses it."""
+"""`burnctl stamp`: tags requests, past or future, and never loses a tag."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HELP = (
     "Tags a session, a part of it or one message, before its first turn or years after. With burnd down or busy the "
-    "stamp is spooled and taken in later: when this returns 0, it is safe on the disk."
+    "stamp is spooled and recorded later: when this returns 0, it is safe on the disk."
 )
 EXAMPLES = (
     "burnctl stamp --session 0f9c1d2e workflowId=wf-1 persona=senior",
@@ -77,14 +77,14 @@ def _from_flags(options: argparse.Namespace) -> dict[str, Any]:
 
 def _from_stdin(options: argparse.Namespace) -> list[dict[str, Any]]:
     if options.tags or options.session_id or options.message_id or options.from_ts or options.to_ts:
-        raise stamp_record.BadStamp("with --stdin everything is said on the lines themselves")
+        raise stamp_record.BadStamp("with --stdin tags and sessions are in the lines")
     if sys.stdin is None:
         raise stamp_record.BadStamp("stdin is closed")
     return stamp_record.from_lines(sys.stdin.buffer)
 
 
 def _say(done: Delivered, *, as_json: bool) -> None:
-    """JSON where asked for; a person sees a line; a script that did not ask hears nothing."""
+    """Prints JSON with --json, a line at a terminal, else nothing."""
     if as_json:
         from burnctl.output import as_json as print_json
 

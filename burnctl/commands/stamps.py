@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     removing = actions.add_parser("remove", help="remove tags from a session, a part of it or one message")
     removing.description = (
         "removes tags by their keys from the selected turns. A later stamp may give them again. With burnd down or "
-        "busy the removal is spooled and taken in later: when this returns 0, it is safe on the disk"
+        "busy the removal is spooled and recorded later: when this returns 0, it is safe on the disk"
     )
     flags.place(removing, RemoveStampsParams, "keys", nargs="+")
     flags.add(removing, SelectorParams, RangeParams)
@@ -60,18 +60,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.action == "remove":
         return _remove(options)
-    found = _every(options)
+    stamps = _every(options)
     if options.action == "export":
         from burnctl.output import json_line
 
-        for stamp in found:
+        for stamp in stamps:
             json_line({"v": 1, "kind": "stamp", **stamp})
         return 0
     if options.json:
         from burnctl.output import as_json
 
-        return as_json({"version": protocol.VERSION, "stamps": list(found), "next": None})
-    return _show(list(found), options)
+        return as_json({"version": protocol.VERSION, "stamps": list(stamps), "next": None})
+    return _show(list(stamps), options)
 
 
 def _remove(options: argparse.Namespace) -> int:
@@ -99,15 +99,15 @@ def _remove(options: argparse.Namespace) -> int:
 def _every(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """All pages of them; smaller pages where the stamps are large."""
     client, limit, after = reach(options), _PAGE, None
-    wanted: dict[str, Any] = {"session": options.session, "message": options.message}
+    filters: dict[str, Any] = {"session": options.session, "message": options.message}
     if options.session:
-        wanted["session"] = whole_id(client, options.session)
+        filters["session"] = whole_id(client, options.session)
     if options.tag is not None:
         key, equals, value = options.tag.partition("=")
-        wanted |= {"key": key, "value": value if equals else None}
+        filters |= {"key": key, "value": value if equals else None}
     while True:
         try:
-            page = client.ask(ListStampsParams, {**wanted, "limit": limit, "after": after})
+            page = client.ask(ListStampsParams, {**filters, "limit": limit, "after": after})
         except Failed as error:
             if error.code != protocol.TOO_LARGE or limit == 1:
                 raise
@@ -136,7 +136,7 @@ def _show(stamps: list[dict[str, Any]], options: argparse.Namespace) -> int:
     ]
     if not any(span for _, _, span, _ in rows):
         columns.pop(2)
-        rows = [(said, about, tags) for said, about, _, tags in rows]
+        rows = [(time, about, tags) for time, about, _, tags in rows]
     screen.report({}, table(columns, rows, screen))
     return 0
 
@@ -159,5 +159,5 @@ def _minute(ts: str) -> str:
 
 
 def _tags(stamp: dict[str, Any]) -> str:
-    given = [f"{key}={value}" for key, value in stamp["enrichment"].items()]
-    return " ".join([*given, *(f"{key} (removed)" for key in stamp.get("removes", ()))])
+    tags = [f"{key}={value}" for key, value in stamp["enrichment"].items()]
+    return " ".join([*tags, *(f"{key} (removed)" for key in stamp.get("removes", ()))])

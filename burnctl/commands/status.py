@@ -185,9 +185,9 @@ def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
 
 def exceeded(budget: Answer, screen: Screen) -> str:
     """A budget that is exceeded, with its mark."""
-    spent, limit = money(budget.get("spentUsd")), money(budget.get("limitUsd"))
+    cost, limit = money(budget.get("spentUsd")), money(budget.get("limitUsd"))
     return _marked(
-        screen.paint("!", "bold yellow"), f"the {budget.get('period')} budget is exceeded: {spent} of {limit}", screen
+        screen.paint("!", "bold yellow"), f"the {budget.get('period')} budget is exceeded: {cost} of {limit}", screen
     )
 
 
@@ -232,6 +232,6 @@ def _more(total: int, listed: int) -> Iterator[str]:
 
 
 def _marked(mark: str, text: str, screen: Screen, style: str = "") -> str:
-    """A mark and a text beside it, in as many lines as the screen needs."""
+    """A mark followed by a text, in as many lines as the screen needs."""
     lines = wrap(clean(text), max(screen.width - 2, 20))
     return "\n".join(f"{mark if n == 0 else ' '} {screen.paint(line, style)}" for n, line in enumerate(lines))

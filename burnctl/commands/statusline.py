@@ -47,18 +47,18 @@ def run_plainly() -> int:
 
 
 def _show(*, colored: bool) -> int:
-    told = _told()
-    limits = _limits_in(told)
-    known = _ask(told, limits)
-    parts = _parts(told, limits, known or {}, colored=colored)
+    facts = _told()
+    limits = _limits_in(facts)
+    answer = _ask(facts, limits)
+    parts = _parts(facts, limits, answer or {}, colored=colored)
     if not parts:
-        parts = [_STARTING if known is _IS_STARTING else "nothing spent yet" if known is not None else _DOWN]
+        parts = [_STARTING if answer is _IS_STARTING else "nothing spent yet" if answer is not None else _DOWN]
     sys.stdout.write(_SPACE.join(parts) + "\n")
     return 0
 
 
 def _told() -> dict[str, Any]:
-    """What Claude Code says of the session; nothing, where that is not JSON or nobody says anything."""
+    """The facts about the session that Claude Code passes on stdin; empty if that is not JSON."""
     import json
 
     if sys.stdin is None or sys.stdin.isatty():
@@ -87,18 +87,18 @@ def _input(fd: int) -> bytes:
 
 
 def _limits_in(told: dict[str, Any]) -> dict[str, tuple[float, float | None]]:
-    """By window, how many percent are used, and when it resets in seconds since 1970."""
-    found = {}
+    """The used percentage of each window, and when it resets in seconds since 1970."""
+    limits = {}
     for window, name in _WINDOWS.items():
         limit = _object(told, "rate_limits", name)
         used = _share(limit.get("used_percentage"))
         if used is not None:
-            found[window] = (used, _seconds(limit.get("resets_at")))
-    return found
+            limits[window] = (used, _seconds(limit.get("resets_at")))
+    return limits
 
 
 def _ask(told: dict[str, Any], limits: dict[str, tuple[float, float | None]]) -> dict[str, Any] | None:
-    """What burnd knows of the session, today and the window. It is told the limits, which nobody waits for."""
+    """The figures of the session, of today and of the window. Sends burnd the limits without waiting for an answer."""
     from burnctl.connection import Wire
     from burnd.paths import home_folder, socket_file
 
@@ -127,7 +127,7 @@ def _reading(window: str, limit: tuple[float, float | None]) -> dict[str, Any]:
 
 
 def _leave(limits: dict[str, tuple[float, float | None]]) -> None:
-    """Leaves the limits for when burnd is back: one file for each figure, however often it is told."""
+    """Spools the limits for when burnd is back: one file for each figure, however often it is reported."""
     import os
 
     from burnctl.delivery import spool_as
@@ -182,7 +182,7 @@ def _unread(backfill: dict[str, Any]) -> list[str]:
 
 
 def _spent(found: dict[str, Any], what: str) -> list[str]:
-    """What it cost, and how many turns nobody knows the cost of."""
+    """The cost, and the number of turns without a price."""
     from burnctl.render.numbers import money
 
     cost, unpriced = _number(found.get("costUsd")), _number(found.get("unpricedTurns"))
@@ -194,18 +194,18 @@ def _spent(found: dict[str, Any], what: str) -> list[str]:
 
 def _windows(limits: dict[str, tuple[float, float | None]], counted: dict[str, Any], *, colored: bool) -> list[str]:
     """The account's own figures where they are known; else what was counted of the window."""
-    shown = [_painted(_limit(window, *limits[window]), limits[window][0], colored=colored) for window in limits]
+    parts = [_painted(_limit(window, *limits[window]), limits[window][0], colored=colored) for window in limits]
     cost = _number(counted.get("costUsd"))
     if "5h" not in limits and cost is not None:
         from burnctl.render.numbers import duration, money
 
-        left = _number(counted.get("secondsLeft"))
-        shown.insert(0, f"5h {money(cost)}" + ("" if left is None else f", {duration(left)} left"))
-    return shown
+        seconds = _number(counted.get("secondsLeft"))
+        parts.insert(0, f"5h {money(cost)}" + ("" if seconds is None else f", {duration(seconds)} left"))
+    return parts
 
 
 def _recorded(known: dict[str, Any]) -> dict[str, tuple[float, float | None]]:
-    """What burnd remembers of the account's figures, for sessions that are not told them yet."""
+    """The account's figures that burnd recorded, for sessions that have none yet."""
     quotas = {"5h": _object(known, "window", "quota"), "7d": _object(known, "weekQuota")}
     used = {window: _share(quota.get("usedPercent")) for window, quota in quotas.items()}
     return {
@@ -225,7 +225,7 @@ def _limit(window: str, used: float, resets: float | None) -> str:
 
 
 def _context(window: dict[str, Any]) -> float | None:
-    """How many percent of the context are full, as told or as its tokens tell."""
+    """The used percentage of the context, as reported or computed from its tokens."""
     used = _share(window.get("used_percentage"))
     if used is not None:
         return used
@@ -247,7 +247,7 @@ def _painted(text: str, percent: float, *, colored: bool) -> str:
 
 
 def _object(value: dict[str, Any], *names: str) -> dict[str, Any]:
-    """What stands under these names, one in another; nothing, where that is no object."""
+    """The object at a path of names; empty if it is no object."""
     for name in names:
         inner = value.get(name)
         if not isinstance(inner, dict):

@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list_tags(client: Client, options: argparse.Namespace) -> int:
-    """The keys of tags, with their values: what `tags KEY` can be asked for."""
+    """The keys of tags with their values, for `tags KEY`."""
     values: dict[str, dict[str, None]] = {}
     page = client.stamps_list(limit=MOST_STAMPS)
     while True:
@@ -221,10 +221,10 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     for row, *of_row in zip(answer["rows"], *labels.values(), strict=True):
         drawn_bar = bar(row["share"] or 0, most, 12).rstrip()
         cells = cells_of(row, most_cost, with_quality=with_quality, with_tree=with_tree)
-        named = [
+        names_of_row = [
             (text, styles.model(text) if name == "model" else "") for name, text in zip(names, of_row, strict=True)
         ]
-        rows.append([*named, *_about(row, by, has_titles=has_titles), *cells, drawn_bar])
+        rows.append([*names_of_row, *_about(row, by, has_titles=has_titles), *cells, drawn_bar])
     totals = answer["totals"] | {"share": None, "quality": answer.get("quality")}
     footer = [
         "total",
@@ -293,8 +293,11 @@ def cells_of(
 
 def _quality_cells(quality: dict[str, Any]) -> list[str]:
     ended = quality["sessions"]
-    known = ended["completed"] + ended["abandoned"] + ended["errored"]
-    return [percent(quality["oneShotPromptRate"]), f"{ended['completed']} of {known}" if known else NOTHING]
+    total = ended["completed"] + ended["abandoned"] + ended["errored"]
+    return [
+        percent(quality["oneShotPromptRate"]),
+        f"{ended['completed']} of {total}" if total else NOTHING,
+    ]
 
 
 def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
@@ -314,15 +317,15 @@ def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
 
 def _trend(days: list[tuple[str, float | None]], screen: Screen) -> str:
     """A sparkline of cost by day, or by calendar week or month if days are too many; the newest ones that fit."""
-    unit, spent = "day", [usd or 0.0 for _, usd in days]
-    if len(spent) > _SPARK:
-        unit, spent = "week", _by_period(days, _week)
-    if len(spent) > _SPARK:
-        unit, spent = "month", _by_period(days, _month)
-    shown = spent[-_SPARK:]
-    which = "the last " if len(shown) < len(spent) else ""
-    line = screen.paint(sparkline(shown), "cyan")
-    return f"by {unit} {line} up to {money(max(shown))}, {which}{counted(len(shown), unit)}"
+    unit, costs = "day", [usd or 0.0 for _, usd in days]
+    if len(costs) > _SPARK:
+        unit, costs = "week", _by_period(days, _week)
+    if len(costs) > _SPARK:
+        unit, costs = "month", _by_period(days, _month)
+    values = costs[-_SPARK:]
+    which = "the last " if len(values) < len(costs) else ""
+    line = screen.paint(sparkline(values), "cyan")
+    return f"by {unit} {line} up to {money(max(values))}, {which}{counted(len(values), unit)}"
 
 
 def _by_period(days: list[tuple[str, float | None]], period_of: Callable[[str], str]) -> list[float]:
@@ -358,15 +361,15 @@ def _chart(answer: dict[str, Any], screen: Screen) -> str:
         for name, (_, usd), amount in zip(names, shown_days, amounts, strict=True)
     ]
     if earlier := days[: -len(shown_days)]:
-        spent = money(sum(usd or 0 for _, usd in earlier))
-        screen.footnote(f"The chart leaves out {counted(len(earlier), 'earlier day')} ({spent}).")
+        costs = money(sum(usd or 0 for _, usd in earlier))
+        screen.footnote(f"The chart leaves out {counted(len(earlier), 'earlier day')} ({costs}).")
     return "\n".join(lines)
 
 
 def _every_day(series: list[dict[str, Any]], filters: dict[str, Any] | None = None) -> list[tuple[str, float | None]]:
     """The cost of each day from the first to the last, days without requests included.
 
-    With `filters` the first and last day are those of the period that was asked for.
+    With `filters` the first and last day are those of the requested period.
     """
     if not series:
         return []
@@ -425,8 +428,8 @@ def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _flat_tree(row: dict[str, Any]) -> dict[str, Any]:
     below = row.get("subtree") or {}
-    named = {name: row.get(name) for name in ("parent", "depth")}
-    return {**named, "subtreeTurns": below.get("turns"), "subtreeCostUsd": below.get("costUsd")}
+    place = {name: row.get(name) for name in ("parent", "depth")}
+    return {**place, "subtreeTurns": below.get("turns"), "subtreeCostUsd": below.get("costUsd")}
 
 
 def _flat_quality(quality: dict[str, Any]) -> dict[str, Any]:

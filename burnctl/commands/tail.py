@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _is_wanted(landed: TailEvent, model: str | None) -> bool:
-    """Turns of the model that was asked for, and every budget that is crossed: it is about all of them."""
+    """Turns of the requested model, and every budget that is crossed."""
     return "turn" not in landed or model in (None, landed["turn"].get("model"))
 
 
@@ -107,7 +107,7 @@ def _show_stream(turns: Turns, screen: Screen) -> None:
     from burnctl.render.numbers import counted
 
     wipe = _wipe(screen)
-    shown: dict[Any, str] = {}  # a turn that is revised is shown again when its line reads differently
+    lines_by_id: dict[Any, str] = {}  # a turn that is revised is shown again when its line reads differently
     print(heading(screen), flush=True)
     for landed in turns:
         if landed.get("missed"):
@@ -124,11 +124,11 @@ def _show_stream(turns: Turns, screen: Screen) -> None:
                 print(wipe + turn_line(turn, screen, dim=True), end="", flush=True)
             continue
         line = turn_line(turn, screen)
-        if shown.pop(turn.get("messageId"), None) != line:
+        if lines_by_id.pop(turn.get("messageId"), None) != line:
             print(wipe + line, flush=True)
-        shown[turn.get("messageId")] = line
-        if len(shown) > _REMEMBERED:
-            del shown[next(iter(shown))]
+        lines_by_id[turn.get("messageId")] = line
+        if len(lines_by_id) > _REMEMBERED:
+            del lines_by_id[next(iter(lines_by_id))]
 
 
 # Title, width, alignment, style. The last one takes what is left.
@@ -175,9 +175,9 @@ def turn_line(turn: Mapping[str, Any], screen: Screen, *, dim: bool = False) -> 
     cells, used = [], 0
     for title, wide, align, style in _layout(screen):
         room = wide or max(screen.width - used, 4)
-        shown = cut(clean(values[title]), room)
-        padded = pad(shown, wide, align) if wide else shown
-        cells.append(padded.replace(shown, screen.paint(shown, "dim" if dim else style), 1) if shown else padded)
+        text = cut(clean(values[title]), room)
+        padded = pad(text, wide, align) if wide else text
+        cells.append(padded.replace(text, screen.paint(text, "dim" if dim else style), 1) if text else padded)
         used += wide + 1
     return _joined(cells)
 

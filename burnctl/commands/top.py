@@ -85,23 +85,23 @@ class View:
             return
         if turn.get("toolCalls"):
             self._tools[turn["sessionId"]] = str(turn["toolCalls"][-1].get("name") or "")
-        known = [one for one in self.turns if one.get("messageId") != turn.get("messageId")]
-        self.turns = [*known, {**turn, "costUsd": event.get("costUsd"), "open": event.get("open")}][-_TURNS:]
+        others = [one for one in self.turns if one.get("messageId") != turn.get("messageId")]
+        self.turns = [*others, {**turn, "costUsd": event.get("costUsd"), "open": event.get("open")}][-_TURNS:]
 
     def refresh(self, now: float) -> None:
         """Asks for today, the running window, the running sessions and their last requests."""
         since = int((now - _RUNNING_S) * 1000)
         status = self._client.statusline()
-        listed = self._client.sessions_list(since=since, costs=True, limit=_SESSIONS)["sessions"]
+        rows = self._client.sessions_list(since=since, costs=True, limit=_SESSIONS)["sessions"]
         exported = self._client.export(since=since, limit=1000)["turns"]
         self.status = {name: status.get(name) for name in ("version", "today", "window", "weekQuota", "crossed")}
-        seen = {turn.get("messageId") for turn in self.turns}
-        older = [turn for turn in exported if turn["messageId"] not in seen]
+        ids = {turn.get("messageId") for turn in self.turns}
+        older = [turn for turn in exported if turn["messageId"] not in ids]
         self.turns = sorted([*older, *self.turns], key=lambda turn: str(turn.get("ts")))[-_TURNS:]
         by_session: dict[str, list[ExportedTurn]] = {}
         for turn in exported:
             by_session.setdefault(turn["sessionId"], []).append(turn)
-        self.sessions = [self._row(one, by_session.get(one["sessionId"], []), now) for one in listed]
+        self.sessions = [self._row(one, by_session.get(one["sessionId"], []), now) for one in rows]
 
     def _row(self, session: Mapping[str, Any], turns: Sequence[Mapping[str, Any]], now: float) -> dict[str, Any]:
         from burnctl.render.numbers import milliseconds
@@ -138,7 +138,7 @@ class View:
         }
 
     def _last_step(self, session: str) -> Mapping[str, Any]:
-        """The model, the context and the last tool of a session, for what the last minutes do not tell."""
+        """The model, the context and the last tool of a session, if the last minutes do not have them."""
         if session not in self._steps:
             from burnctl.errors import Failed
 
@@ -201,11 +201,11 @@ def _headline(view: View, screen: Screen, now: float) -> list[str]:
     from burnctl.render.text import width_of
 
     today, window = view.status.get("today") or {}, view.status.get("window")
-    spent = today.get("costUsd")
-    parts = [(f"today {money(spent if spent is not None or today.get('unpricedTurns') else 0.0)}", "bold")]
+    cost = today.get("costUsd")
+    parts = [(f"today {money(cost if cost is not None or today.get('unpricedTurns') else 0.0)}", "bold")]
     if window:
-        left = f", {duration(window['secondsLeft'])} left" if window.get("secondsLeft") else ""
-        parts.append((f"5-hour window {money(window['costUsd'])}{left}", ""))
+        time_left = f", {duration(window['secondsLeft'])} left" if window.get("secondsLeft") else ""
+        parts.append((f"5-hour window {money(window['costUsd'])}{time_left}", ""))
         quota = (window.get("quota") or {}).get("usedPercent")
         parts += [(f"{of_hundred(quota)} used", used(quota))] if quota is not None else []
     week = (view.status.get("weekQuota") or {}).get("usedPercent")
@@ -280,7 +280,7 @@ def _last_turns(view: View, screen: Screen, most: int) -> list[str]:
 
 
 class _Terminal:
-    """Draws the view on the alternate screen until `q`, and gives the terminal back as it was."""
+    """Draws the view on the alternate screen until `q`, and restores the terminal."""
 
     def __init__(self, view: View, options: argparse.Namespace) -> None:
         self._view, self._options = view, options
@@ -366,7 +366,7 @@ class _Terminal:
         sys.stdout.flush()
 
     def _key(self, key: str) -> bool:
-        """Does what a key says; False to leave."""
+        """Handles a key; False to leave."""
         rows = [str(one["sessionId"]) for one in ordered(self._view.sessions, _SORTS[self._sort])]
         at = rows.index(self._selected) if self._selected in rows else 0
         if key in ("q", "Q", "\x03", "\x04", ""):
@@ -404,7 +404,7 @@ class _Terminal:
 
 
 class _Stream:
-    """The stream of requests, read by a thread of its own, which connects again when the daemon comes back."""
+    """The stream of requests, read in a thread, which reconnects when the daemon comes back."""
 
     def __init__(self) -> None:
         import os
@@ -419,7 +419,7 @@ class _Stream:
         return self._out
 
     def take(self) -> list[TailEvent]:
-        """The events since the last call; a pipe says that there are some."""
+        """The events since the last call; a pipe signals new ones."""
         import os
         from select import select
 

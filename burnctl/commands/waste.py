@@ -23,7 +23,7 @@ HELP = (
     "finds spending that could have been avoided: cache misses, large results that were carried along, files read "
     "again unchanged, calls that failed again and again, edits that were undone, repeated compactions, sessions that "
     "started with too much, subagents that cost more than they saved. Each kind has its advice, and its most expensive "
-    "findings follow. `burnctl explain KIND` tells how a finding is proved. The first run reads everything, later ones "
+    "findings follow. `burnctl explain KIND` shows how a finding is proved. The first run reads everything, later ones "
     "only what has changed"
 )
 EXAMPLES = (
@@ -86,13 +86,13 @@ def draw(answer: Mapping[str, Any], screen: Screen, period: str = "", *, with_sm
     lines, small = _headline(answer, screen, period), []
     heads = len(lines)
     for kind in answer["kinds"]:
-        found = by_kind.get(kind["kind"], ())
-        if not found:
+        findings = by_kind.get(kind["kind"], ())
+        if not findings:
             continue
         if not with_small and len(lines) > heads and avoidable and (kind["costUsd"] or 0) < _SMALL * avoidable:
             small.append(f"{kind['kind']} {money(kind['costUsd'])} ({counted(kind['findings'], 'finding')})")
             continue
-        lines += ["", *_block(kind, found, screen)]
+        lines += ["", *_block(kind, findings, screen)]
     if small:
         from burnctl.render.text import wrap
 
@@ -143,8 +143,8 @@ def _block(kind: Mapping[str, Any], found: Sequence[Mapping[str, Any]], screen: 
     from burnctl.render.numbers import counted, money
     from burnctl.render.text import wrap
 
-    known = KINDS.get(kind["kind"])
-    title = known.title if known else kind["kind"]
+    about = KINDS.get(kind["kind"])
+    title = about.title if about else kind["kind"]
     facts = f"{money(kind['costUsd'])} · {counted(kind['findings'], 'finding')} · {kind['kind']}"
     for n, line in enumerate(wrap(f"{title} · {facts}", screen.width)):
         head = line.startswith(title) and n == 0
@@ -154,13 +154,13 @@ def _block(kind: Mapping[str, Any], found: Sequence[Mapping[str, Any]], screen: 
             else screen.paint(line, "cyan")
         )
     room = 1_000 if screen.is_pipe else min(screen.width, 110) - 2
-    yield from (f"  {line}" for line in wrap(known.advice if known else kind["advice"], room))
-    if known:
-        one = [f"→ {known.place}: {known.line}"]
-        pasted = [f"  {line}" for line in wrap(known.line, room - 2)]
+    yield from (f"  {line}" for line in wrap(about.advice if about else kind["advice"], room))
+    if about:
+        one = [f"→ {about.place}: {about.line}"]
+        pasted = [f"  {line}" for line in wrap(about.line, room - 2)]
         yield from (
             f"  {screen.paint(line, 'green')}"
-            for line in (one if len(one[0]) <= room else [f"→ {known.place}:", *pasted])
+            for line in (one if len(one[0]) <= room else [f"→ {about.place}:", *pasted])
         )
     yield _findings(found, screen)
     if more := kind["findings"] - len(found):
@@ -247,5 +247,5 @@ def _times(count: int) -> str:
 
 
 def _requests(turns: Sequence[int]) -> str:
-    listed = ", ".join(str(turn) for turn in turns[:4]) + (", ..." if len(turns) > 4 else "")
-    return f"{'request' if len(turns) == 1 else 'requests'} {listed}"
+    names = ", ".join(str(turn) for turn in turns[:4]) + (", ..." if len(turns) > 4 else "")
+    return f"{'request' if len(turns) == 1 else 'requests'} {names}"

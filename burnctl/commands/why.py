@@ -163,11 +163,11 @@ def draw_rows(answer: Mapping[str, Any], screen: Screen) -> str:
     from burnctl.render.tables import Column, table
 
     by, totals = answer["by"], answer["totals"]
-    named = [row for row in answer["rows"] if row["kind"] != "other"]
+    named_rows = [row for row in answer["rows"] if row["kind"] != "other"]
     others = [row for row in answer["rows"] if row["kind"] == "other"]
     rows = [
         (row["key"], money(row["costUsd"]), percent(row["share"]), count(row["calls"]), number(row["entered"]))
-        for row in named
+        for row in named_rows
     ]
     if not rows:
         return f"No {by} was used in this session."
@@ -263,10 +263,10 @@ def _paid_row(row: Mapping[str, Any]) -> tuple[object, ...]:
         (usage["input"], "uncached"),
         (usage["output"] + usage["reasoning"], "output"),
     )
-    paid = [f"{number(tokens)} {how}" for tokens, how in parts if tokens]
-    paid += [_searches(row["searches"])] if row.get("searches") else []
+    payments = [f"{number(tokens)} {how}" for tokens, how in parts if tokens]
+    payments += [_searches(row["searches"])] if row.get("searches") else []
     style = "red" if row.get("isError") else "dim" if row["kind"] == "smaller" else ""
-    return exact_money(row["costUsd"]), (cause_name(row, with_request=False), style), ", ".join(paid)
+    return exact_money(row["costUsd"]), (cause_name(row, with_request=False), style), ", ".join(payments)
 
 
 def _title(answer: Mapping[str, Any], screen: Screen, head: Sequence[str] = ()) -> Iterator[str]:
@@ -301,9 +301,9 @@ def group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], 
     from burnctl.render.tables import Column, table
 
     is_priced = totals["costUsd"] is not None
-    shown = group_rows(groups, totals, agents)
-    most, whole = max((amount for _, amount in shown), default=0), sum(amount for _, amount in shown)
-    shares = whole_percents([amount for _, amount in shown])
+    amounts = group_rows(groups, totals, agents)
+    most, whole = max((amount for _, amount in amounts), default=0), sum(amount for _, amount in amounts)
+    shares = whole_percents([amount for _, amount in amounts])
     rows = [
         (
             label,
@@ -311,7 +311,7 @@ def group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], 
             f"{share}%" if share else "<1%",
             (bar(amount, whole, _BAR).rstrip(), "cyan"),
         )
-        for (label, amount), share in zip(shown, shares, strict=True)
+        for (label, amount), share in zip(amounts, shares, strict=True)
     ]
     columns = (
         Column("where it went", least=20),
@@ -368,7 +368,7 @@ def _cause_table(rows: Sequence[Mapping[str, Any]], screen: Screen) -> str:
     from burnctl.render.tables import Column, table
 
     is_short = not screen.is_pipe and screen.width < _WIDE
-    listed = [
+    lines = [
         (
             (money(row["costUsd"]), "bold" if (row["share"] or 0) >= 0.1 else ""),
             (f"{'  ' * depth}{cause_name(row)}", "red" if row.get("isError") else "cyan" if depth % 2 else ""),
@@ -378,7 +378,7 @@ def _cause_table(rows: Sequence[Mapping[str, Any]], screen: Screen) -> str:
         if row["kind"] != "smaller"
     ]
     columns = (Column("", "right"), Column("", least=16), Column("", drop=int(screen.width < _NARROW)))
-    return table(columns, listed, screen, header=False)
+    return table(columns, lines, screen, header=False)
 
 
 def _opened(rows: Iterable[Mapping[str, Any]], depth: int) -> Iterator[tuple[int, Mapping[str, Any]]]:

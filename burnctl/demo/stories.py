@@ -12,7 +12,7 @@ GPT, CODEX = "gpt-5", "gpt-5-codex"
 
 def stories() -> list[Story]:
     """Every session of the demo, the oldest first; one at least of every product."""
-    made = [
+    result = [
         Story(
             "Move the nightly jobs to one scheduler",
             "claude-code",
@@ -61,9 +61,9 @@ def stories() -> list[Story]:
             (("workflow", "nightly"), ("persona", "senior")),
         ),
     ]
-    without = BY_SOURCE.keys() - {story.harness for story in made}
+    without = BY_SOURCE.keys() - {story.harness for story in result}
     more = [Story("What does the deploy script do?", name, "infra", "main", HAIKU, 12, _question()) for name in without]
-    return [*made, *sorted(more)]
+    return [*result, *sorted(more)]
 
 
 def live() -> Story:
@@ -97,8 +97,8 @@ def _edit(path: str, *, back: bool = False) -> Call:
     old, new = prose.source(path, 6), prose.source(path + "+", 8)
     if back:
         old, new = new, old
-    given = {"file_path": path, "old_string": old, "new_string": new}
-    return Call("Edit", given, f"The file {path} has been updated.")
+    arguments = {"file_path": path, "old_string": old, "new_string": new}
+    return Call("Edit", arguments, f"The file {path} has been updated.")
 
 
 def _write(path: str) -> Call:
@@ -156,7 +156,7 @@ def _cron() -> list[Act]:
 
 
 def _flaky() -> list[Act]:
-    """The same file read again and again, and the same command failing until somebody looked."""
+    """The same file read again and again, and the same command failing until a person looked."""
     acts: list[Act] = [Ask("The checkout test fails about one time in five. Fix the flaky test.")]
     for turn in range(5):
         acts += [Say("", (_read("src/checkout.ts", 160),)), Say("", (_test("npm test -- checkout", "same"),))]

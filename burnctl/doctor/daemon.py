@@ -1,4 +1,4 @@
-"""The daemon: whether it answers, in which version, what it says of itself, and who starts it."""
+"""Checks of the daemon: its answer, version, problems, settings, prices and service."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NEVER_SET_S = 1_735_689_600  # 2025: a clock before that was never set
 
 
 def socket(path: str) -> Finding:
-    """What stands where burnd listens is a socket of ours that nobody else can use."""
+    """The socket exists, is ours and is private."""
     try:
         facts = os.lstat(path)
     except FileNotFoundError:
@@ -44,7 +44,7 @@ def socket(path: str) -> Finding:
 
 
 def ask(client: Client) -> tuple[Status | None, Finding]:
-    """What burnd says of itself, and whether it said anything."""
+    """The status of burnd, and a finding on whether it answered."""
     try:
         status = client.status()
     except NotRunning as error:
@@ -68,7 +68,7 @@ def versions(status: Mapping[str, Any] | None) -> Finding:
 
 
 def degraded(status: Mapping[str, Any]) -> list[Finding]:
-    """Whatever burnd itself says is not as it should be."""
+    """The problems that burnd itself reports."""
     return [
         warn("degraded", str(item.get("what") or ""), str(item.get("remedy") or ""))
         for item in status.get("degraded") or []
@@ -76,7 +76,7 @@ def degraded(status: Mapping[str, Any]) -> list[Finding]:
 
 
 def left_alone(status: Mapping[str, Any]) -> list[Finding]:
-    """What burnd does not read, and need not, unless somebody misses something."""
+    """Files that burnd skips on purpose."""
     return [
         ok("left alone", f"{source.get('name')}: {item['paths'][0]}: {item.get('why')}", str(item["remedy"]))
         for source in status.get("sources") or []
@@ -90,7 +90,7 @@ def prices(client: Client) -> Finding:
     try:
         answer = client.summary()
     except BurnctlError as error:
-        return warn("prices", f"could not be asked for: {error.message}", error.hint)
+        return warn("prices", f"are unknown: {error.message}", error.hint)
     models, stated = answer.get("unpricedModels") or [], answer.get("harnessModels") or []
     if day := answer.get("stalePrices"):
         names = _named([*models, *stated])
@@ -119,8 +119,8 @@ def settings(said: dict[str, Any] | BurnctlError) -> Finding:
     values = {setting["key"]: setting["value"] for setting in said["settings"]}
     mode, days = values["content.store"], values["content.retention_days"]
     if mode == "full":
-        kept = "for ever" if days == "forever" else f"for {days} days after a session's last word"
-        return ok("settings", f"sound; conversations are kept {kept}")
+        period = "for ever" if days == "forever" else f"for {days} days after a session's last word"
+        return ok("settings", f"sound; conversations are kept {period}")
     return ok("settings", f"sound; content.store is {mode}, so no text of conversations is kept")
 
 
@@ -131,7 +131,7 @@ def service() -> Finding:
     except BurnctlError as error:
         return ok("service", f"{error.message}, so nothing starts burnd at login", error.hint)
     if not state["installed"]:
-        says = "not installed: after a reboot nothing is recorded until somebody starts burnd"
+        says = "not installed: after a reboot nothing is recorded until burnd is started"
         return warn("service", says, "burnctl service install")
     if not state["running"]:
         return warn(
@@ -151,7 +151,7 @@ def _manager() -> Systemd | Launchd:
 
 
 def clock(now: float, newest: float | None) -> Finding:
-    """The clock tells the time: content is pruned by it."""
+    """The clock is right: content is pruned by it."""
     if now < _NEVER_SET_S:
         return fail(
             "clock", "was never set: this machine believes it is before 2025", "set the clock; content is pruned by it"

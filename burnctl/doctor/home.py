@@ -22,7 +22,7 @@ _STALE_S = 60  # the daemon takes the spool in every 5 s
 
 
 def folder(home: Home) -> Finding:
-    """It is ours, and nobody else may look into it."""
+    """The home is ours and private."""
     name = "home"
     try:
         facts = os.stat(home.root)
@@ -50,13 +50,13 @@ def files(home: Home) -> Finding:
     open_ones = [path for path, mode in _entries(home) if mode & 0o077]
     if not open_ones:
         return ok("files", "everything in it is readable by you alone")
-    shown = os.path.relpath(open_ones[0], home.root)
+    names = os.path.relpath(open_ones[0], home.root)
     more = f" and {len(open_ones) - 1} more" if len(open_ones) > 1 else ""
-    return warn("files", f"others may read {shown}{more}", f"chmod -R go-rwx {home.root}")
+    return warn("files", f"others may read {names}{more}", f"chmod -R go-rwx {home.root}")
 
 
 def _entries(home: Home) -> Iterator[tuple[str, int]]:
-    seen = 0
+    paths = 0
     for folder_path, folders, names in os.walk(home.root):
         for name in (*folders, *names):
             path = os.path.join(folder_path, name)
@@ -66,8 +66,8 @@ def _entries(home: Home) -> Iterator[tuple[str, int]]:
                 continue
             if not stat.S_ISLNK(facts.st_mode):
                 yield path, stat.S_IMODE(facts.st_mode)
-            seen += 1
-            if seen >= _MOST_FILES:
+            paths += 1
+            if paths >= _MOST_FILES:
                 return
 
 
@@ -111,7 +111,7 @@ def disk(home: Home, reserve: int) -> Finding:
         return fail(
             "disk",
             f"{size(free)} free and {size(reserve)} held in reserve: nothing can be recorded",
-            "free some space; burnd goes on by itself",
+            "free some space; burnd then continues",
         )
     if free < _LITTLE:
         return warn(
@@ -121,7 +121,7 @@ def disk(home: Home, reserve: int) -> Finding:
 
 
 def spool(home: Home, now: float, *, running: bool) -> Finding:
-    """What was stamped while the daemon was away has been taken in."""
+    """Spooled stamps have been recorded."""
     try:
         waiting = [entry for entry in os.scandir(home.spool) if entry.name.endswith(".json")]
         oldest = min((entry.stat().st_mtime for entry in waiting), default=now)
@@ -138,7 +138,7 @@ def spool(home: Home, now: float, *, running: bool) -> Finding:
         return ok("spool", "nothing waits for burnd")
     says = f"{len(waiting)} {'record waits' if len(waiting) == 1 else 'records wait'}, for {duration(now - oldest)}"
     if not running:
-        return warn("spool", says, "they are taken in when burnd starts: burnctl up")
+        return warn("spool", says, "they are recorded when burnd starts: burnctl up")
     if now - oldest > _STALE_S:
         return warn("spool", says, "burnd should have taken them in; see: burnctl status")
     return ok("spool", says)
@@ -152,7 +152,7 @@ def _count(folder_path: Path) -> int:
 
 
 def leftovers(home: Home) -> Finding:
-    """What was set aside after damage is still there for a person to look at."""
+    """Damaged parts that burnd moved away are still there."""
     try:
         names = os.listdir(home.root)
     except OSError:
@@ -162,12 +162,12 @@ def leftovers(home: Home) -> Finding:
     if damaged.exists():
         return warn(
             "leftovers",
-            f"{damaged} was malformed and set aside",
+            f"{damaged} was malformed and moved away",
             "restore it from a backup while burnd is stopped, or delete it",
         )
     if torn:
         return ok(
             "leftovers",
-            f"{len(torn)} unfinished last lines of the ledger were set aside after crashes; they may be deleted",
+            f"{len(torn)} unfinished last lines of the ledger were moved away after crashes; they may be deleted",
         )
-    return ok("leftovers", "nothing was set aside")
+    return ok("leftovers", "no damaged parts")

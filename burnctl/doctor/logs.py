@@ -43,9 +43,9 @@ def examine(env: Mapping[str, str], user_home: str, extra: Mapping[str, Sequence
         if product.has_databases:
             findings += [ok(product.title, f"database at {path}") for path in paths if os.path.isfile(path)]
         else:
-            found = [count(path, product.suffix, until) for path in paths if os.path.isdir(path)]
-            findings += [ok(product.title, here.says()) for here in found]
-            folders += found
+            results = [count(path, product.suffix, until) for path in paths if os.path.isdir(path)]
+            findings += [ok(product.title, here.says()) for here in results]
+            folders += results
         checks += [
             Finding(c.name, c.level, c.says, c.remedy) for c in product.checks(product.homes(env, user_home, more))
         ]

@@ -24,7 +24,7 @@ def last_name(path: object) -> str:
 
 
 def short_id(session_id: object) -> str:
-    """As much of the front of an id as mostly tells sessions apart."""
+    """The first characters of an id, mostly enough to distinguish sessions."""
     text = clean(session_id or "")
     if text[14:15] == "7" and text[8:9] == text[13:14] == "-":
         return text[:13]  # such an id begins with the time, of which eight digits are a minute
@@ -32,7 +32,7 @@ def short_id(session_id: object) -> str:
 
 
 def enough_of_id(session: Mapping[str, Any]) -> str:
-    """As much of the front of a session's id as may be typed back in: burnd says how much no other session shares."""
+    """Enough of a session's id to type it: burnd gives the length that no other session shares."""
     return max(short_id(session["sessionId"]), clean(session["shortId"]), key=len)
 
 

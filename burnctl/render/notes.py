@@ -36,9 +36,9 @@ def backfill_line(answer: Mapping[str, Any], what: str = "Totals") -> str:
 
 def progress(backfill: Mapping[str, Any], between: str) -> str:
     """`32%, about 8 s left`, as far as known."""
-    percent, left = backfill.get("percent"), backfill.get("secondsLeft")
+    percent, seconds = backfill.get("percent"), backfill.get("secondsLeft")
     text = "" if percent is None else f"{between}{percent}%"
-    return text + ("" if left is None else f", about {duration(left)} left")
+    return text + ("" if seconds is None else f", about {duration(seconds)} left")
 
 
 def add_caveats(answer: Mapping[str, Any], screen: Screen) -> None:
@@ -74,8 +74,8 @@ def _caveats(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _listed(models: list[str]) -> str:
-    listed = ", ".join(model or NO_NAME for model in models[:_MODELS_NAMED])
-    return f"{listed} ..." if len(models) > _MODELS_NAMED else listed
+    names = ", ".join(model or NO_NAME for model in models[:_MODELS_NAMED])
+    return f"{names} ..." if len(models) > _MODELS_NAMED else names
 
 
 def _unlogged(extra: Mapping[str, Any]) -> tuple[str, str]:

@@ -18,7 +18,7 @@ _WHOLE = ("JPY", "KRW")  # currencies without cents
 
 
 class _Currency:
-    """The currency that `money` shows, and how many of it a dollar is."""
+    """The currency that `money` shows, and its rate to the dollar."""
 
     sign, rate, decimals = "$", 1.0, 2
 
@@ -61,7 +61,7 @@ def count(value: int | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Tokens, and whatever else needs no more than three digits: `950`, `8.2k`, `18.2M`, `1.8B`."""
+    """Tokens, in three digits and a unit: `950`, `8.2k`, `18.2M`, `1.8B`."""
     return NOTHING if value is None else _scaled(value, 1000, ("", "k", "M", "B", "T"))
 
 

@@ -178,9 +178,9 @@ def _paged(text: str) -> bool:
     import shlex
     import subprocess
 
-    chosen = os.environ.get("PAGER")
+    pager_name = os.environ.get("PAGER")
     try:
-        command = shlex.split(chosen) if chosen is not None else ["less", "-FRX"]
+        command = shlex.split(pager_name) if pager_name is not None else ["less", "-FRX"]
     except ValueError:  # a quotation mark without its other half
         return False
     if not command or command[0] == "cat" or os.environ.get("TERM") == "dumb":

@@ -57,20 +57,20 @@ def table(
     every = [[_cell(value, column) for value, column in zip(row, columns, strict=True)] for row in rows]
     last = [_cell(value, column) for value, column in zip(footer, columns, strict=True)] if footer else None
     room = _UNLIMITED if screen.is_pipe else screen.width - indent
-    chosen, widths = _fitted(columns, [*every, last] if last else every, room, header=header)
+    indexes, widths = _fitted(columns, [*every, last] if last else every, room, header=header)
     for n, column in enumerate(columns):
-        if n not in chosen:
+        if n not in indexes:
             screen.hide(column.title)
     margin = " " * indent
     lines = []
     if header:
-        heads = [(columns[i].title, "bold", columns[i].where) for i in chosen]
-        lines.append(_line(heads, [columns[i] for i in chosen], widths, screen))
-    lines += [_line([row[i] for i in chosen], [columns[i] for i in chosen], widths, screen) for row in every]
+        heads = [(columns[i].title, "bold", columns[i].where) for i in indexes]
+        lines.append(_line(heads, [columns[i] for i in indexes], widths, screen))
+    lines += [_line([row[i] for i in indexes], [columns[i] for i in indexes], widths, screen) for row in every]
     if last:
         lines.append(screen.paint("─" * (sum(widths) + _GAP * (len(widths) - 1)), "dim"))
-        bold = [(last[i][0], last[i][1] or "bold", last[i][2]) for i in chosen]
-        lines.append(_line(bold, [columns[i] for i in chosen], widths, screen))
+        bold = [(last[i][0], last[i][1] or "bold", last[i][2]) for i in indexes]
+        lines.append(_line(bold, [columns[i] for i in indexes], widths, screen))
     return "\n".join(margin + line for line in lines)
 
 
@@ -92,16 +92,16 @@ def _fitted(
     smallest = [
         min(wide, column.least) if column.least else wide for wide, column in zip(natural, columns, strict=True)
     ]
-    chosen = list(range(len(columns)))
-    for i in sorted(chosen, key=lambda i: -columns[i].drop):
-        if columns[i].drop <= 0 or sum(smallest[k] for k in chosen) + _GAP * (len(chosen) - 1) <= room:
+    indexes = list(range(len(columns)))
+    for i in sorted(indexes, key=lambda i: -columns[i].drop):
+        if columns[i].drop <= 0 or sum(smallest[k] for k in indexes) + _GAP * (len(indexes) - 1) <= room:
             break
-        chosen.remove(i)
-    widths = {i: natural[i] for i in chosen}
-    over = sum(widths.values()) + _GAP * (len(chosen) - 1) - room
+        indexes.remove(i)
+    widths = {i: natural[i] for i in indexes}
+    over = sum(widths.values()) + _GAP * (len(indexes) - 1) - room
     over = _shrink(widths, smallest, over)
     _shrink(widths, [min(wide, _NARROWEST) if columns[i].least else wide for i, wide in enumerate(smallest)], over)
-    return chosen, [widths[i] for i in chosen]
+    return indexes, [widths[i] for i in indexes]
 
 
 def _shrink(widths: dict[int, int], smallest: Sequence[int], over: int) -> int:
@@ -115,9 +115,9 @@ def _shrink(widths: dict[int, int], smallest: Sequence[int], over: int) -> int:
 def _line(cells: Sequence[_Cell], columns: Sequence[Column], widths: Sequence[int], screen: Screen) -> str:
     parts = []
     for (text, style, where), column, wide in zip(cells, columns, widths, strict=True):
-        shown = cut(text, wide, where)
-        padded = pad(shown, wide, column.align)
-        parts.append(padded.replace(shown, screen.paint(shown, style), 1) if shown else padded)
+        label = cut(text, wide, where)
+        padded = pad(label, wide, column.align)
+        parts.append(padded.replace(label, screen.paint(label, style), 1) if label else padded)
     line = (" " * _GAP).join(parts)
     return line.rstrip()
 

@@ -53,7 +53,7 @@ _ESCAPES = (
 
 
 def width_of(text: str) -> int:
-    """How many cells the text takes."""
+    """The width of the text in terminal cells."""
     if text.isascii():
         return len(text)
     return sum(wide for _, wide in _pieces(text))
@@ -80,38 +80,38 @@ def pad(text: str, width: int, align: str = "left") -> str:
 
 
 def _first_cells(text: str, width: int) -> str:
-    kept, used = [], 0
+    pieces, used = [], 0
     for piece, wide in _pieces(text):
         used += wide
         if used > width:
             break
-        kept.append(piece)
-    return "".join(kept)
+        pieces.append(piece)
+    return "".join(pieces)
 
 
 def _last_cells(text: str, width: int) -> str:
-    kept, used = [], 0
+    pieces, used = [], 0
     for piece, wide in reversed(_pieces(text)):
         used += wide
         if used > width:
             break
-        kept.append(piece)
-    return "".join(reversed(kept))
+        pieces.append(piece)
+    return "".join(reversed(pieces))
 
 
 def _pieces(text: str) -> list[tuple[str, int]]:
-    """What a terminal puts in cells of its own, each with its width; marks belong to the letter before them."""
+    """The characters that have their own cells, each with its width; marks belong to the letter before them."""
     pieces: list[tuple[str, int]] = []
-    joined = False
+    is_joined = False
     for char in text:
         wide = _width_of_char(char)
-        if pieces and (joined or wide == 0):
+        if pieces and (is_joined or wide == 0):
             before, its_width = pieces[-1]
-            grown = 2 if char == _EMOJI_VARIATION and its_width == 1 else its_width
-            pieces[-1] = (before + char, grown)
+            wide_now = 2 if char == _EMOJI_VARIATION and its_width == 1 else its_width
+            pieces[-1] = (before + char, wide_now)
         else:
             pieces.append((char, wide))
-        joined = char == _ZWJ
+        is_joined = char == _ZWJ
     return pieces
 
 
@@ -154,33 +154,33 @@ def wrap(line: str, room: int, hanging: int = 0) -> list[str]:
 
 
 def _filled(words: Sequence[str], indent: str, room: int, hanging: int) -> Iterator[str]:
-    held, used = indent, len(indent)
+    line, used = indent, len(indent)
     for word in words:
         for n, part in enumerate(_word_parts(word, max(room - hanging - len(indent), 1))):
             wide = width_of(part)
             gap = 1 if used > len(indent) else 0
             if gap and (n > 0 or used + gap + wide > room):  # between the pieces of a word is no gap
-                yield held
-                held, used, gap = indent, len(indent), 0
+                yield line
+                line, used, gap = indent, len(indent), 0
                 room, hanging = room - hanging, 0
-            held += " " * gap + part
+            line += " " * gap + part
             used += gap + wide
-    yield held
+    yield line
 
 
 def _word_parts(word: str, room: int) -> list[str]:
     """A word in pieces that fit; most words are one."""
     if width_of(word) <= room:
         return [word]
-    pieces, held, used = [], "", 0
+    pieces, line, used = [], "", 0
     for char in word:
         wide = width_of(char)
-        if held and used + wide > room:
-            pieces.append(held)
-            held, used = "", 0
-        held += char
+        if line and used + wide > room:
+            pieces.append(line)
+            line, used = "", 0
+        line += char
         used += wide
-    return [*pieces, held]
+    return [*pieces, line]
 
 
 def flow(parts: Sequence[str], screen: Screen, indent: int = 0) -> list[str]:

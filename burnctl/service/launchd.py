@@ -26,7 +26,7 @@ def property_list(settings: Settings, log: str, note: str = MARK) -> str:
     environment = {"EnvironmentVariables": settings.variables} if settings.variables else {}
     agent = {
         "Label": LABEL,
-        # launchd does not rotate what it writes, burnd does; only what it says before it has a log goes the other way.
+        # launchd does not rotate logs, burnd does; only output before burnd has its log goes to launchd's file.
         "ProgramArguments": [*settings.command, "--log-file", log],
         **environment,
         "RunAtLoad": True,
@@ -64,23 +64,23 @@ class Launchd:
         return {self._path: property_list(settings, self._log)}
 
     def install(self, settings: Settings) -> list[str]:
-        """Writes and loads the agent; returns what to tell."""
+        """Writes and loads the agent; returns lines to print."""
         managers.check_ours([self._path], MARK)
         managers.check_command(settings)
         managers.make_private(settings.home)
         managers.make_private(os.path.dirname(self._log))
-        told = []
+        lines = []
         if self._launchctl("print", self._target).returncode == 0:
             self._launchctl("bootout", self._target)
         elif (pid := managers.stop_one_started_by_hand()) is not None:
-            told.append(f"stopped the burnd that was started by hand (pid {pid})")
+            lines.append(f"stopped the burnd that was started by hand (pid {pid})")
         managers.write(self._path, self.files(settings)[self._path])
         managers.must("launchctl", "enable", self._target)
         managers.must("launchctl", "bootstrap", self._domain, self._path)
-        return [*told, f"wrote {self._path}", "burnd is running and will be started at login"]
+        return [*lines, f"wrote {self._path}", "burnd is running and will be started at login"]
 
     def uninstall(self) -> list[str]:
-        """Unloads it and removes what install wrote; returns what to tell."""
+        """Unloads it and removes what install wrote; returns lines to print."""
         managers.check_ours([self._path], MARK)
         if not os.path.exists(self._path):
             return ["the service is not installed"]
@@ -88,7 +88,7 @@ class Launchd:
         return [f"removed {gone}" for gone in managers.remove([self._path], MARK)]
 
     def state(self) -> dict[str, Any]:
-        """What launchd says of the agent, for programs."""
+        """The state of the agent, for programs."""
         done = self._launchctl("print", self._target)
         facts = dict(line.strip().partition(" = ")[::2] for line in done.stdout.splitlines() if " = " in line)
         pid = facts.get("pid", "")
@@ -104,14 +104,14 @@ class Launchd:
 
     def status(self) -> int:
         """A line about the agent; launchd's own words fill pages."""
-        found = self.state()
-        if not found["installed"]:
+        state = self.state()
+        if not state["installed"]:
             print("the service is not installed")
-        elif found["running"]:
-            print(f"{LABEL} is running (pid {found['pid']}), by {found['unit']}")
+        elif state["running"]:
+            print(f"{LABEL} is running (pid {state['pid']}), by {state['unit']}")
         else:
-            print(f"{LABEL} is installed but not running ({found['state'] or 'not loaded'}), by {found['unit']}")
-        return 0 if found["running"] else NOT_RUNNING
+            print(f"{LABEL} is installed but not running ({state['state'] or 'not loaded'}), by {state['unit']}")
+        return 0 if state["running"] else NOT_RUNNING
 
     def logs(self, lines: int, *, follow: bool) -> int:
         """The end of the agent's log."""

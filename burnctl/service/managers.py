@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class NoManager(BurnctlError):
-    """Raised when there is nobody here who could start burnd at login."""
+    """Raised if there is no service manager."""
 
     def __init__(self, message: str) -> None:
         super().__init__(
@@ -25,7 +25,7 @@ class NoManager(BurnctlError):
 
 
 def call(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a manager's own program and takes in what it says. Raises NoManager where it is not installed."""
+    """Runs a manager's program and returns its output. Raises NoManager if it is not installed."""
     try:
         return subprocess.run([program, *arguments], capture_output=True, text=True, errors="replace", check=False)
     except OSError:
@@ -36,8 +36,8 @@ def must(program: str, *arguments: str) -> None:
     """Runs it, and raises BurnctlError with its own words when it fails."""
     done = call(program, *arguments)
     if done.returncode:
-        said = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
-        raise BurnctlError(f"{program} {' '.join(arguments)}: {said}", "see: burnctl service logs")
+        output = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+        raise BurnctlError(f"{program} {' '.join(arguments)}: {output}", "see: burnctl service logs")
 
 
 def check_command(settings: Settings) -> None:
@@ -45,18 +45,18 @@ def check_command(settings: Settings) -> None:
     *command, _run = settings.command
     try:
         done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False, cwd="/")
-        said = done.stderr.strip().splitlines() if done.returncode else None
+        output = done.stderr.strip().splitlines() if done.returncode else None
     except OSError as error:
-        said = [str(error.strerror)]
-    if said is not None:
+        output = [str(error.strerror)]
+    if output is not None:
         raise BurnctlError(
-            f"{command[0]} cannot start burnd: {said[-1] if said else 'it does not say why'}",
+            f"{command[0]} cannot start burnd: {output[-1] if output else 'it does not say why'}",
             "install burnd (`pipx install .` in a clone of it), and use the burnctl that comes with it",
         )
 
 
 def is_ours(path: str, mark: str) -> bool | None:
-    """Whether we wrote the file at `path`; None where there is none."""
+    """Whether burnctl wrote the file at `path`; None if there is no file."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return mark in file.read(4096)
@@ -93,7 +93,7 @@ def remove(paths: Iterable[str], mark: str) -> list[str]:
         if is_ours(path, mark):
             os.unlink(path)
             gone.append(path)
-            with contextlib.suppress(OSError):  # not empty: somebody keeps a file of their own there
+            with contextlib.suppress(OSError):  # not empty: it has other files
                 if path.endswith(".conf"):
                     os.rmdir(os.path.dirname(path))
     return gone
@@ -107,7 +107,7 @@ def make_private(folder: str) -> None:
 
 
 def stop_one_started_by_hand() -> int | None:
-    """Stops a burnd that runs without the service, whose own could not start beside it; returns its pid."""
+    """Stops a burnd that runs without the service, so that the service can start; returns its pid."""
     from burnctl.client import Client
     from burnctl.daemon import stop
     from burnctl.errors import NotRunning

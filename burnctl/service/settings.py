@@ -1,4 +1,4 @@
-"""What a service must be told because it does not see a shell's variables, and the program it starts. Pure."""
+"""Variables and command of the service, since it does not see a shell's variables. Pure."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def command_of(python: str) -> list[str]:
 
 def variables_in(env: Mapping[str, str], working_folder: str) -> dict[str, str]:
     """Those of our variables that are set, folders made absolute. Raises BurnctlError for what no unit can hold."""
-    found = wherever(env, working_folder)
-    for name, value in found.items():
+    variables = wherever(env, working_folder)
+    for name, value in variables.items():
         if not value.isprintable():
             raise BurnctlError(f"{name} holds characters that a service cannot be given: {value!r}")
-    return found
+    return variables
 
 
 def wherever(env: Mapping[str, str], working_folder: str) -> dict[str, str]:
     """Those of our variables that are set, so that they mean the same from any working folder."""
-    given = {name: value for name in VARIABLES if (value := env.get(name))}
-    return {name: _absolute(value, env, working_folder) if name in _PATHS else value for name, value in given.items()}
+    values = {name: value for name in VARIABLES if (value := env.get(name))}
+    return {name: _absolute(value, env, working_folder) if name in _PATHS else value for name, value in values.items()}
 
 
 def _absolute(path: str, env: Mapping[str, str], working_folder: str) -> str:

@@ -43,32 +43,32 @@ class Systemd:
         """What an installation consists of: path to text. Raises BurnctlError for what no unit can say."""
         if set(settings.command[0]) & set("\"'\\"):
             raise BurnctlError(f"systemd cannot start {settings.command[0]}: its path has quotes or backslashes")
-        made = units.files(settings, **self._parts)
-        return {os.path.join(self._folder, name): text for name, text in made.items()}
+        texts = units.files(settings, **self._parts)
+        return {os.path.join(self._folder, name): text for name, text in texts.items()}
 
     def install(self, settings: Settings) -> list[str]:
-        """Writes and starts everything; returns what to tell."""
-        wanted = self.files(settings)
+        """Writes and starts everything; returns lines to print."""
+        files = self.files(settings)
         _check_manager()
         managers.check_ours(self._every, units.MARK)
         managers.check_command(settings)
         managers.make_private(settings.home)
-        told = self._make_room()
-        self._remove([path for path in self._every if path not in wanted])
-        for path, text in wanted.items():
+        lines = self._make_room()
+        self._remove([path for path in self._every if path not in files])
+        for path, text in files.items():
             managers.write(path, text)
         _must("daemon-reload")
         for name in _ENABLED:
-            if os.path.join(self._folder, name) in wanted:
+            if os.path.join(self._folder, name) in files:
                 _must("enable", "--now", name)
-        told += [f"wrote {path}" for path in wanted]
-        told.append("burnd is running and will be started at login")
+        lines += [f"wrote {path}" for path in files]
+        lines.append("burnd is running and will be started at login")
         if not _lingers():
-            told.append("it ends when you log out; to keep it running: loginctl enable-linger")
-        return told
+            lines.append("it ends when you log out; to keep it running: loginctl enable-linger")
+        return lines
 
     def uninstall(self) -> list[str]:
-        """Stops it and removes what install wrote; returns what to tell."""
+        """Stops it and removes what install wrote; returns lines to print."""
         managers.check_ours(self._every, units.MARK)
         there = [path for path in self._every if os.path.exists(path)]
         if not there:
@@ -79,9 +79,9 @@ class Systemd:
         return [f"removed {path}" for path in gone]
 
     def state(self) -> dict[str, Any]:
-        """What the manager says of the service, for programs."""
-        said = _systemctl("show", units.SERVICE, f"--property={_FACTS}").stdout
-        facts = dict(line.partition("=")[::2] for line in said.splitlines())
+        """The state of the service, for programs."""
+        output = _systemctl("show", units.SERVICE, f"--property={_FACTS}").stdout
+        facts = dict(line.partition("=")[::2] for line in output.splitlines())
         return {
             "manager": "systemd",
             "unit": self._service,
@@ -124,7 +124,7 @@ class Systemd:
         units_among = (name for name in _ENABLED if os.path.join(self._folder, name) in paths)
         there = [name for name in units_among if os.path.exists(os.path.join(self._folder, name))]
         if there:
-            with contextlib.suppress(NoManager):  # then nobody runs them either
+            with contextlib.suppress(NoManager):  # then they do not run either
                 _systemctl("disable", "--now", *there)
         return managers.remove(paths, units.MARK)
 
@@ -140,8 +140,8 @@ def _must(*words: str) -> None:
 def _check_manager() -> None:
     done = _systemctl("show-environment")
     if done.returncode:
-        said = done.stderr.strip().splitlines()
-        raise NoManager(f"your systemd user manager does not answer: {said[0] if said else done.returncode}")
+        output = done.stderr.strip().splitlines()
+        raise NoManager(f"your systemd user manager does not answer: {output[0] if output else done.returncode}")
 
 
 def _lingers() -> bool:

@@ -105,7 +105,7 @@ WantedBy=sockets.target
 
 
 def with_socket(note: str = _NOTE) -> str:
-    """Binds the service to the socket unit, so that it never makes a socket of its own beside it."""
+    """Binds the service to the socket unit, so that it never makes another socket."""
     return f"""{note}
 [Unit]
 Requires={SOCKET}
@@ -114,7 +114,7 @@ After={SOCKET}
 
 
 def prices(settings: Settings, note: str = _NOTE) -> str:
-    """Fetches the newest prices, the only thing that ever goes to the network, when its timer says so."""
+    """Fetches the newest prices on a timer, the only use of the network."""
     return f"""{note}
 [Unit]
 Description=The newest prices for burnd
@@ -147,15 +147,15 @@ WantedBy=timers.target
 
 def files(settings: Settings, *, hardened: bool, socketed: bool, priced: bool) -> Mapping[str, str]:
     """Every file of an installation, by its path below the folder of user units."""
-    made = {SERVICE: service(settings)}
+    files = {SERVICE: service(settings)}
     if hardened:
-        made[f"{SERVICE}.d/{HARDENING}"] = hardening(settings)
+        files[f"{SERVICE}.d/{HARDENING}"] = hardening(settings)
     if socketed:
-        made[SOCKET] = socket(settings)
-        made[f"{SERVICE}.d/{WITH_SOCKET}"] = with_socket()
+        files[SOCKET] = socket(settings)
+        files[f"{SERVICE}.d/{WITH_SOCKET}"] = with_socket()
     if priced:
-        made |= {PRICES: prices(settings), PRICES_TIMER: prices_timer()}
-    return made
+        files |= {PRICES: prices(settings), PRICES_TIMER: prices_timer()}
+    return files
 
 
 def _needs_tmp(settings: Settings) -> bool:
@@ -182,5 +182,5 @@ def _quoted(word: str) -> str:
 
 
 def _plain(path: str) -> str:
-    """The value of a setting that takes the rest of its line as it stands."""
+    """Escapes the value of a setting that takes the rest of its line."""
     return path.replace("%", "%%")
