@@ -1,4 +1,4 @@
-"""What a stamp may say: building it from words, flags or lines of JSON, and the reason when it cannot be one.
+"""Stamps as burnctl makes them: from words, flags or lines of JSON, with an error for an invalid one.
 
 A stamp is made in the ledger's own form, `{"v":1,"kind":"stamp","ts","selector","enrichment"}`, with `removes` if it
 removes keys. Its time is set here: so that one sent to the daemon and spooled as well, because no answer came, is the

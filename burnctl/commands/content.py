@@ -19,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     prune = actions.add_parser("prune", help="delete the content of sessions that ended long ago")
     prune.description = (
-        "deletes the content of sessions whose last message is older than that, from the store and from search. What was "
-        "pruned never comes back, even when its log is read again"
+        "deletes the content of sessions whose last message is older than that, from the store and from search. What "
+        "was pruned never comes back, even when its log is read again"
     )
     flags.add(prune, PruneParams)
     flags.add(prune, flags.Output, only=("json", "no_start"))

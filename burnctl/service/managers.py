@@ -1,4 +1,4 @@
-"""What systemd and launchd have in common: programs to call, and files that only their writer may replace or remove."""
+"""Shared parts of systemd and launchd: programs to call, and files that only their writer may replace or remove."""
 
 from __future__ import annotations
 

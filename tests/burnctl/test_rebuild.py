@@ -21,14 +21,14 @@ def rebuilt(params: dict[str, Any], talk: Talk) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("flags", "asked", "said"),
     [
-        ([], [{"index": True}], "the index is made anew\n"),
-        (["--index"], [{"index": True}], "the index is made anew\n"),
+        ([], [{"index": True}], "the index is rebuilt\n"),
+        (["--index"], [{"index": True}], "the index is rebuilt\n"),
         (["--reclassify"], [{"reclassify": True}], "1,234 turns are labelled\n"),
         (["--reclassify", "--force"], [{"reclassify": True, "force": True}], "1,234 turns are labelled\n"),
         (
             ["--reclassify", "--index"],
             [{"reclassify": True}, {"index": True}],
-            "1,234 turns are labelled\nthe index is made anew\n",
+            "1,234 turns are labelled\nthe index is rebuilt\n",
         ),
     ],
 )

@@ -167,7 +167,7 @@ def test_what_the_daemon_refuses_is_not_spooled(home: Path) -> None:
         (["--session", "s", "--from", "2026-01-02", "--to", "2026-01-01", "a=b"], "before it begins"),
         (["--session", "s", "--from", "2026-01-02", "--to", "2026-01-02", "a=b"], "before it begins"),
         (["--session", "s", "a=" + "x" * 300_000], "at most"),
-        (["--stdin", "--session", "s"], "on the lines themselves"),
+        (["--stdin", "--session", "s"], "tags and sessions are in the lines"),
         (["--session", "s", "--sessoin", "t", "a=b"], "no such option"),
     ],
 )

@@ -238,7 +238,7 @@ def test_forget_in_a_script_needs_yes(recorded: Home) -> None:
     assert done.returncode == 1
     assert (
         done.stderr
-        == "burnctl: nothing was erased: there is nobody to ask; to erase it without being asked, add --yes\n"
+        == "burnctl: nothing was erased: there is no terminal to ask at; to erase it without being asked, add --yes\n"
     )
     plan = json.loads(run(recorded, "forget", "--match", "hunter2", "--json").stdout)
     assert (plan["dryRun"], plan["count"], plan["sessions"][0]["sessionId"]) == (True, 1, "s-one")
