@@ -1,7 +1,7 @@
-"""The wire contract of burnd's socket, shared with its clients: version, limits, codes. Imports nothing, to start fast.
+"""Constants of the socket's protocol, for burnd and its clients: version, limits and error codes.
 
-One JSON-RPC 2.0 object a line, over a unix socket. Every answer's result carries `version`, the number below;
-a client that speaks another one says so instead of guessing.
+A line is a JSON-RPC 2.0 object. Every result has `version`; a client of another version raises an error. Imports
+nothing, so that burnctl starts quickly.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 VERSION = 1
 
 REQUEST_BYTES = 1 << 20
-APPEND_BYTES = 16 << 20  # for `sessions.append`, when its name stands in the first KiB
+APPEND_BYTES = 16 << 20  # for `sessions.append`, if its name is in the first KiB
 ANSWER_BYTES = 8 << 20
 CONNECTIONS = 128
 
-# JSON-RPC's own codes.
+# Codes of JSON-RPC.
 NOT_JSON = -32700
 NOT_A_REQUEST = -32600
 NO_SUCH_METHOD = -32601
 BAD_PARAMS = -32602
 FAILED = -32603
-# Ours. Each error object has `code`, `message` (a sentence) and `data: {"name": ..., "hint": ...}`.
-BUSY = -32001  # too many connections or questions at once
+# Codes of burnd. Each error object has `code`, `message` (a sentence) and `data: {"name": ..., "hint": ...}`.
+BUSY = -32001  # too many connections or requests at once
 TOO_LARGE = -32002  # the request, or the answer without paging
 TOO_LONG = -32003  # it took longer than its deadline
 NOT_FOUND = -32004  # no such session, message, model
-NOT_NOW = -32005  # no room on the disk, or the index is being rebuilt: try again
-REFUSED = -32006  # well formed, but must not be done
+NOT_NOW = -32005  # the disk is full, or the index is being rebuilt: retry later
+REFUSED = -32006  # valid, but not allowed
 
 NAMES = {
     NOT_JSON: "not_json",
@@ -43,8 +43,8 @@ NAMES = {
 
 USAGE_FIELDS = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
 
-# In the rows of hotspots: the kind of those that are none of what was asked for, and what some of these are called.
+# Rows of hotspots beside those of the dimension: their kind, and the names of some.
 OTHER = "other"
 NOT_COUNTED = "not yet explained"
 NOT_MISSED = "everything else"
-UNKNOWN_AGENT = "subagent"  # the type of one whose type is not known
+UNKNOWN_AGENT = "subagent"  # the type of a subagent without one

@@ -37,7 +37,7 @@ _WORDS = {
 
 
 class BadParams(ValueError):
-    """Raised when a request's parameters are not those of its method; `hint` says which ones it takes."""
+    """Raised when a request's parameters are not those of its method; `hint` lists those."""
 
     def __init__(self, what: str, hint: str = "") -> None:
         self.hint = hint
@@ -112,22 +112,22 @@ def _explained(reason: str, type_: Any, params: dict[str, Param], prefix: str) -
     at = _PATH.search(reason)
     path = (prefix + (at[1] if at else "")).lstrip(".")
     names = _names(type_, path.removeprefix(prefix))
-    if found := _UNKNOWN.match(reason):
-        return _unknown(found[1].partition("` - at `")[0], path, names)
-    if found := _MISSING.match(reason):
-        return BadParams(f"{f'{path}.' if path else ''}{found[1]} is missing", _takes(names))
+    if match := _UNKNOWN.match(reason):
+        return _unknown(match[1].partition("` - at `")[0], path, names)
+    if match := _MISSING.match(reason):
+        return BadParams(f"{f'{path}.' if path else ''}{match[1]} is missing", _takes(names))
     one = next((p for p in params.values() if p.wire == path), None)
-    if found := _CHOICE.match(reason):
+    if match := _CHOICE.match(reason):
         choices = one.choices if one else tuple(_choices(type_, path.removeprefix(prefix)))
         last = path.rpartition(".")[2]
-        close = get_close_matches(found[1].strip("'"), choices, 1)
+        close = get_close_matches(match[1].strip("'"), choices, 1)
         hint = f"did you mean: {close[0]}" if close else f"{last} is one of: {', '.join(choices)}"
-        return BadParams(f"{path} cannot be {found[1][:_SHOWN]}", hint)
+        return BadParams(f"{path} cannot be {match[1][:_SHOWN]}", hint)
     if _BOUND.match(reason) and one is not None:
         return BadParams(f"{path} must be {_range(one)}")
-    if found := _TYPE.match(reason):
-        wanted = " or ".join(_WORDS.get(name, name) for name in found[1].split(" | ") if name != "null")
-        return BadParams(f"{path or 'params'} must be {wanted}, not {_WORDS.get(found[2], found[2])}")
+    if match := _TYPE.match(reason):
+        wanted = " or ".join(_WORDS.get(name, name) for name in match[1].split(" | ") if name != "null")
+        return BadParams(f"{path or 'params'} must be {wanted}, not {_WORDS.get(match[2], match[2])}")
     return BadParams(f"{path or 'params'}: {reason[:200]}")
 
 

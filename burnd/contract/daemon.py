@@ -115,7 +115,7 @@ class ListStampsParams(Params, method="stamps.list"):
 
 
 class RemoveStampsParams(Params, method="stamps.remove", errors=("refused",)):
-    """Removes tags from the selected turns by recording a stamp that says so. Durable when it returns."""
+    """Removes tags from the selected turns by recording a stamp for it. Durable when it returns."""
 
     answer: ClassVar[results.RemovedStamps]
     selector: SelectorParams = param(help="the turns that lose the tags", flag="")

@@ -57,6 +57,7 @@ def test_a_program_keeps_a_session_of_its_own(live: Daemon) -> None:
         assert meta["costUsd"] == 0.0045
         listed = wire.call("sessions.list", agent="painter")["sessions"]
         assert [row["sessionId"] for row in listed] == [session]
+        assert wire.call("summary", agent="painter")["totals"]["turns"] == 1
 
 
 @pytest.mark.parametrize(

@@ -678,7 +678,7 @@ class Limits(PartialAnswer, PriceNotes):
 
 
 class Spending(TypedDict):
-    """What was spent, and how many turns have no price."""
+    """Cost, and the number of turns without a price."""
 
     costUsd: float | None
     unpricedTurns: int

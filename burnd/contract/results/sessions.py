@@ -52,7 +52,7 @@ class Sessions(PartialAnswer):
 
 
 class Rail(TypedDict):
-    """A rail of a session, and how many messages of it are stored."""
+    """A rail of a session, and the number of its stored messages."""
 
     railId: str
     messages: int
@@ -322,7 +322,7 @@ class ForgottenSession(TypedDict):
 
 
 class Forgotten(Answer):
-    """`content.forget`; `clean` is None in a dry run."""
+    """`content.forget`; `clean` is null in a dry run."""
 
     dryRun: bool
     files: int

@@ -109,9 +109,9 @@ async def search_memory(service: Service, params: MemoryParams) -> Result:
     if not query.weights:
         return {"query": params.query[:1000], "entries": [], "note": "the query has no word to search for"}
     worked_in = await service.ask(folders)
-    found = await service.memory_files.read(_homes(service), worked_in)
+    read = await service.memory_files.read(_homes(service), worked_in)
     # Not in a pool thread: the daemon would wait for it when it ends.
-    matches = await DetachedCall(lambda: query.rank(entries(found.files))).result(DEADLINE_S)
+    matches = await DetachedCall(lambda: query.rank(entries(read.files))).result(DEADLINE_S)
     shown: list[dict[str, Any]] = []
     size = 0
     for entry, score in matches[: min(max(params.limit, 1), MOST_HITS)]:
@@ -119,8 +119,8 @@ async def search_memory(service: Service, params: MemoryParams) -> Result:
         if shown and size > _MEMORY_BYTES:
             break
         shown.append(_entry(entry, score))
-    answer = {"query": params.query[:1000], "entries": shown, "matches": len(matches), "files": len(found.files)}
-    notes = _reading_notes(found)
+    answer = {"query": params.query[:1000], "entries": shown, "matches": len(matches), "files": len(read.files)}
+    notes = _reading_notes(read)
     return answer | ({"note": "; ".join(notes)} if notes else {})
 
 
@@ -150,12 +150,12 @@ def _entry(entry: MemoryEntry, score: float) -> dict[str, Any]:
     }
 
 
-def _reading_notes(found: FilesRead) -> list[str]:
+def _reading_notes(files: FilesRead) -> list[str]:
     """Notes on files that were not searched."""
-    notes = [f"{count:,} {_SKIPPED[why]}" for why, count in sorted(found.skipped.items())]
-    if found.unanswered:
-        notes.append(f"no answer from {', '.join(found.unanswered[:3])}")
-    if not found.is_whole:
+    notes = [f"{count:,} {_SKIPPED[why]}" for why, count in sorted(files.skipped.items())]
+    if files.unanswered:
+        notes.append(f"no answer from {', '.join(files.unanswered[:3])}")
+    if not files.is_whole:
         notes.append("not all files were read: there are too many, or they took too long")
     return notes
 

@@ -168,8 +168,20 @@ def test_a_child_session_is_an_agent_of_its_parent() -> None:
     row = SessionRow("ses_kid", BORN_MS, parent="ses_one", agent="explore", directory="/p")
     (found,) = walk_all(user("u", text("inspect it")), step("a", "u"), session=row)
     assert found.turn.subagent is not None
-    assert (found.turn.subagent.agent_id, found.turn.subagent.type) == ("ses_kid", "explore")
+    assert (found.turn.subagent.agent_id, found.turn.subagent.type, found.turn.agent) == ("ses_kid", "explore", None)
     assert (found.turn.prompt_id, found.turn.prompt_words) == ("u", ("review",))
+
+
+def test_a_turn_has_the_agent_of_its_message() -> None:
+    """A person may change the agent in the middle of a session; early releases call it the mode."""
+    steps = walk_all(
+        user("u1", text("think first")),
+        step("a1", "u1", agent="plan", mode="plan"),
+        user("u2", text("now do it")),
+        step("a2", "u2"),
+        step("a3", "u2", agent=None, mode="docs"),
+    )
+    assert [(one.turn.agent, one.turn.subagent) for one in steps] == [("plan", None), ("build", None), ("docs", None)]
 
 
 def test_what_the_ledger_keeps_of_a_session() -> None:
