@@ -313,6 +313,7 @@ class LedgerTurn(_Entered, _LedgerBlocks):
     toolCalls: list[ToolCall]
     filesTouched: NotRequired[list[str]]
     subagent: NotRequired[Subagent]
+    agent: NotRequired[str]
     stopReason: NotRequired[str]
     activity: NotRequired[str]
     promptWords: NotRequired[list[str]]
