@@ -34,7 +34,7 @@ SOON_S: Final = 0.3  # a message waits so long for others to be committed with i
 # are this far apart; what was written is found within a second.
 APART_S: Final = 0.8
 # Old messages of a backlog wait so long: each commit begins a segment, which lists all of its words again.
-LATE_S: Final = 5.0
+LATE_S: Final = 10.0
 FRESH_MS: Final = 60_000  # a message that is not older is live
 IDLE_S, LOOK_S = 15.0, 60.0
 PATIENCE_S: Final = 5.0
