@@ -53,7 +53,7 @@ def test_a_sidecar_on_bad_sectors_hurts_only_itself(home: Home, tmp_path: Path, 
         kept = range(6, 8) if indexed else range(8)  # without an index its log, which is still there, was read again
         assert sorted(watched.texts("a")) == [f"answer {n} of a" for n in kept]
         told = [one["what"] for one in watched.call("status")["degraded"]]
-        assert told == [f"what was said in a session cannot be read: {sidecar}.aside: Input/output error"]
+        assert told == [f"the content of a session cannot be read: {sidecar}.aside: Input/output error"]
         watched.call("content.forget", session="a")
         assert not list(home.content.glob("a.*"))
         assert watched.call("status")["degraded"] == []
@@ -101,7 +101,7 @@ def test_bad_sectors_elsewhere_stop_no_recording(home: Home, tmp_path: Path, fil
         assert [said for said in watched.texts("a") if "7 of a" in said] == [f"{_LARGE} 7 of a"]
         until(lambda: len(watched.call("sessions.search", query="large")["hits"]) == 1)
         told = [one["what"] for one in watched.call("status")["degraded"]]
-        assert told == (["the file of large content was damaged and was set aside"] if "blobs" in file else [])
+        assert told == (["the file of large content was damaged and was renamed"] if "blobs" in file else [])
         assert daemon.terminate() == 0
     tally.faults()
 

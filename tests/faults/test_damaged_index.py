@@ -69,11 +69,15 @@ def _heals(home: Home, table: str, before: dict[str, Any], n: int) -> None:
     assert len(turns) == len(set(turns)) == 36 + n + 1, f"{table}: something was appended twice, or lost"
 
 
+def without_share(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "share"}
+
+
 # Of each answer, what does not change when other sessions come.
 TOLD: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "session": lambda said: [row for row in said["rows"] if not row["key"].startswith("later")],
+    "session": lambda said: [without_share(row) for row in said["rows"] if not row["key"].startswith("later")],
     "model": lambda said: [row["key"] for row in said["rows"]],
-    "tag:step": lambda said: [row for row in said["rows"] if row["key"] == "plan"],
+    "tag:step": lambda said: [without_share(row) for row in said["rows"] if row["key"] == "plan"],
     "activity": lambda said: [row["key"] for row in said["rows"]],
     "stamps.list": lambda said: said["stamps"],
     "hotspots": lambda said: None,
@@ -119,8 +123,6 @@ VALUES = {
     "rows of readers": "UPDATE reader_packs SET rows = {}",
     "open turn": "UPDATE open_turns SET record = {}",
     "any cursor": "UPDATE cursors SET value = {}",
-    "search": "UPDATE cursors SET value = {} WHERE source = 'search'",
-    "folder of search": "UPDATE cursors SET value = {} WHERE source = 'search-index'",
     "retention": "UPDATE cursors SET value = {} WHERE source = 'retention'",
     "tags": "UPDATE stamps SET enrichment = {}",
 }
