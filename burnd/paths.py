@@ -72,6 +72,10 @@ class Home:
         return self.root / "guard.json"
 
     @property
+    def machine(self) -> Path:
+        return self.root / "machine.json"
+
+    @property
     def lock(self) -> Path:
         return self.root / "burnd.lock"
 

@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "tokens": "records",
     "ledger": "records tokens",
     "pricing": "ledger",
+    "machine": "ledger",
     "settings": "records ledger",
     "index": "records ledger pricing",
     "content": "records ledger index",
@@ -43,7 +44,7 @@ MAY_IMPORT = {
     "early_totals": "records pricing index recording harness",
     "server": (
         "records ledger pricing settings index content recording search attribution harness reclassify queries "
-        "quota budget_watch guard clients instructions early_totals failures tasks"
+        "quota budget_watch guard clients instructions machine early_totals failures tasks"
     ),
     "totals_index": "records ledger pricing settings index harness",
     "scan": "records pricing settings index clients harness queries server totals_index",

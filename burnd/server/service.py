@@ -31,6 +31,7 @@ from burnd.index.change import Change
 from burnd.index.query_pool import DEADLINE_S
 from burnd.instructions.files import Reader
 from burnd.ledger.files import no_home_check
+from burnd.machine import machine_id
 from burnd.paths import Home
 from burnd.pricing import PriceFileError, PriceTable
 from burnd.queries.status import Counts
@@ -271,6 +272,8 @@ class Service:
         self.roots: dict[str, list[str]] = {}  # announced by clients, by source
         self.prices = LivePrices(home.prices)
         self.guard = Guard(home.guard, now)
+        self._machine: str | None = None
+        self._naming = anyio.Lock()
         self.appending = anyio.Lock()  # one `sessions.append` at a time
         self._settings = LiveSettings(home, environ, settings)
         self._opened: Opened | None = None
@@ -283,6 +286,15 @@ class Service:
     @property
     def settings_problem(self) -> str:
         return self._settings.problem
+
+    async def machine(self) -> str | None:
+        """The id of this machine; None while it cannot be stored."""
+        if chosen := self.settings.machine_id:
+            return chosen
+        async with self._naming:
+            if self._machine is None:
+                self._machine = await anyio.to_thread.run_sync(machine_id, self.home.machine)
+            return self._machine
 
     def open(self, pipeline: Pipeline, spool: Spool) -> None:
         """Makes all methods available."""

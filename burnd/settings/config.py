@@ -62,6 +62,11 @@ class Settings:
         return cast("str", self.values["log.level"])
 
     @property
+    def machine_id(self) -> str:
+        """The id of the machine; empty for the one in the home."""
+        return cast("str", self.values["machine.id"])
+
+    @property
     def allows_root(self) -> bool:
         return cast("bool", self.values["socket.allow_root"])
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from burnd.harness.registry import PRODUCTS
 
 FOREVER = "forever"
+_MACHINE_ID = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class Key(NamedTuple):
@@ -38,6 +40,12 @@ _mode = _one_of("full", "hash-only", "off")
 def _text(value: Any) -> Any:
     if not isinstance(value, str) or "\0" in value:
         raise ValueError(f"must be a text, not {value!r}")
+    return value
+
+
+def _machine(value: Any) -> Any:
+    if not isinstance(value, str) or (value and not _MACHINE_ID.fullmatch(value)):
+        raise ValueError(f"must be 1 to 64 letters, digits, hyphens or underscores, not {value!r}")
     return value
 
 
@@ -195,6 +203,14 @@ KEYS = (
         "info",
         _one_of("debug", "info", "warning", "error"),
         "Lowest level to log: debug, info, warning or error.",
+    ),
+    Key(
+        "machine.id",
+        "",
+        _machine,
+        "The id of this machine in exports, for containers and the like. Empty is a random one that is kept in the\n"
+        "home (machine.json), and replaced when the home is copied.",
+        restart=False,
     ),
     Key(
         "socket.allow_root",

@@ -177,6 +177,7 @@ class Status(Answer):
     """`status`."""
 
     daemon: DaemonState
+    machine: NotRequired[str | None]
     sources: list[SourceState]
     backfill: BackfillBytes | None
     ledger: LedgerState

@@ -38,6 +38,7 @@ async def status(service: Service, _params: StatusParams) -> Result:
     states = [(source, source.status()) for source in service.sources.values()]
     return {
         "daemon": _daemon(service),
+        "machine": await service.machine(),
         "sources": [_source(source, state) for source, state in states],
         "backfill": _backfill([state for _, state in states], is_exact=service.has_totals),
         "ledger": _ledger(service, counts),

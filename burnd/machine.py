@@ -1,0 +1,71 @@
+"""The machine id: made once, kept in the home, and made new when the home was copied to another place."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from burnd.errors import StorageError
+from burnd.ledger.files import read_plain, replace_file
+
+log = structlog.get_logger()
+SYSTEM_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+_ID_BYTES = 8
+
+
+class _Stored(msgspec.Struct):
+    """The id, and the place where it was made. `system` is a hash: machine-id(5) asks not to copy the id itself."""
+
+    id: str
+    system: str
+    device: int
+    inode: int
+
+    def is_at(self, place: _Stored) -> bool:
+        """Whether the place is the same. Devices without a number of their own get another one at each mount."""
+        has_device = os.major(self.device) and os.major(place.device)
+        is_device = not has_device or self.device == place.device
+        return is_device and (self.system, self.inode) == (place.system, place.inode)
+
+
+def machine_id(path: Path, system_files: Sequence[str] = SYSTEM_FILES) -> str | None:
+    """The id in the file at `path`, in the home. Makes a new one if there is none, or if the home was copied.
+
+    None if it cannot be read or written now, as on a full disk: an id that is not stored would change at each start.
+    """
+    try:
+        facts = os.stat(path.parent)
+        place = _Stored(secrets.token_hex(_ID_BYTES), _system(system_files), facts.st_dev, facts.st_ino)
+        stored = _load(path)
+        if stored is not None and stored.is_at(place):
+            return stored.id
+        replace_file(path, msgspec.json.encode(place))
+    except (OSError, StorageError) as error:
+        log.warning("machine.waiting", error=type(error).__name__)
+        return None
+    log.info("machine.named", machine=place.id, is_copy=stored is not None)
+    return place.id
+
+
+def _load(path: Path) -> _Stored | None:
+    """The stored id; None if there is none, or if the file is damaged."""
+    try:
+        return msgspec.json.decode(read_plain(path), type=_Stored)
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _system(system_files: Sequence[str]) -> str:
+    for name in system_files:
+        try:
+            if text := read_plain(name).strip():
+                return hashlib.sha256(b"burnd " + text).hexdigest()[:32]
+        except OSError:
+            continue
+    return ""
