@@ -104,6 +104,17 @@ def test_every_file_that_the_map_names_is_there() -> None:
         assert (ROOT / name).is_file(), name
 
 
+def test_answers_for_contributors_name_what_exists() -> None:
+    """Each function and file in the answers of docs/contributing.md is there."""
+    text = (DOCS / "contributing.md").read_text().partition("## Six questions")[2]
+    files = re.findall(r"`((?:burnd|tests)/[\w/]+\.py)`", text)
+    assert len(files) > 8
+    code = "\n".join((ROOT / name).read_text() for name in files)
+    for name in re.findall(r"`([A-Z]\w+(?:\.\w+)?|owner_of|catch_up|why)`", text):
+        for part in name.split("."):
+            assert re.search(rf"(?:class|def) {part}\b|^{part}\b", code, re.MULTILINE), name
+
+
 def test_every_link_leads_somewhere() -> None:
     """Between pages, to their headings, to pictures; and every page can be reached from the README."""
     reached = set()
