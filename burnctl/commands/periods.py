@@ -89,8 +89,8 @@ def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = Fals
         return ""
     add_caveats(answer, screen)
     unit = answer["by"]
-    most = 100 if screen.is_pipe else _MODELS_SHOWN
-    longest = max(len(_names([part["model"] for part in parts], most)) for parts in answer["models"].values() or [[]])
+    shown = 100 if screen.is_pipe else _MODELS_SHOWN
+    longest = max(len(_names([part["model"] for part in parts], shown)) for parts in answer["models"].values() or [[]])
     columns = [
         Column(unit),
         Column("models", least=min(longest, 24), drop=2),
@@ -106,7 +106,7 @@ def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = Fals
     rows: list[list[object]] = []
     for row, label in zip(answer["rows"], labels, strict=True):
         models = answer["models"].get(row["key"], [])
-        names = "" if is_broken_down else _names([part["model"] for part in models], most)
+        names = "" if is_broken_down else _names([part["model"] for part in models], shown)
         rows.append([label, names, *_cells(row, most)])
         if is_broken_down:
             rows += [
