@@ -26,7 +26,7 @@ from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.codex import reader as codex_reader
 from burnd.harness.codex import tools as codex_tools
 from burnd.harness.codex.reader import CodexReader
-from burnd.harness.codex.state import Place
+from burnd.harness.codex.state import RolloutName
 from burnd.pricing import names
 from burnd.queries import quotes
 from burnd.recording.projects import git_settings
@@ -146,7 +146,7 @@ def _codex(text: str) -> None:
     rollout.item({"type": "web_search_call", "action": {"type": "open_page", "url": text}})
     rollout.answer("c1", text)
     rollout.meter(10, 0, 5, 0)
-    reader = CodexReader(Place("s"))
+    reader = CodexReader(RolloutName("s"))
     for number, line in enumerate(rollout.lines):
         reader.feed(line, number)
     reader.flush()

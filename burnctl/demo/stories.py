@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burnctl.demo import prose
-from burnd.harness.demo import Act, Agent, Ask, Call, Compact, Say, Story, Wait
+from burnd.harness.demo import Act, Agent, Ask, Compact, DemoCall, Say, Story, Wait
 from burnd.harness.registry import BY_SOURCE
 
 OPUS, SONNET, HAIKU = "claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"
@@ -75,38 +75,38 @@ def live() -> Story:
             (_read("src/payment/client.ts", 120),),
             thinking="Where are errors handled?",
         ),
-        Say("", (Call("Bash", {"command": "rg -n 'fetch\\(' src/payment"}, prose.log("rg", 12)),)),
+        Say("", (DemoCall("Bash", {"command": "rg -n 'fetch\\(' src/payment"}, prose.log("rg", 12)),)),
         Say("I will wrap the request.", (_edit("src/payment/client.ts"),)),
         Say("Now the test.", (_write("src/payment/client.spec.ts"),)),
-        Say("", (Call("Bash", {"command": "npm test -- payment"}, prose.failing_tests("live"), True),)),
+        Say("", (DemoCall("Bash", {"command": "npm test -- payment"}, prose.failing_tests("live"), True),)),
         Say(
             "The clock must be faked.", (_edit("src/payment/client.spec.ts"),), thinking="The delay is real time here."
         ),
-        Say("", (Call("Bash", {"command": "npm test -- payment"}, prose.passing_tests()),)),
+        Say("", (DemoCall("Bash", {"command": "npm test -- payment"}, prose.passing_tests()),)),
         Say("Done: three tries, doubling from 200 ms, and a test that fakes the clock."),
     ]
     return Story("live", "claude-code", "shop-api", "payment-retry", SONNET, 0, acts)
 
 
-def _read(path: str, lines: int) -> Call:
-    return Call("Read", {"file_path": path}, prose.source(path, lines))
+def _read(path: str, lines: int) -> DemoCall:
+    return DemoCall("Read", {"file_path": path}, prose.source(path, lines))
 
 
-def _edit(path: str, *, back: bool = False) -> Call:
+def _edit(path: str, *, back: bool = False) -> DemoCall:
     """An edit of a file, or the one that takes it back."""
     old, new = prose.source(path, 6), prose.source(path + "+", 8)
     if back:
         old, new = new, old
     arguments = {"file_path": path, "old_string": old, "new_string": new}
-    return Call("Edit", arguments, f"The file {path} has been updated.")
+    return DemoCall("Edit", arguments, f"The file {path} has been updated.")
 
 
-def _write(path: str) -> Call:
-    return Call("Write", {"file_path": path, "content": prose.source(path, 40)}, f"File created at {path}")
+def _write(path: str) -> DemoCall:
+    return DemoCall("Write", {"file_path": path, "content": prose.source(path, 40)}, f"File created at {path}")
 
 
-def _test(command: str, seed: str = "", *, fails: bool = True) -> Call:
-    return Call("Bash", {"command": command}, prose.failing_tests(seed) if fails else prose.passing_tests(), fails)
+def _test(command: str, seed: str = "", *, fails: bool = True) -> DemoCall:
+    return DemoCall("Bash", {"command": command}, prose.failing_tests(seed) if fails else prose.passing_tests(), fails)
 
 
 def _cron() -> list[Act]:
@@ -115,10 +115,10 @@ def _cron() -> list[Act]:
         Ask("Refactor the cron jobs: one scheduler instead of seven scripts. Keep the times."),
         Say(
             "I will look at what there is.",
-            (Call("Bash", {"command": "ls jobs && cat crontab"}, prose.log("ls", 20)),),
+            (DemoCall("Bash", {"command": "ls jobs && cat crontab"}, prose.log("ls", 20)),),
             thinking="Seven scripts; find the times first, then what they share.",
         ),
-        Say("", (Call("Bash", {"command": "cat /var/log/jobs/nightly.log"}, prose.log("nightly", 420)),)),
+        Say("", (DemoCall("Bash", {"command": "cat /var/log/jobs/nightly.log"}, prose.log("nightly", 420)),)),
     ]
     for number in range(1, 8):
         path = f"jobs/job_{number}.py"
@@ -143,7 +143,7 @@ def _cron() -> list[Act]:
         Say(
             "",
             (
-                Call(
+                DemoCall(
                     "Bash",
                     {"command": "git commit -am 'One scheduler for all jobs'"},
                     "[cron-refactor 1f2e3d4] 9 files changed",
@@ -186,12 +186,12 @@ def _migration() -> list[Act]:
     path = "migrations/0042_orders.sql"
     commands = ("psql -h staging", "pg_isready -h staging", "psql -h db", "kubectl logs db-0", "ssh db-0 uptime")
     failing = [
-        Say("", (Call("Bash", {"command": command}, f"error: could not connect to {command.split()[-1]}", True),))
+        Say("", (DemoCall("Bash", {"command": command}, f"error: could not connect to {command.split()[-1]}", True),))
         for command in commands
     ]
     return [
         Ask("The migration hangs in staging. Find out why."),
-        Say("", (Call("Bash", {"command": "cat /var/log/postgres.log"}, prose.log("postgres", 760)),)),
+        Say("", (DemoCall("Bash", {"command": "cat /var/log/postgres.log"}, prose.log("postgres", 760)),)),
         *failing,
         Say("Not reachable from here; the lock is in the file itself.", (_read(path, 90),)),
         Say("Without the lock.", (_edit(path),)),
@@ -199,7 +199,7 @@ def _migration() -> list[Act]:
         Compact("The lock in 0042_orders.sql is the reason. Tried: without it, and with it again."),
         Say("", (_read(path, 90),)),
         Say("Without the lock after all.", (_edit(path),)),
-        Say("", (Call("Bash", {"command": "make migrate"}, prose.log("migrate", 160)),)),
+        Say("", (DemoCall("Bash", {"command": "make migrate"}, prose.log("migrate", 160)),)),
         Compact("0042_orders.sql runs without the lock. To do: a test."),
         Say("", (_read(path, 90), _write("migrations/test_0042.py"))),
         Say("", (_test("pytest migrations -q", fails=False),)),
@@ -210,13 +210,13 @@ def _migration() -> list[Act]:
 def _survey() -> list[Act]:
     """Work handed to sub-agents: one of them cost more than it brought back."""
     wide: list[Act] = [Say("", (_read(f"src/cart/part_{number}.ts", 140),)) for number in range(9)]
-    narrow: list[Act] = [Say("", (Call("Grep", {"pattern": "price", "path": "src"}, prose.log("grep", 25)),))]
+    narrow: list[Act] = [Say("", (DemoCall("Grep", {"pattern": "price", "path": "src"}, prose.log("grep", 25)),))]
     return [
         Ask("How is the price of a cart computed? Where would a discount go?"),
         Say(
             "Two agents will look.",
             (
-                Call(
+                DemoCall(
                     "Agent",
                     {"subagent_type": "Explore", "prompt": "Read everything under src/cart and report."},
                     "Prices are summed in cart/total.ts.",
@@ -226,7 +226,7 @@ def _survey() -> list[Act]:
                         [*wide, Say("Prices are summed in cart/total.ts.")],
                     ),
                 ),
-                Call(
+                DemoCall(
                     "Agent",
                     {"subagent_type": "Explore", "prompt": "Where is `price` used outside the cart?"},
                     "In invoice.ts and feed.ts.",
@@ -265,7 +265,7 @@ def _import() -> list[Act]:
     return [
         Ask("The stock import takes an hour. Make it faster."),
         Say("", (_read("src/stock/import.py", 220), _read("src/stock/rows.py", 180))),
-        Say("", (Call("Bash", {"command": "python -m cProfile -s cumtime import.py"}, prose.log("profile", 120)),)),
+        Say("", (DemoCall("Bash", {"command": "python -m cProfile -s cumtime import.py"}, prose.log("profile", 120)),)),
         Wait(47),
         Ask("Sorry, lunch. Go on."),
         Say("It writes row by row; batches of 1,000 will do.", (_edit("src/stock/import.py"),)),
@@ -279,7 +279,7 @@ def _import() -> list[Act]:
 def _images() -> list[Act]:
     acts: list[Act] = [
         Ask("Pin every base image to a digest. Which ones were floating?"),
-        Say("", (Call("Bash", {"command": "rg -n '^FROM' --glob '*Dockerfile'"}, prose.log("from", 9)),)),
+        Say("", (DemoCall("Bash", {"command": "rg -n '^FROM' --glob '*Dockerfile'"}, prose.log("from", 9)),)),
     ]
     for name in ("api", "jobs", "web"):
         acts += [Say("", (_read(f"{name}/Dockerfile", 40),)), Say("", (_edit(f"{name}/Dockerfile"),))]

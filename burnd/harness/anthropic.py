@@ -132,7 +132,7 @@ class ContentBlock(msgspec.Struct, gc=False):
 _results: Final = msgspec.json.Decoder(str | list[ContentBlock] | None)
 
 
-class Call(NamedTuple):
+class ApiCall(NamedTuple):
     """A tool call, its file, the prompt it hands to an agent, and its arguments as JSON that can be decoded."""
 
     call: ToolCall
@@ -177,7 +177,7 @@ class EmbeddedFile(NamedTuple):
         return File(mime=self.mime, name=self.name, data=data)
 
 
-def parse_call(block: ContentBlock) -> Call:
+def parse_call(block: ContentBlock) -> ApiCall:
     """The call in a `tool_use` block. Arguments that cannot be decoded are hashed as bytes."""
     name, raw = tool_name(block), block.input
     value, readable_input = unpack(raw) if raw else Unpacked(None, raw)
@@ -191,7 +191,7 @@ def parse_call(block: ContentBlock) -> Call:
         edit_hash=edit_hash(target, arguments) if _KINDS.get(name) == "edit" else None,
     )
     prompt = arguments.get("prompt") if name in DELEGATES else None
-    return Call(
+    return ApiCall(
         call,
         file=target if _KINDS.get(name) in ("edit", "read") else None,
         prompt=prompt if isinstance(prompt, str) else None,

@@ -22,7 +22,7 @@ class Agent(NamedTuple):
     acts: list[Any]
 
 
-class Call(NamedTuple):
+class DemoCall(NamedTuple):
     """A tool call with its arguments and its output."""
 
     tool: str
@@ -36,7 +36,7 @@ class Say(NamedTuple):
     """A response of the model, with words, calls or both."""
 
     words: str
-    calls: tuple[Call, ...] = ()
+    calls: tuple[DemoCall, ...] = ()
     thinking: str = ""
 
 

@@ -31,7 +31,7 @@ _PIECE, _NO_PIECE, _REFUSED = b"p", b"n", b"r"
 Task = Literal["read", "whole tail", "tail", "settle answered", "settle"]
 
 
-class Request(NamedTuple):
+class ReadRequest(NamedTuple):
     """A task on one log; `saved` is its cursor and state from the index.
 
     The task is to read on, to take the last line (only if complete, or always), or to settle open turns (only those
@@ -71,7 +71,7 @@ class _LogWorker:
     def __init__(self, log_format: type[LogFormat], index_path: Path, inline_bytes: int) -> None:
         self._logs = Logs(log_format(), index_path, Acknowledger(None, frozenset()), inline_bytes)
 
-    def __call__(self, request: Request, guard: Guard) -> bytes | bytearray:
+    def __call__(self, request: ReadRequest, guard: Guard) -> bytes | bytearray:
         logs = self._logs
         logs.guard = guard
         try:
@@ -84,7 +84,7 @@ class _LogWorker:
             logs.forget(request.path)
 
 
-def _run(logs: Logs, log: Log, request: Request) -> Piece | None:
+def _run(logs: Logs, log: Log, request: ReadRequest) -> Piece | None:
     if request.task == "read":
         return logs.read(log, request.max_bytes, request.now, request.seen_ms)
     if request.task in ("whole tail", "tail"):

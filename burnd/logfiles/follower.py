@@ -21,7 +21,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from burnd.index.change import Change
 from burnd.index.keys import path_key
 from burnd.index.reader_packs import PackLost
-from burnd.logfiles.backfill_process import BackfillProcess, Request, Task, unpack_piece
+from burnd.logfiles.backfill_process import BackfillProcess, ReadRequest, Task, unpack_piece
 from burnd.logfiles.finder import DueTail, Finder, Positions
 from burnd.logfiles.log_reader import LogFormat
 from burnd.logfiles.logs import Log, Logs, Piece, batch_of, is_done
@@ -417,7 +417,7 @@ class LogFollower:
         if self._child is None:
             self._child = self._new_child(is_trial=False)
         saved = await self._positions.saved(path) if path in self._positions else None
-        request = Request(path, root, saved, MAX_BYTES, self._clock(), self.pipeline.now())
+        request = ReadRequest(path, root, saved, MAX_BYTES, self._clock(), self.pipeline.now())
         try:
             await self._with_child(self._child, partial(self._child.send, request, self.guard.skipped(path_key(path))))
         except Gone as gone:
@@ -495,7 +495,7 @@ class LogFollower:
         self.logs.forget(path)  # the child continues from the state in the index
         saved, now_ms = await self._positions.saved(path), self.pipeline.now()
         trial = self._trial = self._trial or self._new_child(is_trial=True)
-        request = Request(path, root, saved, MAX_BYTES, self._clock(), now_ms, task)
+        request = ReadRequest(path, root, saved, MAX_BYTES, self._clock(), now_ms, task)
         attempt = partial(try_suspect, self.guard, trial, key, request, now_ms, self._log_crash)
         try:
             piece = unpack_piece(await self._with_child(trial, attempt))

@@ -57,7 +57,7 @@ class Counts(msgspec.Struct):
     repaired: dict[str, int] = {}
 
 
-class Reading(msgspec.Struct, kw_only=True):
+class LogReading(msgspec.Struct, kw_only=True):
     """What came out of a log since the last time: snapshots that do not change any more.
 
     `state` is the reader's whole state after the last line fed. `pack` holds rows that it may need again, in a form of
@@ -103,7 +103,7 @@ class LogReader(Protocol):
     def waiting_sessions(self) -> set[str]:
         """The sessions with a message that may still grow, or a request without its response."""
 
-    def take(self) -> Reading:
+    def take(self) -> LogReading:
         """All that came out since the last take, and the state to go on from."""
 
     def again(self) -> bytes:

@@ -19,7 +19,7 @@ from burnd.index.keys import compressed, decompressed, path_key
 from burnd.index.reader_packs import FilePacks, PackSource
 from burnd.ledger.blobs import Pack, Packer
 from burnd.ledger.content import INLINE_BYTES, Shelved, shelve
-from burnd.logfiles.log_reader import LogFormat, LogReader, Reading
+from burnd.logfiles.log_reader import LogFormat, LogReader, LogReading
 from burnd.logfiles.scanner import below
 from burnd.logfiles.tail import (
     FATAL,
@@ -46,7 +46,7 @@ class Piece(NamedTuple):
 
     path: str
     root: str
-    reading: Reading
+    reading: LogReading
     change: FileChange
     cursor: Cursor
     content: list[Shelved]

@@ -21,7 +21,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     retry_at: float
 
 
-class _Work(msgspec.Struct):
+class _ActiveLog(msgspec.Struct):
     """A log that is being worked on: whether it changed meanwhile, and its age if it came from the backlog."""
 
     again: bool = False
@@ -41,7 +41,7 @@ class Queue:
         self.live: dict[str, float] = {}  # in order, with the time since when each waits
         self.large: dict[str, None] = {}  # in order
         self.old: dict[str, float] = {}  # with their modification times, oldest first
-        self.busy: dict[str, _Work] = {}
+        self.busy: dict[str, _ActiveLog] = {}
         self._failures: dict[str, Failure] = {}
         self._retries: list[tuple[float, str]] = []
         self._flushing: dict[str, int] = {}  # logs that a flush waits for, and how often each is yet to be read
@@ -115,7 +115,7 @@ class Queue:
             return None
         path = next(iter(self.live))
         del self.live[path]
-        self.busy[path] = _Work()
+        self.busy[path] = _ActiveLog()
         return path
 
     def take_old(self) -> str | None:
@@ -123,10 +123,10 @@ class Queue:
         if self.large:
             path = next(iter(self.large))
             del self.large[path]
-            self.busy[path] = _Work()
+            self.busy[path] = _ActiveLog()
         elif self.old:
             path, age = self.old.popitem()
-            self.busy[path] = _Work(age=age)
+            self.busy[path] = _ActiveLog(age=age)
         else:
             return None
         return path
@@ -135,7 +135,7 @@ class Queue:
         """Takes a log to settle it, not to read it; False if another task reads it or is about to."""
         if path in self.large or path in self.old or path in self.busy:
             return False
-        self.busy[path] = _Work()
+        self.busy[path] = _ActiveLog()
         return True
 
     def is_old(self, path: str) -> bool:

@@ -186,7 +186,7 @@ def fingerprint(dev: int, ino: int, size: int, ctime_ns: int) -> int:
     return hash((dev, ino, size, ctime_ns))
 
 
-class Tally(msgspec.Struct):
+class WalkTally(msgspec.Struct):
     """What a walk met besides the files it yields: folders entered, and what it skipped, by reason."""
 
     directories: int = 0
@@ -205,7 +205,7 @@ class Scan(msgspec.Struct, frozen=True):
     changed: list[FileEntry]
     gone: list[str]
     files: int
-    tally: Tally
+    tally: WalkTally
     seconds: float
 
 
@@ -236,7 +236,7 @@ class Scanner:
 
     def scan(self, roots: Iterable[str]) -> Scan:
         started = time.perf_counter()
-        tally = Tally()
+        tally = WalkTally()
         changed: list[FileEntry] = []
         gone: list[str] = []
         entered: set[str] = set()
@@ -251,7 +251,7 @@ class Scanner:
         return Scan(changed, gone, files, tally, time.perf_counter() - started)
 
     def _changed_in(
-        self, folder: str, entries: Iterable[os.DirEntry[str]], root: str, tally: Tally
+        self, folder: str, entries: Iterable[os.DirEntry[str]], root: str, tally: WalkTally
     ) -> Iterator[FileEntry]:
         """The files of a folder that look different. An unchanged one costs a stat and nothing else."""
         seen = self._seen.setdefault(folder, {})
@@ -279,9 +279,9 @@ class Scanner:
         return [os.path.join(folder, name) for name in gone]
 
 
-def walk(root: str, *, suffix: Suffix = SUFFIX, tally: Tally | None = None) -> Iterator[FileEntry]:
+def walk(root: str, *, suffix: Suffix = SUFFIX, tally: WalkTally | None = None) -> Iterator[FileEntry]:
     """Every file below `root` that may be read and whose name ends in `suffix`; none if the root is missing."""
-    tally = Tally() if tally is None else tally
+    tally = WalkTally() if tally is None else tally
     owner = os.geteuid()
     for folder, entries in _sweep(root, suffix, tally):
         for entry in entries:
@@ -293,7 +293,7 @@ def walk(root: str, *, suffix: Suffix = SUFFIX, tally: Tally | None = None) -> I
 _Entries = list[os.DirEntry[str]]
 
 
-def _sweep(root: str, suffix: Suffix, tally: Tally) -> Iterator[tuple[str, _Entries]]:
+def _sweep(root: str, suffix: Suffix, tally: WalkTally) -> Iterator[tuple[str, _Entries]]:
     """Walks all folders and yields each with its entries that end in `suffix` and are not folders.
 
     Entries are valid until the next folder is yielded: the folder is open until then, so that the kernel
@@ -318,7 +318,7 @@ def _sweep(root: str, suffix: Suffix, tally: Tally) -> Iterator[tuple[str, _Entr
 
 
 @contextlib.contextmanager
-def _listed(folder: str, tally: Tally, *, is_root: bool) -> Iterator[_Entries]:
+def _listed(folder: str, tally: WalkTally, *, is_root: bool) -> Iterator[_Entries]:
     """A folder's entries, none if it cannot be listed. Below a root no link is followed, not even a sudden one."""
     fd, listed = -1, list[os.DirEntry[str]]()
     try:
@@ -344,7 +344,7 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
         return None
 
 
-def _is_refused(path: str, status: os.stat_result, owner: int, tally: Tally) -> bool:
+def _is_refused(path: str, status: os.stat_result, owner: int, tally: WalkTally) -> bool:
     reason = _objection(status, owner)
     if reason is not None:
         tally.refuse(reason, path)

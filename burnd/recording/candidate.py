@@ -26,7 +26,7 @@ NO_USAGE: Final = -1
 WORST_RANK: Final = LACKS_REQUEST | FORKED | SIDECHAIN | NO_REQUEST_ID
 
 
-class Claim(NamedTuple):
+class OwnerClaim(NamedTuple):
     """The evidence that a holder owns a message; the smallest claim owns it. `Basis` explains the fields."""
 
     rank: int
@@ -123,8 +123,8 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
         return (self.session_id, self.rail_id)
 
     @property
-    def claim(self) -> Claim:
-        return Claim(self.rank, self.claim_ts or self.ts, self.late_born, self.is_strange)
+    def claim(self) -> OwnerClaim:
+        return OwnerClaim(self.rank, self.claim_ts or self.ts, self.late_born, self.is_strange)
 
     @property
     def answered(self) -> bool:

@@ -148,7 +148,7 @@ class ContentPolicy:
         origins = list(origins)
         if not changed and not origins and not self.has_limits() and keeping.mode == "full":
             return Ruling(list(shelved), [], set())
-        work = _Work(self._index, keeping)
+        work = _WithholdingPass(self._index, keeping)
         starts = await self._starts({one.origin for one in origins if one.by_process})
         for session_id, origin, at_ms, by_process in origins:
             keeping.came_from(session_id, origin)
@@ -213,7 +213,7 @@ class ContentPolicy:
         Messages that a session only copied stay in the session that owns them, unless that is among `going`, all
         sessions whose text is deleted.
         """
-        work = _Work(self._index, self._keeping)
+        work = _WithholdingPass(self._index, self._keeping)
         keys = [(session_id,) for session_id in session_ids]
         for sql in (_REPEATED_BY_TIME, _FORKS_BY_AGE):
             for copier, origin in sorted(await self._index.keyed(sql, keys)):
@@ -227,7 +227,7 @@ class ContentPolicy:
         """A function that returns whether a stored record of a session may stay."""
         keeping = self._keeping
         messages = await _stored(self._index, [session_id])
-        work = _Work(self._index, keeping)
+        work = _WithholdingPass(self._index, keeping)
         await work.look_up(one.key for one in messages)
         barred = {message_id for _, message_id in work.barred(messages)}
         if keeping.forks_pruned(session_id):
@@ -285,7 +285,7 @@ class ContentPolicy:
         return {session_id for (session_id,) in rows}
 
 
-class _Work:
+class _WithholdingPass:
     """One pass over messages: finds which sessions withhold them, and which sessions become private by that."""
 
     def __init__(self, index: IndexStore, keeping: ContentModes) -> None:

@@ -177,7 +177,7 @@ class CrashGuard:
             os.pwrite(self._fd, len(data).to_bytes(_LENGTH, "big") + data, 0)
 
 
-class Skipped(Exception):
+class SkippedItem(Exception):
     """Raised instead of working on an item that crashed the process repeatedly."""
 
 
@@ -225,9 +225,9 @@ class InProcessGuard(CrashGuard):
 
     @contextlib.contextmanager
     def item(self, name: str, item: Item) -> Iterator[None]:
-        """Names the item in progress while the block runs. Raises Skipped."""
+        """Names the item in progress while the block runs. Raises SkippedItem."""
         if item in self.skipped(name):
-            raise Skipped(name)
+            raise SkippedItem(name)
         before = self._in_progress, self._item
         self._set_in_progress([name], item)
         try:

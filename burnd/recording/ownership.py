@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from burnd.recording.candidate import Candidate, Claim, relabelled, turn_of, with_label_of
+from burnd.recording.candidate import Candidate, OwnerClaim, relabelled, turn_of, with_label_of
 from burnd.records import Basis, Copy, Subagent, ToolCall, Turn, Usage
 from burnd.records.content import MAIN
 from burnd.records.times import index_ms
@@ -65,7 +65,7 @@ def decide(before: Decision | None, candidate: Candidate, *, by_name: bool = Tru
     return Decision(_compose(owner, claim, current, new, line), tuple(others[key] for key in sorted(others)))
 
 
-def tied(decision: Decision) -> dict[Holder, Claim]:
+def tied(decision: Decision) -> dict[Holder, OwnerClaim]:
     """The owner of a message and all holders whose claim is as good, with their claims."""
     best = claim_of(decision.turn)
     equal = {holder(copy): best for copy in decision.copies if claim_of(copy) == best}
@@ -114,13 +114,13 @@ def holder(record: Turn | Copy) -> Holder:
     return (record.session_id, record.rail_id)
 
 
-def claim_of(record: Turn | Copy) -> Claim:
+def claim_of(record: Turn | Copy) -> OwnerClaim:
     """Reads a claim back from a ledger record. The older ledger has none: any candidate beats it."""
     basis = record.basis or _NO_BASIS
-    return Claim(basis.rank, basis.ts or record.ts, basis.late_born, basis.strange)
+    return OwnerClaim(basis.rank, basis.ts or record.ts, basis.late_born, basis.strange)
 
 
-def copy_of(turn: Turn, claim: Claim | None = None) -> Copy:
+def copy_of(turn: Turn, claim: OwnerClaim | None = None) -> Copy:
     """The copy that a holder has of a message it does not own; `claim` is its own, where the turn has a merged one."""
     basis = turn.basis
     if claim is not None:
@@ -187,7 +187,7 @@ def number_on_rail(place: int, recorded: int | None, free: int) -> int:
     return max(place, free if recorded is None else recorded)
 
 
-def owner_of(claims: Mapping[Holder, Claim], partings: Partings | None = None) -> Holder:
+def owner_of(claims: Mapping[Holder, OwnerClaim], partings: Partings | None = None) -> Holder:
     """The holder that owns a message: that with the best claim.
 
     Of several main conversations with equal claims, the session that was there first by `partings`; of others, or if
@@ -220,7 +220,7 @@ def copied_rows(rows: Iterable[Turn]) -> list[tuple[Turn, Turn]]:
     return pairs
 
 
-def _row_order(row: Turn) -> tuple[bool, Claim, Holder, str]:
+def _row_order(row: Turn) -> tuple[bool, OwnerClaim, Holder, str]:
     return (_is_forked(row), claim_of(row), holder(row), row.message_id)
 
 
@@ -286,8 +286,8 @@ class Partings:
 
 
 def _contest(
-    current: Turn, new: Turn, claim: Claim, others: dict[Holder, Copy], *, by_name: bool
-) -> tuple[Turn, Claim]:
+    current: Turn, new: Turn, claim: OwnerClaim, others: dict[Holder, Copy], *, by_name: bool
+) -> tuple[Turn, OwnerClaim]:
     """Decides between two holders; the one that does not own the message is added to the others."""
     copy = others.pop(holder(new), None)
     if copy is not None:
@@ -307,12 +307,12 @@ def _contest(
     return _with_results(current, new) if is_tied else current, best
 
 
-def _better_claim(one: Claim, other: Claim) -> Claim:
+def _better_claim(one: OwnerClaim, other: OwnerClaim) -> OwnerClaim:
     """Adds up the evidence for one holder: evidence against it that one candidate refutes stays refuted."""
-    return Claim(one.rank & other.rank, *min(one[1:], other[1:]))
+    return OwnerClaim(one.rank & other.rank, *min(one[1:], other[1:]))
 
 
-def _compose(owner: Turn, claim: Claim, current: Turn, new: Turn, line: Turn) -> Turn:
+def _compose(owner: Turn, claim: OwnerClaim, current: Turn, new: Turn, line: Turn) -> Turn:
     """The owner's turn with the usage of the best line, the earliest time and the best known end."""
     ts = min(current.ts, new.ts)
     stopped = max(current, new, key=_stop_order)

@@ -50,7 +50,7 @@ class Outcome:
     copiers: set[str] = field(default_factory=set)
 
 
-class Message(msgspec.Struct):
+class MessageState(msgspec.Struct):
     """A message while a batch is decided. `open_in` is the log or database in which its owner may still change it."""
 
     decision: Decision | None = None
@@ -135,7 +135,7 @@ class TurnBuilder:
 
     async def _messages(
         self, submissions: Sequence[Submission], batch: Batch, news: Mapping[str, Project]
-    ) -> dict[Key, Message]:
+    ) -> dict[Key, MessageState]:
         changed = {(turn.source, turn.message_id) for turn in batch.orphans}
         if rails := {(agent.session_id, agent.agent_id) for agent in batch.agents}:
             changed |= await turns_on(self._index, rails | await group_members(self._index, rails))
@@ -145,12 +145,12 @@ class TurnBuilder:
         keys = dict.fromkeys(one.key for one in submissions) | dict.fromkeys(sorted(changed))
         return await self._load(keys, rows={one.key for one in submissions if one.candidate.is_row})
 
-    async def _load(self, keys: Iterable[Key], rows: AbstractSet[Key] = frozenset()) -> dict[Key, Message]:
+    async def _load(self, keys: Iterable[Key], rows: AbstractSet[Key] = frozenset()) -> dict[Key, MessageState]:
         """Loads messages as they are shown: open, or from the ledger. Of `rows`, as the ledger has them.
 
         A row is rewritten in place, and only what was recorded of it counts.
         """
-        messages = {key: Message() for key in keys}
+        messages = {key: MessageState() for key in keys}
         recorded = await self._index.known_turns(sorted(messages))
         opened = await open_turns(self._index, [row.id for row in recorded.values() if row.open])
         copies: defaultdict[Key, dict[Rail, Copy]] = defaultdict(dict)
@@ -168,7 +168,7 @@ class TurnBuilder:
                 message.decision = Decision(entry, tuple(others))
         return messages
 
-    async def _break_ties(self, messages: dict[Key, Message], submissions: Sequence[Submission]) -> None:
+    async def _break_ties(self, messages: dict[Key, MessageState], submissions: Sequence[Submission]) -> None:
         """Finds the owner where several have the same claim, also of older messages that the batch is evidence for."""
         of_logs = {key: one.decision for key, one in messages.items() if one.decision is not None and not one.is_row}
         changed = [decision for key, decision in of_logs.items() if messages[key].is_touched]
@@ -193,7 +193,7 @@ class TurnBuilder:
         for key in keys:
             messages[key].break_tie(partings, candidates)
 
-    async def _part_copied_rows(self, messages: dict[Key, Message], outcome: Outcome) -> None:
+    async def _part_copied_rows(self, messages: dict[Key, MessageState], outcome: Outcome) -> None:
         """Records the rows that a fork copied as copies, and takes back what was billed for them."""
         rows = {key: one.decision.turn for key, one in messages.items() if one.is_row and one.decision is not None}
         alike = await possible_copies(self._index, rows.values()) - rows.keys()
@@ -206,7 +206,7 @@ class TurnBuilder:
             outcome.entries += [copy_of(turn)] if message.open_in is None or not message.is_row else []
             message.decision = None
 
-    async def _finish(self, messages: Collection[Message], agents: Sequence[AgentRow], outcome: Outcome) -> None:
+    async def _finish(self, messages: Collection[MessageState], agents: Sequence[AgentRow], outcome: Outcome) -> None:
         turns = [message.decision.turn for message in messages if message.decision is not None]
         links: Mapping[Rail, Sequence[AgentRow]] = {}
         if any(turn.subagent is not None for turn in turns):

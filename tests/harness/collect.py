@@ -15,14 +15,14 @@ import pytest
 from burnd.harness.claude_code.lines import LogPath, parse_path, with_meta
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.claude_code.state import (
+    ClaudePrompt,
+    ClaudeRail,
+    ClaudeReading,
+    ClaudeState,
     LeafTitle,
+    LineRows,
     Link,
-    Prompt,
-    Rail,
-    Reading,
-    Rows,
     SavedOutput,
-    State,
     load_state,
 )
 from burnd.index.keys import decompressed
@@ -40,8 +40,8 @@ class Collected:
 
     def __init__(self) -> None:
         self.links: dict[str, Link] = {}
-        self.prompts: dict[str, Prompt] = {}
-        self.rails: dict[str, Rail] = {}
+        self.prompts: dict[str, ClaudePrompt] = {}
+        self.rails: dict[str, ClaudeRail] = {}
         self.candidates: dict[str, Candidate] = {}
         self.content: list[Content] = []
         self.events: list[Event] = []
@@ -53,7 +53,7 @@ class Collected:
         self.saved: list[SavedOutput] = []
         self.counts: dict[str, Counter[str]] = {}
         self.lines = 0
-        self.state: State | None = None
+        self.state: ClaudeState | None = None
         self.state_size = 0
         self.packs: dict[int, bytes] = {}
 
@@ -69,9 +69,9 @@ class Collected:
     def turn_index(self, session_id: str, rail_id: str, message_id: str) -> int | None:
         return None
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: ClaudeReading) -> None:
         if reading.pack:
-            rows = msgspec.msgpack.decode(decompressed(reading.pack), type=Rows)
+            rows = msgspec.msgpack.decode(decompressed(reading.pack), type=LineRows)
             self.links.update(rows.links)
             self.prompts.update(rows.prompts)
             self.rails.update(rows.rails)
@@ -96,7 +96,7 @@ class Collected:
         rows = {
             name: value for name, value in vars(self).items() if name not in ("state", "state_size", "rails", "packs")
         }
-        state = self.state or State()
+        state = self.state or ClaudeState()
         rows["state"] = (
             state.session_id,
             state.project,

@@ -13,7 +13,7 @@ import pytest
 
 from burnd.harness.claude_code.source import ClaudeLogs
 from burnd.logfiles import follower
-from burnd.logfiles.backfill_process import BackfillProcess, Request
+from burnd.logfiles.backfill_process import BackfillProcess, ReadRequest
 from burnd.logfiles.logs import Piece
 from burnd.logfiles.scanner import Refused
 from burnd.recording import child_process
@@ -38,7 +38,7 @@ class RigInChild(Rig):
     async def _piece(self, path: Path, max_bytes: int) -> Piece | None:
         rows = await self.pipeline.index.rows("SELECT cursor, state FROM files WHERE path = ?", (str(path),))
         saved = (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
-        self.child.send(Request(str(path), str(self.projects), saved, max_bytes, 0.0, 0))
+        self.child.send(ReadRequest(str(path), str(self.projects), saved, max_bytes, 0.0, 0))
         return self.child.receive_piece()
 
 
@@ -94,7 +94,7 @@ async def test_a_reader_that_dies_is_done_without(
     monkeypatch.setattr(child_process, "HANGS_S", 0.5 if how == signal.SIGSTOP else 60.0)
     send, sent = BackfillProcess.send, 0
 
-    def send_and_kill(self: BackfillProcess, request: Request, *skipped: Any) -> None:
+    def send_and_kill(self: BackfillProcess, request: ReadRequest, *skipped: Any) -> None:
         nonlocal sent
         sent += 1
         send(self, request, *skipped)
@@ -157,7 +157,7 @@ def test_what_must_not_be_read_is_refused_apart_too(tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "burn.db").touch()
     child = BackfillProcess(ClaudeLogs, tmp_path / "index" / "burn.db")
-    request = Request(str(tmp_path / "p" / f"{SESSION}.jsonl"), str(tmp_path), None, 1000, 0.0, 0)
+    request = ReadRequest(str(tmp_path / "p" / f"{SESSION}.jsonl"), str(tmp_path), None, 1000, 0.0, 0)
     try:
         child.send(request)
         child.send(request._replace(path=str(tmp_path / "p" / f"{SESSION[:-1]}9.jsonl")))

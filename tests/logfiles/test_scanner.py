@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from burnd.logfiles.scanner import Scanner, Tally, fingerprint, present, walk
+from burnd.logfiles.scanner import Scanner, WalkTally, fingerprint, present, walk
 from tests.server.wire import noise
 
 
@@ -47,7 +47,7 @@ def test_odd_things_are_left_alone_and_counted(tmp_path: Path, monkeypatch: pyte
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket.jsonl")
     (root / "p" / "folder.jsonl").mkdir()
-    tally = Tally()
+    tally = WalkTally()
     found = [file.path for file in walk(str(root), tally=tally)]
     assert found == [str(root / "p" / "good.jsonl")]
     assert tally.refused == {"symlink": 4, "not a regular file": 2}
@@ -58,7 +58,7 @@ def test_odd_things_are_left_alone_and_counted(tmp_path: Path, monkeypatch: pyte
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     """F16: what does not belong to us is counted, not read."""
     os.chown(make(tmp_path / "p" / "a.jsonl"), 65534, -1)
-    tally = Tally()
+    tally = WalkTally()
     assert list(walk(str(tmp_path), tally=tally)) == []
     assert tally.refused == {"foreign owner": 1}
 
@@ -68,7 +68,7 @@ def test_a_very_deep_tree_ends(tmp_path: Path, dig: Callable[[Path, int], None])
     """F16: a tree of 3,000 levels is left at a certain depth, within 2 s; what lies above is found."""
     dig(tmp_path, 3000)
     path = make(tmp_path / "p" / "a.jsonl")
-    tally = Tally()
+    tally = WalkTally()
     started = time.monotonic()
     assert [file.path for file in walk(str(tmp_path), tally=tally)] == [str(path)]
     assert time.monotonic() - started < 2 * noise()

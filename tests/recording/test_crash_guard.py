@@ -16,7 +16,7 @@ from burnd.recording.crash_guard import (
     WHOLE,
     CrashGuard,
     InProcessGuard,
-    Skipped,
+    SkippedItem,
 )
 from burnd.records.times import DAY_MS
 
@@ -151,7 +151,7 @@ def count(note: Path, item: str = "", *, by_crash: bool = True, now_ms: int = NO
                     die(guard, note, by_crash=by_crash)
                     return counted
                 counted.append(piece)
-        except Skipped:
+        except SkippedItem:
             continue
     guard.close()
     return counted

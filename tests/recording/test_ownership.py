@@ -18,8 +18,8 @@ from burnd.recording.candidate import (
     NO_USAGE,
     SIDECHAIN,
     Candidate,
-    Claim,
     LineKey,
+    OwnerClaim,
     turn_of,
 )
 from burnd.recording.ownership import (
@@ -352,8 +352,8 @@ def test_a_number_on_a_rail_never_decreases_and_new_ones_follow_those_that_are_g
 
 def test_the_best_claim_owns_then_the_session_that_was_there_first_then_the_smallest_name() -> None:
     first, second, agent = ("a", MAIN), ("b", MAIN), ("0", "agent")
-    equal = Claim(0, at(1))
-    assert owner_of({first: Claim(1, at(1)), second: equal}) == second
+    equal = OwnerClaim(0, at(1))
+    assert owner_of({first: OwnerClaim(1, at(1)), second: equal}) == second
     assert owner_of({second: equal, first: equal}) == first
     partings = Partings([SharedMessage(1, frozenset("ab")), SharedMessage(2, frozenset("a"))])
     assert owner_of({first: equal, second: equal}, partings) == second

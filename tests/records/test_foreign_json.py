@@ -267,7 +267,7 @@ def test_blocks_up_to_the_bound_stay() -> None:
 def test_a_text_full_of_brackets_is_not_cut() -> None:
     data = line(b'[{"type":"text","text":"' + b"[{,}] " * MANY + b'"}]')
     assert surplus(data) is None
-    assert isinstance(claude_lines.lines.decode(data), claude_lines.Line)
+    assert isinstance(claude_lines.lines.decode(data), claude_lines.ClaudeLine)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ class InvalidUsage(ValueError):
     """Raised when an object is not a usage object of the given provider."""
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=camel):
+class PushedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=camel):
     """A message as a program pushes it. An assistant's message with a `model` is a turn, with this `usage`.
 
     `content` is a text, or blocks as Anthropic's API has them: text, thinking, tool_use, tool_result, image, document.
@@ -105,7 +105,7 @@ class CallOutcome(NamedTuple):
 class ParsedMessage(NamedTuple):
     """A message's content records, its blocks (input or output of the model), its calls and the outcomes of others."""
 
-    message: Message
+    message: PushedMessage
     ts: str
     content: list[Content]
     blocks: tuple[Block, ...]
@@ -115,7 +115,7 @@ class ParsedMessage(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-def parse(session_id: str, message: Message, ts: str) -> ParsedMessage:
+def parse(session_id: str, message: PushedMessage, ts: str) -> ParsedMessage:
     """Parse a message. Raises InvalidContent."""
     pieces = _decode(message)
     # A message without content is stored as an empty text, so that it can be read and the next one follows it.
@@ -134,7 +134,7 @@ def parse(session_id: str, message: Message, ts: str) -> ParsedMessage:
     )
 
 
-def _decode(message: Message) -> list[ContentBlock]:
+def _decode(message: PushedMessage) -> list[ContentBlock]:
     data = bytes(message.content)
     if data == b"null":
         return []
@@ -153,7 +153,7 @@ def _outcome(piece: ContentBlock) -> CallOutcome:
     return CallOutcome(piece.tool_use_id or "", result.hash, failed, is_refused=failed and result.is_refusal)
 
 
-def _record(session_id: str, message: Message, ts: str, b: int, piece: ContentBlock) -> Content:
+def _record(session_id: str, message: PushedMessage, ts: str, b: int, piece: ContentBlock) -> Content:
     kind, role = _kind_of(message.role, piece) or "text", _ROLES[message.role]
     part: dict[str, Any] = {}
     if kind == "tool_use":

@@ -19,8 +19,8 @@ from burnd.harness.api.messages import (
     ApiSource,
     InvalidContent,
     InvalidUsage,
-    Message,
     ParsedMessage,
+    PushedMessage,
     TurnContext,
     bill,
     parse,
@@ -139,14 +139,14 @@ async def append(pipeline: Pipeline, query: Query, recall: Recall, params: Appen
     return {"sessionId": params.id, "appended": len(added), "known": len(ids) - len(added)}
 
 
-def _given(params: AppendParams, name: str) -> list[Message]:
+def _given(params: AppendParams, name: str) -> list[PushedMessage]:
     """The messages in a parameter. Raises BadParams."""
     raw = getattr(params, name)
-    messages: list[Message] = [] if raw is None else parsed(raw, list[Message], {}, name)
+    messages: list[PushedMessage] = [] if raw is None else parsed(raw, list[PushedMessage], {}, name)
     return messages
 
 
-def _check_messages(messages: Sequence[Message]) -> None:
+def _check_messages(messages: Sequence[PushedMessage]) -> None:
     """Raises Refusal. Reports show ids and names in full, so their length is bounded."""
     if not messages:
         raise Refusal("there is nothing to append", "give messages, turns or both")
@@ -167,7 +167,7 @@ def _check_messages(messages: Sequence[Message]) -> None:
             raise Refusal(f"message {one.id!r}: usage goes with an answer and its model", _NOTHING_DONE)
 
 
-def _parse(message: Message, existing: ExistingSession, now: str) -> ParsedMessage:
+def _parse(message: PushedMessage, existing: ExistingSession, now: str) -> ParsedMessage:
     """Parse a message, with the time it is recorded with already, or else its own."""
     ts = _time(message, now)
     try:
@@ -179,7 +179,7 @@ def _parse(message: Message, existing: ExistingSession, now: str) -> ParsedMessa
     return parsed
 
 
-def _time(message: Message, now: str) -> str:
+def _time(message: PushedMessage, now: str) -> str:
     """The message's time, at most now: a clock that is ahead must not make its session the newest for years."""
     if message.ts is None:
         return now
@@ -273,7 +273,7 @@ def _context_of(turn: Turn) -> TurnContext:
     )
 
 
-def _bill(source: ApiSource, message: Message) -> Bill:
+def _bill(source: ApiSource, message: PushedMessage) -> Bill:
     if message.usage is None:
         return Bill()
     try:
@@ -311,14 +311,14 @@ class ExistingSession(NamedTuple):
     """The facts about a session that matter for the messages to be added."""
 
     session: Known
-    messages: list[Message]  # the messages, with the ids they are recorded under
+    messages: list[PushedMessage]  # the messages, with the ids they are recorded under
     times: dict[str, str]  # of those messages that are recorded already
     events: set[str]  # the ids of those of them that are no turns
     next_index: dict[str, int]  # by rail
     inputs: dict[str, RailInput]  # by rail
 
 
-def existing_session(view: View, recall: Recall, session_id: str, messages: Sequence[Message]) -> ExistingSession:
+def existing_session(view: View, recall: Recall, session_id: str, messages: Sequence[PushedMessage]) -> ExistingSession:
     """Raises NoSession."""
     session = exactly(view, session_id)
     if session is None:
@@ -348,7 +348,7 @@ def existing_session(view: View, recall: Recall, session_id: str, messages: Sequ
     )
 
 
-def message_event(session_id: str, message: Message, ts: str) -> Event:
+def message_event(session_id: str, message: PushedMessage, ts: str) -> Event:
     """Records that a message exists, also where its content is not stored."""
     return Event(source="", session_id=session_id, rail_id=message.rail, id=f"@{message.id}", ts=ts, name=MESSAGE)
 

@@ -18,7 +18,7 @@ from burnd.harness.anthropic import (
     tool_name,
 )
 from burnd.harness.claude_code import lines as claude_lines
-from burnd.harness.claude_code.lines import Attachment, Line
+from burnd.harness.claude_code.lines import Attachment, ClaudeLine
 from burnd.harness.claude_code.memory import Memory, Spot
 from burnd.records import Content, File, ToolResult, ToolUse
 from burnd.records.content import Kind, Role
@@ -62,7 +62,7 @@ def attached_file(attachment: Attachment) -> EmbeddedFile | None:
     return EmbeddedFile(kind, mime, attachment.filename, base64=content.file.base64)
 
 
-def shown_text(line: Line, attachment: Attachment) -> str:
+def shown_text(line: ClaudeLine, attachment: Attachment) -> str:
     """The text that an attachment showed to the model: the rendered text in its line, or a guess for releases that do
     not log it.
     """

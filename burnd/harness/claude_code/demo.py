@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from burnd.harness.claude_code.product import project_name
-from burnd.harness.demo import Act, Agent, Ask, Call, Compact, Log, Meter, Say, Story
+from burnd.harness.demo import Act, Agent, Ask, Compact, DemoCall, Log, Meter, Say, Story
 
 VERSION = "2.1.325"
 _PREFIX, _AGENT_PREFIX = 18_400, 9_100
@@ -85,7 +85,7 @@ class Transcript(Log):
         for call, call_id in calls:
             self._answer(call, call_id, asker)
 
-    def _answer(self, call: Call, call_id: str, asker: str | None) -> None:
+    def _answer(self, call: DemoCall, call_id: str, asker: str | None) -> None:
         self.clock += self._rng.uniform(0.3, 6)
         more: dict[str, Any] = {"sourceToolAssistantUUID": asker}
         if call.agent is not None:

@@ -34,7 +34,7 @@ class MessageHead(msgspec.Struct, gc=False):
     usage: UsageObject | None = None
 
 
-class Message(MessageHead, gc=False):
+class ClaudeMessage(MessageHead, gc=False):
     """A message of the API or the user."""
 
     content: str | list[ContentBlock] | None = None
@@ -78,7 +78,7 @@ class LineHead(_Camel):
     request_ref: Name | None = None
 
 
-class Line(LineHead):
+class ClaudeLine(LineHead):
     """A line of the conversation: user, assistant, system, attachment, or an unknown type."""
 
     parent_uuid: Name | msgspec.UnsetType | None = msgspec.UNSET  # None at a root
@@ -86,7 +86,7 @@ class Line(LineHead):
     is_meta: bool | None = None
     is_compact_summary: bool | None = None
     process_session: str | None = msgspec.field(name="session_id", default=None)
-    message: Message | None = None
+    message: ClaudeMessage | None = None
     api_block_index: int | None = None
     attribution_agent: Name | None = None
     is_api_error_message: bool | None = None
@@ -223,7 +223,7 @@ class FileContent(msgspec.Struct, gc=False):
     file: FileBody | None = None
 
 
-lines: Final = SafeDecoder(Line)
+lines: Final = SafeDecoder(ClaudeLine)
 bare_lines: Final = SafeDecoder(BareLine)
 attachments: Final = SafeDecoder(Attachment)
 error_facts: Final = SafeDecoder(ErrorFacts)
@@ -273,7 +273,7 @@ _TYPE_FIRST: Final = b'{"type":"'
 _LONGEST_NAME: Final = 64
 
 
-class Meta(msgspec.Struct, frozen=True, rename="camel"):
+class AgentMeta(msgspec.Struct, frozen=True, rename="camel"):
     """The `agent-<id>.meta.json` of a sub-agent's transcript.
 
     A teammate has its `name` and its team's, and no call.
@@ -301,7 +301,7 @@ class LogPath(msgspec.Struct, frozen=True):
     stem: str
     session_id: str | None = None
     rail_id: str | None = None
-    meta: Meta | None = None
+    meta: AgentMeta | None = None
     word: str | None = None
     run_id: str | None = None
 
@@ -314,7 +314,7 @@ _NO_SESSIONS: Final = frozenset({"memory", "journal"})
 _NO_LOGS: Final = frozenset({"memory", "tool-results"})  # folders below a project; a project may have any name
 # Other tools may write a folder per session in which every transcript is called `chat`.
 _WORD: Final = re.compile(r"[A-Za-z_-]{1,11}")
-_metas: Final = SafeDecoder(Meta)
+_metas: Final = SafeDecoder(AgentMeta)
 
 
 def parse_path(relative_path: str) -> LogPath | None:

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from burnd.harness.anthropic import Bill, UsageObject, bill_of
-from burnd.harness.claude_code.lines import Line, LineHead, LogPath
+from burnd.harness.claude_code.lines import ClaudeLine, LineHead, LogPath
 from burnd.harness.claude_code.state import (
     MAX_CANDIDATES,
     MAX_ENTRIES,
@@ -17,15 +17,15 @@ from burnd.harness.claude_code.state import (
     MAX_LINKS,
     MAX_PROMPTS,
     MAX_RAILS,
+    ClaudePrompt,
+    ClaudeRail,
+    ClaudeReading,
+    ClaudeState,
     Entry,
+    LineRows,
     Link,
     Packs,
     PackStore,
-    Prompt,
-    Rail,
-    Reading,
-    Rows,
-    State,
     dump_state,
     pack_of,
 )
@@ -47,8 +47,8 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
     `name` is the line's uuid, or is made from its offset if it has none.
     """
 
-    line: Line
-    rail: Rail
+    line: ClaudeLine
+    rail: ClaudeRail
     parent: Link | None
     ts: str
     offset: int
@@ -61,14 +61,14 @@ class Memory:
     A row is in one of the three as soon as its line was read, so the output does not depend on where readings were cut.
     """
 
-    def __init__(self, path: LogPath, state: State, store: PackStore | None) -> None:
+    def __init__(self, path: LogPath, state: ClaudeState, store: PackStore | None) -> None:
         self.path = path
         self.state = state
         state.session_id = state.session_id or path.session_id
         self._store = store
         self._packs = Packs(store) if store is not None else None
-        self.out = Reading()
-        self._rows = Rows()
+        self.out = ClaudeReading()
+        self._rows = LineRows()
         self._touched: dict[str, Candidate] = {}
         self._bill: tuple[UsageObject | None, Bill] = (None, bill_of(None))
 
@@ -96,7 +96,7 @@ class Memory:
 
     # Lines.
 
-    def locate(self, line: Line, ts: str, offset: int) -> Spot:
+    def locate(self, line: ClaudeLine, ts: str, offset: int) -> Spot:
         """Find a line's rail and the link above it.
 
         A line follows its rail's last line if its parent is not in this file, which is normal, or if it names none:
@@ -115,7 +115,7 @@ class Memory:
         name = line.uuid or (f"@{offset}" if rail.id == MAIN else f"{rail.id}@{offset}")
         return Spot(line, rail, parent, ts, offset, name)
 
-    def _rail_id(self, line: Line, parent: Link | None) -> str:
+    def _rail_id(self, line: ClaudeLine, parent: Link | None) -> str:
         if self.path.rail_id is not None:
             return self.path.rail_id
         if not line.is_sidechain:
@@ -207,7 +207,7 @@ class Memory:
                 return self.link(entry.uuid)
         return None
 
-    def new_context(self, rail: Rail, parent: Link | None) -> tuple[Block, ...]:
+    def new_context(self, rail: ClaudeRail, parent: Link | None) -> tuple[Block, ...]:
         """The blocks between a new message and the message above it, in file order.
 
         These are the entries on the chain, the results that answer the same message off the chain (parallel calls fork
@@ -230,7 +230,7 @@ class Memory:
         entries.sort(key=itemgetter(0))
         return tuple([block for _, blocks in entries for block in blocks])
 
-    def begin_generation(self, rail: Rail, message_id: str) -> int:
+    def begin_generation(self, rail: ClaudeRail, message_id: str) -> int:
         """Count a new message on the rail and drop entries that no later one can reach; gives its number.
 
         The number is its place in the file, unless messages were read before that are no longer in the file.
@@ -272,13 +272,13 @@ class Memory:
             self._bill = (usage, bill_of(usage))
         return self._bill[1]
 
-    def prompt(self, prompt_id: str | None) -> Prompt | None:
+    def prompt(self, prompt_id: str | None) -> ClaudePrompt | None:
         if prompt_id is None:
             return None
         prompt = self.state.prompts.get(prompt_id) or self._rows.prompts.get(prompt_id)
         return prompt if prompt is not None or self._packs is None else self._packs.prompt(prompt_id)
 
-    def keep_prompt(self, prompt: Prompt) -> None:
+    def keep_prompt(self, prompt: ClaudePrompt) -> None:
         self._rows.prompts[prompt.id] = prompt
         keep(self.state.prompts, prompt.id, prompt, MAX_PROMPTS)
 
@@ -297,7 +297,7 @@ class Memory:
         link = AgentLink(session_id or self.session_id, agent_id, evidence, tool_use_id, type, group_id, ts)
         self.out.agents.append(link)
 
-    def _rail(self, rail_id: str) -> Rail:
+    def _rail(self, rail_id: str) -> ClaudeRail:
         rails = self.state.rails
         rail = rails.get(rail_id)
         if rail is None:
@@ -309,8 +309,10 @@ class Memory:
             keep(rails, rail_id, rail, MAX_RAILS)
         return rails[rail_id]
 
-    def _new_rail(self, rail_id: str) -> Rail:
-        rail = Rail(rail_id, has_turns=self._store is not None and self._store.has_turns(self.session_id, rail_id))
+    def _new_rail(self, rail_id: str) -> ClaudeRail:
+        rail = ClaudeRail(
+            rail_id, has_turns=self._store is not None and self._store.has_turns(self.session_id, rail_id)
+        )
         meta = self.path.meta if rail_id != MAIN else None
         if meta is not None:
             rail.agent_type, rail.parent_tool_use_id = meta.agent_type, meta.tool_use_id
@@ -318,11 +320,11 @@ class Memory:
             self.add_agent(rail_id, "meta", group_id=self.path.run_id)
         return rail
 
-    def _retire(self, rail: Rail) -> None:
+    def _retire(self, rail: ClaudeRail) -> None:
         self.settle(rail.open)
         self._rows.rails[rail.id] = rail
 
-    def take(self) -> Reading:
+    def take(self) -> ClaudeReading:
         """The output since the last call, with the state to continue from."""
         out, state, rows = self.out, self.state, self._rows
         for candidate in self._touched.values():
@@ -336,11 +338,11 @@ class Memory:
         out.state = dump_state(state)
         if rows != _NO_ROWS:
             out.pack, out.replaces = self._packs.add(rows) if self._packs is not None else (pack_of(rows), None)
-        self.out, self._rows, self._touched = Reading(), Rows(), {}
+        self.out, self._rows, self._touched = ClaudeReading(), LineRows(), {}
         return out
 
 
-_NO_ROWS: Final = Rows()
+_NO_ROWS: Final = LineRows()
 
 
 def keep(values: dict[str, V], key: str, value: V, most: int, retire: Callable[[V], None] | None = None) -> None:

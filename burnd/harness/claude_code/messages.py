@@ -13,7 +13,15 @@ from burnd.classify import activity
 from burnd.classify.tools import kind
 from burnd.harness.anthropic import CALLS, ContentBlock, Result, UsageObject, parse_call, result_of, usage_of
 from burnd.harness.claude_code.content import record_message, record_user
-from burnd.harness.claude_code.lines import SOURCE, SYNTHETIC, Line, LineHead, Message, MessageHead, branch_of
+from burnd.harness.claude_code.lines import (
+    SOURCE,
+    SYNTHETIC,
+    ClaudeLine,
+    ClaudeMessage,
+    LineHead,
+    MessageHead,
+    branch_of,
+)
 from burnd.harness.claude_code.memory import Memory, Spot, keep
 from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.requests import answer_attempt, fail_run
@@ -62,7 +70,7 @@ def read_assistant(memory: Memory, spot: Spot) -> None:
     memory.add_link(spot, turn=message_id, prompt=candidate.prompt_id, is_response=True)
 
 
-def _message_id(memory: Memory, spot: Spot, message: Message) -> str:
+def _message_id(memory: Memory, spot: Spot, message: ClaudeMessage) -> str:
     """The id of a response, or a substitute if it has none or only a word that other responses have too.
 
     The lines of one response follow one another or the same line. A substitute made from the offset contains the time,
@@ -153,7 +161,7 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
     )
 
 
-def _update_usage(memory: Memory, candidate: Candidate, spot: Spot, message: Message) -> None:
+def _update_usage(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeMessage) -> None:
     """Take the line's usage object if it is the best so far, and lower the rank by the line's evidence."""
     line, usage = spot.line, message.usage
     if spot.ts < candidate.ts:
@@ -207,7 +215,7 @@ def rank_of(memory: Memory, line: LineHead) -> int:
     return rank
 
 
-def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: Message) -> None:
+def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeMessage) -> None:
     """Add the blocks of a line, except those that an earlier line of the message has."""
     content = message.content
     blocks: Sequence[ContentBlock]
@@ -237,7 +245,7 @@ def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: Message
     candidate.lines += (spot.name,)
 
 
-def _print(line: Line, block: ContentBlock) -> int:
+def _print(line: ClaudeLine, block: ContentBlock) -> int:
     """A fingerprint of a block within its message: of its id, or of its text and its index if the client logs it."""
     if block.id:
         return crc32(f"{block.type} {block.id}".encode())

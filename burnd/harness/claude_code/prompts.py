@@ -19,11 +19,11 @@ from burnd.harness.claude_code.content import (
     record_user,
     shown_text,
 )
-from burnd.harness.claude_code.lines import Attachment, Line, Outcome
+from burnd.harness.claude_code.lines import Attachment, ClaudeLine, Outcome
 from burnd.harness.claude_code.memory import Memory, Spot
 from burnd.harness.claude_code.messages import add_event, add_result
 from burnd.harness.claude_code.requests import end_run
-from burnd.harness.claude_code.state import Prompt, SavedOutput
+from burnd.harness.claude_code.state import ClaudePrompt, SavedOutput
 from burnd.harness.tool_calls import short_hash, size
 from burnd.logfiles.log_reader import tally
 from burnd.recording.candidate import Candidate
@@ -165,7 +165,7 @@ def is_prompt_line(spot: Spot) -> bool:
     return not is_harness_text(line, text_of(content))
 
 
-def is_harness_text(line: Line, text: str) -> bool:
+def is_harness_text(line: ClaudeLine, text: str) -> bool:
     """Whether the harness wrote this user line: caveats, notifications, echoes of commands, interrupts, reminders."""
     is_sent_by_harness = line.turn_origin == "task_notification" or (
         line.origin is not None and line.origin.kind in _NO_PERSONS
@@ -198,7 +198,7 @@ def _begin_prompt(memory: Memory, spot: Spot, text: str, blocks: tuple[Block, ..
     if rail.id != MAIN and memory.path.rail_id is None:
         _claim_delegation(memory, spot, text)
     if memory.prompt(spot.name) is None:
-        memory.keep_prompt(Prompt(spot.name, prompt_words(text)))
+        memory.keep_prompt(ClaudePrompt(spot.name, prompt_words(text)))
     memory.add_link(spot, turn=parent.turn if parent is not None else None, prompt=spot.name, blocks=blocks)
 
 
@@ -319,7 +319,7 @@ def _blocks_of(content: str | list[ContentBlock] | None, kind: str) -> tuple[Blo
     return tuple(blocks)
 
 
-def _attached_blocks(line: Line, attachment: Attachment, *, is_prompt: bool) -> tuple[Block, ...]:
+def _attached_blocks(line: ClaudeLine, attachment: Attachment, *, is_prompt: bool) -> tuple[Block, ...]:
     """The blocks that an attachment showed to the model."""
     if attachment.type == _INSTRUCTIONS:
         files = [file for file in attachment.files or () if file.content]

@@ -17,7 +17,7 @@ from burnd.harness.claude_code.lines import (
     TIMED,
     TITLES,
     BareLine,
-    Line,
+    ClaudeLine,
     LogPath,
     ModelUsage,
     leading_type,
@@ -33,7 +33,7 @@ from burnd.harness.claude_code.requests import (
     report_attempts,
     status_of,
 )
-from burnd.harness.claude_code.state import MAX_REQUESTS, LeafTitle, PackStore, Reading, State, dump_state
+from burnd.harness.claude_code.state import MAX_REQUESTS, ClaudeReading, ClaudeState, LeafTitle, PackStore, dump_state
 from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import NEVER, decode_line, iso, tally
 from burnd.recording.candidate import LACKS_REQUEST, Candidate
@@ -59,8 +59,8 @@ class ClaudeReader:
     and loaded, if `store` has the packs of all earlier readings. Without a state the file is read from its start.
     """
 
-    def __init__(self, path: LogPath, state: State | None = None, store: PackStore | None = None) -> None:
-        self._memory = Memory(path, state or State(), store)
+    def __init__(self, path: LogPath, state: ClaudeState | None = None, store: PackStore | None = None) -> None:
+        self._memory = Memory(path, state or ClaudeState(), store)
         self._memory.send_meta()
 
     def feed(self, line: bytes, offset: int) -> str | None:
@@ -97,7 +97,7 @@ class ClaudeReader:
         newest = (self._memory.candidate(rail.open) for rail in self._memory.state.rails.values())
         return [candidate for candidate in newest if candidate is not None and not candidate.settled]
 
-    def take(self) -> Reading:
+    def take(self) -> ClaudeReading:
         """The output since the last call, and the state to continue from. Raises PackLost."""
         return self._memory.take()
 
@@ -106,7 +106,7 @@ class ClaudeReader:
         state = self._memory.state
         now = {rail.id: rail.next_index + rail.ahead for rail in state.rails.values()}
         most = {rail: max(now.get(rail, 0), state.counted.get(rail, 0)) for rail in now | state.counted}
-        return dump_state(State(counted=most))
+        return dump_state(ClaudeState(counted=most))
 
     def _skip(self, kind: str | None, line: bytes) -> None:
         tally(self._memory.out.counts.skipped, kind or "")
@@ -129,7 +129,7 @@ class ClaudeReader:
             _read_totals(memory, line)
         return None
 
-    def _read(self, line: Line, data: bytes, offset: int) -> str | None:
+    def _read(self, line: ClaudeLine, data: bytes, offset: int) -> str | None:
         if line.type in BARE:
             return self._read_bare(data, offset)
         memory, counts = self._memory, self._memory.out.counts
@@ -151,7 +151,7 @@ class ClaudeReader:
         if state.session_id is None and session_id:
             state.session_id = self._memory.path.word or session_id
 
-    def _learn(self, line: Line) -> None:
+    def _learn(self, line: ClaudeLine) -> None:
         """Learn the session and its project, and the sessions that it was derived from."""
         self._learn_session(line.session_id)
         state, out = self._memory.state, self._memory.out

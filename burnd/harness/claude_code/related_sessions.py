@@ -23,7 +23,7 @@ import zstandard
 from burnd.harness.claude_code.lines import SOURCE, parse_path
 from burnd.harness.claude_code.live_sessions import live_sessions
 from burnd.harness.claude_code.reader import parse_summary
-from burnd.harness.claude_code.state import Reading, lines_in, load_state
+from burnd.harness.claude_code.state import ClaudeReading, lines_in, load_state
 from burnd.harness.tool_calls import short_hash
 from burnd.index.change import CursorChange
 from burnd.index.keys import decompressed, path_key
@@ -76,7 +76,7 @@ class LeafTitles:
         """Adds the summaries of lines in these pieces or in earlier ones."""
         new: dict[Summary, Content] = {}
         for piece in pieces:
-            titles = cast("Reading", piece.reading).titles
+            titles = cast("ClaudeReading", piece.reading).titles
             lines = await _find_lines(pipeline.index, piece, {title.leaf_uuid for title in titles}) if titles else []
             for leaf, offset, content in titles:
                 summary = Summary(piece.root, piece.path, offset, content.ts)

@@ -11,7 +11,7 @@ import msgspec
 from burnd.harness.claude_code.lines import ENDING, SOURCE, LogPath, meta_path, parse_path, with_meta
 from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.reader import ClaudeReader
-from burnd.harness.claude_code.state import Reading, SavedOutput, load_state
+from burnd.harness.claude_code.state import ClaudeReading, SavedOutput, load_state
 from burnd.index.reader_packs import FilePacks
 from burnd.logfiles.log_reader import LogFormat
 from burnd.logfiles.logs import Log, Piece
@@ -84,7 +84,7 @@ class ClaudeLogs(LogFormat):
             log.place = with_meta(log.place, data)
             log.reader = None
 
-    def content(self, log: Log, reading: Reading) -> list[Content]:
+    def content(self, log: Log, reading: ClaudeReading) -> list[Content]:
         return [*_with_saved_outputs(log, reading), *_custom_title(log, reading)]
 
     async def begin(self, pipeline: Pipeline) -> None:
@@ -120,7 +120,7 @@ def make(context: SourceContext) -> Source:
     return LogFollower(ClaudeLogs(), context.logs(PRODUCT), context.pipeline)
 
 
-def _with_saved_outputs(log: Log, reading: Reading) -> list[Content]:
+def _with_saved_outputs(log: Log, reading: ClaudeReading) -> list[Content]:
     """The content of a reading, with every result that was saved in full right after its preview."""
     outputs = {output.message_id: output for output in reading.saved}
     if not outputs:
@@ -159,7 +159,7 @@ def _saved_output(log: Log, output: SavedOutput) -> Content | None:
     )
 
 
-def _custom_title(log: Log, reading: Reading) -> list[Content]:
+def _custom_title(log: Log, reading: ClaudeReading) -> list[Content]:
     """The title that a person gave a session, which some clients store in a separate file."""
     place = log.place
     if place.session_id is None or place.rail_id is not None or not reading.content:

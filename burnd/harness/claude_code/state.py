@@ -58,7 +58,7 @@ class Link(msgspec.Struct, frozen=True, gc=False, array_like=True):
     blocks: tuple[Block, ...] = ()
 
 
-class Prompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class ClaudePrompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The word classes of a prompt, and the retry walk over its turns so far."""
 
     id: str
@@ -83,7 +83,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     text_key: str | None = None
 
 
-class Rail(msgspec.Struct, gc=False, array_like=True):
+class ClaudeRail(msgspec.Struct, gc=False, array_like=True):
     """The main conversation or one sub-agent. `open` is its newest message, `last` its newest line.
 
     `next_index` counts the messages in the file, `ahead` those that were read before and are no longer in it. Only a
@@ -138,7 +138,7 @@ class Answered(NamedTuple):
     size: int
 
 
-class State(msgspec.Struct, omit_defaults=True):
+class ClaudeState(msgspec.Struct, omit_defaults=True):
     """Everything a reader needs to continue at the next line, except old rows.
 
     `birth` is the first time in the file, `stamp` the last one. `titles` has for each kind the number of changes and
@@ -150,9 +150,9 @@ class State(msgspec.Struct, omit_defaults=True):
     project: str | None = None
     birth: str | None = None
     stamp: str | None = None
-    rails: dict[str, Rail] = {}
+    rails: dict[str, ClaudeRail] = {}
     candidates: dict[str, Candidate] = {}
-    prompts: dict[str, Prompt] = {}
+    prompts: dict[str, ClaudePrompt] = {}
     links: dict[str, Link] = {}
     requests: dict[str, None] = {}
     attempts: dict[str, Attempt] = {}
@@ -183,19 +183,19 @@ class LeafTitle(NamedTuple):
     content: Content
 
 
-class Reading(log.Reading, kw_only=True):
+class ClaudeReading(log.LogReading, kw_only=True):
     """The output of a transcript's reader."""
 
     titles: list[LeafTitle] = msgspec.field(default_factory=list)
     saved: list[SavedOutput] = msgspec.field(default_factory=list)
 
 
-class Rows(msgspec.Struct, array_like=True):
+class LineRows(msgspec.Struct, array_like=True):
     """Rows that lines made, by name; the newest row of a name counts."""
 
     links: dict[str, Link] = {}
-    prompts: dict[str, Prompt] = {}
-    rails: dict[str, Rail] = {}
+    prompts: dict[str, ClaudePrompt] = {}
+    rails: dict[str, ClaudeRail] = {}
     candidates: dict[str, Candidate] = {}
 
 
@@ -221,10 +221,10 @@ class PackStore(Protocol):
 RawRows = dict[str, msgspec.Raw]
 T = TypeVar("T")
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(State).decode
+_decode: Final = msgspec.msgpack.Decoder(ClaudeState).decode
 _links: Final = msgspec.msgpack.Decoder(Link)
-_prompts: Final = msgspec.msgpack.Decoder(Prompt)
-_rails: Final = msgspec.msgpack.Decoder(Rail)
+_prompts: Final = msgspec.msgpack.Decoder(ClaudePrompt)
+_rails: Final = msgspec.msgpack.Decoder(ClaudeRail)
 _candidates: Final = msgspec.msgpack.Decoder(Candidate)
 _packs: Final = msgspec.msgpack.Decoder(tuple[RawRows, RawRows, RawRows, RawRows])
 _LINK, _PROMPT, _RAIL, _CANDIDATE = range(4)
@@ -246,10 +246,10 @@ class Packs:
     def link(self, uuid: str) -> Link | None:
         return self._find(_LINK, uuid, _links)
 
-    def prompt(self, prompt_id: str) -> Prompt | None:
+    def prompt(self, prompt_id: str) -> ClaudePrompt | None:
         return self._find(_PROMPT, prompt_id, _prompts)
 
-    def rail(self, rail_id: str) -> Rail | None:
+    def rail(self, rail_id: str) -> ClaudeRail | None:
         return self._find(_RAIL, rail_id, _rails)
 
     def candidate(self, message_id: str) -> Candidate | None:
@@ -281,7 +281,7 @@ class Packs:
         except (zstandard.ZstdError, msgspec.DecodeError) as error:
             raise PackLost from error
 
-    def add(self, rows: Rows) -> tuple[bytes, int | None]:
+    def add(self, rows: LineRows) -> tuple[bytes, int | None]:
         """Pack new rows, and close all packs; the id is that of the newest pack if the new one replaces it."""
         self._opened.clear()
         data, newest = _encode(rows), next(iter(self._store.ids()), None)
@@ -292,7 +292,7 @@ class Packs:
         return compressed(_encode(merged)), newest
 
 
-def pack_of(rows: Rows) -> bytes:
+def pack_of(rows: LineRows) -> bytes:
     return compressed(_encode(rows))
 
 
@@ -311,9 +311,9 @@ def _number(kind: int, name: str) -> int:
     return hash(name) & ~3 | kind
 
 
-def dump_state(state: State) -> bytes:
+def dump_state(state: ClaudeState) -> bytes:
     return _encode(state)
 
 
-def load_state(data: bytes) -> State | None:
+def load_state(data: bytes) -> ClaudeState | None:
     return log.load_state(_decode, VERSION, data)

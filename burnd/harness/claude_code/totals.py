@@ -29,7 +29,7 @@ from burnd.harness.claude_code.lines import (
     IGNORED,
     SOURCE,
     SYNTHETIC,
-    Line,
+    ClaudeLine,
     LineHead,
     LogPath,
     MessageHead,
@@ -43,7 +43,7 @@ from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.prompts import WEB_SEARCH, is_prompt_line
 from burnd.harness.claude_code.reader import ClaudeReader, read_compaction
 from burnd.harness.claude_code.requests import answer_attempt, end_run, fail_run, fall_back, refuse_attempt
-from burnd.harness.claude_code.state import Rail
+from burnd.harness.claude_code.state import ClaudeRail
 from burnd.harness.totals import LogTask, LogTotals, Places, lines_in, without_content
 from burnd.index.keys import path_key
 from burnd.logfiles.log_reader import decode_line
@@ -172,7 +172,7 @@ class _TotalsReader(ClaudeReader):
 
     def __init__(self, path: LogPath) -> None:
         super().__init__(path)
-        self._rail = Rail(path.rail_id or MAIN)
+        self._rail = ClaudeRail(path.rail_id or MAIN)
         self._responses: dict[str, _Response] = {}
         self._searches: dict[str, int] = {}  # by call
         self._may_skip = False
@@ -319,7 +319,7 @@ class _TotalsReader(ClaudeReader):
         elif line.subtype == "model_fallback":
             fall_back(memory, spot.line.original_model)
 
-    def _fail(self, line: Line) -> None:
+    def _fail(self, line: ClaudeLine) -> None:
         if line.refused_message_id is None:
             fail_run(self._memory, line.api_error_status if line.is_api_error_message else None)
 

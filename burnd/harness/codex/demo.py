@@ -9,7 +9,7 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
-from burnd.harness.demo import Ask, Call, Log, Say, Story, tokens
+from burnd.harness.demo import Ask, DemoCall, Log, Say, Story, tokens
 
 VERSION = "0.145.0"
 _PREFIX = 9_600
@@ -66,7 +66,7 @@ class _Rollout(Log):
             self._answer(call, call_id)
         self._count_tokens(usage, tokens(act.thinking))
 
-    def _call(self, call: Call, call_id: str) -> None:
+    def _call(self, call: DemoCall, call_id: str) -> None:
         """Codex reads files with a shell and changes them with patches."""
         if call.tool in ("Edit", "Write"):
             self._item("custom_tool_call", name="apply_patch", call_id=call_id, input=_patch(call.given))
@@ -74,7 +74,7 @@ class _Rollout(Log):
         command = call.given.get("command") or f"sed -n '1,400p' {call.given['file_path']}"
         self._item("function_call", name="exec_command", call_id=call_id, arguments=json.dumps({"cmd": command}))
 
-    def _answer(self, call: Call, call_id: str) -> None:
+    def _answer(self, call: DemoCall, call_id: str) -> None:
         if call.tool in ("Edit", "Write"):
             self._item("custom_tool_call_output", call_id=call_id, output=call.output)
             return

@@ -32,7 +32,7 @@ ITEMS: Final = OUTPUTS | RESULTS | {"message", "agent_message", "ghost_snapshot"
 _SUMMARY_PREFIX: Final = "Another language model started to solve this problem and produced a summary"
 
 
-class Line(msgspec.Struct, gc=False):
+class CodexLine(msgspec.Struct, gc=False):
     """A line's envelope. Early releases had none: the line is the item itself, or the session's metadata."""
 
     timestamp: str | float | None = None
@@ -58,7 +58,7 @@ class Git(msgspec.Struct):
     repository_url: str | None = None
 
 
-class Meta(msgspec.Struct):
+class CodexMeta(msgspec.Struct):
     """`session_meta`, the first line of a rollout; a fork's rollout repeats its parent's after its own."""
 
     id: Name | None = None
@@ -83,7 +83,7 @@ class TaskContext(msgspec.Struct):
     model: Name | None = None
 
 
-class Tokens(msgspec.Struct):
+class CodexTokens(msgspec.Struct):
     """The provider's counts: cached tokens are part of the input, reasoning tokens part of the output."""
 
     input_tokens: int | None = None
@@ -98,8 +98,8 @@ class Tokens(msgspec.Struct):
 class TokenInfo(msgspec.Struct):
     """The usage of the thread so far, and of the last response."""
 
-    total_token_usage: Tokens | None = None
-    last_token_usage: Tokens | None = None
+    total_token_usage: CodexTokens | None = None
+    last_token_usage: CodexTokens | None = None
     model: Name | None = None
 
 
@@ -143,8 +143,8 @@ class UsageRecord(msgspec.Struct):
     """`token_usage_record`: the usage of one response."""
 
     turn_id: Name | None = None
-    usage: Tokens | None = None
-    thread_token_usage: Tokens | None = None
+    usage: CodexTokens | None = None
+    thread_token_usage: CodexTokens | None = None
 
 
 class ItemMetadata(msgspec.Struct):
@@ -187,8 +187,8 @@ class Compacted(msgspec.Struct):
     replacement_history: msgspec.Raw = EMPTY
 
 
-lines: Final = SafeDecoder(Line)
-metas: Final = SafeDecoder(Meta)
+lines: Final = SafeDecoder(CodexLine)
+metas: Final = SafeDecoder(CodexMeta)
 task_contexts: Final = SafeDecoder(TaskContext)
 event_messages: Final = SafeDecoder(EventMessage)
 usage_records: Final = SafeDecoder(UsageRecord)
@@ -223,7 +223,7 @@ def summary_in(history: msgspec.Raw) -> str:
     return ""
 
 
-class Totals(NamedTuple):
+class TokenSum(NamedTuple):
     """Tokens as Codex counts them: `cached` and `written` are part of `input`, `reasoning` of `output`.
 
     `all` is the total that Codex states; it identifies a repeated sum whose parts are missing.
@@ -240,10 +240,10 @@ class Totals(NamedTuple):
     def is_zero(self) -> bool:
         return not self.input and not self.output
 
-    def since(self, before: Totals) -> Totals:
-        return Totals(*(max(0, now - then) for now, then in zip(self, before, strict=True)))
+    def since(self, before: TokenSum) -> TokenSum:
+        return TokenSum(*(max(0, now - then) for now, then in zip(self, before, strict=True)))
 
-    def continues(self, before: Totals, last: Totals) -> bool:
+    def continues(self, before: TokenSum, last: TokenSum) -> bool:
         """Whether this is the sum `before` plus one response's usage `last`, part by part."""
         return all(now == then + more for now, then, more in zip(self[:-1], before, last, strict=False))
 
@@ -253,22 +253,22 @@ class Totals(NamedTuple):
         )
 
 
-ZERO: Final = Totals()
+ZERO: Final = TokenSum()
 
 
 class Unmetered(NamedTuple):
     """A response's usage and thread sum from a `token_usage_record`, before a `token_count` counts it too."""
 
-    used: Totals
-    thread: Totals | None = None
+    used: TokenSum
+    thread: TokenSum | None = None
 
-    def is_counted_by(self, total: Totals | None, last: Totals | None) -> bool:
+    def is_counted_by(self, total: TokenSum | None, last: TokenSum | None) -> bool:
         """Whether a `token_count` counts the same response, part by part."""
         pairs = ((self.thread, total), (self.used, last))
         return any(one is not None and other is not None and one[:-1] == other[:-1] for one, other in pairs)
 
 
-def totals_of(tokens: Tokens | None) -> Totals | None:
+def totals_of(tokens: CodexTokens | None) -> TokenSum | None:
     if tokens is None:
         return None
     cached = tokens.cached_input_tokens
@@ -280,10 +280,10 @@ def totals_of(tokens: Tokens | None) -> Totals | None:
         tokens.reasoning_output_tokens,
         tokens.total_tokens,
     )
-    return Totals(*map(token_count, counts))
+    return TokenSum(*map(token_count, counts))
 
 
-def used_since(sums: Sequence[Totals], total: Totals | None, last: Totals | None) -> Totals:
+def used_since(sums: Sequence[TokenSum], total: TokenSum | None, last: TokenSum | None) -> TokenSum:
     """The usage since the newest of the earlier sums; `last` is Codex's count for the newest response.
 
     `last` is right if the sum continues a recent one, or there is no earlier sum (a fork continues its parent's), or

@@ -15,11 +15,11 @@ from burnd.harness.codex.lines import (
     ITEMS,
     OUTPUTS,
     RESULTS,
+    CodexMeta,
     Compacted,
     EventMessage,
     Item,
     LimitWindow,
-    Meta,
     RateLimits,
     ThreadSettings,
     plain,
@@ -28,11 +28,20 @@ from burnd.harness.codex.lines import (
     totals_of,
 )
 from burnd.harness.codex.responses import add_output, begin_task, count_tokens, end_response, end_task, record_usage
-from burnd.harness.codex.state import MAX_PROMPTS, SOURCE, LineRef, Place, Prompt, RolloutLog, State, is_uuid
+from burnd.harness.codex.state import (
+    MAX_PROMPTS,
+    SOURCE,
+    CodexPrompt,
+    CodexState,
+    LineRef,
+    RolloutLog,
+    RolloutName,
+    is_uuid,
+)
 from burnd.harness.codex.tools import Result, image_block, result_of, started_agent
 from burnd.harness.product import uuid7_ms
 from burnd.harness.tool_calls import inline_bytes, size
-from burnd.logfiles.log_reader import AgentLink, Reading, decode_line, iso, rejected, tally
+from burnd.logfiles.log_reader import AgentLink, LogReading, decode_line, iso, rejected, tally
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, Compaction, File, Quota, Request, Session, Subagent, ToolResult
 from burnd.records.content import MAIN, Role, title_record
@@ -61,8 +70,8 @@ _CWD_LINE: Final = "Current working directory: "
 class CodexReader:
     """Reads the whole lines of one rollout, in file order; a `state` of None begins at the file's start."""
 
-    def __init__(self, place: Place, state: State | None = None) -> None:
-        self._log: RolloutLog = RolloutLog(place, state or State())
+    def __init__(self, place: RolloutName, state: CodexState | None = None) -> None:
+        self._log: RolloutLog = RolloutLog(place, state or CodexState())
         self._readers: Final[dict[str, Callable[[LineRef, bytes], Reason | None]]] = {
             "session_meta": self._read_meta,
             "response_item": self._read_item,
@@ -102,7 +111,7 @@ class CodexReader:
         """The session, while its newest response may still grow."""
         return {candidate.session_id for candidate in self.open_candidates()}
 
-    def take(self) -> Reading:
+    def take(self) -> LogReading:
         """The output since the last take, and the state to continue from."""
         return self._log.take()
 
@@ -182,7 +191,7 @@ class CodexReader:
         )
 
 
-def _begin_session(log: RolloutLog, line: LineRef, meta: Meta) -> None:
+def _begin_session(log: RolloutLog, line: LineRef, meta: CodexMeta) -> None:
     session = log.state.session
     session.session_id = meta.id
     created = iso(meta.timestamp) or line.ts
@@ -218,7 +227,7 @@ def _begin_session(log: RolloutLog, line: LineRef, meta: Meta) -> None:
             log.add_content(line, f"{log.session_id}:instructions", "system", "text", instructions, b=b)
 
 
-def _read_agent(log: RolloutLog, meta: Meta) -> str | None:
+def _read_agent(log: RolloutLog, meta: CodexMeta) -> str | None:
     """Note that the session is an agent's, if it is; returns its parent session."""
     source = plain(meta.source)
     kind: Any = source.get("subagent") if isinstance(source, dict) else None
@@ -232,14 +241,14 @@ def _read_agent(log: RolloutLog, meta: Meta) -> str | None:
     return parent if isinstance(parent, str) and parent != log.session_id else None
 
 
-def place_of(relative: str) -> Place | None:
+def place_of(relative: str) -> RolloutName | None:
     """The place of a rollout at `2026/11/16/rollout-<time>-<id>.jsonl`; None if the path is not a rollout."""
     name = relative.rsplit("/", 1)[-1].removesuffix(COMPRESSED.removeprefix(".jsonl"))
     if not name.endswith(".jsonl") or name.startswith("."):
         return None
     stem = name.removesuffix(".jsonl")
     thread = stem[-36:]
-    return Place(thread if is_uuid(thread) else stem) if stem else None
+    return RolloutName(thread if is_uuid(thread) else stem) if stem else None
 
 
 def read_event(log: RolloutLog, line: LineRef, event: EventMessage) -> bool:
@@ -410,7 +419,7 @@ def _begin_prompt(log: RolloutLog, prompt_id: str, text: str) -> None:
     else:
         end_response(log)
     state.prompt_count += 1
-    state.prompts = [*state.prompts, Prompt(prompt_id, prompt_words(text), state.last_turn)][-MAX_PROMPTS:]
+    state.prompts = [*state.prompts, CodexPrompt(prompt_id, prompt_words(text), state.last_turn)][-MAX_PROMPTS:]
 
 
 def read_result(log: RolloutLog, line: LineRef, item: Item) -> None:

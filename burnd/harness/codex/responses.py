@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from burnd.classify.activity import Call as Step
 from burnd.classify.activity import step
 from burnd.classify.tools import kind
-from burnd.harness.codex.lines import CALLS, ZERO, Item, Totals, Unmetered, texts, used_since
+from burnd.harness.codex.lines import CALLS, ZERO, Item, TokenSum, Unmetered, texts, used_since
 from burnd.harness.codex.state import MAX_SPAWNS, MAX_SUMS, MAX_TASKS, SOURCE, LineRef, RolloutLog, is_uuid
 from burnd.harness.codex.tools import SPAWN, call_of, searches_of
 from burnd.harness.tool_calls import short_hash, size
@@ -52,7 +52,7 @@ def end_response(log: RolloutLog) -> None:
         state.closed = True
 
 
-def count_tokens(log: RolloutLog, line: LineRef, total: Totals | None, last: Totals | None) -> None:
+def count_tokens(log: RolloutLog, line: LineRef, total: TokenSum | None, last: TokenSum | None) -> None:
     """Bill a response for a `token_count` with a new sum, unless a usage record billed it before."""
     state = log.state
     if _is_repeated(total, state.sums):
@@ -69,7 +69,7 @@ def count_tokens(log: RolloutLog, line: LineRef, total: Totals | None, last: Tot
     _bill(log, line, total, last, used)
 
 
-def record_usage(log: RolloutLog, line: LineRef, thread: Totals | None, used: Totals | None) -> None:
+def record_usage(log: RolloutLog, line: LineRef, thread: TokenSum | None, used: TokenSum | None) -> None:
     """Bill a response for a usage record. Its sum includes compactions, which the sum of `token_count` does not."""
     state = log.state
     if _is_repeated(thread, [*state.sums, *state.threads]):
@@ -81,11 +81,11 @@ def record_usage(log: RolloutLog, line: LineRef, thread: Totals | None, used: To
     _bill(log, line, thread, used, billed)
 
 
-def _is_repeated(total: Totals | None, sums: Sequence[Totals]) -> bool:
+def _is_repeated(total: TokenSum | None, sums: Sequence[TokenSum]) -> bool:
     return total is not None and total != ZERO and total in sums
 
 
-def _bill(log: RolloutLog, line: LineRef, total: Totals | None, last: Totals | None, used: Totals) -> None:
+def _bill(log: RolloutLog, line: LineRef, total: TokenSum | None, last: TokenSum | None, used: TokenSum) -> None:
     """Bill the response whose items were just read, or else begin one whose items follow."""
     state = log.state
     is_inherited = not state.is_begun and state.session.root is not None and total == last

@@ -16,7 +16,7 @@ import zstandard
 
 from burnd.harness.codex.product import PRODUCT
 from burnd.harness.codex.reader import COMPRESSED, TITLE_ID, CodexReader, place_of, title_request
-from burnd.harness.codex.state import SOURCE, Place, load_state
+from burnd.harness.codex.state import SOURCE, RolloutName, load_state
 from burnd.harness.product import uuid7_ms
 from burnd.harness.supervisor import SourceContext
 from burnd.index.reader_packs import FilePacks
@@ -57,7 +57,7 @@ class CodexLogs(LogFormat):
     def roots_below(self, folders: Iterable[str]) -> list[str]:
         return PRODUCT.logs_below(folders)
 
-    def place_of(self, relative: str) -> Place | None:
+    def place_of(self, relative: str) -> RolloutName | None:
         return place_of(relative)
 
     def is_state(self, data: bytes) -> bool:

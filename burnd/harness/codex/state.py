@@ -8,10 +8,10 @@ from typing import Any, Final
 import msgspec
 
 from burnd.classify.activity import Walk
-from burnd.harness.codex.lines import Totals, Unmetered
+from burnd.harness.codex.lines import TokenSum, Unmetered
 from burnd.harness.product import uuid7_ms
 from burnd.logfiles import log_reader
-from burnd.logfiles.log_reader import NEVER, Reading, iso
+from burnd.logfiles.log_reader import NEVER, LogReading, iso
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, Content, Event, Subagent
 from burnd.records.content import MAIN, Kind, Role
@@ -29,13 +29,13 @@ _UUID_PARTS: Final = [8, 4, 4, 4, 12]
 _LARGEST_SECONDS: Final = 10_000_000_000
 
 
-class Place(msgspec.Struct, frozen=True):
+class RolloutName(msgspec.Struct, frozen=True):
     """The session that a rollout's path names; its lines may name another."""
 
     session_id: str
 
 
-class Prompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class CodexPrompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A prompt's word classes, the retry walk over its turns so far, and the turn before it."""
 
     id: str
@@ -57,7 +57,7 @@ class SessionFacts(msgspec.Struct, omit_defaults=True):
     release: str | None = None
 
 
-class State(msgspec.Struct, omit_defaults=True):
+class CodexState(msgspec.Struct, omit_defaults=True):
     """Everything a reader needs to continue at the next line.
 
     `sums` are the latest sums of `token_count` lines, `threads` those of usage records, and `unmetered` the responses
@@ -75,8 +75,8 @@ class State(msgspec.Struct, omit_defaults=True):
     service_tier: str | None = None
     task: str | None = None
     tasks: dict[str, int] = {}
-    sums: list[Totals] = []
-    threads: list[Totals] = []
+    sums: list[TokenSum] = []
+    threads: list[TokenSum] = []
     unmetered: list[Unmetered] = []
     is_begun: bool = False
     candidates: dict[str, Candidate] = {}
@@ -85,7 +85,7 @@ class State(msgspec.Struct, omit_defaults=True):
     next_index: int = 0
     last_turn: str | None = None
     entering: list[Block] = []
-    prompts: list[Prompt] = []
+    prompts: list[CodexPrompt] = []
     prompt_count: int = 0  # including prompts that were rolled back
     spawns: dict[str, str] = {}
     quotas: dict[str, tuple[float, int]] = {}
@@ -93,10 +93,10 @@ class State(msgspec.Struct, omit_defaults=True):
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(State).decode
+_decode: Final = msgspec.msgpack.Decoder(CodexState).decode
 
 
-def load_state(data: bytes | None) -> State | None:
+def load_state(data: bytes | None) -> CodexState | None:
     return log_reader.load_state(_decode, VERSION, data)
 
 
@@ -110,10 +110,10 @@ class LineRef(msgspec.Struct, frozen=True, gc=False):
 class RolloutLog:
     """A rollout being read: its state, and the records since the last `take`."""
 
-    def __init__(self, place: Place, state: State) -> None:
+    def __init__(self, place: RolloutName, state: CodexState) -> None:
         self.place = place
         self.state = state
-        self.out = Reading()
+        self.out = LogReading()
         self.touched: dict[str, Candidate] = {}
 
     @property
@@ -129,7 +129,7 @@ class RolloutLog:
         return self.state.candidates.get(self.state.current or "")
 
     @property
-    def prompt(self) -> Prompt | None:
+    def prompt(self) -> CodexPrompt | None:
         return self.state.prompts[-1] if self.state.prompts else None
 
     def time_of(self, timestamp: str | float | None) -> str:
@@ -231,12 +231,12 @@ class RolloutLog:
             )
         )
 
-    def take(self) -> Reading:
+    def take(self) -> LogReading:
         out = self.out
         out.candidates = [copy.copy(candidate) for candidate in self.touched.values()]
         out.session_id = self.state.session.session_id
         out.state = _encode(self.state)
-        self.out, self.touched = Reading(), {}
+        self.out, self.touched = LogReading(), {}
         return out
 
 

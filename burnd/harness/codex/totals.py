@@ -25,7 +25,7 @@ import zstandard
 from burnd.harness.codex.lines import RESULTS
 from burnd.harness.codex.product import PRODUCT
 from burnd.harness.codex.reader import COMPRESSED, CodexReader, place_of
-from burnd.harness.codex.state import SOURCE, Place, RolloutLog, State
+from burnd.harness.codex.state import SOURCE, CodexState, RolloutLog, RolloutName
 from burnd.harness.totals import LogTask, LogTotals, Places, lines_in, without_content
 from burnd.index.keys import path_key
 from burnd.logfiles.scanner import SUFFIX, below, small_file
@@ -97,7 +97,7 @@ def _read_names(task: LogTask) -> list[LogTotals]:
     return [LogTotals(SOURCE, requests=title_requests(titles_in(data)))]
 
 
-def _read_log(place: Place, file: BinaryIO, most: int | None = None) -> LogTotals:
+def _read_log(place: RolloutName, file: BinaryIO, most: int | None = None) -> LogTotals:
     """`most` is the number of bytes to read at most."""
     reader = _TotalsReader(place)
     for offset, line in lines_in(file, most):
@@ -133,9 +133,9 @@ class _TotalsLog(RolloutLog):
 class _TotalsReader(CodexReader):
     """The reader without content."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RolloutName) -> None:
         super().__init__(place)
-        self._log = _TotalsLog(place, State())
+        self._log = _TotalsLog(place, CodexState())
 
     @property
     def folder(self) -> str | None:

@@ -8,7 +8,7 @@ import random
 import sqlite3
 from typing import Any
 
-from burnd.harness.demo import Ask, Call, Log, Say, Story, tokens
+from burnd.harness.demo import Ask, DemoCall, Log, Say, Story, tokens
 
 VERSION = "1.18.33"
 _PREFIX = 11_200
@@ -34,12 +34,12 @@ def write(folder: str, story: Story, cwd: str, clock: float) -> str:
         db.execute("PRAGMA journal_mode=WAL")
         db.executescript(_SCHEMA)
         with db:
-            return _Session(db, story, cwd, clock).play()
+            return _DemoSession(db, story, cwd, clock).play()
     finally:
         db.close()
 
 
-class _Session(Log):
+class _DemoSession(Log):
     def __init__(self, db: sqlite3.Connection, story: Story, cwd: str, clock: float) -> None:
         super().__init__(clock, _PREFIX)
         self._rng = random.Random(story.title)  # noqa: S311 - ids that are the same every time
@@ -101,7 +101,7 @@ class _Session(Log):
             self._part(message, self._tool(call))
         self._part(message, {"type": "step-finish", "reason": finish, "cost": 0, "tokens": counts})
 
-    def _tool(self, call: Call) -> dict[str, Any]:
+    def _tool(self, call: DemoCall) -> dict[str, Any]:
         given = {("filePath" if key == "file_path" else key): value for key, value in call.given.items()}
         begun = self._ms()
         self.clock += self._rng.uniform(0.2, 4)

@@ -1,4 +1,4 @@
-"""Converts one decoded message to its facts (`Message`), its tool calls, and its content records. Pure.
+"""Converts one decoded message to its facts (`OpencodeMessage`), its tool calls, and its content records. Pure.
 
 Nothing here depends on the messages before or after it: `session` puts messages in order.
 """
@@ -119,7 +119,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
         return sum(block.bytes for block in self.output if block.kind == "text")
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
+class OpencodeMessage(msgspec.Struct, frozen=True, gc=False):
     """The facts of one message. A row that cannot be decoded, or of an unknown role, has neither user nor response."""
 
     id: str
@@ -143,7 +143,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-class Call(NamedTuple):
+class OpencodeCall(NamedTuple):
     """A tool call, the files it names, its blocks, and the session it started.
 
     `input` are its arguments as well-formed JSON; `answer` is the text of its result, if it has one.
@@ -162,11 +162,11 @@ class Call(NamedTuple):
 
 
 def message_of(
-    row: MessageRow, decoded: DecodedMessage, calls: Mapping[int, Call], version: str | None = None
-) -> Message:
+    row: MessageRow, decoded: DecodedMessage, calls: Mapping[int, OpencodeCall], version: str | None = None
+) -> OpencodeMessage:
     """The facts of a message; `version` is the release that created its session."""
     data, parts = decoded.data, decoded.parts
-    return Message(
+    return OpencodeMessage(
         id=row.id,
         created=row.created,
         agent=data.agent or data.mode,
@@ -201,7 +201,9 @@ def _input_block(part: PartData) -> Block | None:
     return Block(kind="reminder" if part.synthetic else "prompt", bytes=size(part.text))
 
 
-def _response(data: MessageData, parts: Sequence[Part], calls: Mapping[int, Call], version: str | None) -> Response:
+def _response(
+    data: MessageData, parts: Sequence[Part], calls: Mapping[int, OpencodeCall], version: str | None
+) -> Response:
     steps = [part.data for part in parts if part.data.type == "step-finish"]
     files = [path for call in calls.values() for path in call.files]
     changed = [path for part in parts if part.data.type == "patch" for path in part.data.files or ()]
@@ -237,7 +239,7 @@ def _status(data: FailureData | None) -> int | None:
     return code if code is not None and 0 <= code <= _LARGEST_STATUS else None
 
 
-def _output_blocks(parts: Sequence[Part], calls: Mapping[int, Call]) -> tuple[Block, ...]:
+def _output_blocks(parts: Sequence[Part], calls: Mapping[int, OpencodeCall]) -> tuple[Block, ...]:
     """The output in its order. Hidden thinking has the size of its signature."""
     blocks: list[Block] = []
     for n, (_, part) in enumerate(parts):
@@ -258,9 +260,9 @@ def _retry(part: Part) -> tuple[str, int | None, int | None]:
 # Tool calls
 
 
-def calls_of(decoded: DecodedMessage) -> dict[int, Call]:
+def calls_of(decoded: DecodedMessage) -> dict[int, OpencodeCall]:
     """The calls of a message by the number of their part. A repeated call id is replaced by the part's id."""
-    calls: dict[int, Call] = {}
+    calls: dict[int, OpencodeCall] = {}
     ids: set[str] = set()
     for n, (part_id, part) in enumerate(decoded.parts):
         if part.type == "tool":
@@ -270,7 +272,7 @@ def calls_of(decoded: DecodedMessage) -> dict[int, Call]:
     return calls
 
 
-def call_of(part: PartData, call_id: str) -> Call:
+def call_of(part: PartData, call_id: str) -> OpencodeCall:
     """The call in a `tool` part."""
     name = part.tool or ""
     state = part.state or ToolState()
@@ -294,7 +296,7 @@ def call_of(part: PartData, call_id: str) -> Call:
     if answer is not None:
         attached = [attached_block(file, call_id) for file in state.attachments or ()]
         results = [Block(kind="result", bytes=size(answer), call_id=call_id), *filter(None, attached)]
-    return Call(
+    return OpencodeCall(
         call,
         block=Block(kind="call", bytes=len(state.input), call_id=call_id),
         results=tuple(results),
@@ -370,7 +372,12 @@ _ContentBlock = tuple[Role, Kind, dict[str, Any]]  # the fields of a record besi
 
 
 def content_of(
-    session_id: str, row: MessageRow, decoded: DecodedMessage, calls: Mapping[int, Call], *, reasoning: bool = True
+    session_id: str,
+    row: MessageRow,
+    decoded: DecodedMessage,
+    calls: Mapping[int, OpencodeCall],
+    *,
+    reasoning: bool = True,
 ) -> list[Content]:
     """The content of a message, numbered by part and by block within it; `reasoning` includes the text of thinking."""
     records: list[Content] = []
@@ -412,7 +419,7 @@ def _output_content(part: PartData, text_kind: Kind) -> Iterator[_ContentBlock]:
         yield "assistant", "file", {"file": _file(_attachment(part))}
 
 
-def _call_content(parsed: Call, state: ToolState, at: str) -> Iterator[_ContentBlock]:
+def _call_content(parsed: OpencodeCall, state: ToolState, at: str) -> Iterator[_ContentBlock]:
     """The call, then its result, then each file that is attached to the result."""
     call = parsed.call
     yield "assistant", "tool_use", {"tool_use": ToolUse(id=call.id, name=call.name, input=parsed.input or _NULL)}

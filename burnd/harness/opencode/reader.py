@@ -12,7 +12,14 @@ import msgspec
 import structlog
 
 from burnd.harness.opencode import queries
-from burnd.harness.opencode.messages import Message, calls_of, content_of, message_of, saved_outputs, whole_output
+from burnd.harness.opencode.messages import (
+    OpencodeMessage,
+    calls_of,
+    content_of,
+    message_of,
+    saved_outputs,
+    whole_output,
+)
 from burnd.harness.opencode.product import TOOL_OUTPUTS
 from burnd.harness.opencode.queries import Fetched, StoredSession
 from burnd.harness.opencode.rows import (
@@ -100,7 +107,7 @@ class DecodeRequest(NamedTuple):
 class DecodedRow(NamedTuple):
     """The facts and content of a message, and its rows that were not used."""
 
-    message: Message
+    message: OpencodeMessage
     content: list[Shelved]
     unusable: tuple[UnusableRow, ...]
 
@@ -150,7 +157,7 @@ class RowDecoder:
 
 
 def _undecoded(row: MessageRow, reason: str) -> DecodedRow:
-    message = Message(row.id, row.created, has_parts=bool(row.parts))
+    message = OpencodeMessage(row.id, row.created, has_parts=bool(row.parts))
     return DecodedRow(message, [], (unusable_message(row, reason),))
 
 
@@ -175,7 +182,7 @@ class SessionReader:
             message = state.unchanged(row.id, digest)
             if message is None:
                 changed.append(row)
-                message = Message(row.id, row.created)  # replaced below
+                message = OpencodeMessage(row.id, row.created)  # replaced below
             readings[row.id] = MessageReading(queries.version_of(row), message, [], (), digest, quiet_since)
         if changed:
             version = rows.stored.row.version if rows.stored is not None else None

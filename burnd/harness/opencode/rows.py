@@ -72,7 +72,7 @@ class CacheTokens(msgspec.Struct):
     write: Number = None
 
 
-class Tokens(msgspec.Struct):
+class OpencodeTokens(msgspec.Struct):
     """The tokens of one step. Early releases do not write `total`."""
 
     total: Number = None
@@ -113,7 +113,7 @@ class MessageData(msgspec.Struct):
     parent: str | None = msgspec.field(default=None, name="parentID")
     model: Name | None = msgspec.field(default=None, name="modelID")
     provider: Name | None = msgspec.field(default=None, name="providerID")
-    tokens: Tokens | None = None
+    tokens: OpencodeTokens | None = None
     cost: Number = None
     finish: Name | None = None
     error: Failure | None = None
@@ -159,7 +159,7 @@ class PartData(msgspec.Struct):
     tool: Name | None = None
     call_id: Name | None = msgspec.field(default=None, name="callID")
     state: ToolState | None = None
-    tokens: Tokens | None = None
+    tokens: OpencodeTokens | None = None
     cost: Number = None
     hash: str | None = None
     files: list[str] | None = None
@@ -245,7 +245,7 @@ def milliseconds(value: Number) -> int | None:
     return int(value) if value is not None and 0 <= value < 1 << 53 else None
 
 
-def message_usage(message: Tokens | None, steps: Sequence[Tokens], version: str | None = None) -> Usage:
+def message_usage(message: OpencodeTokens | None, steps: Sequence[OpencodeTokens], version: str | None = None) -> Usage:
     """The usage of a message: the larger of its own tokens and the sum over its `step-finish` parts.
 
     Normally both are equal. A message with several steps states only the last one's tokens, and one that was
@@ -264,7 +264,7 @@ def message_cost(message: Number, steps: Sequence[Number]) -> float | None:
     return max(own, sum(of_steps)) or None
 
 
-def net_usage(tokens: Tokens, version: str | None = None) -> Usage:
+def net_usage(tokens: OpencodeTokens, version: str | None = None) -> Usage:
     """Converts tokens to disjoint counts. Before 1.3.16 `output` included the reasoning."""
     cache = tokens.cache or CacheTokens()
     fresh, output, reasoning = token_count(tokens.input), token_count(tokens.output), token_count(tokens.reasoning)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from burnd.classify.activity import Walk, step
-from burnd.harness.opencode.messages import Message, Response, UserMessage, title_of
+from burnd.harness.opencode.messages import OpencodeMessage, Response, UserMessage, title_of
 from burnd.harness.opencode.rows import MessageVersion, SessionRow, UnusableRow, digest_of, iso, total_tokens
 from burnd.index.change import AgentRow, Evidence
 from burnd.ledger.content import INLINE_BYTES, Shelved, shelve
@@ -36,7 +36,7 @@ _EVENT_NAMES: Final = {
 }
 
 
-class Prompt(msgspec.Struct, frozen=True, gc=False):
+class OpencodePrompt(msgspec.Struct, frozen=True, gc=False):
     """A person's prompt by its word classes, and the retry walk over its steps so far."""
 
     id: str
@@ -55,7 +55,7 @@ class WalkState(msgspec.Struct, frozen=True):
     next_index: int = 0
     last_turn: str | None = None
     entering: tuple[Block, ...] = ()
-    prompts: tuple[Prompt, ...] = ()
+    prompts: tuple[OpencodePrompt, ...] = ()
     user_rows: tuple[tuple[str, str | None], ...] = ()
     compaction: tuple[str, str] | None = None
     after_summary: bool = False
@@ -76,7 +76,7 @@ class Step(NamedTuple):
 # The walk
 
 
-def walk(session: SessionRow, state: WalkState, message: Message) -> tuple[WalkState, Step | None]:
+def walk(session: SessionRow, state: WalkState, message: OpencodeMessage) -> tuple[WalkState, Step | None]:
     """Advances by one message; an assistant row becomes a step."""
     if message.user is not None:
         return _walk_user(session, state, message, message.user), None
@@ -85,12 +85,12 @@ def walk(session: SessionRow, state: WalkState, message: Message) -> tuple[WalkS
     return state, None
 
 
-def is_copied(session: SessionRow, message: Message) -> bool:
+def is_copied(session: SessionRow, message: OpencodeMessage) -> bool:
     """Whether a message is older than its session: a fork copies its past under new ids."""
     return message.created < session.created
 
 
-def _walk_user(session: SessionRow, state: WalkState, message: Message, user: UserMessage) -> WalkState:
+def _walk_user(session: SessionRow, state: WalkState, message: OpencodeMessage, user: UserMessage) -> WalkState:
     prompts = state.prompts
     current = prompts[-1].id if prompts else None
     # In a child session the parent's agent writes the prompt.
@@ -99,7 +99,7 @@ def _walk_user(session: SessionRow, state: WalkState, message: Message, user: Us
         if state.after_summary and user.text_hash is not None:  # opencode repeats the prompt that overflowed
             repeated = next((one for one in reversed(prompts) if one.text_hash == user.text_hash), None)
         if repeated is None:
-            prompts = (*prompts, Prompt(message.id, user.words, user.text_hash))[-_MOST_PROMPTS:]
+            prompts = (*prompts, OpencodePrompt(message.id, user.words, user.text_hash))[-_MOST_PROMPTS:]
         current = message.id if repeated is None else repeated.id
     return replace(
         state,
@@ -112,7 +112,7 @@ def _walk_user(session: SessionRow, state: WalkState, message: Message, user: Us
 
 
 def _walk_response(
-    session: SessionRow, state: WalkState, message: Message, response: Response
+    session: SessionRow, state: WalkState, message: OpencodeMessage, response: Response
 ) -> tuple[WalkState, Step]:
     prompt = _prompt_of(state, response)
     if prompt is not None and response.calls:
@@ -176,14 +176,14 @@ def _walk_response(
     return next_state, Step(candidate, tuple(entries))
 
 
-def _prompt_of(state: WalkState, response: Response) -> Prompt | None:
+def _prompt_of(state: WalkState, response: Response) -> OpencodePrompt | None:
     """The prompt of the row that a response answers; the newest one if that row is gone."""
     newest = state.prompts[-1].id if state.prompts else None
     prompt_id = next((prompt for row, prompt in reversed(state.user_rows) if row == response.parent), newest)
     return next((one for one in state.prompts if one.id == prompt_id), None)
 
 
-def _subagent(session: SessionRow, message: Message) -> Subagent | None:
+def _subagent(session: SessionRow, message: OpencodeMessage) -> Subagent | None:
     if session.parent is None:
         return None
     return Subagent(agent_id=session.id, type=session.agent or message.agent)
@@ -203,7 +203,7 @@ def _quality(response: Response) -> Quality:
     return "partial" if is_answer else "empty"
 
 
-def _events(session_id: str, message: Message, response: Response) -> list[Event]:
+def _events(session_id: str, message: OpencodeMessage, response: Response) -> list[Event]:
     rows = [(part, at or message.created, "retry", status) for part, at, status in response.retries]
     if response.error is not None:
         name = _EVENT_NAMES.get(response.error, "api_error")
@@ -242,7 +242,7 @@ class MessageReading(NamedTuple):
     """The latest reading of a message, with a hash of its bytes."""
 
     version: MessageVersion
-    message: Message
+    message: OpencodeMessage
     content: list[Shelved]
     unusable: tuple[UnusableRow, ...]
     digest: int
@@ -287,7 +287,7 @@ class _Entry:
         self.recorded: tuple[Candidate, bool] | None = None
 
     @property
-    def message(self) -> Message:
+    def message(self) -> OpencodeMessage:
         return self.reading.message
 
     def update(self, reading: MessageReading, now: float) -> bool:
@@ -328,7 +328,7 @@ class SessionState:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def unchanged(self, message_id: str, digest: int) -> Message | None:
+    def unchanged(self, message_id: str, digest: int) -> OpencodeMessage | None:
         """The facts of a message whose bytes are the same as when it was last read."""
         entry = self._by_id.get(message_id)
         return entry.message if entry is not None and entry.reading.digest == digest else None

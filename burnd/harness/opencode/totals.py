@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from burnd.harness.opencode import queries
 from burnd.harness.opencode.database import Database, Schema, StaleRead, Unsupported, damage_name, probe
-from burnd.harness.opencode.messages import Message, calls_of, message_of
+from burnd.harness.opencode.messages import OpencodeMessage, calls_of, message_of
 from burnd.harness.opencode.product import PRODUCT
 from burnd.harness.opencode.queries import LAST_ROWID, PAGE
 from burnd.harness.opencode.reader import ReadOptions, read_options
@@ -111,7 +111,7 @@ class _DatabasePass:
             self._sessions[session_id] = stored.row if stored is not None and is_included else None
         return self._sessions[session_id]
 
-    def _messages(self, db: sqlite3.Connection, schema: Schema) -> Iterator[tuple[str, Message]]:
+    def _messages(self, db: sqlite3.Connection, schema: Schema) -> Iterator[tuple[str, OpencodeMessage]]:
         at = LAST_ROWID
         while True:
             try:
@@ -129,7 +129,7 @@ class _DatabasePass:
 
     def _decoded(
         self, db: sqlite3.Connection, schema: Schema, rows: Sequence[MessageRow], sessions: dict[str, str]
-    ) -> Iterator[tuple[str, Message]]:
+    ) -> Iterator[tuple[str, OpencodeMessage]]:
         doubtful: list[str] = []
         for row in rows:
             message = self._decode(row, sessions[row.id])
@@ -143,7 +143,7 @@ class _DatabasePass:
             if whole is not None:
                 yield sessions[row.id], whole
 
-    def _decode(self, row: MessageRow, session_id: str) -> Message | None:
+    def _decode(self, row: MessageRow, session_id: str) -> OpencodeMessage | None:
         decoded = decode_message(row)
         if isinstance(decoded, Rejected):
             return None

@@ -13,7 +13,7 @@ from burnd.content.recall import Recall
 from burnd.contract.checking import decoded
 from burnd.contract.sessions import AppendParams, MessagesParams, NewParams, SetParams
 from burnd.harness.api import sessions
-from burnd.harness.api.messages import Message
+from burnd.harness.api.messages import PushedMessage
 from burnd.harness.api.sessions import ExistingSession, existing_session
 from burnd.queries.messages import messages as page_of
 from burnd.queries.sessions import exactly
@@ -143,7 +143,7 @@ async def test_adding_costs_the_same_in_a_long_session(program: Program) -> None
     """What was said before is not gone through to find out whether a message is new."""
     steps: dict[int, int] = {}
     given = msgspec.json.decode(
-        msgspec.json.encode([PROMPT | {"id": "new"}, ANSWER | {"id": "a1"}]), type=list[Message]
+        msgspec.json.encode([PROMPT | {"id": "new"}, ANSWER | {"id": "a1"}]), type=list[PushedMessage]
     )
     for turns in (3, 300):
         session = await program.new()

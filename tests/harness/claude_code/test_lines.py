@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from burnd.harness.claude_code.lines import LogPath, Meta, meta_path, parse_path, with_meta
+from burnd.harness.claude_code.lines import AgentMeta, LogPath, meta_path, parse_path, with_meta
 
 
 def test_a_main_transcript_is_named_after_its_session() -> None:
@@ -65,11 +65,11 @@ def test_other_files_are_no_transcripts(path: str) -> None:
 def test_the_facts_beside_a_transcript_are_taken_in() -> None:
     place = LogPath(stem="agent-a17", session_id="5e55", rail_id="a17")
     facts = b'{"agentType":"Explore","toolUseId":"t1","parentAgentId":"a3","spawnDepth":2,"new":[]}'
-    assert with_meta(place, facts).meta == Meta("Explore", "t1")
+    assert with_meta(place, facts).meta == AgentMeta("Explore", "t1")
     teammate = with_meta(place, b'{"agentType":"reviewer","name":"rev","teamName":"core"}').meta
     assert teammate is not None
     assert (teammate.tool_use_id, teammate.teammate_id) == (None, "rev@core")
-    assert with_meta(place, b'{"agentType":7,"toolUseId":"t1"}').meta == Meta(None, "t1")
+    assert with_meta(place, b'{"agentType":7,"toolUseId":"t1"}').meta == AgentMeta(None, "t1")
     assert with_meta(place, b'{"agentType":"Expl') == place
 
 

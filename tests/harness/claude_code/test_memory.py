@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from burnd.harness.claude_code.lines import LogPath, Meta
+from burnd.harness.claude_code.lines import AgentMeta, LogPath
 from burnd.records import Block, Subagent, Turn
 from tests.harness.claude_code.transcript import Transcript, call, image, text
 from tests.harness.collect import SESSION, read
@@ -357,7 +357,7 @@ def _placed(turn: Turn) -> tuple[Any, ...]:
 
 
 def test_an_agents_file_is_a_rail_of_its_parents_session() -> None:
-    place = LogPath("agent-a17", SESSION, "a17", Meta("Explore", "t1"))
+    place = LogPath("agent-a17", SESSION, "a17", AgentMeta("Explore", "t1"))
     t = Transcript(agentId="a17", isSidechain=True)
     prompt = t.prompt("find errors")
     t.calls("m1", call("c1", "Grep", pattern="secret"))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnd.harness.claude_code import state
-from burnd.harness.claude_code.state import Link, Packs, Prompt, Rail, Rows, lines_in, pack_of
+from burnd.harness.claude_code.state import ClaudePrompt, ClaudeRail, LineRows, Link, Packs, lines_in, pack_of
 from burnd.index.reader_packs import FilePacks
 from burnd.recording.candidate import Candidate
 
@@ -25,12 +25,14 @@ _names = st.text(max_size=3)
 _numbers = st.dictionaries(_names, st.integers(0, 9), max_size=4)
 
 
-def _rows(links: dict[str, int], prompts: dict[str, int], candidates: dict[str, int], rails: dict[str, int]) -> Rows:
-    return Rows(
+def _rows(
+    links: dict[str, int], prompts: dict[str, int], candidates: dict[str, int], rails: dict[str, int]
+) -> LineRows:
+    return LineRows(
         links={name: Link(name, "main", n) for name, n in links.items()},
-        prompts={name: Prompt(name, (str(n),)) for name, n in prompts.items()},
+        prompts={name: ClaudePrompt(name, (str(n),)) for name, n in prompts.items()},
         candidates={name: candidate(n, name) for name, n in candidates.items()},
-        rails={name: Rail(name, n) for name, n in rails.items()},
+        rails={name: ClaudeRail(name, n) for name, n in rails.items()},
     )
 
 
@@ -54,7 +56,7 @@ class Store(FilePacks):
         self.committed()
 
 
-def assert_holds(packs: Packs, rows: Rows) -> None:
+def assert_holds(packs: Packs, rows: LineRows) -> None:
     for uuid, link in rows.links.items():
         assert packs.link(uuid) == link
     for prompt_id, prompt in rows.prompts.items():
@@ -66,12 +68,12 @@ def assert_holds(packs: Packs, rows: Rows) -> None:
 
 
 @given(st.lists(rows_of_all_kinds, max_size=5), st.sampled_from([0, 300, 16 << 10]))
-def test_the_newest_row_of_each_name_is_found(readings: list[Rows], small: int) -> None:
+def test_the_newest_row_of_each_name_is_found(readings: list[LineRows], small: int) -> None:
     """Whether small packs are merged or not, no row is lost, and the last version counts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state, "_SMALL_PACK", small)
         store = Store()
-        packs, every = Packs(store), Rows()
+        packs, every = Packs(store), LineRows()
         for rows in readings:
             store.write(*packs.add(rows))
             for name in ("links", "prompts", "candidates", "rails"):
@@ -93,7 +95,7 @@ def test_a_name_that_is_not_in_a_pack_costs_names_alone() -> None:
     """No row is decoded of packs without the name: a candidate has some forty fields."""
     candidates = [candidate(n) for n in range(500)]
     halves = [{one.message_id: one for one in candidates[first : first + 250]} for first in (0, 250)]
-    packs = Packs(Store(*(pack_of(Rows(candidates=half)) for half in halves)))
+    packs = Packs(Store(*(pack_of(LineRows(candidates=half)) for half in halves)))
     before = sys.getallocatedblocks()
     assert packs.candidate("new") is None
     assert sys.getallocatedblocks() - before < 5 * len(candidates)
@@ -103,7 +105,7 @@ def test_a_name_that_is_not_in_a_pack_costs_names_alone() -> None:
 def test_a_new_name_costs_no_more_however_many_packs_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pack is opened once for its names, and again only if it has the name or was replaced."""
     names = [[f"{n}-{m}" for m in range(5)] for n in range(20)]
-    store = Store(*(pack_of(Rows(prompts={name: Prompt(name) for name in some})) for some in names))
+    store = Store(*(pack_of(LineRows(prompts={name: ClaudePrompt(name) for name in some})) for some in names))
     packs = Packs(store)
     assert packs.prompt("new") is None
     opened: list[int] = []
@@ -119,10 +121,10 @@ def test_a_new_name_costs_no_more_however_many_packs_there_are(monkeypatch: pyte
         assert packs.prompt(f"new {n}") is None
         assert packs.link("0-0") is None
     assert opened == []
-    store.write(*packs.add(Rows(prompts={"added": Prompt("added")})))
+    store.write(*packs.add(LineRows(prompts={"added": ClaudePrompt("added")})))
     opened.clear()
-    assert packs.prompt("added") == Prompt("added")
+    assert packs.prompt("added") == ClaudePrompt("added")
     assert packs.prompt("another") is None
     assert opened == [20]
-    assert packs.prompt("3-4") == Prompt("3-4")
+    assert packs.prompt("3-4") == ClaudePrompt("3-4")
     assert opened == [20, 4]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from burnd.harness.codex.reader import CodexReader, place_of
-from burnd.harness.codex.state import Place, load_state
-from burnd.logfiles.log_reader import Reading
+from burnd.harness.codex.state import RolloutName, load_state
+from burnd.logfiles.log_reader import LogReading
 from burnd.recording.ownership import Decision, decide
 from burnd.records import ToolCall, Turn, Usage
 from tests.harness.codex.rollout import CASES, Rollout
@@ -25,10 +25,10 @@ def case(path: Path) -> Any:
 ALL = [case(path) for path in sorted(CASES.iterdir())]
 
 
-def read(path: Path, *, cut_every: int = 0, settle: bool = False) -> list[Reading]:
+def read(path: Path, *, cut_every: int = 0, settle: bool = False) -> list[LogReading]:
     """A log in pieces of so many lines, the state stored and loaded between them."""
     place = place_of(path.name)
-    assert isinstance(place, Place)
+    assert isinstance(place, RolloutName)
     reader, offset, readings = CodexReader(place), 0, []
     for n, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
         reader.feed(line, offset)
@@ -42,7 +42,7 @@ def read(path: Path, *, cut_every: int = 0, settle: bool = False) -> list[Readin
     return [*readings, reader.take()]
 
 
-def joined(readings: Iterable[Reading]) -> dict[str, Decision]:
+def joined(readings: Iterable[LogReading]) -> dict[str, Decision]:
     """What the files say together, as the pipeline joins it: of a candidate that grew, its newest state."""
     messages: dict[str, Decision] = {}
     for reading in readings:
@@ -52,7 +52,7 @@ def joined(readings: Iterable[Reading]) -> dict[str, Decision]:
     return messages
 
 
-def told(readings: list[Reading]) -> dict[str, Any]:
+def told(readings: list[LogReading]) -> dict[str, Any]:
     """All that a case is judged by, in a form that a person can check."""
     messages = joined(readings)
     turns = sorted((one.turn for one in messages.values()), key=lambda turn: (turn.ts, turn.session_id))
@@ -148,7 +148,7 @@ def test_the_bill_is_what_the_meters_grew_by() -> None:
 
 
 def test_an_empty_folder_is_no_project() -> None:
-    reader = CodexReader(Place("s"))
+    reader = CodexReader(RolloutName("s"))
     log = Rollout(cwd="")
     log.meter(100, 0, 20, 0)
     for n, line in enumerate(log.lines):

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from burnd.harness.codex.reader import CodexReader
-from burnd.harness.codex.state import Place, load_state
+from burnd.harness.codex.state import RolloutName, load_state
 from burnd.recording.candidate import turn_of
 from burnd.records import Turn
 from burnd.records.codec import Entry, decode, decode_content, encode, encode_content
@@ -30,7 +30,7 @@ _LINES = [line for log in sorted(CASES.glob("*/input/*")) for line in log.read_b
 
 def check(lines: list[bytes]) -> None:
     """Everything that comes out can be written, read again and ordered in time."""
-    reader = CodexReader(Place("s"))
+    reader = CodexReader(RolloutName("s"))
     for n, line in enumerate(lines):
         reader.feed(line, n)
     reader.flush()

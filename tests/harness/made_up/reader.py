@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from burnd.classify.keywords import prompt_words
 from burnd.harness.tool_calls import args_hash, short_hash, size, text_target, verb_of
-from burnd.logfiles.log_reader import NEVER, Reading, decode_line, iso, tally
+from burnd.logfiles.log_reader import NEVER, LogReading, decode_line, iso, tally
 from burnd.recording.candidate import Candidate, LineKey
 from burnd.records import Block, Content, Session, ToolCall, ToolResult, ToolUse, Usage
 from burnd.records.content import MAIN
@@ -73,7 +73,7 @@ class MadeUpReader:
 
     def __init__(self, session_id: str, state: State | None = None) -> None:
         self._session_id, self._state = session_id, state or State()
-        self._out = Reading()
+        self._out = LogReading()
         self._changed: dict[str, Candidate] = {}
 
     def feed(self, line: bytes, offset: int) -> str | None:
@@ -112,12 +112,12 @@ class MadeUpReader:
     def waiting_sessions(self) -> set[str]:
         return {candidate.session_id for candidate in self.open_candidates()}
 
-    def take(self) -> Reading:
+    def take(self) -> LogReading:
         """All that came out since the last take, and the state to go on from."""
         out = self._out
         out.candidates = [copy.copy(candidate) for candidate in self._changed.values()]
         out.session_id, out.state = self._session_id, _encode(self._state)
-        self._out, self._changed = Reading(), {}
+        self._out, self._changed = LogReading(), {}
         return out
 
     def again(self) -> bytes:

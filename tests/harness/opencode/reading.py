@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from burnd.harness.opencode.messages import Message, Response, UserMessage, calls_of, content_of, message_of
+from burnd.harness.opencode.messages import OpencodeMessage, Response, UserMessage, calls_of, content_of, message_of
 from burnd.harness.opencode.rows import DecodedMessage, MessageRow, PartRow, SessionRow, decode_message
 from burnd.harness.opencode.session import Step, WalkState, walk
 from burnd.records import Content
@@ -26,16 +26,16 @@ def decoded(row: MessageRow) -> DecodedMessage:
     return result
 
 
-def message(row: MessageRow, version: str | None = "1.18.33") -> Message:
+def message(row: MessageRow, version: str | None = "1.18.33") -> OpencodeMessage:
     data = decoded(row)
     return message_of(row, data, calls_of(data), version)
 
 
-def user(message_id: str, *parts: dict[str, Any], at: int = 1) -> Message:
+def user(message_id: str, *parts: dict[str, Any], at: int = 1) -> OpencodeMessage:
     return message(row(message_id, {"role": "user", "agent": "build"}, *parts, at=at))
 
 
-def step(message_id: str, parent: str, *parts: dict[str, Any], at: int = 2, **changes: Any) -> Message:
+def step(message_id: str, parent: str, *parts: dict[str, Any], at: int = 2, **changes: Any) -> OpencodeMessage:
     """An answer that has ended."""
     ended = {"time": {"created": BORN_MS + at, "completed": BORN_MS + at + 5}, "tokens": tokens(input=10, output=5)}
     data = assistant(parent, BORN_MS + at) | ended | {"finish": "stop"} | changes
@@ -60,7 +60,7 @@ def content(*parts: dict[str, Any], role: str = "assistant", reasoning: bool = T
     return content_of("ses_one", one, found, calls_of(found), reasoning=reasoning)
 
 
-def walk_all(*messages: Message, session: SessionRow = ROW) -> list[Step]:
+def walk_all(*messages: OpencodeMessage, session: SessionRow = ROW) -> list[Step]:
     """The steps of a session with these messages."""
     state, result = WalkState(), []
     for one in messages:

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from burnd.harness.opencode.rows import Tokens, message_usage, net_usage
+from burnd.harness.opencode.rows import OpencodeTokens, message_usage, net_usage
 from burnd.records import Usage
 from tests.harness.opencode.data import tokens
 from tests.harness.opencode.reading import response
 
 
-def read(data: dict[str, Any]) -> Tokens:
-    return msgspec.convert(data, Tokens)
+def read(data: dict[str, Any]) -> OpencodeTokens:
+    return msgspec.convert(data, OpencodeTokens)
 
 
 def test_input_is_net_of_the_cache_and_output_of_reasoning() -> None:
