@@ -1,4 +1,4 @@
-"""The bills of a session's rails as a tree: tokens by rate, and their exact prices."""
+"""Bills: the tokens that each cause of a rail paid, by rate, and their exact prices."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ _TOKENS = CLASSES - 1  # the last class counts searches
 
 
 class Cost(msgspec.Struct, frozen=True, gc=False):
-    """Tokens by class, searches last, and what those with a price came to, in units of 10^-15 USD."""
+    """Tokens by class, searches last, and the cost of those that have a price, in units of 10^-15 USD."""
 
     tokens: tuple[int, ...] = (0,) * CLASSES
     units: int = 0
-    is_priced: bool = False  # any of it
+    is_priced: bool = False  # at least partly
 
     @property
     def usd(self) -> float | None:
-        return self.units / UNITS_PER_USD if self.is_priced else None  # as exact as a float can be
+        return self.units / UNITS_PER_USD if self.is_priced else None
 
     def share(self, whole: int) -> float | None:
-        """Its part of a whole in units; None where either has no price."""
+        """This cost divided by a whole in units; None without a price."""
         return self.units / whole if whole and self.is_priced else None
 
     def answer(self) -> dict[str, Any]:
-        said: dict[str, Any] = {"usage": usage(self.tokens[:_TOKENS])}
+        answer: dict[str, Any] = {"usage": usage(self.tokens[:_TOKENS])}
         if self.tokens[-1]:
-            said["searches"] = self.tokens[-1]
-        said["costUsd"] = self.usd
-        return said
+            answer["searches"] = self.tokens[-1]
+        answer["costUsd"] = self.usd
+        return answer
 
 
 def total(costs: Sequence[Cost]) -> Cost:
-    """What many of them come to, at the speed of one pass."""
+    """Adds up costs in one pass."""
     if not costs:
         return Cost()
     tokens = tuple(map(sum, zip(*(cost.tokens for cost in costs), strict=True)))
@@ -57,29 +57,29 @@ def total(costs: Sequence[Cost]) -> Cost:
 
 
 def without(whole: Cost, parts: Sequence[Cost], *, is_priced: bool) -> Cost:
-    """What is left of a whole."""
+    """The whole minus some of its parts."""
     shown = total(parts)
     tokens = tuple(map(sub, whole.tokens, shown.tokens))
     return Cost(tokens, whole.units - shown.units, is_priced)
 
 
-class Priced(NamedTuple):
-    """What many causes cost, in their order, and which of them have no price."""
+class CausePrices(NamedTuple):
+    """The units that each cause cost, in the order of causes, and the numbers of those without a price."""
 
     units: list[int]
     unpriced: frozenset[int]
 
 
-class Costing:
-    """Prices rates as they are met, each once."""
+class Pricer:
+    """Prices tokens; looks up each rate once."""
 
     def __init__(self, prices: PriceTable) -> None:
         self._prices = prices
-        self._known: dict[Rate, tuple[int, ...] | None] = {}
+        self._units: dict[Rate, tuple[int, ...] | None] = {}
 
     def of(self, spent: Mapping[Rate, Spent]) -> Cost:
-        """What was spent at any number of rates."""
-        if len(spent) == 1:  # as nearly always
+        """The cost of tokens at any number of rates."""
+        if len(spent) == 1:  # the usual case
             ((rate, tokens),) = spent.items()
             units = self.units(rate)
             return Cost(tokens, sum(map(mul, tokens, units)), True) if units is not None else Cost(tokens)
@@ -87,34 +87,34 @@ class Costing:
         summed = tuple(map(sum, zip(*spent.values(), strict=True))) or Cost().tokens
         return Cost(summed, sum(sum(map(mul, *pair)) for pair in priced), bool(priced))
 
-    def each(self, causes: Causes) -> Priced:
-        """What each of many causes cost."""
+    def each(self, causes: Causes) -> CausePrices:
+        """The cost of each cause."""
         columns = [(column, units) for rate, column in causes.paid.items() if (units := self.units(rate)) is not None]
         cost = [0] * len(causes)
         for column, (a, b, c, d, e, f, g) in columns:
             at_rate = [t * a + u * b + v * c + w * d + x * e + y * f + z * g for t, u, v, w, x, y, z in column]
             cost = list(map(add, cost, at_rate)) if len(columns) > 1 else at_rate
         if len(columns) == len(causes.paid):
-            return Priced(cost, frozenset())
-        return Priced(cost, frozenset(n for n in range(len(cost)) if not any(any(column[n]) for column, _ in columns)))
+            return CausePrices(cost, frozenset())
+        return CausePrices(
+            cost, frozenset(n for n in range(len(cost)) if not any(any(column[n]) for column, _ in columns))
+        )
 
     def units(self, rate: Rate) -> tuple[int, ...] | None:
-        """Units for one token of each class, and for a search; None where the model has no price."""
-        try:
-            return self._known[rate]
-        except KeyError:
+        """Units for one token of each class and for one search; None if the model has no price."""
+        if rate not in self._units:
             price = self._prices.find(rate.model, rate.provider)
             rates = rates_over(price, rate.over, rate.speed)
-            found = self._known[rate] = (*rates, search_units(price)) if rates is not None else None
-            return found
+            self._units[rate] = (*rates, search_units(price)) if rates is not None else None
+        return self._units[rate]
 
     def thresholds(self, models: Iterable[tuple[str, str | None]]) -> tuple[int, ...]:
-        """The context sizes at which the price of any of these models changes: fewer rates than all there are."""
+        """Context sizes at which the price of any of these models changes."""
         prices = (self._prices.find(model, provider) for model, provider in models)
         return tuple(sorted({size for price in prices if price is not None for size in price.thresholds}))
 
     def by_harness(self, rates: Iterable[Rate]) -> list[str]:
-        """The models among these whose cost is the harness's figure, as reports name them."""
+        """Report names of the models whose cost is the harness's own figure."""
         stated = {rate for rate in rates if self._is_stated(rate)}
         return sorted({shown_model(self._prices, rate.model, rate.provider) for rate in stated})
 
@@ -122,7 +122,7 @@ class Costing:
         return self._prices.find(rate.model, rate.provider) is None and self.units(rate) is not None
 
     def unpriced(self, rates: Iterable[Rate]) -> list[str]:
-        """The models among these that have no price, as reports name them."""
+        """Report names of the models without a price."""
         lacking = {rate for rate in rates if self.units(rate) is None}
         return sorted({shown_model(self._prices, rate.model, rate.provider) for rate in lacking})
 
@@ -131,27 +131,26 @@ Group = TypeVar("Group")
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """A cause and what it cost."""
+    """A cause and its cost."""
 
     cause: Cause
     cost: Cost
 
 
 class Bill:
-    """What a rail paid for; `below` are the bills of the rails that it started."""
+    """The causes that a rail paid for; `below` are the bills of the rails it started."""
 
-    def __init__(self, rail: RailName, explained: Explained, below: list[Bill], costing: Costing) -> None:
+    def __init__(self, rail: RailName, explained: Explained, below: list[Bill], pricer: Pricer) -> None:
         self.rail = rail
         self.explained = explained
         self.below = below
-        self._priced = costing.each(explained.causes)
+        self._priced = pricer.each(explained.causes)
         self.own = self._total()
         self.whole: Cost = total([self.own, *(bill.whole for bill in below)])
 
-    def dearest(self, most: int, but: AbstractSet[int] = frozenset()) -> list[Item]:
-        """So many of its causes without some of them, the dearest first; else in the order in which they began.
-
-        What has no price goes by its tokens, behind what has one.
+    def most_expensive(self, most: int, but: AbstractSet[int] = frozenset()) -> list[Item]:
+        """The most expensive causes except those in `but`; equal ones in order of appearance, unpriced ones last by
+        tokens.
         """
         units, unpriced = self._priced
         if unpriced:
@@ -161,12 +160,12 @@ class Bill:
         return [self.item(n) for n in islice((n for n in order if n not in but), most)]
 
     def item(self, n: int) -> Item:
-        """The n-th of its causes."""
+        """The cause with this number."""
         units, unpriced = self._priced
         return Item(self.explained.causes[n], Cost(self._tokens(n), units[n], n not in unpriced))
 
     def count_priced(self, but: AbstractSet[int]) -> int:
-        """How many of its causes have a price, without some of them."""
+        """The number of causes with a price, except those in `but`."""
         units, unpriced = self._priced
         return len(units) - len(unpriced | but)
 
@@ -181,7 +180,7 @@ class Bill:
         return Cost(tuple(map(sum, by_class)), sum(units), len(unpriced) < len(units)) if units else Cost()
 
     def grouped(self, name: Callable[[CauseOrigin], Group]) -> dict[Group, tuple[int, Cost]]:
-        """How many causes there are of each name that `name` gives them, and what these cost together."""
+        """Groups causes by `name`: the number of causes in each group, and their cost."""
         numbers: dict[Group, list[int]] = {}
         for n, origin in enumerate(self.explained.causes.origins()):
             numbers.setdefault(name(origin), []).append(n)
@@ -199,58 +198,58 @@ class Bill:
         }
 
     def started(self) -> dict[int, list[Bill]]:
-        """The rails that its causes started, by the number of the cause."""
+        """Bills of the rails that causes started, by number of the cause."""
         if not self.below:
             return {}
-        found: dict[str | None, list[Bill]] = {}
+        by_call: dict[str | None, list[Bill]] = {}
         for bill in self.below:
-            found.setdefault(bill.explained.started_by, []).append(bill)
+            by_call.setdefault(bill.explained.started_by, []).append(bill)
         numbers = dict(self.explained.causes.calls())
-        return {numbers[call_id]: bills for call_id, bills in found.items() if call_id is not None}
+        return {numbers[call_id]: bills for call_id, bills in by_call.items() if call_id is not None}
 
     def every(self) -> Iterator[Bill]:
-        """This one and all below it, each before those that it started."""
-        waiting = [self]
-        while waiting:
-            bill = waiting.pop()
+        """Yields this bill and all below it, parents first."""
+        stack = [self]
+        while stack:
+            bill = stack.pop()
             yield bill
-            waiting += reversed(bill.below)
+            stack += reversed(bill.below)
 
 
-class Explaining:
-    """Explains the rails of sessions at the prices of a view."""
+class BillReader:
+    """Makes the bills of sessions at the prices of a view."""
 
     def __init__(self, view: View, ledger: Path) -> None:
         self._db: sqlite3.Connection = view.db
         self._ledger = ledger
-        self.costing = Costing(view.prices)
+        self.pricer = Pricer(view.prices)
 
     def rails(self, sessions: Iterable[int], first: int) -> list[RailEntries]:
-        """All their rails, those of the session `first` before the others'."""
+        """All rails of these sessions, those of the session `first` before the others."""
         return sorted(load(self._db, self._ledger, sessions), key=lambda rail: rail.session != first)
 
     def bills(self, rails: Sequence[RailEntries], selected: Selected | None = None) -> list[Bill]:
-        """What was paid for in the selected turns. A rail whose call is not known stands for itself."""
+        """The bills of the selected turns. A rail is a root if the call that started it is unknown."""
         by_name = {(rail.session_id, rail.rail_id): rail for rail in rails}
         models = {(turn.model, turn.provider) for rail in rails for turn in rail.turns}
-        thresholds = self.costing.thresholds(models)
+        thresholds = self.pricer.thresholds(models)
         roots = nest([explain(rail.entries, thresholds, selected) for rail in rails])
-        made: dict[int, Bill] = {}
+        bills: dict[int, Bill] = {}
         for branch in reversed(list(_every(roots))):
             rail = by_name[branch.explained.session_id, branch.explained.rail_id]
-            below = [made.pop(id(one)) for one in branch.below]
-            made[id(branch)] = Bill(rail, branch.explained, below, self.costing)
-        return [made[id(root)] for root in roots]
+            below = [bills.pop(id(one)) for one in branch.below]
+            bills[id(branch)] = Bill(rail, branch.explained, below, self.pricer)
+        return [bills[id(root)] for root in roots]
 
 
 def _every(roots: Sequence[Branch]) -> Iterator[Branch]:
-    waiting = list(reversed(roots))
-    while waiting:
-        branch = waiting.pop()
+    stack = list(reversed(roots))
+    while stack:
+        branch = stack.pop()
         yield branch
-        waiting += reversed(branch.below)
+        stack += reversed(branch.below)
 
 
 def billed(turns: Iterable[Turn]) -> int:
-    """How many of them count: those without any usage do not."""
+    """The number of turns with usage."""
     return sum(turn.quality != "empty" for turn in turns)

@@ -1,7 +1,8 @@
-"""Reads what the selected turns paid for, from the fewest rows that give it exactly.
+"""Sums the tokens of selected turns by cause, from the fewest rows that give exact figures.
 
-Whole days of UTC come from the sums of causes: over all sessions from `cause_blocks`, else from `cause_sums`. A day
-that the period cuts, and a session whose tags change while it runs, are followed again for the selected turns alone.
+Whole UTC days come from precomputed sums: over all sessions from `cause_blocks`, else from `cause_sums`. Partial days
+at the ends of the period, and sessions whose tags change while they run, are attributed again for the selected turns
+only.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _CONTEXT = Sums(input=1, cache_read=1, cache_create_5m=1, cache_create_1h=1)
 
 
 def rates_of(rank: str, kinds: Kinds) -> dict[int, Sums]:
-    """By kind, what each number of `attribution.Sums` adds to the weight of its sum, as `CauseSum.weight` has it."""
+    """By kind, the weight of each field of `attribution.Sums` in `CauseSum.weight`."""
     ids = [kind.id for kind in kinds]
     if rank == "tokens":
         return dict.fromkeys(ids, _CONTEXT._replace(output=1, reasoning=1))
@@ -39,7 +40,7 @@ def rates_of(rank: str, kinds: Kinds) -> dict[int, Sums]:
 
 
 class CauseSum:
-    """A growing sum of what causes paid. `units` counts what has a price, 10^-15 USD each."""
+    """A running sum over causes. `units` counts priced tokens, in 10^-15 USD."""
 
     __slots__ = ("calls", "entered", "errors", "is_priced", "tokens", "units")
 
@@ -50,13 +51,13 @@ class CauseSum:
 
     @classmethod
     def of(cls, tally: Tally) -> CauseSum:
-        paid = cls()
-        paid.tokens, paid.units = [*tally.tokens], tally.units
-        paid.is_priced = tally.cost_usd is not None
-        return paid
+        total = cls()
+        total.tokens, total.units = [*tally.tokens], tally.units
+        total.is_priced = tally.cost_usd is not None
+        return total
 
     def add(self, kind: Kind, sums: Sequence[int]) -> None:
-        """Takes in what turns of one kind paid, as `attribution.Sums` counts it."""
+        """Adds the sums of turns of one kind, in the order of `attribution.Sums`."""
         i, o, r, read, five, hour, searches, entered, calls, errors = sums
         tokens = self.tokens
         tokens[0] += i
@@ -82,8 +83,8 @@ class CauseSum:
         self.units += other.units
         self.is_priced = self.is_priced or other.is_priced
 
-    def take_off(self, other: CauseSum) -> None:
-        """Leaves what is not the other's. What is left without cost has no price: one of 0 is not told from none."""
+    def subtract(self, other: CauseSum) -> None:
+        """Subtracts another sum. A rest of zero units counts as unpriced."""
         self.tokens = [*map(sub, self.tokens, other.tokens)]
         self.entered -= other.entered
         self.calls -= other.calls
@@ -96,7 +97,7 @@ class CauseSum:
 
     @property
     def ride_tokens(self) -> int:
-        """What was paid for being in the context after the turn it came in with."""
+        """Tokens paid for context after the turn in which it entered."""
         fresh, _, _, read, five, hour = self.tokens
         return fresh + read + five + hour - self.entered
 
@@ -127,12 +128,12 @@ CAUSE_SUMS = Table(
 )
 _BLOCKS = CAUSE_SUMS._replace(source="cause_blocks x")
 _TURNS = Table("turns x", "1", TURNS.columns, ("x.session", "x.rail", "x.turn_index"))
-_MOST_FOLLOWED = 50_000  # turns, in some three seconds
+_MOST_FOLLOWED = 50_000  # turns, about three seconds
 _WITHOUT_SESSIONS = frozenset(("place", "activity", "version"))
 
 
-class Spent(NamedTuple):
-    """What turns of one class paid for one cause: the keys that were asked for, and counts in the order of `Sums`."""
+class CauseRow(NamedTuple):
+    """Tokens of one cause in turns of one class: the requested keys, and counts in the order of `Sums`."""
 
     keys: tuple[Any, ...]
     kind: int
@@ -141,7 +142,7 @@ class Spent(NamedTuple):
 
 
 class Days(NamedTuple):
-    """The whole days of UTC in a period, from `first` up to `end`, and the times that are left of it."""
+    """The whole UTC days of a period, from `first` to before `end`, and the rest of it as edges."""
 
     first: int
     end: int
@@ -149,59 +150,57 @@ class Days(NamedTuple):
 
 
 class CauseReader:
-    """Reads one selection. `reader` is the one that adds up its turns."""
+    """Reads the cause sums of one selection; `reader` sums the turns of the same selection."""
 
     def __init__(self, view: View, ledger: Path, selection: Selection, reader: Reader) -> None:
         self._view = view
         self._ledger = ledger
-        self._chosen = selection
+        self._selection = selection
         self._reader = reader
         self.days = whole_days(selection, reader)
         self._numbers: dict[int, CauseNumber] = {}
         self._followed: dict[By, list[tuple[tuple[Any, int], segments.ByCause]]] = {}
 
-    def read(self, level: int, by: By = By()) -> Iterator[Spent]:  # noqa: B008 - it is immutable
-        """Sums by these keys, class and cause; several of them for the same where they come from several tables."""
+    def read(self, level: int, by: By = By()) -> Iterator[CauseRow]:  # noqa: B008 - it is immutable
+        """Sums by these keys, class and cause. A cause may come several times, from several tables."""
         if self._reader.begin >= self._reader.end:
             return
         days = self._days_by(by)
-        if days.first < days.end and self._chosen.is_of_all_sessions and _WITHOUT_SESSIONS.issuperset(by.keys):
+        if days.first < days.end and self._selection.is_of_all_sessions and _WITHOUT_SESSIONS.issuperset(by.keys):
             yield from self._over_all_sessions(level, by, days)
         elif days.first < days.end:
             yield from self._numbered(level, self.fine(level, by, days.first, days.end))
         yield from self._by_following(level, by, days)
 
     def fine(self, level: int, by: By, first: int, end: int, extra: Iterable[Clause] = ()) -> Iterator[Parts]:
-        """Rows of `cause_sums` at a level between two days, with the cause as the extra column."""
+        """Rows of `cause_sums` at a level between two days, with the cause as extra column."""
         return self._reader.select(
-            CAUSE_SUMS, by, [*self.terms(level, by, first, end), *extra], extra="x.cause", kinds=self._chosen.kinds
+            CAUSE_SUMS, by, [*self.terms(level, by, first, end), *extra], extra="x.cause", kinds=self._selection.kinds
         )
 
     def terms(self, level: int, by: By, first: int, end: int) -> list[Clause]:
-        """The conditions that `cause_sums` has beside those of the selection."""
+        """The conditions of `cause_sums` besides those of the selection."""
         levels = PAID_LEVELS if level == TOOL else (level,)
-        chosen, terms = (
-            self._chosen,
-            [Clause(f"x.level IN ({','.join(map(str, levels))})"), *_activities(self._chosen, by)],
-        )
-        if chosen.begin is not None or chosen.end is not None or (first, end) != self.days[:2]:
+        selection = self._selection
+        terms = [Clause(f"x.level IN ({','.join(map(str, levels))})"), *_activities(selection, by)]
+        if selection.begin is not None or selection.end is not None or (first, end) != self.days[:2]:
             terms.append(Clause(f"x.day >= {first} AND x.day < {end}"))
-        if chosen.branches is not None:
-            branches = within("branch", chosen.branches)[0]
+        if selection.branches is not None:
+            branches = within("branch", selection.branches)[0]
             on_branches = f"x.session IN (SELECT session FROM sums WHERE {branches.sql})"
             terms.append(Clause(on_branches, branches.bound))
-        if chosen.agent_groups is not None and chosen.groups is None:
-            agents = within("subagent", chosen.subagents)[0]
+        if selection.agent_groups is not None and selection.groups is None:
+            agents = within("subagent", selection.subagents)[0]
             with_agents = f"x.session IN (SELECT session FROM sums WHERE subagent <> 0 AND {agents.sql})"
             terms.append(Clause(with_agents, agents.bound))
         return terms
 
     def _days_by(self, by: By) -> Days:
-        """Where a local day or hour is not a day of UTC, all turns have to be followed again."""
+        """The days to read; none if local days or hours differ from UTC days: then turns are read one by one."""
         begin, end = self._reader.begin, self._reader.end
         if by.unit is None:
             return self.days
-        local = stretches(begin, end, self._chosen.zone)
+        local = stretches(begin, end, self._selection.zone)
         if by.unit == "day" and all(not stretch.offset % DAY_MS for stretch in local):
             return self.days
         ((turns,),) = self._view.rows("SELECT count(*) FROM turns WHERE ts >= ? AND ts < ?", (begin, end))
@@ -210,16 +209,20 @@ class CauseReader:
             raise Mistaken(what, "shorten the period with since and until, or use the time zone UTC")
         return Days(0, 0, local)
 
-    def _over_all_sessions(self, level: int, by: By, days: Days) -> Iterator[Spent]:
-        """Whole blocks that are not stale from `cause_blocks`, the other days from the sessions active then."""
+    def _over_all_sessions(self, level: int, by: By, days: Days) -> Iterator[CauseRow]:
+        """Sums from whole blocks that are not stale, and other days from the sessions active then."""
         first, end, _ = days
         blocks = range(-(-first // segments.BLOCK_DAYS), end // segments.BLOCK_DAYS)
         stale = {row[0] for row in self._view.rows("SELECT block FROM stale_blocks")}
         whole = [block for block in blocks if block not in stale]
         if whole:
-            terms = [*within("x.block", frozenset(whole)), Clause(f"x.level = {level}"), *_activities(self._chosen, by)]
-            for parts in self._reader.select(_BLOCKS, by, terms, extra="x.cause", kinds=self._chosen.kinds):
-                yield Spent(*parts)  # type: ignore[arg-type]
+            terms = [
+                *within("x.block", frozenset(whole)),
+                Clause(f"x.level = {level}"),
+                *_activities(self._selection, by),
+            ]
+            for parts in self._reader.select(_BLOCKS, by, terms, extra="x.cause", kinds=self._selection.kinds):
+                yield CauseRow(*parts)  # type: ignore[arg-type]
         for begin, upto in _between(first, end, whole):
             buckets = [bucket_of(day * DAY_MS - SHIFT_MS) for day in (begin, upto)]
             active = Clause(
@@ -227,8 +230,8 @@ class CauseReader:
             )
             yield from self._numbered(level, self.fine(level, by, begin, upto, [active]))
 
-    def _numbered(self, level: int, rows: Iterable[Parts]) -> Iterator[Spent]:
-        """Rows of `cause_sums`, by the numbers that their causes have at a level."""
+    def _numbered(self, level: int, rows: Iterable[Parts]) -> Iterator[CauseRow]:
+        """Rows of `cause_sums` with the numbers of their causes at a level."""
         rows = [*rows]
         missing = {(cause,) for _, _, cause, _ in rows if cause not in self._numbers}
         for row in self._view.keyed(
@@ -238,21 +241,21 @@ class CauseReader:
         for keys, kind, cause, counts in rows:
             number = self._numbers[cause].at(level)
             if number is not None:
-                yield Spent(keys, kind, number, tuple(counts))
+                yield CauseRow(keys, kind, number, tuple(counts))
 
-    def _by_following(self, level: int, by: By, days: Days) -> Iterator[Spent]:
-        """What turns paid that are in no whole day of a session with one set of tags."""
+    def _by_following(self, level: int, by: By, days: Days) -> Iterator[CauseRow]:
+        """Sums of turns outside whole days, and of sessions whose tags change."""
         if by not in self._followed:
             self._followed[by] = [*self._follow(by, days)]
-        paid = self._followed[by]
-        numbers = self._numbers_of({key for _, causes in paid for key in causes}, level)
-        for (keys, kind), causes in paid:
+        sums = self._followed[by]
+        numbers = self._numbers_of({key for _, causes in sums for key in causes}, level)
+        for (keys, kind), causes in sums:
             for key, counts in causes.items():
                 if (number := numbers[key]) is not None:
-                    yield Spent(keys, kind, number, tuple(counts))
+                    yield CauseRow(keys, kind, number, tuple(counts))
 
     def _follow(self, by: By, days: Days) -> Iterator[tuple[tuple[Any, int], segments.ByCause]]:
-        wide, kinds = By(("turn", *by.keys), by.unit), self._chosen.kinds
+        wide, kinds = By(("turn", *by.keys), by.unit), self._selection.kinds
         parts = [self._reader.select(_TURNS, wide, [during(edge)], edge.offset, kinds=kinds) for edge in days.edges]
         rows = [
             (counts, keys, kind) for keys, kind, _, counts in chain(*parts, self._reader.mixed(_TURNS, wide, kinds))
@@ -263,31 +266,31 @@ class CauseReader:
             yield from segments.explain_turns(self._view.db, self._ledger, *segment, buckets).items()
 
     def _numbers_of(self, keys: set[CauseKey], level: int) -> dict[CauseKey, int | None]:
-        """The rows of causes at a level; None for those that do not count there or have none yet."""
-        wanted: dict[CauseKey, CauseKey] = {}
+        """The numbers of causes at a level; None if a cause does not count there or has no row yet."""
+        targets: dict[CauseKey, CauseKey] = {}
         for key in keys:
             if level == TOOL and key.level in PAID_LEVELS:
-                wanted[key] = key.whole
+                targets[key] = key.whole
             elif level != TOOL and key.level == level:
-                wanted[key] = key.subject if FILE <= level <= NAMED else key
-        rows = self._view.keyed(_BY_NAME, [tuple(key) for key in {*wanted.values()}])
+                targets[key] = key.subject if FILE <= level <= NAMED else key
+        rows = self._view.keyed(_BY_NAME, [tuple(key) for key in {*targets.values()}])
         numbers = {CauseKey(*row[1:]): row[0] for row in rows}
-        return {key: numbers.get(wanted[key]) if key in wanted else None for key in keys}
+        return {key: numbers.get(targets[key]) if key in targets else None for key in keys}
 
 
-def _activities(chosen: Selection, by: By) -> list[Clause]:
-    """Without a filter on activities, the rows that add up all of them."""
-    if chosen.activities is not None:
+def _activities(selection: Selection, by: By) -> list[Clause]:
+    """Without a filter on activity, selects the rows that sum over all activities."""
+    if selection.activities is not None:
         return []
     return [Clause(f"x.activity {'<>' if 'activity' in by.keys else '='} {ALL_ACTIVITIES}")]
 
 
-def whole_days(chosen: Selection, reader: Reader) -> Days:
-    """Divides the selected period into whole days and what is left; an end that is open cuts no block."""
+def whole_days(selection: Selection, reader: Reader) -> Days:
+    """Divides the selected period into whole days and edges; an open end cuts no block."""
     begin, end = reader.begin + SHIFT_MS, reader.end + SHIFT_MS
     block = segments.BLOCK_DAYS * DAY_MS
-    first = begin // block * segments.BLOCK_DAYS if chosen.begin is None else -(-begin // DAY_MS)
-    last = -(-end // block) * segments.BLOCK_DAYS if chosen.end is None else end // DAY_MS
+    first = begin // block * segments.BLOCK_DAYS if selection.begin is None else -(-begin // DAY_MS)
+    last = -(-end // block) * segments.BLOCK_DAYS if selection.end is None else end // DAY_MS
     if first >= last:
         return Days(0, 0, [Stretch(reader.begin, reader.end)])
     edges = (Stretch(reader.begin, first * DAY_MS - SHIFT_MS), Stretch(last * DAY_MS - SHIFT_MS, reader.end))
@@ -295,7 +298,7 @@ def whole_days(chosen: Selection, reader: Reader) -> Days:
 
 
 def _between(first: int, end: int, blocks: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The ranges of days that are in none of these blocks."""
+    """The ranges of days outside these blocks."""
     for block in sorted(blocks):
         if first < block * segments.BLOCK_DAYS:
             yield first, block * segments.BLOCK_DAYS

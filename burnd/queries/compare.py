@@ -255,7 +255,7 @@ def _places(view: View, dimension: Dimension) -> Callable[[Sequence[Any], Kind],
 def _shown(view: View, params: CompareParams, dimension: Dimension, ranked: Sequence[Any]) -> dict[Any, dict[str, Any]]:
     """The names of what is compared, in order; a model that was asked for by its own name also without turns."""
     shown: dict[Any, dict[str, Any]] = {}
-    for key, named in zip(ranked, dimension.named(ranked), strict=True):
+    for key, named in zip(ranked, dimension.describe(ranked), strict=True):
         keys = named.get("keys")
         text = named["key"] if keys is None else ", ".join(str(one or "(none)") for one in keys.values())
         shown[key] = {**named, "key": text}

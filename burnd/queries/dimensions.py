@@ -1,4 +1,4 @@
-"""What a report may be grouped by: the keys to read for it, and the names of its rows."""
+"""Dimensions that reports group by: the keys to read, and the names of the rows."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ from burnd.records.times import to_iso
 TAG = "tag:"
 _OF_CLASS = ("model", "provider", "source")
 _TIMES: dict[str, Callable[[int], str]] = {"day": day_name, "week": week_name, "month": month_name}
-Named = Sequence[Mapping[str, Any]]
+RowFacts = Sequence[Mapping[str, Any]]
 
 
 class Dimension(NamedTuple):
-    """One way of grouping turns. `by` is read with each sum; `label` makes a row's key of the keys and the class.
-
-    `named` gives the names of the rows that are shown, and what else is known of them.
+    """One way of grouping turns. `label` makes a row's key of the keys that `by` reads and the class of a turn;
+    `describe` gives names and further facts of the rows that are shown.
     """
 
     by: By
     label: Callable[[Sequence[Any], Kind], Hashable]
-    named: Callable[[Sequence[Any]], Named]
+    describe: Callable[[Sequence[Any]], RowFacts]
     is_time: bool = False
-    time_of: Callable[[Any], Any] = lambda key: key  # what rows of a time are sorted by
+    time_of: Callable[[Any], Any] = lambda key: key  # sort key of rows of a time
 
 
 class AgentKey(NamedTuple):
-    """The agent that took a turn: by its stamp `agentId` or `agent`, else by the name that its log has.
+    """The agent that took a turn: by its stamp `agentId` or `agent`, else by its name in the log.
 
-    The latter is the type of a subagent, an opencode agent, or the agent of a program's session. Without either, it is
-    the main conversation.
+    That name is the type of a subagent, an opencode agent, or the agent of a session made over the API. Both are None
+    for the main conversation.
     """
 
     stamped: str | None
@@ -50,7 +49,7 @@ class AgentKey(NamedTuple):
 
 
 def split(by: str, names: Sequence[str] = DIMENSIONS) -> list[str]:
-    """The one or two dimensions that a caller names, like `day` or `day,model`. Raises Mistaken."""
+    """Parses one or two dimensions, like `day` or `day,model`. Raises Mistaken."""
     parts = by.split(",", 1) if not by.startswith(TAG) or _is_pair(by, names) else [by]
     for part in parts:
         if part not in names and not (part.startswith(TAG) and part != TAG):
@@ -63,13 +62,13 @@ def split(by: str, names: Sequence[str] = DIMENSIONS) -> list[str]:
 
 
 def _is_pair(by: str, names: Sequence[str]) -> bool:
-    """Whether a comma after a tag begins a second dimension; a tag's key may have commas itself."""
+    """Whether a comma after a tag starts a second dimension; tag keys may contain commas."""
     second = by.partition(",")[2]
     return second in names or second.startswith(TAG)
 
 
 def tag_keys(by: Sequence[str]) -> tuple[str, ...]:
-    """The tags whose values are needed to group so."""
+    """The tags whose values the grouping needs."""
     keys: dict[str, None] = {}
     for name in by:
         if name == "agent":
@@ -80,7 +79,7 @@ def tag_keys(by: Sequence[str]) -> tuple[str, ...]:
 
 
 def dimension(view: View, by: Sequence[str], selection: Selection) -> Dimension:
-    """The dimension of that name, or of two."""
+    """The dimension of one name, or the combination of two."""
     if len(by) == 1:
         return _single(view, by[0], selection, tag_keys(by))
     first, second = (_single(view, name, selection, tag_keys(by)) for name in by)
@@ -90,17 +89,17 @@ def dimension(view: View, by: Sequence[str], selection: Selection) -> Dimension:
     def label(keys: Sequence[Any], kind: Kind) -> Hashable:
         return first_label(keys, kind), second_label(keys, kind)
 
-    def named(keys: Sequence[Any]) -> Named:
-        firsts, seconds = first.named([key[0] for key in keys]), second.named([key[1] for key in keys])
+    def describe(keys: Sequence[Any]) -> RowFacts:
+        firsts, seconds = first.describe([key[0] for key in keys]), second.describe([key[1] for key in keys])
         return [{**b, **a, "keys": {by[0]: a["key"], by[1]: b["key"]}} for a, b in zip(firsts, seconds, strict=True)]
 
     timed = first if first.is_time else second
     at = int(timed is second)
-    return Dimension(both, label, named, timed.is_time, lambda key: timed.time_of(key[at]))
+    return Dimension(both, label, describe, timed.is_time, lambda key: timed.time_of(key[at]))
 
 
 def _within(one: Dimension, both: By) -> Callable[[Sequence[Any], Kind], Hashable]:
-    """The label of a dimension, given the keys of both."""
+    """The label of one dimension, from the keys of both."""
     label, places = one.label, [both.keys.index(key) for key in one.by.keys]
     if one.by.unit == "day" and both.unit == "hour":
         return lambda keys, kind: label((keys[places[0]] // HOUR_PLACES // 24,), kind)
@@ -138,7 +137,7 @@ def _by_agent(view: View, labels: Sequence[Any], keys: tuple[str, ...]) -> Dimen
 
 
 def agent_keys(view: View, labels: Sequence[Any], keys: tuple[str, ...]) -> Callable[[int, int | None], AgentKey]:
-    """A function from the group and the agent type of turns to their agent; `keys` are the tags of the labels."""
+    """A function from group and agent type to agent; `keys` are the tags of the labels."""
     types: dict[int | None, str | None] = {None: None, 0: "subagent", **dict(view.rows(_TYPES))}
     places = [keys.index(key) for key in AGENTS]
 
@@ -169,12 +168,12 @@ def _texts(view: View, keys: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def _sessions(view: View, keys: Sequence[int]) -> list[dict[str, Any]]:
-    found = {row[0]: row[1:] for row in view.keyed(_SESSIONS, [(key,) for key in set(keys)])}
+    facts = {row[0]: row[1:] for row in view.keyed(_SESSIONS, [(key,) for key in set(keys)])}
     rows = []
     for key in keys:
-        session_id, parent, project, created, title = found[key]
-        begun = to_iso(created) if created is not None else None
-        about = {"parentSessionId": parent, "project": project, "createdAt": begun, "title": title}
+        session_id, parent, project, created, title = facts[key]
+        created_at = to_iso(created) if created is not None else None
+        about = {"parentSessionId": parent, "project": project, "createdAt": created_at, "title": title}
         rows.append({"key": session_id, **about})
     return rows
 

@@ -1,4 +1,4 @@
-"""Turns one by one, with what stamps say of them and what they cost: a page at a time, in the order of time."""
+"""Lists turns with tags and cost, in pages ordered by time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from burnd.queries.sums import TURNS, during, selected
 from burnd.queries.view import Refusal, View
 from burnd.records.times import DAY_MS, to_iso
 
-Place = tuple[int, str, str, int, str, str]
-_places = msgspec.json.Decoder(Place)
+ExportPosition = tuple[int, str, str, int, str, str]
+_positions = msgspec.json.Decoder(ExportPosition)
 
 
-class _Row(NamedTuple):
-    """A turn as the index has it; the first six say where it stands among all."""
+class _TurnRow(NamedTuple):
+    """A turn from the index; the first six fields are its position in the order of the export."""
 
     ts: int
     session_id: str
@@ -63,54 +63,54 @@ class _Row(NamedTuple):
 
 
 def export(view: View, params: ExportParams) -> dict[str, Any]:
-    """In the order of (ts, sessionId, railId, turnIndex); `next` is None on the last page.
+    """A page in the order of (ts, sessionId, railId, turnIndex); `next` is None on the last page.
 
-    With filters by tag a page may be short, or empty, and still not be the last.
+    With tag filters a page may be short or empty without being the last.
     """
     selection = choose(view, params).selection
     if params.whole_days:
         selection = _in_whole_days(selection)
-    rows = _rows(view, selection, _place(params.after), params.limit + 1)
+    rows = _rows(view, selection, _position(params.after), params.limit + 1)
     page = rows[: params.limit]
     groups = selection.groups
-    wanted = [
+    selected_rows = [
         row
         for row in page
         if selection.takes(groups.at(row.session, row.ts, row.id) if groups is not None else 0, row.subagent)
     ]
-    tags = tags_of(view.keyed, [(row.source, row.message_id) for row in wanted])
+    tags = tags_of(view.keyed, [(row.source, row.message_id) for row in selected_rows])
     return {
-        "turns": [_shown(row, tags.get((row.source, row.message_id), {}), view.prices) for row in wanted],
+        "turns": [_turn_answer(row, tags.get((row.source, row.message_id), {}), view.prices) for row in selected_rows],
         "next": msgspec.json.encode(page[-1][:6]).decode() if len(rows) > len(page) else None,
     }
 
 
-def _place(after: str | None) -> Place:
+def _position(after: str | None) -> ExportPosition:
     if after is None:
         return _BEFORE_ALL
     try:
-        place: Place = _places.decode(after)
+        position: ExportPosition = _positions.decode(after)
     except (msgspec.MsgspecError, ValueError):
-        raise Refusal("after is no place among the turns", "give the `next` of the page before") from None
-    return place
+        raise Refusal("after is not a position in this export", "use the `next` of the page before") from None
+    return position
 
 
-def _in_whole_days(chosen: Selection) -> Selection:
-    begin = None if chosen.begin is None else chosen.begin - chosen.begin % DAY_MS
-    end = None if chosen.end is None else chosen.end + -chosen.end % DAY_MS
-    return chosen._replace(begin=begin, end=end)
+def _in_whole_days(selection: Selection) -> Selection:
+    begin = None if selection.begin is None else selection.begin - selection.begin % DAY_MS
+    end = None if selection.end is None else selection.end + -selection.end % DAY_MS
+    return selection._replace(begin=begin, end=end)
 
 
-def _rows(view: View, chosen: Selection, after: Place, limit: int) -> list[_Row]:
-    begin = after[0] if chosen.begin is None else max(after[0], chosen.begin)
-    end = _AFTER_ALL if chosen.end is None else chosen.end
-    terms = [during(Stretch(begin, end)), *selected(chosen, TURNS, chosen.kinds)]
+def _rows(view: View, selection: Selection, after: ExportPosition, limit: int) -> list[_TurnRow]:
+    begin = after[0] if selection.begin is None else max(after[0], selection.begin)
+    end = _AFTER_ALL if selection.end is None else selection.end
+    terms = [during(Stretch(begin, end)), *selected(selection, TURNS, selection.kinds)]
     sql = _TURNS.format(terms=" AND ".join(term.sql for term in terms))
     bound = [value for term in terms for value in term.bound]
-    return [_Row(*row) for row in view.rows(sql, (*bound, *after, limit))]
+    return [_TurnRow(*row) for row in view.rows(sql, (*bound, *after, limit))]
 
 
-def _shown(row: _Row, tags: dict[str, str], prices: PriceTable) -> dict[str, Any]:
+def _turn_answer(row: _TurnRow, tags: dict[str, str], prices: PriceTable) -> dict[str, Any]:
     tokens = Tokens(*row[12:18])
     is_listed = prices.find(row.model, row.provider) is not None
     return {
@@ -147,9 +147,9 @@ def _shown(row: _Row, tags: dict[str, str], prices: PriceTable) -> dict[str, Any
     }
 
 
-_BEFORE_ALL: Place = (-(1 << 62), "", "", 0, "", "")
+_BEFORE_ALL: ExportPosition = (-(1 << 62), "", "", 0, "", "")
 _AFTER_ALL = 1 << 62
-# The turns come first, by time: so only what is on the page is looked up, and what has the same time is sorted.
+# Turns by time first, so that only rows of the page are joined, and only equal times are sorted.
 _TURNS = """
 SELECT x.ts, s.session_id, x.rail, x.turn_index, src.name, x.message_id, x.parent, m.name, p.name, pr.name, k.name,
        b.name, x.input, x.output, x.reasoning, x.cache_read, x.cache_create_5m, x.cache_create_1h, sp.name, x.searches,

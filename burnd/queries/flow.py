@@ -1,4 +1,4 @@
-"""A session as a picture would show it: lanes of turns, what each called, started and cost, in bounded size."""
+"""The flow of a session: its rails as lanes of turns with calls, subagents and cost, in bounded size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from burnd.attribution.rates import Rate, Rates, Spent, spent_by
 from burnd.contract.reports import FlowParams
 from burnd.pricing import usd
 from burnd.queries import session_ids, sessions
-from burnd.queries.bills import Bill, Costing, Explaining, billed, total
+from burnd.queries.bills import Bill, BillReader, Pricer, billed, total
 from burnd.queries.cause_names import about
 from burnd.queries.view import View
 from burnd.records import ToolCall, Turn
@@ -24,37 +24,37 @@ _MOST_CALLS: Final = 12
 
 def flow(view: View, ledger: Path, params: FlowParams) -> dict[str, Any]:
     """The answer of the method `flow`."""
-    known = sessions.find(view, params.session)
-    explaining = Explaining(view, ledger)
-    rails = explaining.rails(session_ids.below(view, [known.row]), known.row)
+    session = sessions.find(view, params.session)
+    reader = BillReader(view, ledger)
+    rails = reader.rails(session_ids.below(view, [session.row]), session.row)
     turns = {rail.key: rail.turns for rail in rails}
-    bills = explaining.bills(rails)
+    bills = reader.bills(rails)
     every = [bill for root in bills for bill in root.every()]
-    lanes = _shown(every)
-    shown = [_Lane(bill, turns[bill.rail.key]) for bill in lanes]
-    drawing = _Drawing(explaining.costing, known.facts["project"], shown, params.limit)
+    lanes = _select_lanes(every)
+    lanes_shown = [_Lane(bill, turns[bill.rail.key]) for bill in lanes]
+    drawing = _Drawing(reader.pricer, session.facts["project"], lanes_shown, params.limit)
     left_out = [bill.own for bill in every if bill not in lanes]
-    drawn = [drawing.lane(lane) for lane in shown]
+    drawn = [drawing.lane(lane) for lane in lanes_shown]
     return {
-        "sessionId": known.session_id,
-        "source": known.facts["source"],
-        "project": known.facts["project"],
-        "title": known.facts["title"],
+        "sessionId": session.session_id,
+        "source": session.facts["source"],
+        "project": session.facts["project"],
+        "title": session.facts["title"],
         "totals": {"turns": sum(bill.explained.turns for bill in every), **total([b.own for b in every]).answer()},
-        "unpricedModels": explaining.costing.unpriced(drawing.rates),
-        "harnessModels": explaining.costing.by_harness(drawing.rates),
+        "unpricedModels": reader.pricer.unpriced(drawing.rates),
+        "harnessModels": reader.pricer.by_harness(drawing.rates),
         "lanes": drawn,
         "moreLanes": {"count": len(left_out), **total(left_out).answer()} if left_out else None,
     }
 
 
-def _shown(bills: Sequence[Bill]) -> list[Bill]:
-    """The first rail, and of the others the dearest with all above them."""
+def _select_lanes(bills: Sequence[Bill]) -> list[Bill]:
+    """The first rail, and the most expensive of the others with all rails above them."""
     if len(bills) <= MOST_LANES:
         return list(bills)
-    dearest = sorted(bills[1:], key=lambda bill: -bill.whole.units)[: MOST_LANES - 1]
-    chosen = {id(bill) for bill in (bills[0], *dearest)}
-    return [bill for bill in bills if id(bill) in chosen]
+    expensive = sorted(bills[1:], key=lambda bill: -bill.whole.units)[: MOST_LANES - 1]
+    shown = {id(bill) for bill in (bills[0], *expensive)}
+    return [bill for bill in bills if id(bill) in shown]
 
 
 class _Lane(NamedTuple):
@@ -65,7 +65,7 @@ class _Lane(NamedTuple):
 
 
 class _Marks:
-    """What is to be said of turns of a rail: which were billed beside another one, began a row, went back, missed."""
+    """Properties of a rail's turns: billed beside another, began a row, went back, missed the cache."""
 
     def __init__(self, lane: _Lane) -> None:
         self._first: dict[int, str] = {}
@@ -84,11 +84,11 @@ class _Marks:
         self._misses = {one.message_id: one.miss.reason for one in lane.bill.explained.misses}
 
     def is_beside(self, turn: Turn) -> bool:
-        """Whether it bears the number of a turn before it."""
+        """Whether the turn has the number of an earlier one."""
         return self._first[turn.turn_index] != turn.message_id
 
-    def goes_on_from(self, turn: Turn) -> int | None:
-        """Which turn it goes on from, where that is not the one before it."""
+    def continues(self, turn: Turn) -> int | None:
+        """The turn it continues, if that is not the one before it."""
         return self._back.get(turn.message_id)
 
     def began(self, turn: Turn) -> bool:
@@ -99,7 +99,9 @@ class _Marks:
 
 
 def _cuts(turns: int, size: int, begins: Iterable[int]) -> list[int]:
-    """Where steps of about so many turns begin: each where a row did, if one did nearer to it than to the next."""
+    """First turns of steps of about this size; a step starts where a row began, if one did nearer to it than to the
+    next.
+    """
     cuts = list(range(0, turns, size))
     for at in begins:
         n = min(max((at + size // 2) // size, 1), len(cuts) - 1)
@@ -109,12 +111,12 @@ def _cuts(turns: int, size: int, begins: Iterable[int]) -> list[int]:
 
 
 class _Drawing:
-    """Rails as lanes. Long ones are told in steps of several turns each, so that a picture stays one."""
+    """Renders rails as lanes. Long lanes are divided into steps of several turns."""
 
-    def __init__(self, costing: Costing, project: str | None, lanes: Sequence[_Lane], limit: int) -> None:
-        self._costing = costing
+    def __init__(self, pricer: Pricer, project: str | None, lanes: Sequence[_Lane], limit: int) -> None:
+        self._pricer = pricer
         self._project = project
-        # Turns in a step: the same in all lanes, so that steps can be compared.
+        # Turns per step: the same in all lanes, so that steps are comparable.
         self._size = -(-sum(len(lane.turns) for lane in lanes) // limit)
         self._calls = {
             call.id: (n, turn.turn_index)
@@ -123,8 +125,8 @@ class _Drawing:
             for call in turn.tool_calls
         }
         turns = {(turn.model, turn.provider) for lane in lanes for turn in lane.turns}
-        self._rates = Rates(costing.thresholds(turns))
-        self.rates: set[Rate] = set()  # of all turns that were drawn
+        self._rates = Rates(pricer.thresholds(turns))
+        self.rates: set[Rate] = set()  # of all turns drawn
 
     def lane(self, lane: _Lane) -> dict[str, Any]:
         bill, turns = lane
@@ -144,9 +146,9 @@ class _Drawing:
         }
 
     def _step(self, turns: Sequence[Turn], marks: _Marks) -> dict[str, Any]:
-        spent = [(self._rates.of(turn, turn.usage.context), spent_by(turn)) for turn in turns]
-        self.rates.update(rate for rate, _ in spent)
-        paid = total([self._costing.of({rate: tokens}) for rate, tokens in spent])
+        rated = [(self._rates.of(turn, turn.usage.context), spent_by(turn)) for turn in turns]
+        self.rates.update(rate for rate, _ in rated)
+        cost = total([self._pricer.of({rate: tokens}) for rate, tokens in rated])
         return {
             "turnIndex": turns[0].turn_index,
             "lastTurnIndex": max(turn.turn_index for turn in turns),
@@ -155,29 +157,29 @@ class _Drawing:
             "at": index_ms(turns[0].ts),
             "model": turns[0].model,
             "context": max(turn.usage.context for turn in turns),
-            **paid.answer(),
-            "parts": self._parts(spent) if paid.is_priced else None,
+            **cost.answer(),
+            "parts": self._parts(rated) if cost.is_priced else None,
             "asked": any(block.kind == "prompt" for turn in turns for block in turn.entered),
             "beside": all(marks.is_beside(turn) for turn in turns),
-            "goesOnFrom": next((back for turn in turns if (back := marks.goes_on_from(turn)) is not None), None),
+            "goesOnFrom": next((back for turn in turns if (back := marks.continues(turn)) is not None), None),
             "began": any(marks.began(turn) for turn in turns),
             "miss": next(filter(None, map(marks.missed, turns)), None),
             "calls": self._called([call for turn in turns for call in turn.tool_calls]),
         }
 
-    def _parts(self, spent: Iterable[tuple[Rate, Spent]]) -> dict[str, float]:
-        """Dollars by what they were paid as, searches with the output; nothing for what has no price."""
-        paid = dict.fromkeys(("fresh", "write", "read", "output"), 0)
-        for rate, tokens in spent:
-            rates = self._costing.units(rate)
+    def _parts(self, rated: Iterable[tuple[Rate, Spent]]) -> dict[str, float]:
+        """Dollars by token type, searches with the output; unpriced tokens are left out."""
+        by_type = dict.fromkeys(("fresh", "write", "read", "output"), 0)
+        for rate, tokens in rated:
+            rates = self._pricer.units(rate)
             if rates is None:
                 continue
             fresh, output, reasoning, read, five, hour, searches = map(int.__mul__, tokens, rates)
-            paid["fresh"] += fresh
-            paid["write"] += five + hour
-            paid["read"] += read
-            paid["output"] += output + reasoning + searches
-        return {name: float(usd(units)) for name, units in paid.items()}
+            by_type["fresh"] += fresh
+            by_type["write"] += five + hour
+            by_type["read"] += read
+            by_type["output"] += output + reasoning + searches
+        return {name: float(usd(units)) for name, units in by_type.items()}
 
     def _called(self, calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
         alike = Counter((call.name, call.target) for call in calls)

@@ -22,7 +22,7 @@ class Use(NamedTuple):
 
     key: str
     limit: float
-    used: float | None  # None if that was not asked for
+    used: float | None  # None if not requested
 
     @property
     def scope(self) -> str:
@@ -37,7 +37,7 @@ class Use(NamedTuple):
         return self.used is not None and self.used >= self.limit
 
     def sentence(self) -> str:
-        """What is used of which limit, for the agent and the person."""
+        """Use and limit as a clause, for the agent and the user."""
         used = self.used or 0
         if self.unit == "failures":
             return f"the same call failed {used:.0f} times in a row (limit {self.limit:g})"
@@ -59,10 +59,10 @@ class Use(NamedTuple):
 
 
 def uses(view: View, limits: Mapping[str, float], source: str, session: str | None, tool: str | None) -> list[Use]:
-    """What is used of each limit; without a session, of those of the day and the window alone.
+    """The use of each limit; without a session, only of the day's and the window's.
 
-    A session counts with the one that started it and all that this one started. Repeated failures count if they are
-    those of `tool`, or of any tool if that is None.
+    A session is counted with its root session and all of that one's children. Repeated failures count for `tool`, or
+    for any tool if that is None.
     """
     spending = Spending(view)
     used: dict[str, float] = {}
@@ -71,8 +71,8 @@ def uses(view: View, limits: Mapping[str, float], source: str, session: str | No
         used |= _used("day", spending.within(today.begin, today.end))
     if any(key.startswith("window_") for key in limits):
         window = running_window(view, source, "5h")
-        spent = Tally() if window is None else spending.within(to_ms(window["from"]), to_ms(window["to"]))
-        used |= _used("window", spent)
+        tally = Tally() if window is None else spending.within(to_ms(window["from"]), to_ms(window["to"]))
+        used |= _used("window", tally)
     if session is not None:
         root = root_of(view, session)
         family = below(view, [number for (number,) in view.rows(_ROW, (root,))])
@@ -89,11 +89,11 @@ def _used(scope: str, spent: Tally) -> dict[str, float]:
 
 
 def root_of(view: View, session: str) -> str:
-    """The session at the top of those that started this one."""
-    seen = {session}
-    while (rows := view.rows(_PARENT, (session,))) and rows[0][0] not in seen:
+    """The session that started this one, through all levels."""
+    visited = {session}
+    while (rows := view.rows(_PARENT, (session,))) and rows[0][0] not in visited:
         session = rows[0][0]
-        seen.add(session)
+        visited.add(session)
     return session
 
 
@@ -114,7 +114,7 @@ def _failures(view: View, family: Iterable[int], tool: str | None) -> int:
 
 
 def _run(calls: Iterable[tuple[str, str, bool | None]], tool: str | None) -> Iterator[tuple[str, str]]:
-    """The failed calls at the end that equal the newest one; `calls` are the newest first."""
+    """The failed calls that equal the newest one; `calls` has the newest first."""
     newest = None
     for name, target, failed in calls:
         if failed is None and newest is None:

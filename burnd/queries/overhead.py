@@ -12,7 +12,7 @@ from typing import Any
 
 from burnd.pricing import usd
 from burnd.queries import waste
-from burnd.queries.bills import Costing, total
+from burnd.queries.bills import Pricer, total
 from burnd.queries.selection import Chosen
 from burnd.queries.spending import spent_in, unlogged_in
 from burnd.queries.sums import By, Reader
@@ -27,19 +27,19 @@ def answer(view: View, seen: waste.Seen) -> dict[str, Any]:
     by_source: defaultdict[str, list[waste.Prefix]] = defaultdict(list)
     for prefix in prefixes:
         by_source[sources.get(prefix.session_id) or ""].append(prefix)
-    costing = Costing(view.prices)
+    pricer = Pricer(view.prices)
     return {
         "filters": chosen.said,
         "totals": spent_in(view, chosen).answer(),
         "unlogged": unlogged_in(view, chosen),
-        "sources": [_source(name, some, costing) for name, some in sorted(by_source.items())],
+        "sources": [_source(name, some, pricer) for name, some in sorted(by_source.items())],
         "servers": _servers(view, chosen),
     }
 
 
-def _source(name: str, prefixes: list[waste.Prefix], costing: Costing) -> dict[str, Any]:
+def _source(name: str, prefixes: list[waste.Prefix], pricer: Pricer) -> dict[str, Any]:
     """`usdPerToken` is what one token more in every one of these prefixes would have cost."""
-    costs = [(prefix.tokens, costing.of(dict(prefix.spent))) for prefix in prefixes]
+    costs = [(prefix.tokens, pricer.of(dict(prefix.spent))) for prefix in prefixes]
     sizes = [tokens for tokens, _ in costs]
     per_token = sum(cost.units / tokens for tokens, cost in costs)
     whole = total([cost for _, cost in costs])

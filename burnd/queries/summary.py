@@ -235,7 +235,7 @@ def _by_name(keys: list[Any], dimension: Dimension) -> list[Any]:
     """What weighs the same, by its names: numbers go by what was read first. Very many stay as they are."""
     if not 1 < len(keys) <= _FEW:
         return keys
-    names = {key: (named["key"] is None, str(named)) for key, named in zip(keys, dimension.named(keys), strict=True)}
+    names = {key: (named["key"] is None, str(named)) for key, named in zip(keys, dimension.describe(keys), strict=True)}
     return sorted(keys, key=names.__getitem__)
 
 
@@ -244,7 +244,7 @@ def _rows(
 ) -> list[dict[str, Any]]:
     whole = added.total.units
     rows = []
-    for key, named in zip(keys, dimension.named(keys), strict=True):
+    for key, named in zip(keys, dimension.describe(keys), strict=True):
         tally = added.by_key[key]
         share = tally.units / whole if whole and tally.has_price else None
         row = {**named, **tally.answer(), "share": share}
@@ -270,7 +270,7 @@ def _series(view: View, reader: Reader, chosen: Chosen) -> list[dict[str, Any]]:
     order = sorted(by_day)
     return [
         {**named, "turns": by_day[key].turns, "costUsd": by_day[key].cost_usd}
-        for key, named in zip(order, days.named(order), strict=True)
+        for key, named in zip(order, days.describe(order), strict=True)
     ]
 
 

@@ -24,7 +24,7 @@ from burnd.attribution.saved_findings import Family, SavedFindings, sizes_of
 from burnd.classify.generated import generated_folder
 from burnd.contract.reports import WasteParams
 from burnd.queries import session_ids
-from burnd.queries.bills import Cost, Costing, total
+from burnd.queries.bills import Cost, Pricer, total
 from burnd.queries.cause_names import within
 from burnd.queries.quotes import Quotes
 from burnd.queries.selection import Chosen
@@ -245,10 +245,10 @@ class Lot(NamedTuple):
 
 def answer(view: View, quotes: Quotes, params: WasteParams, seen: Seen) -> dict[str, Any]:
     """The answer of the method `waste`."""
-    about, chosen, costing = _about(view, seen), seen.chosen.in_view(view), Costing(view.prices)
+    about, chosen, pricer = _about(view, seen), seen.chosen.in_view(view), Pricer(view.prices)
     single = [waste.finding for one in seen.found for waste in one.wasted]
     bloated = _bloated(seen, about)
-    every = _lots([*single, *bloated], about, costing)
+    every = _lots([*single, *bloated], about, pricer)
     lots = [lot for lot in every if params.kind in (None, lot.kind)]
     costly = [lot for lot in lots if params.min_cost <= (lot.cost.usd or 0.0)]
     listed = _first_of_each(costly, params.per_kind)[: params.limit]
@@ -257,7 +257,7 @@ def answer(view: View, quotes: Quotes, params: WasteParams, seen: Seen) -> dict[
         "totals": spent_in(view, chosen).answer(),
         "unlogged": unlogged_in(view, chosen),
         "families": len(seen.found),
-        "avoidable": _avoidable(seen, bloated, costing).answer(),
+        "avoidable": _avoidable(seen, bloated, pricer).answer(),
         "severities": {"high": _HIGH, "medium": _MEDIUM},
         "kinds": _kinds(every),
         "findings": [_row(lot, about, quotes) for lot in listed],
@@ -276,10 +276,10 @@ def _first_of_each(lots: Iterable[Lot], most: int) -> list[Lot]:
     return listed
 
 
-def _avoidable(seen: Seen, bloated: Iterable[Finding], costing: Costing) -> Cost:
+def _avoidable(seen: Seen, bloated: Iterable[Finding], pricer: Pricer) -> Cost:
     """All findings together, no token twice: of prefixes only cache reads, since a cache miss may name the rest."""
     reads = [{rate: Spent(cache_read=spent.cache_read) for rate, spent in one.tokens.items()} for one in bloated]
-    return costing.of(add_up([*(dict(one.avoidable) for one in seen.found), *reads]))
+    return pricer.of(add_up([*(dict(one.avoidable) for one in seen.found), *reads]))
 
 
 def _kinds(lots: Iterable[Lot]) -> list[dict[str, Any]]:
@@ -322,7 +322,7 @@ def _bloated(seen: Seen, about: Mapping[str, About]) -> list[Finding]:
     ]
 
 
-def _lots(findings: Iterable[Finding], about: Mapping[str, About], costing: Costing) -> list[Lot]:
+def _lots(findings: Iterable[Finding], about: Mapping[str, About], pricer: Pricer) -> list[Lot]:
     """Alike findings of a project together; the dearest first."""
     together: dict[Any, list[Finding]] = {}
     for n, finding in enumerate(findings):
@@ -332,7 +332,7 @@ def _lots(findings: Iterable[Finding], about: Mapping[str, About], costing: Cost
     lots = []
     for one in together.values():
         heaviest = sorted(one, key=lambda finding: (-finding.weight, finding.sessions, finding.evidence.turns))
-        lots.append(Lot(heaviest, costing.of(add_up([finding.tokens for finding in one]))))
+        lots.append(Lot(heaviest, pricer.of(add_up([finding.tokens for finding in one]))))
     return sorted(lots, key=lambda lot: (-lot.cost.units, -lot.findings[0].weight, lot.findings[0].kind))
 
 

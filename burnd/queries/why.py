@@ -16,7 +16,7 @@ from burnd.content.recall import Recall
 from burnd.contract.reports import MOST_CAUSES, Filters, WhyParams
 from burnd.pricing import usd
 from burnd.queries import dimensions, session_ids, sessions
-from burnd.queries.bills import Bill, Cost, Costing, Explaining, Item, total, without
+from burnd.queries.bills import Bill, BillReader, Cost, Item, Pricer, total, without
 from burnd.queries.cause_names import SUBAGENTS, group_of, label, part_of
 from burnd.queries.quotes import Quotes, name_all
 from burnd.queries.selection import Chosen, choose
@@ -59,7 +59,7 @@ def _title(view: View, recall: Recall | None, known: Known) -> str | None:
 
 
 def _explained(view: View, ledger: Path, recall: Recall | None, params: WhyParams, known: Known) -> dict[str, Any]:
-    explaining = Explaining(view, ledger)
+    explaining = BillReader(view, ledger)
     family = session_ids.below(view, [known.row])
     quotes = Quotes(view, recall)
     if params.turn is not None:
@@ -218,7 +218,7 @@ class _Rows:
         count = len(bill.explained.causes) + len(others)
         kept = min(count, max(1, min(self._limit, self._left)))
         self._left -= kept
-        rows += [(item.cost, item, ()) for item in bill.dearest(kept, but=started.keys())]
+        rows += [(item.cost, item, ()) for item in bill.most_expensive(kept, but=started.keys())]
         if len(rows) > kept or others or started:
             rows.sort(key=lambda row: (-row[0].units, -sum(row[0].tokens)))
         costs = [row[0] for row in rows[:kept]]
@@ -314,12 +314,12 @@ class Request(NamedTuple):
 
 
 def why_turn(
-    explaining: Explaining, quotes: Quotes, known: Known, rails: Sequence[RailEntries], question: TurnOf
+    explaining: BillReader, quotes: Quotes, known: Known, rails: Sequence[RailEntries], question: TurnOf
 ) -> dict[str, Any]:
     """The answer of the method `why` for one turn. Raises Missing."""
     rail = _rail(known, rails, question.rail)
-    costing = explaining.costing
-    requests = [_opened(costing, rail, turn) for turn in _turns(rail, question.turn_index)]
+    pricer = explaining.pricer
+    requests = [_opened(pricer, rail, turn) for turn in _turns(rail, question.turn_index)]
     whole = total([request.cost for request in requests])
     first = requests[0].turn
     return {
@@ -333,10 +333,10 @@ def why_turn(
             "ts": first.ts,
             "activity": first.activity,
         },
-        "requests": [_facts(costing, request) for request in requests],
+        "requests": [_facts(pricer, request) for request in requests],
         "totals": whole.answer(),
-        "unpricedModels": costing.unpriced([request.rate for request in requests]),
-        "harnessModels": costing.by_harness([request.rate for request in requests]),
+        "unpricedModels": pricer.unpriced([request.rate for request in requests]),
+        "harnessModels": pricer.by_harness([request.rate for request in requests]),
         "causes": _PartRows(quotes, known.facts["project"], rail, whole.units).of(requests, question.limit),
     }
 
@@ -374,14 +374,14 @@ def _turns(rail: RailEntries, turn_index: int) -> list[Turn]:
     raise Missing(f"there is no turn {turn_index} in this conversation", f"its own turns are from {first} to {last}")
 
 
-def _opened(costing: Costing, rail: RailEntries, turn: Turn) -> Request:
+def _opened(pricer: Pricer, rail: RailEntries, turn: Turn) -> Request:
     opened = anatomy(rail.entries, turn.message_id)
-    rate = rate_of(turn, costing.thresholds([(turn.model, turn.provider)]))
-    parts = [(part, costing.of({rate: part.spent})) for part in (opened.parts if opened else ())]
+    rate = rate_of(turn, pricer.thresholds([(turn.model, turn.provider)]))
+    parts = [(part, pricer.of({rate: part.spent})) for part in (opened.parts if opened else ())]
     return Request(turn, rate, parts, opened.miss if opened is not None else None)
 
 
-def _facts(costing: Costing, request: Request) -> dict[str, Any]:
+def _facts(pricer: Pricer, request: Request) -> dict[str, Any]:
     turn, miss = request.turn, request.miss
     return {
         "messageId": turn.message_id,
@@ -389,7 +389,7 @@ def _facts(costing: Costing, request: Request) -> dict[str, Any]:
         "context": turn.usage.context,
         "quality": turn.quality,
         **request.cost.answer(),
-        "miss": {"reason": miss.reason, **costing.of({request.rate: miss.spent}).answer()} if miss else None,
+        "miss": {"reason": miss.reason, **pricer.of({request.rate: miss.spent}).answer()} if miss else None,
     }
 
 
