@@ -67,7 +67,7 @@ async def _filled(path: str, quick_pass: QuickPass, prices: PriceTable) -> Async
     writer = await Writer.open(path)
     try:
         await writer.run(lambda db: db.executescript(_UNSAFE + schema.TABLES))
-        store = IndexStore(Path(path), writer, [])
+        store = IndexStore(Path(path), writer)
         store.prices = prices
         await Applier(store).apply(Change(logged=_logged(quick_pass.facts())))
         copies: list[Copy] = []

@@ -223,7 +223,7 @@ class Spool:
         is_reading = self.is_reading()
         named = {stamp.selector.session_id or "" for stamp in stamps.values()} - {""}
         ask = partial(stamped_sessions, names=named, is_growing=self.is_growing())
-        sessions = await self._pipeline.index.ask(ask) if named else {}
+        sessions = await self._pipeline.index.ask(ask, urgent=True) if named else {}
         resolved: dict[str, Stamp] = {}
         for name, stamp in stamps.items():
             given = stamp.selector.session_id

@@ -1,4 +1,7 @@
-"""Runs query functions in worker threads, each on a read-only connection with a deadline."""
+"""All read-only connections of an index: query functions in worker threads, and the lookups of recording.
+
+Neither waits for the other, and questions that run long wait only for each other.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable
-from typing import Generic, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Generic, TypeVar
 
+import aiosqlite
 import anyio
 import anyio.to_thread
 
@@ -17,8 +21,10 @@ AT_ONCE = 2  # more are not faster: they share one interpreter with the recordin
 # A longer query moves to the slow lane: behind two queries of 3 s a quick one waits 0.2 s, without the lane 3 s.
 LONG_S = 0.2
 LONG_AT_ONCE = 2
+URGENT_AT_ONCE = 1  # for recording, `status` and the status line, however many long queries run
+LOOKUPS_AT_ONCE = 3
 DEADLINE_S = 5.0
-SHRINK = "PRAGMA shrink_memory"
+_SHRINK = "PRAGMA shrink_memory"
 _RETRY_S = 0.02
 # Runs during the whole query: SQLite drops an interrupt if a statement begins while none is running, so a query of many
 # short statements could not be stopped.
@@ -30,7 +36,7 @@ class TookTooLong(Exception):
 
 
 class QueryPool:
-    """A few connections, opened when needed. A cancelled or late query is interrupted.
+    """Connections that are opened when needed. A cancelled or late query is interrupted.
 
     `check` raises if the index is closed.
     """
@@ -39,13 +45,18 @@ class QueryPool:
         self._address = address
         self._check = check
         self._idle: list[sqlite3.Connection] = []
+        self.lookups: list[aiosqlite.Connection] = []  # idle ones
         self._lane = anyio.Semaphore(AT_ONCE, fast_acquire=True)
+        self._urgent_lane = anyio.Semaphore(URGENT_AT_ONCE, fast_acquire=True)
         self._slow_lane = anyio.Semaphore(LONG_AT_ONCE)
-        self._threads = anyio.CapacityLimiter(AT_ONCE + LONG_AT_ONCE)
+        self._lookup_lane = anyio.Semaphore(LOOKUPS_AT_ONCE)
+        self._threads = anyio.CapacityLimiter(AT_ONCE + URGENT_AT_ONCE + LONG_AT_ONCE)
 
-    async def ask(self, question: Callable[[sqlite3.Connection], T], within: float = DEADLINE_S) -> T:
-        """The result of `question`, which sees one snapshot of the index."""
-        async with _LaneSlot(self._lane, self._slow_lane):
+    async def ask(
+        self, question: Callable[[sqlite3.Connection], T], within: float = DEADLINE_S, *, urgent: bool = False
+    ) -> T:
+        """The result of `question`, which sees one snapshot of the index. An urgent one waits for no other."""
+        async with _LaneSlot(self._urgent_lane if urgent else self._lane, self._slow_lane):
             self._check()
             connection = self._idle.pop() if self._idle else await self._opened()
             try:
@@ -61,19 +72,37 @@ class QueryPool:
                 await query.stop()  # a connection is reusable when its thread is done
         raise TookTooLong
 
-    def shrink(self) -> None:
+    async def look_up(self, statements: Iterable[tuple[str, tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
+        """The rows of short statements that recording needs, on a connection that no query uses."""
+        rows: list[Any] = []
+        async with self._lookup_lane:
+            self._check()
+            connection = self.lookups.pop() if self.lookups else await _open_lookup(self._address)
+            try:
+                for sql, parameters in statements:
+                    rows += await connection.execute_fetchall(sql, parameters)
+            finally:
+                self.lookups.append(connection)
+        return rows
+
+    async def shrink(self) -> None:
         """Drops cached pages of idle connections."""
         for connection in self._idle:
             shrink(connection)
+        for lookup in [*self.lookups]:
+            await lookup.execute_fetchall(_SHRINK)
 
     @contextlib.asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """Waits for running queries, closes all connections, and blocks new queries meanwhile."""
+        lanes = [self._lane] * AT_ONCE + [self._urgent_lane] * URGENT_AT_ONCE + [self._slow_lane] * LONG_AT_ONCE
         async with contextlib.AsyncExitStack() as slots:
-            for lane in [self._lane] * AT_ONCE + [self._slow_lane] * LONG_AT_ONCE:
+            for lane in lanes + [self._lookup_lane] * LOOKUPS_AT_ONCE:
                 await slots.enter_async_context(lane)
             while self._idle:
                 self._idle.pop().close()
+            while self.lookups:
+                await self.lookups.pop().close()
             yield
 
     async def _opened(self) -> sqlite3.Connection:
@@ -87,9 +116,20 @@ class QueryPool:
         return connection
 
 
+async def _open_lookup(address: str) -> aiosqlite.Connection:
+    connection = await aiosqlite.connect(address, uri=True, isolation_level=None)
+    try:
+        await connection.execute_fetchall("PRAGMA query_only=ON")
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await connection.close()  # its thread would keep the process alive
+        raise
+    return connection
+
+
 def shrink(db: sqlite3.Connection) -> None:
     """Drops cached pages of a connection."""
-    db.execute(SHRINK)
+    db.execute(_SHRINK)
 
 
 class _LaneSlot:

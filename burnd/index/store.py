@@ -1,4 +1,4 @@
-"""The index database: one writer and a few readers. Every change and its ledger position is one transaction."""
+"""The index database: one writer and a pool of readers. Every change and its ledger position is one transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-import aiosqlite
 import anyio
 import msgspec
 import zstandard
@@ -22,13 +21,12 @@ from burnd.errors import IndexDamaged, Locked, StorageError
 from burnd.index import schema
 from burnd.index.change import IndexedRecord
 from burnd.index.keys import read_only
-from burnd.index.query_pool import DEADLINE_S, SHRINK, QueryPool, shrink
+from burnd.index.query_pool import DEADLINE_S, QueryPool, shrink
 from burnd.ledger import files
 from burnd.ledger.sqlite_files import BUSY_TIMEOUT_MS, as_not_now, batches, empty_log, name_of
 from burnd.pricing import PriceTable
 
 T = TypeVar("T")
-READERS = 3
 # Errors of SQLite and of decoding a stored value.
 UNREADABLE = (sqlite3.Error, msgspec.DecodeError, zstandard.ZstdError)
 _SCRUB_TRIES = 40
@@ -110,15 +108,13 @@ def _resolve(future: asyncio.Future[Any], result: Any, failure: BaseException | 
 class IndexStore:
     """An open index, created by `open_index`, which checks that it is sound and of this version."""
 
-    def __init__(self, path: Path, writer: Writer, readers: list[aiosqlite.Connection]) -> None:
+    def __init__(self, path: Path, writer: Writer) -> None:
         self.path = path
         self.closed = False
         self.damaged = anyio.Event()  # set when it is damaged, until it is rebuilt
         self.prices: PriceTable | None = None  # whose context sizes separate sums; None: as shipped
         self.writer = writer
-        self._idle = readers
-        self._free = anyio.Semaphore(len(readers))
-        self._queries = QueryPool(read_only(path), self._check_open)
+        self.pool = QueryPool(read_only(path), self._check_open)
 
     async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Runs work in the writer's thread, in one transaction that is not cancelled. Raises StorageError."""
@@ -145,32 +141,29 @@ class IndexStore:
         return done
 
     async def rows(self, sql: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a query, on a read-only connection."""
-        return await self._read([(sql, tuple(parameters))])
+        """The rows of a short statement."""
+        return await self._look_up([(sql, tuple(parameters))])
 
     async def keyed(self, sql: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """The rows of a query with these values for `{keys}`."""
+        """The rows of a short statement with these values for `{keys}`."""
         statements = list(_statements(sql, keys))
-        return await self._read(statements) if statements else []
+        return await self._look_up(statements) if statements else []
 
-    async def _read(self, statements: Sequence[tuple[str, tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
-        rows: list[Any] = []
-        async with self._free:
-            self._check_open()
-            reader = self._idle.pop()
-            try:
-                for sql, parameters in statements:
-                    rows += await reader.execute_fetchall(sql, parameters)
-            except sqlite3.Error as error:
-                raise self.failed(error) from error
-            finally:
-                self._idle.append(reader)
-        return rows
-
-    async def ask(self, question: Callable[[sqlite3.Connection], T], within: float = DEADLINE_S) -> T:
-        """Runs a query function in a thread, in one snapshot of the index; interrupted if late or cancelled."""
+    async def _look_up(self, statements: Sequence[tuple[str, tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
         try:
-            return await self._queries.ask(question, within)
+            return await self.pool.look_up(statements)
+        except sqlite3.Error as error:
+            raise self.failed(error) from error
+
+    async def ask(
+        self, question: Callable[[sqlite3.Connection], T], within: float = DEADLINE_S, *, urgent: bool = False
+    ) -> T:
+        """Runs a query function in a thread, in one snapshot of the index; interrupted if late or cancelled.
+
+        An urgent one does not wait for long ones.
+        """
+        try:
+            return await self.pool.ask(question, within, urgent=urgent)
         except UNREADABLE as error:
             raise self.failed(error) from error
 
@@ -234,10 +227,7 @@ class IndexStore:
     async def shrink(self) -> None:
         """Drops cached pages; the file system caches them as well."""
         await self._in_writer(shrink)
-        for _ in range(READERS):
-            await self.rows(SHRINK)
-            self._idle.insert(0, self._idle.pop())  # next: another reader
-        self._queries.shrink()
+        await self.pool.shrink()
 
     async def disown(self) -> None:
         """Marks the index as belonging to no ledger, so that the next start rebuilds it."""
@@ -250,33 +240,26 @@ class IndexStore:
 
     async def swap(self, replace: Callable[[], None]) -> None:
         """Calls `replace`, which replaces the file, and reopens the index. Waits for running queries; others wait."""
-        for _ in range(READERS):
-            await self._free.acquire()
-        try:
-            async with self._queries.paused():
-                await self._close_connections()
-                replace()
-                self.writer, self._idle = await _connect(self.path)
-                self.closed = False
-                self.damaged = anyio.Event()
-        finally:
-            for _ in range(READERS):
-                self._free.release()
+        async with self.pool.paused():
+            await self._close_writer()
+            replace()
+            self.writer = await _connect(self.path)
+            self.closed = False
+            self.damaged = anyio.Event()
 
     async def close(self, *, clean: bool = True) -> None:
         """Closes every connection. After a clean close the next start skips the check of the file."""
         with anyio.CancelScope(shield=True):
-            for _ in range(READERS):
-                await self._free.acquire()
             if clean and not self.damaged.is_set():
                 with contextlib.suppress(StorageError, IndexDamaged):  # then the next start checks the file
                     await self.transact(lambda db: set_meta(db, closed="clean"))
-            async with self._queries.paused():
-                await self._close_connections()
+            async with self.pool.paused():
+                await self._close_writer()
 
-    async def _close_connections(self) -> None:
+    async def _close_writer(self) -> None:
         self.closed = True
-        await _close_all([*self._idle, self.writer])
+        with contextlib.suppress(sqlite3.Error):
+            await self.writer.close()
 
 
 def keyed(db: sqlite3.Connection, sql: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -309,36 +292,25 @@ def _statement(sql: str, width: int, count: int) -> str:
 
 async def open_index(path: Path) -> IndexStore:
     """Opens an index, or creates an empty one. Raises IndexDamaged if it must be rebuilt."""
-    return IndexStore(path, *await _connect(path))
+    return IndexStore(path, await _connect(path))
 
 
-async def _connect(path: Path) -> tuple[Writer, list[aiosqlite.Connection]]:
-    """The writer and the readers of a sound index."""
+async def _connect(path: Path) -> Writer:
+    """The writer of a sound index."""
     files.make_folder(path.parent)
     files.touch(path)
-    opened: list[Writer | aiosqlite.Connection] = []
+    writer: Writer | None = None
     try:
         writer = await Writer.open(path)
-        opened.append(writer)
         await writer.run(_prepare)
-        readers: list[aiosqlite.Connection] = []
-        while len(readers) < READERS:
-            readers.append(await _open_reader(path))
-            opened.append(readers[-1])
     except BaseException as error:
-        with anyio.CancelScope(shield=True):
-            await _close_all(opened)
+        if writer is not None:
+            with anyio.CancelScope(shield=True), contextlib.suppress(sqlite3.Error):
+                await writer.close()
         if isinstance(error, sqlite3.Error):
             raise as_index_error(error, path) from error
         raise
-    return writer, readers
-
-
-async def _close_all(connections: Sequence[Writer | aiosqlite.Connection]) -> None:
-    """Closes every connection, also after an error: each has a thread that would keep the process alive."""
-    for connection in connections:
-        with contextlib.suppress(sqlite3.Error):
-            await connection.close()
+    return writer
 
 
 def _prepare(db: sqlite3.Connection) -> None:
@@ -367,12 +339,6 @@ def _check(db: sqlite3.Connection) -> None:
         return
     if db.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
         raise IndexDamaged("fails SQLite's quick_check", "index")
-
-
-async def _open_reader(path: Path) -> aiosqlite.Connection:
-    reader = await aiosqlite.connect(read_only(path), uri=True, isolation_level=None)
-    await reader.execute_fetchall("PRAGMA query_only=ON")
-    return reader
 
 
 _SET_META = "INSERT OR REPLACE INTO meta(key, value) VALUES(?,?)"

@@ -381,16 +381,18 @@ class Service:
         project: str | None = None,
         *,
         totals: bool = False,
+        urgent: bool = False,
     ) -> T:
         """Runs a query on one state of the index, in a worker thread; cancelling interrupts it.
 
         A project that is named by a folder is resolved first. A query of `totals` runs on the index of totals as long
-        as there is one.
+        as there is one. An urgent one does not wait for long ones.
         """
         folders = {project: await self.folders.resolve(project)} if project and os.path.isabs(project) else {}
         prices, now = self.prices.table, self.now()
         early = await self.early_totals.index() if totals and self.early_totals is not None else None
-        return await (early or self.pipeline.index).ask(lambda db: question(View(db, prices, now, folders)), within)
+        index = early or self.pipeline.index
+        return await index.ask(lambda db: question(View(db, prices, now, folders)), within, urgent=urgent)
 
     async def read_content(self, work: Callable[[Recall], T]) -> T:
         """Reads content in a worker thread."""

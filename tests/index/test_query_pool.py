@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -90,6 +91,30 @@ async def test_a_question_given_up_before_it_began_holds_nothing(opened: Opened)
         with pytest.raises(TookTooLong):
             await pipeline.index.ask(count, within=0)
     assert await pipeline.index.ask(count) == 0
+
+
+async def test_lookups_and_urgent_questions_do_not_wait_for_long_ones(opened: Opened) -> None:
+    """Eight questions in real threads end only after a commit, a lookup and an urgent question are done."""
+    pipeline = await opened()
+    order: list[str] = []
+    gate = threading.Event()
+
+    async def ask_long() -> None:
+        await pipeline.index.ask(lambda _: gate.wait(60), within=120)
+        order.append("long")
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(ask_long)
+        await anyio.wait_all_tasks_blocked()
+        await pipeline.commit(Batch(entries=[turn()]))
+        order.append("commit")
+        assert await pipeline.index.rows("SELECT count(*) FROM turns") == [(1,)]
+        order.append("lookup")
+        assert await pipeline.index.ask(count, urgent=True) == 1
+        order.append("urgent")
+        gate.set()
+    assert order == ["commit", "lookup", "urgent", *["long"] * 8]
 
 
 async def test_questions_go_on_after_the_index_was_swapped(opened: Opened) -> None:

@@ -35,7 +35,7 @@ async def steps_of(pipeline: Pipeline, batch: Batch) -> int:
         steps += 1
         return 0
 
-    readers: list[aiosqlite.Connection] = pipeline.index._idle
+    readers: list[aiosqlite.Connection] = pipeline.index.pool.lookups
     await pipeline.index.writer.run(lambda db: db.set_progress_handler(count, EVERY))
     for reader in readers:
         await reader.set_progress_handler(count, EVERY)

@@ -100,7 +100,7 @@ async def test_damage_under_a_running_daemon_heals(opened: Opened) -> None:
     pipeline = await opened()
     await pipeline.index.writer.run(lambda db: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
     await pipeline.index.writer.run(lambda db: db.execute("PRAGMA cache_size=0"))
-    for reader in pipeline.index._idle:
+    for reader in pipeline.index.pool.lookups:
         await reader.execute_fetchall("PRAGMA cache_size=0")
     with open(opened.home.index_db, "r+b") as file:
         size = file.seek(0, os.SEEK_END)
@@ -277,7 +277,7 @@ async def test_a_commit_looks_up_by_whole_keys(opened: Opened) -> None:
     pipeline = await opened()
     seen: set[str] = set()
     await pipeline.index.writer.run(lambda db: db.set_trace_callback(seen.add))
-    for reader in pipeline.index._idle:
+    for reader in pipeline.index.pool.lookups:
         await reader.set_trace_callback(seen.add)
     where: dict[str, Any] = {"source": "claude-code", "session_id": "s1", "rail_id": "main", "ts": at(3)}
     for n in range(2):
@@ -285,7 +285,7 @@ async def test_a_commit_looks_up_by_whole_keys(opened: Opened) -> None:
         entries += [Copy(**where, message_id=f"c{i}", turn_index=n) for i in range(2)]
         await pipeline.commit(Batch(entries=entries, content=[text(f"m{n}", "words")]))
     await pipeline.index.writer.run(lambda db: db.set_trace_callback(None))
-    for reader in pipeline.index._idle:
+    for reader in pipeline.index.pool.lookups:
         await reader.set_trace_callback(None)  # type: ignore[arg-type]
     verbs = ("SELECT", "WITH", "UPDATE", "DELETE", "INSERT")
     planned = [sql for sql in seen if sql.lstrip().startswith(verbs) and "VALUES(?" not in sql]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import shutil
 import sqlite3
 import time
@@ -394,6 +395,31 @@ def test_long_questions_make_way_for_short_ones(home: Home) -> None:
                 answer = slow.line()
                 assert answer is not None
                 assert answer["error"]["data"]["name"] == "too_long"
+    finally:
+        daemon.kill()
+
+
+def test_long_questions_hold_up_neither_status_nor_recording(home: Home) -> None:
+    """F56: eight questions end only when a gate opens; `status`, the status line and a new turn do not wait for it."""
+    daemon = Daemon(home, script="tests.server.endless")
+    try:
+        daemon.wait_until_ready()
+        slow = [daemon.wire() for _ in range(8)]
+        for wire in slow:
+            wire.request("gated")
+        with daemon.wire() as wire:
+            write(home, conversation("s1", "one"), "s1")
+            until(lambda: wire.call("status")["ledger"]["turns"] == 1)
+            wire.call("statusline")
+            wire.call("stamp", selector={"sessionId": "s1"}, enrichment={"a": "b"})
+            assert select.select([one.socket for one in slow], [], [], 0)[0] == []  # none has an answer yet
+            (home.root / "gate").touch()
+            for one in slow:
+                answer = one.line()
+                assert answer is not None
+                assert answer["result"]["rows"] == []
+        for one in slow:
+            one.close()
     finally:
         daemon.kill()
 

@@ -138,7 +138,7 @@ def _is_main(path: str) -> bool:
 async def _find_lines(index: IndexStore, piece: Piece, leaves: set[str]) -> list[LeafLine]:
     """Search all sessions of the piece's project for lines with these uuids."""
     folder = os.path.dirname(piece.change.path)
-    return await index.ask(partial(_lines_below, folder=folder, leaves=leaves), within=60)
+    return await index.ask(partial(_lines_below, folder=folder, leaves=leaves), within=60, urgent=True)
 
 
 def _lines_below(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[LeafLine]:

@@ -202,7 +202,7 @@ async def remove_stamps(service: Service, params: RemoveStampsParams) -> Result:
     removal = _as_stamp(one, to_iso(service.now()), None)
     await service.spool.drain()
     stamps = await _for_known_sessions(service, [removal])
-    if unknown := await service.ask(lambda view: unknown_keys(view, keys)):
+    if unknown := await service.ask(lambda view: unknown_keys(view, keys), urgent=True):
         raise Refusal(f"no stamp has the key {unknown[0][:40]!r}", "nothing was removed; see: burnctl stamps list")
     new = await service.pipeline.commit(Batch(entries=list(stamps)))
     return {"removed": keys, "new": new}
@@ -213,7 +213,9 @@ async def _for_known_sessions(service: Service, stamps: list[Stamp]) -> list[Sta
     named = {one.selector.session_id for one in stamps if one.selector.session_id is not None}
     backfill = service.backfill()
     sessions: dict[str, str] = {}
-    answer = await service.ask(lambda view: stamped_sessions(view.db, named, is_growing=backfill.is_growing))
+    answer = await service.ask(
+        lambda view: stamped_sessions(view.db, named, is_growing=backfill.is_growing), urgent=True
+    )
     for name, session_id in answer.items():
         if isinstance(session_id, Refusal):
             raise session_id

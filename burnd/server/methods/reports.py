@@ -139,7 +139,7 @@ async def show_limits(service: Service, params: LimitsParams) -> Result:
 
 async def show_statusline(service: Service, params: StatuslineParams) -> Result:
     budgets = service.settings.budgets
-    return await service.ask(lambda view: statusline(view, params, budgets), totals=True)
+    return await service.ask(lambda view: statusline(view, params, budgets), totals=True, urgent=True)
 
 
 async def add_quota(service: Service, params: QuotaParams) -> Result:

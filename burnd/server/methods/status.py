@@ -58,7 +58,7 @@ async def _counts(service: Service) -> counting.Counts:
     """How much is recorded; the last counts if the index is too busy."""
     if service.is_open:
         with anyio.move_on_after(_COUNTING_S), contextlib.suppress(TookTooLong, IndexDamaged):
-            service.counts = await service.ask(counting.count)
+            service.counts = await service.ask(counting.count, urgent=True)
     return service.counts
 
 
@@ -67,7 +67,8 @@ async def _budget(service: Service) -> list[dict[str, Any]]:
     budgets = service.settings.budgets
     if budgets and service.is_open:
         with anyio.move_on_after(_COUNTING_S), contextlib.suppress(TookTooLong, IndexDamaged):
-            return [standing.answer() for standing in await service.ask(lambda view: standings(view, budgets))]
+            current = await service.ask(lambda view: standings(view, budgets), urgent=True)
+            return [standing.answer() for standing in current]
     return []
 
 
