@@ -1,8 +1,4 @@
-"""Reads logs in a child process: a large backlog, very long lines, and logs that an earlier process died over.
-
-Reading is most of the work of a first start and needs nothing but the file and its rows: so it is done on another
-core, while this process makes durable what was read before.
-"""
+"""Reads logs in a child process, on another core: a large backlog, very long lines, and logs that crashed a process."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from burnd.recording.candidate import Candidate
 from burnd.recording.child_process import ChildProcess
 from burnd.recording.crash_guard import Acknowledger, Guard
 
-# The many small things of a piece are packed by msgspec, which knows their types; the few others are pickled.
+# msgspec packs the many typed values of a piece; the few others are pickled.
 _Packed = tuple[bytes, list[Candidate], list[Shelved], list[Pack]]
 _encoder = msgspec.msgpack.Encoder()
 _packed = msgspec.msgpack.Decoder(_Packed)
@@ -32,10 +28,8 @@ Task = Literal["read", "whole tail", "tail", "settle answered", "settle"]
 
 
 class ReadRequest(NamedTuple):
-    """A task on one log; `saved` is its cursor and state from the index.
-
-    The task is to read on, to take the last line (only if complete, or always), or to settle open turns (only those
-    with all results, or all).
+    """A task on one log: read on, take the last line, or settle open turns. `saved` is its cursor and state in the
+    index.
     """
 
     path: str
@@ -48,7 +42,7 @@ class ReadRequest(NamedTuple):
 
 
 class BackfillProcess(ChildProcess):
-    """A child that reads logs of one format. Several requests may be under way, so that it never waits for one."""
+    """A child that reads logs of one format. Several requests may be sent ahead, so that it never waits for one."""
 
     def __init__(
         self,
@@ -66,8 +60,6 @@ class BackfillProcess(ChildProcess):
 
 
 class _LogWorker:
-    """Reads logs in the child."""
-
     def __init__(self, log_format: type[LogFormat], index_path: Path, inline_bytes: int) -> None:
         self._logs = Logs(log_format(), index_path, Acknowledger(None, frozenset()), inline_bytes)
 
@@ -101,7 +93,7 @@ def _pack_piece(piece: Piece) -> bytearray:
 
 
 def unpack_piece(answer: memoryview) -> Piece | None:
-    """The piece in an answer; None if the child returned no piece. Raises Refused."""
+    """The piece in an answer; None if there is none. Raises Refused."""
     kind, data = bytes(answer[:1]), answer[1:]
     if kind == _REFUSED:
         raise Refused(*pickle.loads(data))  # noqa: S301 - made by our own child

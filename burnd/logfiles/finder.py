@@ -35,7 +35,7 @@ from burnd.recording.source import Backfill, SkippedFiles, State, UnusedInAll, U
 from burnd.records.times import DAY_MS
 
 FORGET_AFTER_MS = DAY_MS
-LOADED_AT_ONCE = 2500  # files: the memory that all of them take for a moment would never be given back
+LOADED_AT_ONCE = 2500  # files: memory for all of them at once would never be given back
 _FILES = (
     "SELECT id, path, root, cursor, CASE WHEN open THEN state END FROM files WHERE +source = ? AND id > ? "
     "ORDER BY id LIMIT ?"
@@ -47,17 +47,17 @@ _VANISHED = (
 
 
 class _Position(NamedTuple):
-    """All that is kept in memory of a cursor, since there may be very many."""
+    """The part of a cursor that stays in memory, since there may be very many."""
 
     offset: int
-    passed: int  # bytes before it that belong to a line without its end
+    passed: int  # bytes behind it of a line without a newline
     fingerprint: int | None  # None if the log was not read to its end
 
 
 class WaitingTail(NamedTuple):
-    """A last line without a newline: the position behind it, and when it is tried, since its writer may have died.
+    """A last line without a newline: the position behind it, and when to try it, since its writer may have died.
 
-    If it is not complete when it is `due`, it may still become so, until it is tried for the `last` time.
+    If it is incomplete when it is `due`, it is tried again at `last`.
     """
 
     root: str
@@ -67,7 +67,7 @@ class WaitingTail(NamedTuple):
 
 
 class DueTail(NamedTuple):
-    """A log whose last line is to be tried now; `is_last` if it is not tried again."""
+    """A log whose last line is to be tried now; `is_last` if for the last time."""
 
     path: str
     root: str
@@ -75,7 +75,7 @@ class DueTail(NamedTuple):
 
 
 class Positions:
-    """How far each log of a source was read, as the index has it, and which end with a line that is not used yet."""
+    """How far each log of a source was read, and which logs end with an unused line."""
 
     def __init__(self, pipeline: Pipeline, source: str, clock: Callable[[], float]) -> None:
         self._pipeline, self._source, self._clock = pipeline, source, clock
@@ -94,9 +94,9 @@ class Positions:
         return path_key(path) in self._positions
 
     async def load(self, is_usable: Callable[[bytes], bool]) -> None:
-        """Loads the position of every log. Of one that was deleted it is dropped after a day; its turns stay.
+        """Loads the position of every log; that of a deleted log is dropped after a day.
 
-        A log whose cursor cannot be used is read again, as is one with something open whose state is not usable.
+        A log is read again if its cursor, or the state of its open turns, cannot be used.
         """
         self._reset()
         last, now = 0, self._pipeline.now()
@@ -111,38 +111,32 @@ class Positions:
         await self.drop([path for path in unseen if path not in present])
 
     async def saved(self, path: str) -> tuple[bytes, bytes] | None:
-        """A log's cursor and its reader's state."""
         rows = await self._rows("SELECT cursor, state FROM files WHERE source = ? AND path = ?", path_key(path))
         return (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
 
     async def is_open(self, path: str) -> bool:
-        """Whether a log has open turns."""
         return bool(await self._rows("SELECT 1 FROM files WHERE source = ? AND path = ? AND open", path_key(path)))
 
     async def with_open_turns(self) -> list[tuple[str, str]]:
-        """The logs that have open turns, with their roots."""
         return [
             (path, root) for path, root in await self._rows("SELECT path, root FROM files WHERE source = ? AND open")
         ]
 
     async def of_session(self, session_id: str) -> list[str]:
-        """The logs of a session and its agents, by their paths."""
         sql = "SELECT path FROM files WHERE source = ? AND (instr(path, ?) OR instr(path, ?))"
         return [path for (path,) in await self._rows(sql, f"/{session_id}.", f"/{session_id}/")]
 
     async def seen_ms(self) -> dict[str, int]:
-        """When each log was last read."""
         return dict(await self._rows("SELECT path, seen FROM files WHERE source = ?"))
 
     async def read_again(self, paths: Iterable[str] | None = None) -> None:
-        """Drops the positions of these logs or all, so that they are read from the start if they still exist."""
+        """Drops the positions of these logs or of all, so that they are read from the start."""
         if paths is None:
             paths = [path for (path,) in await self._rows("SELECT path FROM files WHERE source = ?")]
             self._reset()
         await self.drop(sorted(await _present(paths)))
 
     async def drop(self, paths: list[str]) -> None:
-        """Deletes the positions of these logs."""
         for path in paths:
             self._positions.pop(path, None)
             self._flawed.pop(path, None)
@@ -151,11 +145,10 @@ class Positions:
             await self._pipeline.commit(Batch(files=[FileChange(self._source, path, None) for path in paths]))
 
     def note(self, path: str, root: str, cursor: Cursor, seen_ms: int, *, is_new: bool = True) -> None:
-        """Takes over the position of a log that is durable; `is_new` if it was read just now.
+        """Takes the durable position of a log; `is_new` if it was just read.
 
-        A last line without a newline is tried at once and for good if the log was not written to for long. It is tried
-        at once, in case it is complete, if the log was written before this process started: tools that write a log all
-        at once may leave the newline out.
+        A last line without a newline is tried at once if the log was written before this process started, since some
+        tools leave the newline out, and for the last time if that was long ago.
         """
         before = self._positions.get(path)
         self._positions[path] = _Position(cursor.position, cursor.passed, cursor.fingerprint)
@@ -173,22 +166,20 @@ class Positions:
             self.tails[path] = WaitingTail(root, cursor.position, due, last)
 
     def due_tails(self, most: int) -> list[DueTail]:
-        """The logs whose last lines are to be tried now."""
         now = self._clock()
         due = [(path, tail) for path, tail in self.tails.items() if tail.due <= now]
         return [DueTail(path, tail.root, tail.last <= now) for path, tail in due[:most]]
 
     def retry_tail(self, path: str, *, at_last: bool = False) -> None:
-        """Waits for the last try, since the line is not complete yet; or again, since the log could not be read."""
+        """Waits for the last try of an incomplete line, or tries again a log that could not be read."""
         tail, later = self.tails[path], self._clock() + TAIL_QUIET_S
         self.tails[path] = tail._replace(due=tail.last) if at_last else tail._replace(due=later, last=later)
 
     def fingerprints(self) -> Iterator[tuple[str, int]]:
-        """The logs that were read to their ends, with their fingerprints."""
+        """The fingerprints of the logs that were read to their ends."""
         return ((path, one.fingerprint) for path, one in self._positions.items() if one.fingerprint is not None)
 
     def passed(self, path: str) -> int:
-        """The bytes that were seen of a log's last line, which has no newline yet."""
         position = self._positions.get(path_key(path))
         return position.passed if position is not None else 0
 
@@ -201,7 +192,6 @@ class Positions:
         return max(0, entry.size - (position.offset if position is not None else 0))
 
     async def drop_unused_of_deleted(self, has_seen: Callable[[str], bool]) -> None:
-        """Forgets the unused lines of logs that were deleted."""
         unseen = [path for path in self._flawed if not has_seen(path)]
         if unseen:
             present = await anyio.to_thread.run_sync(lambda: set(filter(os.path.lexists, unseen)))
@@ -209,7 +199,7 @@ class Positions:
                 self._flawed.pop(path, None)
 
     def unused(self) -> UnusedInAll:
-        """Unused lines of all logs; of each log the first comes before the second of any other."""
+        """Unused lines of all logs: the first of each log before the second of any."""
         ranked = heapq.nsmallest(LINES_SHOWN, (item for flawed in self._flawed.items() for item in _ranked(*flawed)))
         unfinished = sum(cursor.unfinished for cursor in self._flawed.values())
         count = sum(one.count for cursor in self._flawed.values() for one in cursor.unused)
@@ -224,7 +214,7 @@ async def _present(paths: Iterable[str]) -> set[str]:
 
 
 def _ranked(path: str, cursor: Cursor) -> Iterator[tuple[int, int, tuple[str, int, int, str]]]:
-    """A log's unused lines: first those that were not even parsed, last the one that may still be completed."""
+    """A log's unused lines: first those not even parsed, last the one that may still be completed."""
     for one in cursor.unused:
         for n, (offset, size) in enumerate(one.places):
             yield int(one.reason not in (TOO_LONG, FATAL, FATAL_WORDS)), n, (path, offset, size, one.reason)
@@ -234,7 +224,7 @@ def _ranked(path: str, cursor: Cursor) -> Iterator[tuple[int, int, tuple[str, in
 
 log = structlog.get_logger()
 
-_COARSE_MS = 2_000  # the times of file systems are less exact than this
+_COARSE_MS = 2_000  # file system times are less exact than this
 
 
 class Finder:
@@ -251,7 +241,7 @@ class Finder:
         times: Times | None,
         clock: Callable[[], float],
     ) -> None:
-        """`open_paths` are the logs whose descriptors are open, so that they can be read after they were deleted."""
+        """`open_paths` are the logs with open descriptors, which can be read after they were deleted."""
         self.named_roots = list(named_roots)
         self._suffixes = (*log_format.suffixes, *log_format.beside)
         self.watcher = Watcher(named_roots, suffix=self._suffixes, times=times)
@@ -264,8 +254,8 @@ class Finder:
         self.has_scanned = False
         self._is_first = True  # the next scan finds old files
         self._files = 0  # logs that the last scan counted
-        self._read_since: set[str] = set()  # logs read since that scan, which did not see them
-        self._others: set[str] = set()  # files with the names of logs that are no logs
+        self._read_since: set[str] = set()  # logs read since, which that scan did not see
+        self._others: set[str] = set()  # files that are named like logs and are none
         self.skipped: list[SkippedFiles] = []  # what the last scan skipped
 
     @property
@@ -274,7 +264,6 @@ class Finder:
         return self._files + len(self._read_since)
 
     def counts(self) -> dict[str, int]:
-        """The number of files that the last scan skipped, by reason."""
         skipped = {"no transcript": len(self._others), **{item.reason: item.count for item in self.skipped}}
         return {f"passed over: {reason}": number for reason, number in skipped.items() if number}
 
@@ -291,7 +280,6 @@ class Finder:
         self.watcher.add_roots(fresh)
 
     def root_of(self, path: str) -> str | None:
-        """The root that a path is below; None if it is below none."""
         if path not in self._roots:
             root = next((r.path for r in self.watcher.watch.roots if path.startswith(r.path + "/")), None)
             if root is None:
@@ -300,7 +288,7 @@ class Finder:
         return self._roots[path]
 
     async def watch(self, on_change: Callable[[], None]) -> None:
-        """Queues changed logs until cancelled; `on_change` is called whenever the queue may have grown."""
+        """Queues changed logs until cancelled; calls `on_change` whenever the queue may have grown."""
         last_state = ""
         while True:
             changes = await self.watcher.changes()
@@ -315,10 +303,9 @@ class Finder:
             on_change()
 
     async def scan(self, reason: str, *, from_start: bool = False) -> None:
-        """Looks at every file and queues what changed.
+        """Looks at every file and queues what changed; with `from_start`, every log.
 
-        With `from_start`, as if nothing had been seen before. One scan at a time: a second one sees nothing new in what
-        the first has looked at and not yet queued.
+        One scan at a time, since a second one would miss what the first has noticed and not queued yet.
         """
         async with self._scanning:
             if from_start:
@@ -342,7 +329,7 @@ class Finder:
         self._read_since.clear()
         unread = [entry for entry in unread if entry.path not in self._others]
         for path, root in await self._with_changed_beside(scan.changed):
-            self._roots[path] = root  # the watcher may not know it yet
+            self._roots[path] = root  # the watcher may not have noticed yet
             self._queue.add(path)
         unread_bytes = sum(map(self._positions.unread_bytes, unread))
         is_old = self._is_first or unread_bytes > MAX_BYTES
@@ -352,13 +339,13 @@ class Finder:
         if is_old:
             self._queue.backfill((entry.path, entry.mtime) for entry in unread)
         else:
-            for entry in unread:  # written since the last scan: live lines, as an event would have shown
+            for entry in unread:  # written since the last scan: live lines
                 self._queue.add(entry.path)
         for path in set(scan.gone) - open_paths:
             self._queue.forget(path)
         for path in open_paths:
             if not self._scanner.has_seen(path):
-                self._queue.add(path)  # deleted: there need not be an event for its last lines
+                self._queue.add(path)  # deleted: its last lines need not have caused an event
         log.debug("source.scanned", source=self._format.source, reason=reason, files=scan.files, unread=len(unread))
 
     def _look(self) -> tuple[Scan, set[str]]:
@@ -376,7 +363,7 @@ class Finder:
         ]
 
     async def _with_changed_beside(self, changed: Sequence[FileEntry]) -> list[tuple[str, str]]:
-        """Logs with a changed file beside them, and their roots; at first, if that changed since they were read."""
+        """Logs, with their roots, that have a changed file beside them."""
         beside = [entry for entry in changed if entry.path.endswith(self._format.beside)]
         logs = [(self._format.log_of(entry.path), entry.root, entry.ctime_ns // 1_000_000) for entry in beside]
         if self.has_scanned or not logs:
@@ -390,7 +377,6 @@ class Finder:
         ]
 
     def note_read(self, path: str, size: int) -> None:
-        """Counts the bytes of a log that are recorded; the last scan may not have seen the log."""
         if not self._scanner.has_seen(path):
             self._read_since.add(path)
         self.backfill.done += size

@@ -1,8 +1,8 @@
 """Follows the logs of a source: picks a log, reads it, commits the result, and settles turns that are quiet.
 
-Two tasks read. One reads live logs, a little of each and at once; it also settles and flushes. The other reads old logs
-and large ones, most of them in a child process. A live line does not wait for the search index, and of old logs only
-for the commit in progress, which is small while there are live lines.
+One task reads live logs, a little of each, settles and flushes. The other reads old and large logs, most of them in a
+child process. A live line never waits for the search index, and of old logs only for the commit in progress, which is
+small while there are live lines.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 BATCH_BYTES = 5 << 20
-SMALL_BATCH_BYTES = 1 << 20  # of old logs, while there are live lines: some 20 ms of the one writer
+SMALL_BATCH_BYTES = 1 << 20  # of old logs, while there are live lines: 20 ms of the one writer
 LIVE_FOR_S = 30.0
 LIVE_BATCH_S, OLD_BATCH_S = 0.1, 2.0
-CHILD_FROM_BYTES = 32 << 20  # unread: fewer are read before a child process is well under way
-LONG_LINE_BYTES = 2 << 20  # decoding a longer line here would keep all other tasks waiting
+CHILD_FROM_BYTES = 32 << 20  # unread: fewer are read before a child has started
+LONG_LINE_BYTES = 2 << 20  # decoding a longer line here would delay all other tasks
 QUIET_S = 10.0
 IDLE_S = 600.0
 SETTLE_EVERY_S = 1.0
 SETTLED_AT_ONCE = 500  # logs
-TAILS_AT_ONCE = 50  # they are opened one by one, while live logs have to wait
+TAILS_AT_ONCE = 50  # opening them delays live logs
 ALL_TAILS = 1 << 31
 
 
@@ -89,12 +89,12 @@ class LogFollower:
         )
         self._committer = Committer(pipeline, self.name)
         self._commit_lock = anyio.Lock()
-        self._take_lock = anyio.Lock()  # while it is locked, no old log is taken
+        self._take_lock = anyio.Lock()  # while locked, no old log is taken
         self._reading = anyio.CapacityLimiter(1)
         self._receiving = anyio.CapacityLimiter(1)
         self._child: BackfillProcess | None = None
         self._trial: BackfillProcess | None = None
-        self._ahead: _OldRead | None = None  # the next one, if the child has it already
+        self._ahead: _OldRead | None = None  # the next log, if the child has it already
         self._bell, self._old_bell, self._large_bell = anyio.Event(), anyio.Event(), anyio.Event()
         self._flushes: list[tuple[str | None, anyio.Event]] = []
         self._settle_at = 0.0
@@ -146,7 +146,6 @@ class LogFollower:
         return self._failure()
 
     def add_roots(self, folders: Sequence[str]) -> None:
-        """Reads below these folders as well, which are named as the harness is configured with them."""
         self._finder.add_roots(self.format.roots_below(folders))
 
     def status(self) -> Status:
@@ -176,7 +175,7 @@ class LogFollower:
         return self._finder.condition()
 
     def _failure(self) -> str | None:
-        """The first log that cannot be read, with the reason and the number of others."""
+        """The first unreadable log with the reason, and the number of others."""
         failures = self._queue.failures
         if not failures:
             return None
@@ -192,7 +191,7 @@ class LogFollower:
     # Live logs
 
     async def _follow_live(self) -> None:
-        """Reads live logs, settles what is quiet, answers flushes, and rests when there is nothing to do."""
+        """Reads live logs, settles, answers flushes, and sleeps when there is nothing to do."""
         while True:
             self._bell = anyio.Event()
             await self._read_live()
@@ -212,7 +211,7 @@ class LogFollower:
             await self._rest()
 
     async def _read_live(self) -> None:
-        """Reads and records live logs for a tenth of a second, and settles what is quiet when that is due."""
+        """Reads and records live logs for a tenth of a second; settles what is due."""
         pieces: list[Piece] = []
         size, start = 0, self._clock()
         while size < BATCH_BYTES and self._clock() - start < LIVE_BATCH_S:
@@ -235,11 +234,11 @@ class LogFollower:
             await self._settle_quiet()
 
     def _belongs_in_child(self, path: str) -> bool:
-        """Whether a log is suspect, or is in the middle of a very long line."""
+        """Whether a log is suspect, or in the middle of a very long line."""
         return self.guard.is_suspect(path_key(path)) or self._positions.passed(path) >= LONG_LINE_BYTES
 
     async def _rest(self) -> None:
-        """Sleeps until a log changes, or a failed log, a last line, an open turn or news is due."""
+        """Sleeps until a log changes, or a retry, a last line, an open turn or news is due."""
         is_index_new = self._generation != self.pipeline.generation
         if self._queue.live or (self._queue.has_only_live if is_index_new else self._flushes):
             return
@@ -255,7 +254,7 @@ class LogFollower:
             await self._bell.wait()
 
     def _on_record(self, _change: Change) -> None:
-        """Wakes the live task if a change made the format look for news from now on."""
+        """Wakes the live task if a change made the format look for news."""
         if not self._waits_for_news and self.format.news_every() is not None:
             self._bell.set()
 
@@ -265,7 +264,7 @@ class LogFollower:
                 await self._committer.commit(batch)
 
     async def _answer_flushes(self) -> None:
-        """Reads everything that a scan finds now, not what is written later, and settles what the flushes ask for."""
+        """Reads everything that a scan finds now, and settles what the flushes request."""
         flushes, self._flushes = self._flushes, []
         await self._finder.scan("flush")
         self._queue.retry_failed()
@@ -279,7 +278,7 @@ class LogFollower:
             done.set()
 
     async def _read_all(self) -> None:
-        """Reads all that waits now to its end, in both tasks. Lines that are written meanwhile need not be read."""
+        """Reads all that waits now to its end, in both tasks."""
         self._queue.begin_flush()
         while True:
             self._bell = anyio.Event()
@@ -291,9 +290,9 @@ class LogFollower:
                 await self._bell.wait()
 
     async def _read_released(self) -> bool:
-        """Queues logs of sessions whose text was deferred until its origin was known; returns whether there are any.
+        """Queues logs of sessions whose deferred text can be stored now; returns whether there are any.
 
-        While the other task reads, it is left for later.
+        Does nothing while the other task reads.
         """
         async with self._take_lock:
             sessions = await self.pipeline.released() if self._queue.has_only_live else []
@@ -306,7 +305,7 @@ class LogFollower:
         return bool(sessions)
 
     async def _retry_skipped(self) -> bool:
-        """Reads logs with skipped lines again, after a day or an upgrade; returns whether there were any."""
+        """Queues logs with skipped lines again, after a day or an upgrade; returns whether there are any."""
         if not (paths := self.guard.due(self.pipeline.now())):
             return False
         for path in paths:
@@ -315,9 +314,9 @@ class LogFollower:
         return True
 
     async def _read_everything_again(self) -> None:
-        """After the index was lost, reads every log again from its start; deleted logs keep their positions.
+        """Reads every log from its start after the index was lost; deleted logs keep their positions.
 
-        What is open is settled first: its lines may be gone. While the other task reads, it is left for later.
+        Settles what is open first, since its lines may be gone. Does nothing while the other task reads.
         """
         async with self._take_lock:
             if not self._queue.has_only_live:
@@ -335,7 +334,7 @@ class LogFollower:
     # Large and old logs
 
     async def _follow_old(self) -> None:
-        """Reads large and old logs. One batch is committed while the next is read."""
+        """Reads large and old logs; one batch is committed while the next is read."""
         to_commit, batches = anyio.create_memory_object_stream[list[Piece]](0)
         async with to_commit, batches, anyio.create_task_group() as tasks:
             tasks.start_soon(self._commit_old, batches)
@@ -365,7 +364,7 @@ class LogFollower:
                 self._old_bell.set()  # the child is closed
 
     async def _let_search_catch_up(self) -> None:
-        """Waits until the listeners of the pipeline have little left to do, or a large log waits."""
+        """Waits until the pipeline's listeners have little left to do, or a large log waits."""
         self._large_bell = anyio.Event()
         if self._queue.large:
             return
@@ -380,7 +379,7 @@ class LogFollower:
             tasks.cancel_scope.cancel()
 
     async def _gather_old(self) -> list[Piece]:
-        """Reads large and old logs for a batch. The child is also sent the next log, so that it never waits."""
+        """Reads large and old logs for a batch. The child has the next log already, so that it never waits."""
         pieces: list[Piece] = []
         size, start = 0, self._clock()
         while size < BATCH_BYTES and self._clock() - start < OLD_BATCH_S:
@@ -400,10 +399,7 @@ class LogFollower:
         return pieces
 
     async def _begin_old(self, current: _OldRead | None) -> _OldRead | None:
-        """Takes the next large or old log, and sends it to the child if it is read there.
-
-        `current` is the one that the child is reading.
-        """
+        """Takes the next large or old log, and sends it to the child if it is read there."""
         path = self._queue.take_old()
         if path is None:
             return None
@@ -426,18 +422,18 @@ class LogFollower:
         return _OldRead(path, root, in_child=True)
 
     async def _read_in_child(self, path: str, root: str) -> Piece | None:
-        """The child's answer; the log is read here if the child has ended or failed."""
+        """The child's answer; reads the log here if the child has ended or failed."""
         assert self._child is not None  # noqa: S101 - it was sent a request
         try:
             return await self._with_child(self._child, self._child.receive_piece)
         except Gone as gone:
             self._child_gone(gone, path)
         except Failed:
-            pass  # read here, which shows whether it was the index
+            pass  # read here, to see whether the index is damaged
         return await self._read_here(path, root)
 
     def _child_gone(self, gone: Gone, path: str) -> None:
-        """Reads the child's logs in this process after it ended."""
+        """Reads the child's logs in this process."""
         log.warning("source.reader_gone", source=self.name, crashed=gone.crashed)
         if gone.crashed:
             self.guard.suspect(path_key(path))
@@ -449,7 +445,7 @@ class LogFollower:
     async def _guarded(
         self, path: str, root: str | None, read: Callable[[str, str], Awaitable[Piece | None]]
     ) -> Piece | None:
-        """Reads a log that was taken. If it cannot be read, it is counted or tried again, and no other is affected."""
+        """Reads a log that was taken. If that fails, it is counted or tried again, and no other is affected."""
         try:
             piece = await read(path, root) if root is not None else None
         except FileNotFoundError:
@@ -478,7 +474,7 @@ class LogFollower:
         return None
 
     async def _read_here(self, path: str, root: str) -> Piece | None:
-        """Reads on in a worker thread, or a suspect log in a trial child; None if it is not a log."""
+        """Reads in a worker thread, or a suspect log in a trial child; None if it is not a log."""
         if self.guard.is_suspect(path_key(path)):
             return await self._try_suspect(path, root, "read")
         open_log = await self._log(path, root)
@@ -490,9 +486,9 @@ class LogFollower:
         return self.logs.get(path) or self.logs.open(path, root, await self._positions.saved(path))
 
     async def _try_suspect(self, path: str, root: str, task: Task) -> Piece | None:
-        """Runs a task on a suspect log in a child that acknowledges each line. Raises OSError: it is tried again."""
+        """Runs a task on a suspect log in a child that acknowledges each line. Raises OSError to try it again."""
         key = path_key(path)
-        self.logs.forget(path)  # the child continues from the state in the index
+        self.logs.forget(path)  # the child starts from the state in the index
         saved, now_ms = await self._positions.saved(path), self.pipeline.now()
         trial = self._trial = self._trial or self._new_child(is_trial=True)
         request = ReadRequest(path, root, saved, MAX_BYTES, self._clock(), now_ms, task)
@@ -510,7 +506,7 @@ class LogFollower:
         log.error("source.reader_crashed", source=self.name, item=item, count=count)
 
     async def _load(self, path: str, root: str, changed_at: float | None = None) -> None:
-        """Loads the reader of a log with open turns, so that they settle even if the log never grows again."""
+        """Loads the reader of a log with open turns, so that they settle even if the log never grows."""
         open_log = await self._log(path, root)
         if open_log is not None:
             await self._in_thread(
@@ -518,14 +514,14 @@ class LogFollower:
             )
 
     async def _reload(self, path: str, root: str) -> None:
-        """Goes back to what the index has of a log that could not be read."""
+        """Returns to the stored state of a log that could not be read."""
         before = self.logs.get(path)
         self.logs.forget(path)
         if await self._positions.is_open(path):
             await self._load(path, root, before.changed_at if before is not None else None)
 
     async def _keep_open_turns(self, path: str, root: str) -> None:
-        """After a log was deleted, keeps its open turns so that they settle."""
+        """Keeps the open turns of a deleted log so that they settle."""
         open_log = self.logs.get(path)
         has_open_turns = open_log is not None and bool(open_log.waiting_sessions)
         self.logs.forget(path)
@@ -533,10 +529,7 @@ class LogFollower:
             await self._load(path, root)
 
     async def _commit(self, pieces: list[Piece]) -> None:
-        """Makes pieces of logs that were taken durable, and ends the work on these logs.
-
-        Where there is no room, it waits: nothing is lost, and no cursor moves.
-        """
+        """Makes pieces durable and ends the work on their logs; waits while the disk is full."""
         await self._record(pieces)
         for piece in pieces:
             self._finder.note_read(piece.path, piece.consumed)
@@ -558,7 +551,7 @@ class LogFollower:
                 await self._committer.commit(batch)
         except BaseException:
             for piece in pieces:
-                self.logs.forget(piece.path)  # its reader is ahead of what is durable
+                self.logs.forget(piece.path)  # its reader is ahead of the durable state
             raise
         for piece in pieces:
             change, counts = piece.change, piece.reading.counts
@@ -577,7 +570,7 @@ class LogFollower:
     # Settling
 
     async def _settle_quiet(self) -> None:
-        """Settles turns with all results after 10 s of quiet, other turns and requests after 10 minutes."""
+        """Settles turns with all results after 10 s of quiet, others and requests after 10 minutes."""
         now = self._clock()
         self._settle_at = now + SETTLE_EVERY_S
         quiet_for = [
@@ -598,7 +591,7 @@ class LogFollower:
             await self._take_tails(TAILS_AT_ONCE)
 
     async def _settle_sessions(self, session_ids: Collection[str | None]) -> None:
-        """Settles at once what is open in these sessions; None among them means in all."""
+        """Settles what is open in these sessions; None means all."""
         waiting = {
             open_log: open_log.waiting_sessions for open_log in self.logs if open_log.path not in self._queue.busy
         }
@@ -629,7 +622,7 @@ class LogFollower:
         return [self.logs.settle(open_log, now_ms, answered_only=answered_only) for open_log in logs]
 
     async def _take_tails(self, most: int) -> None:
-        """Tries last lines that have waited long enough for their newlines; only a few are in memory at once."""
+        """Tries last lines that have waited long enough for a newline, a few at a time."""
         due = self._positions.due_tails(most)
         for begin in range(0, len(due), TAILS_AT_ONCE):
             some = [one for one in due[begin : begin + TAILS_AT_ONCE] if self._queue.take_quiet(one.path)]
@@ -651,13 +644,13 @@ class LogFollower:
             self._positions.retry_tail(path)
             return None
         if piece is None and is_last:
-            self._positions.tails.pop(path, None)  # there is nothing to look at, or more to read: then it comes again
+            self._positions.tails.pop(path, None)  # nothing to try, or more to read first
         elif piece is None:
             self._positions.retry_tail(path, at_last=True)
         return piece
 
     async def _record_quiet(self, pieces: list[Piece], paths: list[str]) -> None:
-        """Records what was settled and ends the work on these logs."""
+        """Records what was settled, and ends the work on these logs."""
         if pieces:
             await self._record(pieces)
         for path in paths:
@@ -671,7 +664,7 @@ class LogFollower:
         return BackfillProcess(type(self.format), index_path, inline_bytes, is_trial=is_trial)
 
     async def _with_child(self, child: ChildProcess, work: Callable[[], T]) -> T:
-        """Blocking work with a child, which is killed if this task is cancelled meanwhile."""
+        """Runs blocking work with a child, which is killed if the task is cancelled."""
         try:
             return await anyio.to_thread.run_sync(work, limiter=self._receiving, abandon_on_cancel=True)
         except anyio.get_cancelled_exc_class():
@@ -689,11 +682,11 @@ class LogFollower:
 
     async def _close(self, child: BackfillProcess | None) -> None:
         if child is not None:
-            with anyio.CancelScope(shield=True):  # else a cancelled task would leave the process behind
+            with anyio.CancelScope(shield=True):  # else a cancelled task would leave the process running
                 await anyio.to_thread.run_sync(child.close)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Blocking work, one piece at a time. Raises IndexDamaged if a pack of a reader is lost."""
+        """Runs blocking work, one piece at a time. Raises IndexDamaged if a reader's pack is lost."""
         try:
             return await anyio.to_thread.run_sync(work, limiter=self._reading)
         except PackLost as lost:

@@ -1,6 +1,6 @@
-"""Adapter for what watchdog hides on Linux: lost events, refused watches, and the number of watched folders.
+"""Adapter for what watchdog hides on Linux: lost events, refused watches, the number of watched folders.
 
-Written against watchdog 7.1. Where a private method is overridden, a comment gives the reason.
+Written against watchdog 7.1; each override of a private method gives its reason.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from burnd.logfiles.watcher import Inbox, Unwatchable, Watched
 
 EVENTS_LOST = "events were lost"
 _STOP_SECONDS = 2.0
-_PIPES_WORTH = 2  # of descriptors: an instance takes one and a pipe
+_PIPES_WORTH = 2  # descriptors: an instance takes one and a pipe
 _LIMITS = {
     errno.ENOSPC: ("watch limit", ("fs.inotify.max_user_watches", "user.max_inotify_watches")),
     errno.EMFILE: ("instance limit", ("fs.inotify.max_user_instances", "user.max_inotify_instances")),
@@ -51,8 +51,7 @@ def observe_with_inotify(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> 
 def _check_descriptors() -> None:
     """Raises Unwatchable if there are too few for an instance.
 
-    Checked first: inotify gives the same error for lack of descriptors and of instances, and of an instance that
-    could not be completed, watchdog keeps the first descriptor for ever.
+    inotify gives the same error for lack of instances, and watchdog leaks a descriptor of an incomplete instance.
     """
     spare: list[int] = []
     try:
@@ -95,7 +94,7 @@ class Channel(InotifyFD):
         self.watched: set[WatchDescriptor] = set()
 
     def add_callback(self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId) -> WatchDescriptor:
-        # watchdog drops this error for every folder but the root.
+        # watchdog ignores this error except for the root.
         try:
             wd = super().add_callback(path, mask, callback, id_)
         except OSError as error:
@@ -108,22 +107,22 @@ class Channel(InotifyFD):
         return wd
 
     def _add_callback(self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId) -> WatchDescriptor:
-        # Private: when folders are made inside new folders, the original adds some of them twice and warns each
-        # time, in a text that holds the paths of all watched folders twice.
+        # Private: for folders made inside new folders, the original adds some twice, each time with a warning that
+        # lists all watched paths.
         watch = self._get_or_create_watch(path, mask)
         watch.callbacks[id_] = callback
         return watch.wd
 
     def handle_event(self, event: InotifyEvent) -> None:
-        # A moved file is handled as one removed and one created: watchdog delays all later events by half a second
-        # while it waits for the other half of a move, which may be outside the root. For folders it needs the pairs.
+        # A moved file counts as one removed and one created: watchdog delays all events by half a second to wait for
+        # the other half of a move. Folders need the pairs.
         whole = event
         if event.is_move and not event.is_directory:
             kind = InotifyConstants.IN_DELETE if event.is_moved_from else InotifyConstants.IN_CREATE
             whole = dataclasses.replace(event, mask=kind, cookie=0)
         super().handle_event(whole)
         if event.is_queue_overflow:
-            # Only now: watchdog has just renewed all its watches, and a scan must not be over before that.
+            # Only now: watchdog has just renewed its watches, and a scan must come after that.
             self._inbox.put(cause=EVENTS_LOST)
         elif event.is_ignored:
             self.watched.discard(event.wd)
@@ -135,7 +134,7 @@ class Channel(InotifyFD):
 
 
 def explain(error: OSError, read: Callable[[str], int | None] | None = None) -> Unwatchable:
-    """For `status`: the limit that was reached, its value, and what to raise."""
+    """The limit that was reached, its value, and what to raise, for `status`."""
     limit = _LIMITS.get(error.errno or 0)
     if limit is None:
         return Unwatchable(f"inotify does not work here ({os.strerror(error.errno or 0)})")

@@ -1,4 +1,4 @@
-"""The interface of harnesses that write logs: their format, the reader of their lines, and what readers return."""
+"""The interface of harnesses that write logs: format, reader, and the reader's output."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _MOST_NAMES: Final = 100
 class AgentLink(msgspec.Struct, frozen=True):
     """The call that started an agent, and the time of the record that names it.
 
-    Where two disagree, the kind of evidence decides, in the order of its list below, then the earlier time.
-    An agent of a workflow run or a team has a `group_id`; the call that started it is the one linked to that id.
+    Of two records the better kind of evidence wins, then the earlier one. An agent of a workflow run or a team has a
+    `group_id`: its call is the one linked to that id.
     """
 
     session_id: str
@@ -48,7 +48,7 @@ class AgentLink(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct):
-    """The number of lines read, and of those not used as they are, by type or reason."""
+    """The number of lines read, and of those not fully used, by type or reason."""
 
     lines: int = 0
     skipped: dict[str, int] = {}
@@ -58,17 +58,17 @@ class Counts(msgspec.Struct):
 
 
 class LogReading(msgspec.Struct, kw_only=True):
-    """What came out of a log since the last time: snapshots that do not change any more.
+    """The output of a reader since the last time, as snapshots.
 
-    `state` is the reader's whole state after the last line fed. `pack` holds rows that it may need again, in a form of
-    its own; it replaces an earlier pack, if one is named.
+    `state` is the reader's state after the last line. `pack` has rows that it may need again, and replaces an earlier
+    pack if one is named.
     """
 
     state: bytes = b""
     pack: bytes = b""
     replaces: int | None = None
     session_id: str | None = None
-    project: str | None = None  # of the whole session, if this log decides it and no session record has it
+    project: str | None = None  # of the whole session, if this log decides it and no session record states it
     candidates: list[Candidate] = []
     content: list[Content] = []
     sessions: list[Session] = []
@@ -78,24 +78,24 @@ class LogReading(msgspec.Struct, kw_only=True):
     requests: list[Request] = []
     quotas: list[Quota] = []
     agents: list[AgentLink] = []
-    copied: list[str] = []  # ids of messages that the log shows to be copied from another session
-    origins: dict[str, int] = {}  # sessions it was derived from, each with the time of the newest line that shows it
+    copied: list[str] = []  # ids of messages copied from another session
+    origins: dict[str, int] = {}  # sessions it was derived from, with the time of the newest line that shows it
     process_origins: dict[str, int] = {}  # earlier sessions of the same process, likewise
     counts: Counts = msgspec.field(default_factory=Counts)
 
 
 class LogReader(Protocol):
-    """Reads the whole lines of one log, in file order, and does no I/O.
+    """Reads the whole lines of one log, in file order; pure.
 
-    However the lines are cut into readings, and whether the state was carried in memory or stored and loaded, the
-    readings must add up to the same.
+    The output must be the same however the lines are cut into readings, and whether or not the state was stored and
+    loaded.
     """
 
     def feed(self, line: bytes, offset: int) -> str | None:
-        """Reads one line that begins at `offset` in its file; returns the reason if any of it could not be used."""
+        """Reads one line at `offset`; returns the reason if any of it could not be used."""
 
     def flush(self, *, answered_only: bool = False) -> None:
-        """Settles what is open: nothing more is expected, though it may still come."""
+        """Settles what is open; more may still come."""
 
     def open_candidates(self) -> list[Candidate]:
         """The messages that may still grow."""
@@ -104,17 +104,17 @@ class LogReader(Protocol):
         """The sessions with a message that may still grow, or a request without its response."""
 
     def take(self) -> LogReading:
-        """All that came out since the last take, and the state to go on from."""
+        """The output since the last take, and the state to continue from."""
 
     def again(self) -> bytes:
-        """The state to begin with when the log is read again from its start, since it is not what it was."""
+        """The initial state for reading the log again from its start, after it was replaced."""
 
 
 class LogFormat:
-    """What a harness plugs into the log engine: the names of its files, their readers, and additions to a batch.
+    """What a harness gives the log engine: the names of its files, their readers, and additions to a batch.
 
-    Logs are read in worker threads and in child processes, which import the module of the subclass too: whatever
-    needs an event loop is imported where it is used.
+    Worker threads and child processes import the subclass's module: import whatever needs an event loop where it is
+    used.
     """
 
     source: ClassVar[str]
@@ -122,45 +122,44 @@ class LogFormat:
     beside: ClassVar[tuple[str, ...]] = ()  # suffixes of files beside a log that add to it
 
     def roots_below(self, folders: Iterable[str]) -> list[str]:
-        """The folders of logs below folders that the harness is configured with."""
+        """The folders of logs below the harness's configured folders."""
         raise NotImplementedError
 
     def place_of(self, relative: str) -> Any | None:
-        """The facts about a log in its path below its root; None if the path is not a log."""
+        """The facts in a log's path below its root; None if it is not a log."""
         raise NotImplementedError
 
     def log_of(self, path: str) -> str:
-        """The log of a file that adds to it; any other path is returned as it is."""
+        """The log that a file adds to; any other path unchanged."""
         return path
 
     def is_state(self, data: bytes) -> bool:
-        """Whether these bytes are a state that this release's readers can go on from."""
+        """Whether this release's readers can continue from this state."""
         raise NotImplementedError
 
     def reader(self, log: Log, packs: FilePacks) -> LogReader:
-        """A reader that continues from the log's state."""
         raise NotImplementedError
 
     def look_beside(self, log: Log) -> None:
-        """Adds the facts in a file beside the log to its place, before more is read."""
+        """Adds the facts in a file beside the log to its place, before it is read."""
 
     def chunk(self, log: Log, files: OpenFiles, max_bytes: int) -> Chunk:
-        """The next lines of a log. Raises Refused, or the OSError of a file that cannot be read just now."""
+        """The next lines of a log. Raises Refused, or OSError if the file cannot be read now."""
         return files.read(log.path, log.cursor, root=log.root, max_bytes=max_bytes)
 
     def content(self, log: Log, reading: Any) -> list[Content]:  # noqa: ARG002
-        """The content of a reading, with that of files beside the log."""
+        """The content of a reading and of files beside the log."""
         content: list[Content] = reading.content
         return content
 
     async def begin(self, pipeline: Pipeline) -> None:
-        """Loads what the index has, before anything is read and after the index was lost."""
+        """Loads what the index has: before the first read, and after the index was lost."""
 
     async def add_to(self, batch: Batch, pieces: Sequence[Piece], roots: Sequence[str]) -> None:
         """Adds to a batch what follows from its pieces together."""
 
     def news_every(self) -> float | None:
-        """Seconds between calls of `news` while nothing is written; None if nothing can be new then."""
+        """Seconds between calls of `news`; None for never."""
         return None
 
     async def news(self, roots: Sequence[str]) -> Batch | None:  # noqa: ARG002
@@ -178,7 +177,7 @@ S = TypeVar("S", bound=VersionedState)
 
 
 def load_state(decode: Callable[[bytes], S], version: int, data: bytes | None) -> S | None:
-    """A reader's stored state; None if it is damaged or of another version: its log is read from the start."""
+    """A reader's stored state; None if it is damaged or of another version: its log is read again."""
     if not data:
         return None
     try:
@@ -189,7 +188,6 @@ def load_state(decode: Callable[[bytes], S], version: int, data: bytes | None) -
 
 
 def iso(text: str | None) -> str | None:
-    """A time in canonical form; None for what is no time."""
     if text is None:
         return None
     try:
@@ -202,7 +200,7 @@ def iso(text: str | None) -> str | None:
 
 
 def tally(counts: dict[str, int], name: str) -> None:
-    """Count one more of a name that may come from outside: cut to length, and only so many names."""
+    """Counts a name that may be foreign: cuts it, and limits the number of names."""
     name = name[:_LONGEST_NAME]
     if name not in counts and len(counts) >= _MOST_NAMES:
         name = "(other)"
@@ -210,7 +208,9 @@ def tally(counts: dict[str, int], name: str) -> None:
 
 
 def decode_line(decoder: SafeDecoder[T], line: bytes, offset: int, counts: Counts) -> tuple[T | None, str | None]:
-    """Decode a line and count what was repaired or rejected: its value, and the reason if any of it cannot be used."""
+    """Decodes a line and counts what was repaired or rejected; returns its value, and the reason if any of it is
+    unusable.
+    """
     result = decoder.decode(line, offset)
     if isinstance(result, Rejected):
         return None, rejected(counts, result.reason)
@@ -222,12 +222,11 @@ def decode_line(decoder: SafeDecoder[T], line: bytes, offset: int, counts: Count
 
 
 def cut_reason(repairs: Iterable[Repair]) -> str | None:
-    """The reason if parts of a line were left out, else None."""
     return next((CUT[what] for what in repairs if what in CUT), None)
 
 
 def rejected(counts: Counts, reason: Reason) -> Reason | None:
-    """Count a line that cannot be used, unless it is empty."""
+    """Counts a line that cannot be used, unless it is empty."""
     if reason == "empty":
         return None
     tally(counts.rejected, reason)

@@ -1,6 +1,6 @@
-"""The open logs of a source: the cursor, the reader and the reader's state of each. Reads, settles, takes last lines.
+"""The open logs of a source, each with cursor, reader and reader state: reads, settles, takes last lines.
 
-Works in a worker thread or a child process: bytes from the file, meaning from the reader, packs from the index.
+Runs in a worker thread or a child process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _READERS_KEPT = 64
 
 
 class Piece(NamedTuple):
-    """What one read of a log returned: the reading, the new cursor and state, and whether there is more."""
+    """The result of one read of a log: the reading, the new cursor and state, and whether there is more."""
 
     path: str
     root: str
@@ -53,9 +53,9 @@ class Piece(NamedTuple):
     packs: list[Pack]
     consumed: int = 0
     more: bool = False
-    skipped: tuple[tuple[str, int, int], ...] = ()  # lines, too long or fatal: reason, offset and size
+    skipped: tuple[tuple[str, int, int], ...] = ()  # unread lines: reason, offset and size
     rewound: str | None = None
-    is_unfinished: bool = False  # its last line has no newline, is not complete and is not waited for
+    is_unfinished: bool = False  # its incomplete last line is not waited for
 
 
 class Log:
@@ -73,14 +73,13 @@ class Log:
 
     @property
     def waiting_sessions(self) -> set[str]:
-        """The sessions with a message that may still grow, or a request without its response."""
         return self.reader.waiting_sessions() if self.reader is not None else set()
 
 
 class Logs:
-    """The logs read lately, and how to read on in any of them.
+    """The logs read lately.
 
-    One worker thread at a time reads; the event loop may `trim`, `forget` and list meanwhile.
+    One worker thread reads; meanwhile the event loop may `trim`, `forget` and list.
     """
 
     def __init__(self, log_format: LogFormat, index_path: Path, guard: Guard, inline_bytes: int = INLINE_BYTES) -> None:
@@ -99,14 +98,13 @@ class Logs:
         return iter(list(self._logs.values()))
 
     def get(self, path: str) -> Log | None:
-        """The log at a path, if it was read lately."""
         log = self._logs.get(path)
         if log is not None:
             self._logs.move_to_end(path)
         return log
 
     def open(self, path: str, root: str, saved: tuple[bytes, bytes] | None) -> Log | None:
-        """The log at a path, from its cursor and state in the index; None if the path is not a log."""
+        """Opens a log from its cursor and state in the index; None if the path is not a log."""
         place = self.format.place_of(path_key(below(path, root)))
         if place is None:
             return None
@@ -117,7 +115,6 @@ class Logs:
         return log
 
     def is_usable(self, stored: bytes) -> bool:
-        """Whether a reader can go on from this state of the index."""
         return self._load_state(stored) is not None
 
     def _load_state(self, stored: bytes) -> bytes | None:
@@ -128,7 +125,7 @@ class Logs:
         return state if self.format.is_state(state) else None
 
     def read(self, log: Log, max_bytes: int, now: float, seen_ms: int) -> Piece:
-        """Reads on. Raises Refused, or the OSError of a file that cannot be read just now."""
+        """Reads on. Raises Refused, or OSError if the file cannot be read now."""
         chunk = self.format.chunk(log, self.files, max_bytes)
         from_start = chunk.rewound is not None or log.cursor is None
         before = None if from_start else log.cursor
@@ -146,7 +143,7 @@ class Logs:
         if chunk.lines:
             log.changed_at = now
         if not chunk.more and seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS:
-            reader.flush()  # not written to for long: its last message will not grow
+            reader.flush()  # not written to for long: its last message is complete
         piece = self._piece(log, cursor, unused, from_start=from_start, seen_ms=seen_ms)
         piece.reading.candidates[:0] = lost
         return piece._replace(
@@ -157,10 +154,10 @@ class Logs:
         )
 
     def take_tail(self, log: Log, seen_ms: int, *, only_whole: bool = False) -> Piece | None:
-        """Reads the last line of a quiet file that never got its newline, if it is complete.
+        """Reads the last line of a quiet file that has no newline, if it is complete.
 
-        An incomplete one is noted in the cursor or, with `only_whole`, left for later. None if there is no such line
-        or the file has changed.
+        An incomplete one is noted in the cursor or, with `only_whole`, left for later. None if there is no such line or
+        the file has changed.
         """
         before = log.cursor
         if before is None or not before.has_untried_tail:
@@ -174,26 +171,24 @@ class Logs:
         return piece._replace(is_unfinished=cursor.unfinished)
 
     def settle(self, log: Log, seen_ms: int, *, answered_only: bool) -> Piece | None:
-        """Settles what is open in a log, all of it or only messages that have all results."""
         if log.cursor is None:
             return None
         self._reader(log, from_start=False).flush(answered_only=answered_only)
         return self._piece(log, log.cursor, UnusedLines(log.cursor.unused), from_start=False, seen_ms=seen_ms)
 
     def load(self, log: Log, changed_at: float) -> None:
-        """Loads a log's reader from its state, so that what is open in it can be settled."""
         self._reader(log, from_start=False)
         log.changed_at = changed_at
 
     def forget(self, path: str) -> None:
-        """Drops what is in memory of a log: it is read on from its cursor and state in the index."""
+        """Drops a log from memory; it is read on from its stored cursor and state."""
         self._logs.pop(path, None)
         self.files.release(path)
 
     def trim(self, busy: Container[str]) -> None:
         """Drops readers without open turns, the least recently used first, and closes idle descriptors.
 
-        Logs that are busy are left out: the worker thread may be using their reader.
+        Skips busy logs, whose reader the worker thread may use.
         """
         self.files.expire()
         spare = len(self._logs) - _READERS_KEPT
@@ -217,14 +212,14 @@ class Logs:
     def _feed_last_line(
         self, log: Log, reader: LogReader, cursor: Cursor, tail: LastLine, unused: UnusedLines
     ) -> Cursor:
-        """Feeds a last line without a newline if it is complete; returns the cursor behind it, or with a note on it."""
+        """Feeds a last line if it is complete; returns the cursor behind it, or with a note on it."""
         if tail.data is None or not _is_whole(tail):
             return msgspec.structs.replace(cursor, unfinished=True)
         self._feed(log, reader, [(tail.offset, tail.data)], unused)
         return tail.cursor
 
     def _settle_before_rewind(self, log: Log) -> list[Candidate]:
-        """What was open in a file that is read again from its start: its lines may be gone, and it was billed."""
+        """Settles what was open in a file that is read again: it was billed, and its lines may be gone."""
         reader = self._reader(log, from_start=False)
         reader.flush()
         lost: list[Candidate] = reader.take().candidates
@@ -275,7 +270,7 @@ def _content_name(record: Content) -> str:
 
 
 def _is_whole(tail: LastLine) -> bool:
-    """Whether nothing but its newline is missing: no beginning of an object is one."""
+    """Whether only the newline is missing: no prefix of a JSON object is one."""
     try:
         return tail.data is not None and isinstance(msgspec.json.decode(tail.data), dict)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -283,12 +278,10 @@ def _is_whole(tail: LastLine) -> bool:
 
 
 def is_done(piece: Piece) -> bool:
-    """Whether a log was read to its end and has no open turns."""
     return not (piece.more or piece.change.open or piece.cursor.has_untried_tail)
 
 
 def batch_of(pieces: Sequence[Piece]) -> Batch:
-    """Several pieces as one batch."""
     batch = Batch()
     for piece in pieces:
         reading = piece.reading
@@ -300,7 +293,7 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
         session_id = reading.session_id
         is_described = any(session.session_id == session_id for session in reading.sessions)
         if session_id and (piece.content or reading.candidates) and not is_described:
-            # One without any response has no turn that names it.
+            # A session without any response has no turn that names it.
             batch.sessions.add(SeenSession(session_id, source, reading.project))
         batch.overheads += reading.overheads
         batch.source = source

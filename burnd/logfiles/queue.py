@@ -22,53 +22,51 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
 
 
 class _ActiveLog(msgspec.Struct):
-    """A log that is being worked on: whether it changed meanwhile, and its age if it came from the backlog."""
+    """A log in work: whether it changed meanwhile, and its age if it came from the backlog."""
 
     again: bool = False
     age: float | None = None
 
 
 class Queue:
-    """Live logs in the order in which they changed; large ones, with more to read than is read at once; old ones.
+    """Live logs in order of change; large ones, with more than one read takes; old ones.
 
-    Live logs are read by one task, large and old ones by another, so that neither kind waits for the other. A log is
-    worked on by one task at a time, from `take...` to `done`, `release`, `defer` or `failed`; a change meanwhile is
-    remembered until then.
+    One task reads live logs, another large and old ones, so that neither kind waits for the other. A log is in work
+    from `take...` to `done`, `release`, `defer` or `failed`; changes meanwhile are remembered.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self.live: dict[str, float] = {}  # in order, with the time since when each waits
+        self.live: dict[str, float] = {}  # in order, each with the time since when it waits
         self.large: dict[str, None] = {}  # in order
         self.old: dict[str, float] = {}  # with their modification times, oldest first
         self.busy: dict[str, _ActiveLog] = {}
         self._failures: dict[str, Failure] = {}
         self._retries: list[tuple[float, str]] = []
-        self._flushing: dict[str, int] = {}  # logs that a flush waits for, and how often each is yet to be read
+        self._flushing: dict[str, int] = {}  # logs that a flush waits for, with the reads that each still needs
         self._unread: set[str] = set()  # logs with old lines, or with more new ones than one read takes
 
     def __len__(self) -> int:
-        """The number of logs that wait or are worked on; those that wait after a failure do not count."""
+        """The number of logs that wait or are in work, without those that wait for a retry."""
         return len(self.live) + len(self.large) + len(self.old) + len(self.busy)
 
     @property
     def has_old(self) -> bool:
-        """Whether large or old logs wait."""
         return bool(self.large or self.old)
 
     @property
     def has_only_live(self) -> bool:
-        """Whether no log is worked on and no large or old one waits."""
+        """Whether no log is in work and no large or old one waits."""
         return not (self.busy or self.has_old)
 
     @property
     def is_flushing(self) -> bool:
-        """Whether some log that waited at `begin_flush` was not read to its end since."""
+        """Whether a log that waited at `begin_flush` was not read to its end since."""
         return bool(self._flushing)
 
     @property
     def is_behind(self) -> bool:
-        """Whether sums are incomplete: old logs, a log that takes several reads, or many logs wait."""
+        """Whether totals are incomplete: old logs, a log that takes several reads, or many logs wait."""
         return bool(self._unread) or len(self) > MANY_FILES
 
     @property
@@ -76,12 +74,11 @@ class Queue:
         return self._failures
 
     def lag(self) -> float:
-        """How long the live log that waits longest has waited."""
         since = next(iter(self.live.values()), None)
         return 0.0 if since is None else max(0.0, self._clock() - since)
 
     def add(self, path: str) -> None:
-        """Adds a log that changed. One that failed waits for its retry all the same."""
+        """Adds a changed log; one that failed still waits for its retry."""
         if path in self.busy:
             self.busy[path].again = True
         elif path not in self._failures:
@@ -90,22 +87,20 @@ class Queue:
                 self.live.setdefault(path, self._clock())
 
     def backfill(self, files: Iterable[tuple[str, float]]) -> None:
-        """Adds old logs, with their modification times."""
         files = list(files)
         self._unread.update(path for path, _ in files if path not in self._failures)
         for path in self.busy.keys() & {path for path, _ in files}:
-            self.busy[path].again = True  # it may have been read before it changed
+            self.busy[path].again = True  # it may have been read before the change
         waiting = (self.live, self.large, self.busy, self._failures)
         fresh = {path: mtime for path, mtime in files if not any(path in place for place in waiting)}
         self.old = dict(sorted((self.old | fresh).items(), key=lambda item: item[1]))
 
     def begin_flush(self) -> None:
-        """Begins to track the logs that wait now: a flush is done when all of them were read, however they grow."""
+        """Tracks the logs that wait now: the flush is done when each was read, however it grows."""
         self._flushing = dict.fromkeys((*self.live, *self.large, *self.old), 1)
         self._flushing |= {path: 1 + work.again for path, work in self.busy.items()}
 
     def take(self) -> str | None:
-        """The live log to read next."""
         now = self._clock()
         while (at := self.due()) is not None and at <= now:
             _, path = heapq.heappop(self._retries)
@@ -119,7 +114,7 @@ class Queue:
         return path
 
     def take_old(self) -> str | None:
-        """The large or old log to read next: large ones in turn, old ones newest first and each to its end."""
+        """The next large or old log: large ones in turn, old ones newest first and each to its end."""
         if self.large:
             path = next(iter(self.large))
             del self.large[path]
@@ -132,19 +127,19 @@ class Queue:
         return path
 
     def take_quiet(self, path: str) -> bool:
-        """Takes a log to settle it, not to read it; False if another task reads it or is about to."""
+        """Takes a log to settle it; False if another task reads it or is about to."""
         if path in self.large or path in self.old or path in self.busy:
             return False
         self.busy[path] = _ActiveLog()
         return True
 
     def is_old(self, path: str) -> bool:
-        """Whether a log that is being read is an old one, which nothing was written to meanwhile."""
+        """Whether a log in work is old and was not written to meanwhile."""
         work = self.busy.get(path)
         return work is not None and work.age is not None and not work.again
 
     def done(self, path: str, *, more: bool) -> None:
-        """Ends the work on a log that was read, also if it is gone; `more` if there is more to read at once."""
+        """Ends the work on a log that was read; `more` if there is more to read at once."""
         work = self.busy.pop(path)
         self._failures.pop(path, None)
         if path in self._flushing:
@@ -156,14 +151,13 @@ class Queue:
         else:
             self._unread.discard(path)
         if more and work.age is not None and not work.again:
-            self.old[path] = work.age  # the newest session is complete before the next begins
+            self.old[path] = work.age  # the newest session is completed first
         elif more:
             self.large[path] = None
         elif work.again:
             self.live[path] = self._clock()
 
     def release(self, path: str) -> None:
-        """Ends the work on a log that was not read."""
         if self.busy.pop(path).again:
             self.add(path)
 
@@ -173,7 +167,7 @@ class Queue:
         self.large[path] = None
 
     def failed(self, path: str, reason: str) -> None:
-        """Ends the work on a log that could not be read. It is tried again after a while that doubles each time."""
+        """Ends the work on an unreadable log, to be retried with doubling delays."""
         del self.busy[path]
         self._flushing.pop(path, None)
         self._unread.discard(path)
@@ -186,13 +180,12 @@ class Queue:
         heapq.heappush(self._retries, (retry_at, path))
 
     def retry_failed(self) -> None:
-        """Lets the logs that failed be tried at once."""
         self._retries.clear()
         for path in self._failures.keys() - self.busy.keys() - self.large.keys():
             self.live.setdefault(path, self._clock())
 
     def forget(self, path: str) -> None:
-        """Drops a log that was deleted; a task that is reading it continues."""
+        """Drops a deleted log; a task that is reading it continues."""
         for waiting in (self.live, self.large, self.old):
             waiting.pop(path, None)
         if path not in self.busy:
@@ -201,7 +194,6 @@ class Queue:
             self._unread.discard(path)
 
     def due(self) -> float | None:
-        """When a log that failed is to be tried next."""
         while self._retries and not self._is_current(*self._retries[0]):
             heapq.heappop(self._retries)
         return self._retries[0][0] if self._retries else None

@@ -1,7 +1,4 @@
-"""Finds and opens log files: roots, what is skipped below them, and opening nothing but our own regular files.
-
-A scan looks at names, sizes and owners, never goes through a link and opens no file.
-"""
+"""Finds and opens log files below roots; follows no link below a root and opens only regular files of this user."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ Suffix = str | tuple[str, ...]
 Refusal = Literal["symlink", "not a regular file", "foreign owner", "outside its root"]
 
 SUFFIX = ".jsonl"
-MAX_DEPTH = 8  # folders below a root; the deepest known transcript is three down
+MAX_DEPTH = 8  # below a root; the deepest known transcript is three down
 PLACES_KEPT = 5
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -41,7 +38,7 @@ class Root(msgspec.Struct, frozen=True, gc=False):
 
 
 def present(named: Iterable[str]) -> list[Root]:
-    """The roots that exist now; of several names for one folder only the first."""
+    """The roots that exist now; of several names of one folder only the first."""
     roots: dict[tuple[int, int], Root] = {}
     for name in named:
         root = _identify(name)
@@ -54,7 +51,7 @@ def _identify(name: str) -> Root | None:
     if not is_bounded(name):
         return None
     try:
-        # The link is resolved first, so that a root whose link is changed in between is noticed as changed.
+        # Resolve the link first, so that a change of it in between is noticed.
         path = os.path.realpath(name)
         status = os.stat(path)
     except (OSError, ValueError):
@@ -65,7 +62,7 @@ def _identify(name: str) -> Root | None:
 
 
 class Refused(Exception):
-    """Raised when a path names something that must not be read, however often it is tried."""
+    """Raised when a path must not be read, however often it is tried."""
 
     def __init__(self, path: str, reason: Refusal) -> None:
         super().__init__(f"not read: {path} ({reason})")
@@ -74,17 +71,17 @@ class Refused(Exception):
 
 
 def below(path: str, root: str) -> str:
-    """A path relative to its root. The plain case, nearly all of them, is cut without normalising it."""
+    """A path relative to its root; the common case needs no normalising."""
     if path.startswith(root + os.sep) and not _WINDING.search(path, len(root)):
         return path[len(root) + 1 :]
     return os.path.relpath(path, root)
 
 
 def open_regular(path: str, *, root: str | None = None) -> int:
-    """Opens a regular file of ours and returns a read-only descriptor.
+    """Opens a regular file of ours read-only.
 
-    With `root`, no folder between it and the file may be a link either; the root itself may. Raises Refused,
-    or the OSError of a file that is missing or cannot be read just now.
+    With `root`, no folder between it and the file may be a link. Raises Refused, or OSError if the file is missing or
+    unreadable now.
     """
     if root is None:
         return _open_in(None, path, path)
@@ -96,9 +93,9 @@ def open_regular(path: str, *, root: str | None = None) -> int:
 
 
 def small_file(path: str, root: str, largest: int) -> bytes | None:
-    """The bytes of a file beside a log; None if it is missing, too large or cannot be read."""
+    """The bytes of a file beside a log; None if it is missing, too large or unreadable."""
     if not os.path.lexists(path):
-        return None  # the usual case; `open_regular` takes ten times as long to find out
+        return None  # the usual case; `open_regular` takes ten times as long
     try:
         fd = open_regular(path, root=root)
     except (OSError, Refused, ValueError):
@@ -113,7 +110,7 @@ def small_file(path: str, root: str, largest: int) -> bytes | None:
 
 
 def _open_in(folder: int | None, name: str, path: str) -> int:
-    # Checked before it is opened: opening a FIFO lets its writer go on, and opening a device can do anything.
+    # Check before opening: opening a FIFO unblocks its writer, and opening a device can have any effect.
     _check(path, os.stat(name, dir_fd=folder, follow_symlinks=False))
     try:
         fd = os.open(name, _FILE, dir_fd=folder)
@@ -146,7 +143,7 @@ def _objection(status: os.stat_result, owner: int) -> Refusal | None:
 
 
 def _open_folder_of(path: str, root: str) -> tuple[int, str]:
-    """Opens the folder of `path`, reached from `root` without following a link; returns it and the file's name."""
+    """Opens the folder of `path`, reached from `root` without links; returns it and the file's name."""
     *folders, name = below(path, root).split(os.sep)
     if name in ("", os.curdir, os.pardir) or os.pardir in folders:
         raise Refused(path, "outside its root")
@@ -155,7 +152,7 @@ def _open_folder_of(path: str, root: str) -> tuple[int, str]:
         try:
             inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
         except OSError as error:
-            # O_DIRECTORY|O_NOFOLLOW on a link is ENOTDIR on Linux and ELOOP elsewhere.
+            # A link with O_DIRECTORY|O_NOFOLLOW is ENOTDIR on Linux, ELOOP elsewhere.
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
                 raise Refused(path, "symlink") from error
             raise
@@ -166,7 +163,7 @@ def _open_folder_of(path: str, root: str) -> tuple[int, str]:
 
 
 class FileEntry(msgspec.Struct, frozen=True, gc=False):
-    """A file that may be read, as a scan saw it."""
+    """A readable file, as a scan saw it."""
 
     path: str
     root: str
@@ -182,12 +179,12 @@ class FileEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 def fingerprint(dev: int, ino: int, size: int, ctime_ns: int) -> int:
-    """Changes whenever a file changes or is replaced: one number, since there are many files."""
+    """A number that changes whenever the file changes or is replaced."""
     return hash((dev, ino, size, ctime_ns))
 
 
 class WalkTally(msgspec.Struct):
-    """What a walk met besides the files it yields: folders entered, and what it skipped, by reason."""
+    """Folders that a walk entered, and what it skipped, by reason."""
 
     directories: int = 0
     refused: Counter[str] = msgspec.field(default_factory=Counter)
@@ -200,7 +197,7 @@ class WalkTally(msgspec.Struct):
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """The files that are new, different or gone since the scan before."""
+    """The files that are new, different or gone since the last scan."""
 
     changed: list[FileEntry]
     gone: list[str]
@@ -210,27 +207,24 @@ class Scan(msgspec.Struct, frozen=True):
 
 
 class Scanner:
-    """Looks at every file below the roots and reports those whose fingerprint differs from last time.
+    """Reports every file below the roots whose fingerprint differs from last time.
 
-    Any difference counts, the change time too, which also shows a chmod. It only ever causes a second look:
-    what is read is decided by the cursor.
+    Any difference counts, such as a chmod: it only causes a second look, and the cursor decides what is read.
     """
 
     def __init__(self, *, suffix: Suffix = SUFFIX) -> None:
         self._suffix = suffix
-        self._seen: dict[str, dict[str, int]] = {}  # folders, and the fingerprint of each file in them
+        self._seen: dict[str, dict[str, int]] = {}  # folders, with the fingerprint of each file
 
     def know(self, path: str, fingerprint: int) -> None:
-        """Before the first scan: a file that is not changed as long as it has this fingerprint."""
+        """Sets the fingerprint of a file that was read before the first scan."""
         folder, _, name = path.rpartition("/")
         self._seen.setdefault(folder, {})[name] = fingerprint
 
     def count(self, suffix: Suffix) -> int:
-        """The number of files with such a name in the last scan."""
         return sum(name.endswith(suffix) for folder in self._seen.values() for name in folder)
 
     def has_seen(self, path: str) -> bool:
-        """Whether the last scan saw this file."""
         folder, _, name = path.rpartition("/")
         return name in self._seen.get(folder, ())
 
@@ -253,13 +247,13 @@ class Scanner:
     def _changed_in(
         self, folder: str, entries: Iterable[os.DirEntry[str]], root: str, tally: WalkTally
     ) -> Iterator[FileEntry]:
-        """The files of a folder that look different. An unchanged one costs a stat and nothing else."""
+        """The files of a folder that differ. An unchanged one costs one stat."""
         seen = self._seen.setdefault(folder, {})
         owner = os.geteuid()
         for entry in entries:
             status = _stat(entry)
             now = status and fingerprint(status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
-            if seen.get(entry.name) == now:  # it may be read, as it could when it was last looked at
+            if seen.get(entry.name) == now:  # readable, as at the last look
                 continue
             path = os.path.join(folder, entry.name)
             if status is None or now is None or _is_refused(path, status, owner, tally):
@@ -269,7 +263,7 @@ class Scanner:
                 yield _file_entry(path, root, status)
 
     def _gone_from(self, folder: str, names: AbstractSet[str]) -> list[str]:
-        """Forgets the files of a folder that are not among these names, and returns their paths."""
+        """Drops the files of a folder that are not among these names; returns their paths."""
         seen = self._seen.get(folder, {})
         gone = [] if seen.keys() <= names else [name for name in seen if name not in names]
         for name in gone:
@@ -280,7 +274,7 @@ class Scanner:
 
 
 def walk(root: str, *, suffix: Suffix = SUFFIX, tally: WalkTally | None = None) -> Iterator[FileEntry]:
-    """Every file below `root` that may be read and whose name ends in `suffix`; none if the root is missing."""
+    """Every readable file below `root` with this suffix."""
     tally = WalkTally() if tally is None else tally
     owner = os.geteuid()
     for folder, entries in _sweep(root, suffix, tally):
@@ -294,10 +288,9 @@ _Entries = list[os.DirEntry[str]]
 
 
 def _sweep(root: str, suffix: Suffix, tally: WalkTally) -> Iterator[tuple[str, _Entries]]:
-    """Walks all folders and yields each with its entries that end in `suffix` and are not folders.
+    """Yields each folder with its non-folder entries that end in `suffix`.
 
-    Entries are valid until the next folder is yielded: the folder is open until then, so that the kernel
-    need not resolve the path of each file.
+    Entries are valid until the next folder: it stays open until then, so that the kernel need not resolve each path.
     """
     folders = [(root, 0)]
     while folders:
@@ -319,7 +312,7 @@ def _sweep(root: str, suffix: Suffix, tally: WalkTally) -> Iterator[tuple[str, _
 
 @contextlib.contextmanager
 def _listed(folder: str, tally: WalkTally, *, is_root: bool) -> Iterator[_Entries]:
-    """A folder's entries, none if it cannot be listed. Below a root no link is followed, not even a sudden one."""
+    """A folder's entries, none if it cannot be listed. Follows no link, not even one made just now."""
     fd, listed = -1, list[os.DirEntry[str]]()
     try:
         fd = os.open(folder, _FOLDER | (0 if is_root else os.O_NOFOLLOW))
@@ -364,7 +357,7 @@ def _file_entry(path: str, root: str, status: os.stat_result) -> FileEntry:
 
 
 class Explanation(NamedTuple):
-    """Why a scan skips something, and what a person can do; `is_normal` if nothing need be done."""
+    """Why a scan skips something and what to do; `is_normal` if nothing."""
 
     why: str
     remedy: str = ""

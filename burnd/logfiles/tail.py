@@ -1,8 +1,7 @@
-"""Reads files that grow: whole lines exactly as they are on disk, from where the last read stopped.
+"""Reads growing files: whole lines exactly as on disk, from where the last read stopped.
 
-A cursor holds the position and hashes by which the file is recognised, never a path nor a byte of content. Descriptors
-of files that changed lately are cached, so that the last lines of a deleted or replaced file can still be read. Called
-from a worker thread. Nothing here knows JSON.
+A cursor has the position and hashes that identify the file, never a path nor content. Descriptors of recently changed
+files are cached, so that the end of a deleted or replaced file can still be read. Used in worker threads.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from burnd.logfiles.scanner import fingerprint, open_regular
 MAX_BYTES = 4 << 20
 MAX_LINE = 64 << 20
 MAX_LINES = 20_000  # at once: as objects, short lines take a hundred times their bytes
-# Long enough to hold what makes a line unlike others: in transcripts 256 bytes were sometimes only its common end.
+# Long enough to be unique: 256 bytes were sometimes only the common end of lines.
 ANCHOR_SIZE = 1024
 HEAD_SIZE = 1024
 TAIL_QUIET_S = 600.0
 _BLANK = (b"\n", b"\r", b"\t", b" ")
 _BLANKS = re.compile(rb"[\n\r\t ]*\n")
 
-Line = tuple[int, bytes]  # its offset, and its bytes without the newline
-# "rewritten": the file begins differently, so it was written again in place or its inode was given to another file;
-# from here the two look the same. "changed": it begins as before, but the bytes before our position differ.
+Line = tuple[int, bytes]  # offset, and bytes without the newline
+# "rewritten": the file begins differently, so it was written again in place or its inode was reused. "changed": it
+# begins as before, but the bytes before our position differ.
 Misfit = Literal["replaced", "rewritten", "truncated", "changed"]
 
 # Reasons of unused lines.
@@ -44,11 +43,11 @@ FATAL = "reading it crashed again and again"
 FATAL_WORDS = "storing the text before this place crashed again and again"
 UNFINISHED = "unfinished"
 LINES_SHOWN = 20  # in status, of all logs of a source
-PLACES_KEPT = 5  # for each reason; the others are only counted
+PLACES_KEPT = 5  # for each reason; others are only counted
 
 
 class Unused(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """All lines of one log that were not used for one reason; `places` has (offset, size) of the first."""
+    """Lines of one log that were not used for one reason; `places` has (offset, size) of the first."""
 
     reason: str
     count: int
@@ -56,10 +55,10 @@ class Unused(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class UnusedLines:
-    """Collects the unused lines of one log by reason. Never a byte of them."""
+    """Collects the unused lines of one log by reason, without their text."""
 
     def __init__(self, before: Iterable[Unused] = ()) -> None:
-        self.skipped: list[tuple[str, int, int]] = []  # in this read, not even parsed: (reason, offset, size)
+        self.skipped: list[tuple[str, int, int]] = []  # unparsed in this read: (reason, offset, size)
         self.by_reason = {one.reason: one for one in before}
 
     def skip(self, reason: str, offset: int, size: int) -> None:
@@ -67,7 +66,7 @@ class UnusedLines:
         self._add(reason, offset, size)
 
     def reject(self, reason: str, offset: int, size: int) -> None:
-        """Adds a line that a reader could not use, or only in part. There may be very many."""
+        """Adds a line that a reader could not use, or only in part."""
         self._add(reason if reason in CUT.values() else f"rejected {reason}", offset, size)
 
     def _add(self, reason: str, offset: int, size: int) -> None:
@@ -79,9 +78,8 @@ class UnusedLines:
 class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A position in one file.
 
-    Lines before `offset` are consumed. The `passed` bytes after it were read and have no newline, so they
-    are looked at again only once their newline is there. Anchor and head are taken over everything before
-    `position`.
+    Lines before `offset` are consumed. The `passed` bytes after it have no newline yet and are read again when it is
+    there. Anchor and head cover everything before `position`.
     """
 
     dev: int
@@ -92,11 +90,11 @@ class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     anchor: bytes = b""
     head: bytes = b""
     head_size: int = 0
-    inside: bool = False  # the line around `offset` was begun by a last line that was already taken
-    unfinished: bool = False  # the passed bytes were tried as a last line without a newline, and are not complete
+    inside: bool = False  # the line at `offset` continues a last line that was already taken
+    unfinished: bool = False  # the passed bytes were tried as a last line and are incomplete
     size: int = 0
     ctime_ns: int = 0
-    unused: tuple[Unused, ...] = ()  # lines before `offset` that were not used
+    unused: tuple[Unused, ...] = ()  # unused lines before `offset`
 
     @property
     def position(self) -> int:
@@ -104,17 +102,17 @@ class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def has_untried_tail(self) -> bool:
-        """Whether the file ended with bytes that have no newline and were not tried as a line yet."""
+        """Whether the file ended with bytes without a newline that were not tried as a line yet."""
         return self.passed > 0 and self.position == self.size and not self.unfinished
 
     @property
     def fingerprint(self) -> int | None:
-        """The file's fingerprint for as long as there is no need to open it; None if it was not read to its end."""
+        """The fingerprint while the file need not be opened; None if it was not read to its end."""
         return fingerprint(self.dev, self.ino, self.size, self.ctime_ns) if self.position == self.size else None
 
 
 def load_cursor(stored: bytes) -> Cursor | None:
-    """A cursor from the index; None for one that cannot be used, as after damage."""
+    """A cursor from the index; None if it is unusable, as after damage."""
     try:
         cursor = _cursors.decode(stored)
     except (msgspec.MsgspecError, ValueError):
@@ -127,16 +125,16 @@ _cursors = msgspec.msgpack.Decoder(Cursor)
 
 
 class LastLine(msgspec.Struct, frozen=True, gc=False):
-    """The bytes after the last newline. `cursor` is behind them, for a caller who uses them as a line."""
+    """The bytes after the last newline, and the cursor behind them for a caller who uses them."""
 
     offset: int
     size: int
-    data: bytes | None  # None when it is longer than a line may be
+    data: bytes | None  # None if longer than a line may be
     cursor: Cursor
 
 
 class Chunk(msgspec.Struct, frozen=True, gc=False):
-    """What one call read. `rewound` is why lines come again; `skipped` has (offset, size) of each over-long line."""
+    """The result of one read. `rewound` is why lines come again; `skipped` has (offset, size) of over-long lines."""
 
     lines: list[Line]
     cursor: Cursor
@@ -144,8 +142,8 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     more: bool
     rewound: Misfit | None = None
     skipped: list[tuple[int, int]] = []
-    cut: tuple[int, int] | None = None  # (offset, size) of the first line that is not read
-    tail: LastLine | None = None  # of a file that lost its path: the last line, if it never got its newline
+    cut: tuple[int, int] | None = None  # (offset, size) of the first unread line
+    tail: LastLine | None = None  # of a file that lost its path: a last line without a newline
 
 
 def read_open(fd: int, cursor: Cursor | None, *, max_bytes: int = MAX_BYTES, max_line: int = MAX_LINE) -> Chunk:
@@ -154,7 +152,7 @@ def read_open(fd: int, cursor: Cursor | None, *, max_bytes: int = MAX_BYTES, max
     rewound: Misfit | None = None
     if cursor is not None:
         head = _pread(fd, cursor.head_size, 0)
-        # Anchor and new bytes from one read, so that no rewrite can slip in between check and use.
+        # One read for anchor and new bytes, so that no rewrite slips in between check and use.
         anchor_size = min(ANCHOR_SIZE, cursor.position)
         unread = min(max_bytes, max(0, stat.st_size - cursor.position))
         both = _pread(fd, anchor_size + unread, cursor.position - anchor_size)
@@ -173,8 +171,7 @@ def read_open(fd: int, cursor: Cursor | None, *, max_bytes: int = MAX_BYTES, max
 def last_line(fd: int, cursor: Cursor, *, max_line: int = MAX_LINE) -> LastLine | None:
     """The bytes after the last newline, once everything before them was read; None if there are none.
 
-    If they are used, they are consumed: when their newline is written later, only bytes between the two, if
-    any, are a separate line.
+    If used, they are consumed: only bytes between them and their later newline are a separate line.
     """
     stat = os.fstat(fd)
     if cursor.passed == 0 or stat.st_size != cursor.position or stat.st_ino != cursor.ino:
@@ -200,8 +197,8 @@ def _split(
 ) -> Chunk | None:
     """Splits the bytes after a cursor into lines; bytes without a newline are only passed.
 
-    None if the beginning of the first line, passed earlier, is no longer what it was. Blank lines are left out, and
-    after very many lines the rest of the data is left for the next call.
+    None if the start of the first line, passed earlier, has changed. Blank lines are dropped; the rest after very many
+    lines is left for the next call.
     """
     lines: list[Line] = []
     skipped: list[tuple[int, int]] = []
@@ -251,16 +248,15 @@ def _split(
         size=stat.st_size,
         ctime_ns=stat.st_ctime_ns,
     )
-    # Some file systems report a size that can never be read: there is more only after some progress.
+    # Some file systems report a size that can never be read: there is more only after progress.
     more = bool(data) and after.position < stat.st_size
     return Chunk(lines=lines, cursor=after, size=stat.st_size, more=more, skipped=skipped)
 
 
 def _misfit(cursor: Cursor, stat: os.stat_result, head: bytes, anchor: bytes) -> Misfit | None:
-    """Why reading may not go on from `cursor`, or None; `head` and `anchor` are the bytes of the file now.
+    """Why reading may not continue from `cursor`, or None; `head` and `anchor` are bytes of the file now.
 
-    A different device number alone is no reason: some file systems are numbered again at every mount, and a
-    whole archive would be read again after each restart of the machine.
+    A different device number alone is no reason: some file systems get another at every mount.
     """
     if stat.st_ino != cursor.ino:
         return "replaced"
@@ -278,7 +274,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _pread(fd: int, size: int, offset: int) -> bytes:
-    """Up to `size` bytes, fewer only at the end of the file; some file systems return less than `size`."""
+    """Up to `size` bytes, fewer only at the end of the file, unlike `pread`."""
     data = os.pread(fd, size, offset)
     if len(data) == size or not data:
         return data
@@ -297,13 +293,11 @@ class _OpenFile(msgspec.Struct):
 
 
 class OpenFiles:
-    """Reads files by path and caches the descriptors of at most `limit` files that changed lately.
+    """Reads files by path, and caches the descriptors of at most `limit` recently changed files.
 
-    Over the limit, the least recently read one is closed.
-    Safe to use from several threads: a worker thread reads while the event loop expires and releases. An entry is
-    taken out of the cache while it is read, so no other thread can close its descriptor; the lock covers the cache
-    only and is never held during I/O. `clock` is monotonic. `wall` time is compared with modification times; those
-    only decide what is worth caching, never what is read.
+    Thread-safe: a worker thread reads while the event loop expires and releases. An entry is out of the cache while it
+    is read, so no other thread can close it; the lock is never taken during I/O. `clock` is monotonic; `wall` time is
+    compared with modification times, only to decide what is worth caching.
     """
 
     def __init__(
@@ -331,16 +325,16 @@ class OpenFiles:
         root: str | None = None,
         max_bytes: int = MAX_BYTES,
     ) -> Chunk:
-        """Reads on. A file that lost its path is read to its end first, and its last chunk has its last line.
+        """Reads on. A file that lost its path is read to its end first; its last chunk has its last line.
 
-        If another file took its place, that chunk has `more`, and the next call starts on the new file.
-        Raises Refused for what must not be read, OSError for what cannot be read now.
+        If another file took its place, that chunk has `more`, and the next call starts on the new file. Raises Refused,
+        or OSError if it cannot be read now.
         """
         entry = self._take(path)
         fd = open_regular(path, root=root) if entry is None else entry.fd
-        keep = False  # a descriptor can go stale for good: after an error the next call opens the file again
+        keep = False  # a descriptor can go stale: after an error the next call opens the file again
         try:
-            # Looked up before reading: bytes that reach the old file in between are still read from it.
+            # Look up before reading: bytes that reach the old file in between are still read from it.
             current: tuple[int, int] | None = None
             if entry is not None:
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -364,7 +358,7 @@ class OpenFiles:
         return chunk
 
     def last_line(self, path: str, cursor: Cursor, *, root: str | None = None) -> LastLine | None:
-        """The bytes after the last newline of a file that was read to its end and has been quiet since."""
+        """The bytes after the last newline of a quiet file that was read to its end."""
         entry = self._take(path)
         fd = open_regular(path, root=root) if entry is None else entry.fd
         try:
@@ -386,7 +380,7 @@ class OpenFiles:
             os.close(entry.fd)
 
     def expire(self) -> None:
-        """Closes files that were not read for a while: a deleted file's disk space is not free until then."""
+        """Closes files not read for a while, which frees the disk space of deleted ones."""
         oldest = self._clock() - self._idle
         with self._lock:
             idle = [path for path, entry in self._cache.items() if entry.used < oldest]
@@ -399,7 +393,7 @@ class OpenFiles:
             self.release(path)
 
     def _take(self, path: str) -> _OpenFile | None:
-        """Removes an entry from the cache: its descriptor belongs to the caller until it is put back."""
+        """Removes an entry from the cache: the caller owns its descriptor until it is put back."""
         with self._lock:
             return self._cache.pop(path, None)
 

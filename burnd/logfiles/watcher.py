@@ -1,7 +1,7 @@
-"""Turns watchdog's events into a set of changed paths, and decides when to trust it, when to poll and when to scan.
+"""Turns watchdog's events into a set of changed paths, and decides when to trust them, poll or scan.
 
-Watching is a hint. The truth is the scan that the caller makes whenever `Changes.scan_all` is set: at the start, after
-lost events, when roots or the watch changed, after sleep, and on a timer. What watchdog hides on Linux is in `inotify`.
+Events are hints. The caller scans whenever `Changes.scan_all` is set: at the start, after lost events, when roots or
+the watch changed, after sleep, and on a timer. `inotify` adds what watchdog hides on Linux.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from burnd.tasks import next_tick
 LIMIT = 10_000  # paths
 BURST = 4_096  # events between two drains
 ROOT_LOST = "a watched root was removed"
-# Without opened and closed: our own reading would make events, and reading because of them would never end.
+# Not opened and closed: our own reading would cause endless events.
 EVENTS: list[type[FileSystemEvent]] = [
     FileCreatedEvent,
     FileModifiedEvent,
@@ -54,23 +54,23 @@ _STOP_SECONDS = 2.0
 _DEATHS_BEFORE_POLLING = 3
 _SHORT_SCANS_BEFORE_RESTART = 2
 _ROUTINE = _POLLING, _TIMER = ("polling", "timer")
-_SCAN_SHARE = 20  # when polling, rest at least so many times as long as a scan takes
+_SCAN_SHARE = 20  # when polling, rest this many times as long as a scan takes
 
 
 class Times(msgspec.Struct, frozen=True):
-    """How often things are done, in seconds."""
+    """Intervals in seconds."""
 
     window: float = 0.005  # how long events are collected before they are returned
     roots: float = 5.0
     alive: float = 10.0
-    scan: float = 55.0  # the truth, within a minute, and most of what an idle daemon costs
-    poll: float = 2.0  # scans when polling, and the least time between scans caused by events
+    scan: float = 55.0  # most of what an idle daemon costs
+    poll: float = 2.0  # scans when polling, and the minimum between scans caused by events
     retry: float = 3600.0  # from giving up watching to trying again
-    jump: float = 60.0  # waking up so much later than planned means that the machine slept
+    jump: float = 60.0  # waking so much too late means that the machine slept
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Files that changed. With `scan_all`, others may have changed too, for the reason given."""
+    """Changed files. With `scan_all`, others may have changed too, for the reason given."""
 
     paths: set[str]
     scan_all: bool = False
@@ -78,7 +78,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 def boot_clock() -> float:
-    """Seconds since the machine was started, with the time that it slept if the system counts it."""
+    """Seconds since boot, including sleep if the system counts it."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
@@ -92,9 +92,9 @@ class Drained(msgspec.Struct):
 
 
 class Inbox:
-    """Collects changed paths from watchdog's threads, bounded in size. Nothing here raises, waits or does I/O.
+    """Collects changed paths from watchdog's threads, bounded in size. Never raises, waits or does I/O.
 
-    `wake` is called once per drain at most, from the thread that brought the first event.
+    `wake` is called at most once per drain, from the thread of the first event.
     """
 
     def __init__(self, wake: Callable[[], None], *, limit: int = LIMIT, burst: int = BURST) -> None:
@@ -107,8 +107,8 @@ class Inbox:
     def put(self, path: str = "", *, folder: str = "", cause: str | None = None) -> None:
         """Adds an event of a changed file, or of a new folder, which may have files without events.
 
-        With a cause it requests a scan. An event without path and folder is of another file and only
-        counted: after very many of these, events of our files may have been lost.
+        With a cause it requests a scan. An event without path and folder concerns another file and is counted: after
+        very many, events of ours may be lost.
         """
         with self._lock:
             drained = self._drained
@@ -134,7 +134,7 @@ class Inbox:
         return drained
 
     def restore(self, drained: Drained) -> None:
-        """Puts back what was drained by a call that was cancelled."""
+        """Puts back what a cancelled call had drained."""
         with self._lock:
             self._drained.paths |= drained.paths
             self._drained.folders |= drained.folders
@@ -143,7 +143,7 @@ class Inbox:
 
 
 class Unwatchable(Exception):
-    """Raised when watching cannot work here for now; its text is the reason and `remedy` what to do, for `status`.
+    """Raised when watching cannot work for now; the text is the reason, `remedy` what to do.
 
     If it `passes`, it is retried soon.
     """
@@ -159,27 +159,23 @@ class Observation(Protocol):
 
     def alive(self) -> bool: ...
 
-    def refusal(self) -> Unwatchable | None:
-        """Why some folders could not be watched, or None."""
-        ...
+    def refusal(self) -> Unwatchable | None: ...
 
-    def watched(self) -> int | None:
-        """The number of watched folders, None if unknown."""
-        ...
+    def watched(self) -> int | None: ...
 
     def stop(self) -> None: ...
 
 
 class Observe(Protocol):
-    """Starts a watch: blocking, called in a worker thread. Raises Unwatchable."""
+    """Starts a watch; blocking. Raises Unwatchable."""
 
     def __call__(self, roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Observation: ...
 
 
 def observe(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Observation:
-    """Watches with the best means of this system."""
+    """Watches by the best means of this system."""
     if sys.platform == "linux":
-        # Imported late: the module binds inotify's functions, which other systems do not have.
+        # Imported late: the module binds inotify's functions, which only Linux has.
         from burnd.logfiles.inotify import observe_with_inotify  # noqa: PLC0415
 
         return observe_with_inotify(roots, inbox, suffix)
@@ -216,7 +212,7 @@ class Watched:
 
 
 class EventHandler(FileSystemEventHandler):
-    """Puts events into the inbox. It must never raise: that would end watchdog's thread without a message."""
+    """Puts events into the inbox. It must never raise: that would end watchdog's thread silently."""
 
     def __init__(self, inbox: Inbox, suffix: Suffix, roots: Sequence[str]) -> None:
         self._inbox = inbox
@@ -241,8 +237,8 @@ class EventHandler(FileSystemEventHandler):
 class Watch:
     """Watches roots that come and go: starts an observer, notices when it fails, and polls instead.
 
-    `check`, `compare` and `stop` block and are called from a worker thread, one at a time. `check` does what is due,
-    and sets `news` if a scan is needed because of that.
+    `check`, `compare` and `stop` block and are called in a worker thread, one at a time. `check` does what is due, and
+    sets `news` if a scan is needed.
     """
 
     def __init__(
@@ -291,16 +287,15 @@ class Watch:
 
     @property
     def remedy(self) -> str:
-        """What to do so that folders are watched again."""
         return self._given_up.remedy if self._given_up is not None else ""
 
     def add_roots(self, named: Sequence[str]) -> None:
-        """Adds roots, which the next check looks at. May be called while another call runs in its thread."""
+        """Adds roots for the next check. Safe while another call runs in its thread."""
         self._named = [*self._named, *named]
         self.due["roots"] = float("-inf")
 
     def check(self, now: float, cause: str | None = None) -> None:
-        """Checks the watch. `cause` is an alarm that it raised itself; with one, everything is checked at once."""
+        """Checks the watch; with `cause`, an alarm that it raised, everything at once."""
         self.news = self._check(now, cause) or self.news
 
     def _check(self, now: float, cause: str | None) -> str | None:
@@ -318,10 +313,10 @@ class Watch:
         return None
 
     def compare(self, directories: int) -> None:
-        """Compares with the number of folders that a scan found: watchdog does not report folders that it misses."""
+        """Compares with the number of folders that a scan found, since watchdog does not report those it misses."""
         watched = None if self._observation is None else self._observation.watched()
         self._short = 0 if watched is None else max(0, directories - watched)
-        # Twice, since a folder made during the scan may be ahead of its watch; once, since a restart may not help.
+        # Twice, since a new folder may be ahead of its watch; restart once, since that may not help.
         self._short_scans = self._short_scans + 1 if self._short else 0
         if self._short_scans == _SHORT_SCANS_BEFORE_RESTART:
             self.due["alive"] = float("-inf")
@@ -359,7 +354,7 @@ class Watch:
         return None if self._observation is None else "watching again"
 
     def _give_up(self, why: Unwatchable, now: float) -> None:
-        # All watches are removed: the limit is shared by all of a user's programs, and half a watch misleads.
+        # Remove all watches: all programs of a user share the limit, and half a watch misleads.
         self.stop()
         self._given_up = why
         self._deaths = 0
@@ -377,9 +372,9 @@ class Watch:
         except Unwatchable as error:
             self._give_up(error, now)
         except (FileNotFoundError, NotADirectoryError):
-            self.roots = []  # gone again: the next check of the roots starts over
+            self.roots = []  # gone again: the next check starts over
         except Exception as error:  # noqa: BLE001
-            # Whatever fails in the library, scans go on without it.
+            # Whatever fails in the library, scans continue.
             self._give_up(Unwatchable(f"the watcher failed ({type(error).__name__})"), now)
         else:
             self.due["alive"] = next_tick(now, self._every["alive"])
@@ -395,7 +390,7 @@ class Watch:
 class Watcher:
     """Waits for changes below the named roots, which need not exist. An async context manager.
 
-    One task calls `changes` in a loop, and `scanned` after every scan that it made for `scan_all`.
+    One task calls `changes` in a loop, and `scanned` after every scan made for `scan_all`.
     """
 
     def __init__(
@@ -440,7 +435,6 @@ class Watcher:
             await anyio.to_thread.run_sync(self.watch.stop, limiter=self._thread)
 
     def add_roots(self, named: Sequence[str]) -> None:
-        """Watches below these as well; they need not exist yet."""
         self.watch.add_roots(named)
         self._ring()
 
@@ -458,21 +452,21 @@ class Watcher:
                 return changes
 
     def scanned(self, *, directories: int, seconds: float) -> None:
-        """Takes the result of a scan: it shows what watchdog missed, and how often polling may scan."""
+        """Takes the result of a scan: what watchdog missed, and how often polling may scan."""
         self._scan_took = seconds
         self.watch.compare(directories)
         if self.watch.state == "polling":
             self._scan_at = max(self._scan_at, self._clock() + self._interval())
 
     async def _rest(self) -> None:
-        """Sleeps until an event comes, or a check or a scan is due; requests a scan if the machine slept meanwhile."""
+        """Sleeps until an event, or a check or scan is due; requests a scan if the machine slept."""
         now = self._clock()
         if now - self._expected > self._times.jump:
             self._request_scan("the machine slept")
         planned = max(now, min(self._scan_at, *self.watch.due.values()))
         with anyio.move_on_after(planned - now):
             await self._bell.wait()
-            # A writer's flush is several events; waiting for the rest of them makes it one wake-up.
+            # A writer's flush is several events: wait for the rest, for one wake-up.
             await anyio.sleep(self._times.window)
         self._bell = anyio.Event()
         self._expected = self._clock()
@@ -481,9 +475,9 @@ class Watcher:
 
     def _request_scan(self, reason: str, *, at_once: bool = False) -> None:
         now = self._clock()
-        # A flood of events must not become a flood of scans.
+        # A flood of events must not cause a flood of scans.
         at = now if at_once else max(now, self._scanned_at + self._times.poll)
-        # A scan that is due anyway takes this reason, unless it has a better one than the timer.
+        # A scan that is due anyway takes this reason if its own is the timer.
         if at < self._scan_at or self._scan_reason in _ROUTINE:
             self._scan_at = min(at, self._scan_at)
             self._scan_reason = reason
