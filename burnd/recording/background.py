@@ -1,4 +1,4 @@
-"""Follows what the pipeline records, in the background: the base of search and of attribution."""
+"""The base of search and of attribution: tasks that follow what the pipeline records."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 class BackgroundFollower:
     """A task behind the pipeline, which calls `landed` after every batch.
 
-    What is left to do is derived from what is stored with the results, in the same transaction or commit. So a crash, a
-    lost result and a rebuild are handled in the same way, and `landed` only makes it quick. A failed piece of work is
-    retried with growing pauses.
+    What is left to do is derived from what is stored with the results, so a crash, a lost result and a rebuild are
+    handled alike; `landed` only makes it quick. Failed work is retried with growing pauses.
 
     A subclass implements `_work`, one piece of work, and `landed`. `is_reading` is whether old logs are being read.
     """
@@ -88,26 +87,24 @@ class BackgroundFollower:
         """Called at the end."""
 
     def landed(self, change: Change) -> None:
-        """Called by the pipeline after every batch."""
         raise NotImplementedError
 
     @property
     def passed_over(self) -> str:
-        """A sentence about items that are skipped, because they crashed the process repeatedly."""
+        """A sentence about items that are skipped after repeated crashes."""
         return self._guard.summary(self.item) if self._guard is not None else ""
 
     async def caught_up(self) -> None:
-        """Returns when nothing that was recorded is left to do."""
+        """Waits until all that was recorded is done."""
         await self._caught_up.wait()
 
     def wake(self) -> None:
-        """There is something to do."""
         if self._caught_up.is_set():
             self._caught_up = anyio.Event()
         self._bell.set()
 
     def _rest(self) -> None:
-        """All is done, unless something landed meanwhile."""
+        """Marks all as done, unless something landed meanwhile."""
         if not self._bell.is_set():
             self._caught_up.set()
 

@@ -1,4 +1,4 @@
-"""A message as one log or row has it, its conversion to a Turn, and the batches that sources hand to the pipeline."""
+"""A message as one log or row has it, its conversion to a Turn, and the batches that sources pass to the pipeline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORST_RANK: Final = LACKS_REQUEST | FORKED | SIDECHAIN | NO_REQUEST_ID
 
 
 class OwnerClaim(NamedTuple):
-    """The evidence that a holder owns a message; the smallest claim owns it. `Basis` explains the fields."""
+    """The evidence that a holder owns a message; the smallest claim wins. `Basis` explains the fields."""
 
     rank: int
     ts: str
@@ -36,7 +36,7 @@ class OwnerClaim(NamedTuple):
 
 
 class LineKey(NamedTuple):
-    """Orders the lines of a message: the highest counts. A line without usage, of -1 tokens, is below all others."""
+    """Orders the lines of a message: the highest counts. A line without usage (-1 tokens) is below all others."""
 
     output_tokens: int = NO_USAGE
     ts: str = ""
@@ -44,12 +44,12 @@ class LineKey(NamedTuple):
 
     @property
     def stated(self) -> tuple[int, str, str]:
-        """The key as the ledger has it: of a line without usage, neither its time nor its uuid counts."""
+        """The key as the ledger has it: without usage, neither time nor uuid counts."""
         return self if self.output_tokens != NO_USAGE else (0, "", "")
 
 
 class BilledCall(NamedTuple):
-    """A model call within a response that the usage of the response does not include."""
+    """A model call within a response that the response's usage does not include."""
 
     n: int
     model: str | None
@@ -59,17 +59,13 @@ class BilledCall(NamedTuple):
 class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     """A message as one log or row has it; in a log it grows while its lines arrive.
 
-    `rank` only ever falls and `best` only ever rises, so that a later state of the same candidate never counts
-    for less; `stopped` is the best of the lines with a stop reason. `lines` are the uuids of its lines in file order,
-    by which a line that was written twice is found; `prints` are those of its blocks, which an old client wrote twice
-    under new uuids.
-    `prompt_retries` counts the retries of the whole prompt up to this message's last call.
-    `billed_calls` become candidates of their own, labelled like the response (`response_activity`). `submitted_calls`
-    are those that were submitted before; one that the best line does not have any more is `dropped`. The lines of one
-    that `is_strange` name another session than their file does, or are of a session in the background, which takes over
-    another's.
-    `is_row` marks a row of a database: it is rewritten in place, and a fork copies it under a new id. Copied rows claim
-    the message from `claim_ts` on, when their session began.
+    `rank` only falls and `best` only rises, so that a later state never counts for less; `stopped` is the best line
+    with a stop reason. `lines` are the uuids of its lines in file order and `prints` hashes of its blocks, to find
+    repeated ones. `prompt_retries` counts the retries of the whole prompt up to the last call. `billed_calls` become
+    candidates of their own, labelled like the response (`response_activity`). `submitted_calls` were submitted before;
+    one that the best line no longer has is `dropped`. `is_strange`: its lines name another session than their file, or
+    belong to a background session, which continues another. `is_row`: a database row, which is rewritten in place and
+    which a fork copies under a new id; copied rows claim the message from `claim_ts` on, the start of their session.
     """
 
     message_id: str
@@ -128,12 +124,11 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
 
     @property
     def answered(self) -> bool:
-        """Whether every call has its result."""
         return all(call.is_error is not None for call in self.calls)
 
     @property
     def quality(self) -> Quality:
-        """`empty` only if the log states zero usage; a response without usage in the log is `partial`."""
+        """`empty` only if the log states zero usage; without usage in the log it is `partial`."""
         if self.best.output_tokens == NO_USAGE:
             return "partial"
         is_billed = self.server_tools is not None and self.server_tools.search > 0
@@ -154,7 +149,7 @@ _NO_USAGE: Final = Usage()
 
 
 def with_iterations(candidate: Candidate) -> Iterator[Candidate]:
-    """Yields the candidate and, as candidates of their own, its billed calls and those it has no more."""
+    """Yields the candidate, its billed calls and those it no longer has, each as a candidate."""
     before, candidate.submitted_calls = (
         candidate.submitted_calls,
         tuple(one.n for one in candidate.billed_calls),
@@ -175,7 +170,7 @@ def with_iterations(candidate: Candidate) -> Iterator[Candidate]:
 
 
 def billed_turn(candidate: Candidate) -> Turn:
-    """The turn as far as it is billed: without label, claim, prompt and blocks."""
+    """The billed part of the turn: no label, claim, prompt or blocks."""
     return Turn(
         source=candidate.source,
         session_id=candidate.session_id,
@@ -237,10 +232,7 @@ def _basis(candidate: Candidate) -> Basis | None:
 
 
 def with_label_of(turn: Turn, earlier: Turn) -> Turn:
-    """The turn with the label and targets of an earlier record of it, if they come from the same facts.
-
-    The rules change between releases: a turn that is read again after an upgrade or a lost index keeps its label.
-    """
+    """Keeps the label and targets of an earlier record with the same facts, since rules change between releases."""
     if turn.activity == earlier.activity and turn.tool_calls == earlier.tool_calls:
         return turn
     if earlier.activity is None or _label_facts(turn) != _label_facts(earlier):
@@ -263,7 +255,7 @@ def _has_reasoned(turn: Turn) -> bool:
 
 
 def relabelled(turn: Turn) -> Turn:
-    """The turn with label and counts of the calls it has now."""
+    """Recomputes label and counts from the calls."""
     calls = as_calls(turn.tool_calls)
     label = _label(calls, turn.prompt_words, _has_reasoned(turn))
     return msgspec.structs.replace(turn, activity=label, retries=retries(calls), has_edits=has_edits(calls))
@@ -280,7 +272,7 @@ def _as_call(call: ToolCall) -> Call:
     return Call(call.name, command, path, bool(call.is_error))
 
 
-# Most turns repeat a few patterns of calls, and parsing a shell command is the slow part of a label.
+# Most turns repeat a few patterns of calls, and parsing shell commands is slow.
 _retries = lru_cache(maxsize=4096)(retries)
 _has_edits = lru_cache(maxsize=4096)(has_edits)
 
@@ -293,8 +285,8 @@ def _label(calls: tuple[Call, ...], words: tuple[str, ...], reasoned: bool) -> s
 class Submission(NamedTuple):
     """A candidate with the log or database it was read from.
 
-    `beside` are records to write along with it once it is settled. `session_messages` are the ids of all messages that
-    the database has of its session, unless another database may have more.
+    `beside` are records to write once it is settled. `session_messages` are the ids of all messages of its session,
+    unless another database may have more.
     """
 
     candidate: Candidate
@@ -318,7 +310,7 @@ class SeenSession(NamedTuple):
 class SessionOrigin(NamedTuple):
     """A session and its origin (fork, branch, clear); `at_ms` is the time of the newest line that shows it.
 
-    `by_process`: only the process connects them, and the session that it went on with may be older.
+    `by_process`: only the process connects them; the session it continued with may be older.
     """
 
     session_id: str
@@ -329,7 +321,7 @@ class SessionOrigin(NamedTuple):
 
 @dataclass
 class Batch:
-    """Records, content, candidates, and how far each source has been read with them."""
+    """Records, content and candidates, with the cursors of their sources."""
 
     entries: list[Entry] = field(default_factory=list)
     content: list[Content] = field(default_factory=list)
@@ -338,11 +330,11 @@ class Batch:
     cursors: list[CursorChange] = field(default_factory=list)
     sessions: set[SeenSession] = field(default_factory=set)
     candidates: list[Submission] = field(default_factory=list)
-    orphans: list[Turn] = field(default_factory=list)  # open turns whose rows are gone; settled as they were shown
+    orphans: list[Turn] = field(default_factory=list)  # open turns whose rows are gone, to be settled as they are
     agents: list[AgentRow] = field(default_factory=list)
     overheads: list[Overhead] = field(default_factory=list)
     files: list[FileChange] = field(default_factory=list)
-    source: str = ""  # of the content; decides whether its message ids are the same in other sessions
+    source: str = ""  # of the content; decides whether copies share its message ids
     origins: list[SessionOrigin] = field(default_factory=list)
     copied: set[tuple[str, str]] = field(default_factory=set)  # (session, message) of certain copies
     # Creation times of messages in milliseconds, for sources whose copies have ids of their own.

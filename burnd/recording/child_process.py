@@ -1,8 +1,7 @@
-"""Runs work in a child process: a large backlog, and inputs that an earlier process died over (see `crash_guard`).
+"""Runs work in a child process: a large backlog, and inputs that crashed a process (see `crash_guard`).
 
-The child answers requests in the order they were sent, has no state between requests, and ends at the end of its
-input, even if its parent dies. Work is a callable that is made in the child, is called with a request and a guard, and
-returns bytes.
+The child answers requests in order, has no state between them, and ends at the end of its input, even if its parent
+dies. Work is a callable made in the child; it takes a request and a guard, and returns bytes.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from burnd.recording.crash_guard import Acknowledger, CrashGuard, Guard, Item
 
 MODULE = "burnd.recording.child_process"
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
-HANGS_S = 60.0  # an answer takes a second, and many on a machine that has no memory left
-# Memory limit of a child that reads a suspect input: an item that needs more would harm the whole machine.
+HANGS_S = 60.0  # an answer takes a second; many on a machine without free memory
+# Memory limit for suspect inputs: an item that needs more would harm the whole machine.
 MEMORY_BYTES = 768 << 20
-_ANSWER_BYTES = 4 << 20  # an answer with all that is made for it: the next one needs as much again
+_ANSWER_BYTES = 4 << 20  # an answer and all that is made for it; the next needs as much again
 _LENGTH = 8
 _PIPE_BYTES = 1 << 20
 _PATIENCE_S = 2.0
@@ -40,7 +39,7 @@ Work = Callable[[Any, Guard], bytes | bytearray]
 
 
 class Gone(Exception):
-    """Raised when the child has ended; `crashed` if it crashed, hung or ran out of memory, and was not killed."""
+    """Raised when the child has ended; `crashed` if it crashed, hung or ran out of memory."""
 
     def __init__(self, *, crashed: bool = False, item: Item | None = None) -> None:
         super().__init__("the child process has ended")
@@ -49,19 +48,19 @@ class Gone(Exception):
 
 
 class Failed(Exception):
-    """Raised when the work failed with an exception; its text is the type of that."""
+    """Raised when the work raised an exception; the text is its type."""
 
 
 class ChildProcess:
-    """A child that is started with the first request. Its methods block and are called by one thread at a time."""
+    """A child that starts with the first request. Its methods block; one thread calls them."""
 
     def __init__(self, make: Callable[..., Work], *arguments: Any, is_trial: bool = False) -> None:
-        """In a trial the child acknowledges each item before it works on it, and its memory is bounded."""
+        """In a trial the child acknowledges each item before it works on it, and its memory is limited."""
         self._setting = (make, arguments, is_trial)
         self._process: subprocess.Popen[bytes] | None = None
 
     def send(self, request: Any, skipped: frozenset[Item] = frozenset()) -> None:
-        """Sends a request; several may be under way. Raises Gone."""
+        """Sends a request; several may be sent ahead. Raises Gone."""
         if self._process is None:
             self._process = _start(self._setting)
         try:
@@ -70,7 +69,7 @@ class ChildProcess:
             raise Gone(crashed=self.close() in CRASHES) from error
 
     def receive(self) -> memoryview:
-        """The answer to the oldest request. Raises Gone, Failed, or the OSError that the work raised."""
+        """The answer to the oldest request. Raises Gone, Failed, or the work's OSError."""
         item: Item | None = None
         hung = threading.Event()
         try:
@@ -96,7 +95,7 @@ class ChildProcess:
         return payload
 
     def kill(self) -> None:
-        """Ends the child at once, from any thread: a call that waits for it raises Gone."""
+        """Ends the child at once, from any thread; a call that waits for it raises Gone."""
         process = self._process
         if process is not None:
             process.kill()
@@ -128,9 +127,8 @@ def try_suspect(
 ) -> memoryview:
     """Sends a request about a suspect input to a trial child, again without the items that crash it.
 
-    An item that takes longer than a minute counts as a crash. `on_crash` is called with the item and the number of its
-    crashes. Raises OSError if the child was killed, crashed outside of the items or failed: the input stays a suspect
-    and is to be tried again later.
+    More than a minute for one item counts as a crash. Calls `on_crash` with the item and its number of crashes. Raises
+    OSError if the child was killed, failed, or crashed outside of items: the input stays suspect.
     """
     while True:
         try:
@@ -162,10 +160,10 @@ def _killed_if_it_hangs(process: subprocess.Popen[bytes], hung: threading.Event)
 
 
 def _start(setting: Any) -> subprocess.Popen[bytes]:
-    # -P: foreign modules may be in the folder that the daemon was started in.
+    # -P: the daemon's working folder may have foreign modules.
     command = [sys.executable, "-P", "-m", MODULE]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
-    with contextlib.suppress(OSError, AttributeError):  # a larger pipe only saves some switching
+    with contextlib.suppress(OSError, AttributeError):  # a larger pipe saves switching
         fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)  # type: ignore[arg-type]
     _send(process.stdin, pickle.dumps(setting))
     return process
@@ -214,7 +212,7 @@ def main() -> None:
     limit_malloc(_ANSWER_BYTES)
     relax_gc()
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # nothing else may be written between the answers
+    sys.stdout = sys.stderr  # nothing else may write between the answers
     make, arguments, is_trial = pickle.loads(_receive(requests))  # noqa: S301 - from our own parent
     work: Work = make(*arguments)
     if is_trial:

@@ -1,8 +1,8 @@
-"""Decides which text of a batch may be stored, by the session that owns each message, and which stored text must go.
+"""Decides which text of a batch may be stored, by the owner of each message, and which stored text must be erased.
 
-A fork, a branch or a copy repeats messages of another session. If the owner's text must not be stored, it is withheld
-in every session, in any order of reading: the ledger has hashes of the ids of such messages. How a harness's
-copies are recognised is stated by its product (`Copies`).
+Forks, branches and copies repeat messages. If the owner's text must not be stored, it is withheld in every session, in
+any order of reading: the ledger has hashes of the ids of such messages. A product states how copies are recognised
+(`Copies`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from burnd.records.content import MAIN, NO_RAIL, TITLE
 from burnd.records.times import index_ms, to_iso
 
 DEFERRED: Final = "held"  # cursor source of sessions whose text is deferred
-DEFER_MS: Final = 600_000  # after that, deferred text counts as the session's own
+DEFER_MS: Final = 600_000  # then deferred text counts as the session's own
 _UNIQUE_LENGTH: Final = 8
 _MANY: Final = 1000  # messages; more are hashed in a thread
 _COPIES: Final = {product.source: product.copies for product in PRODUCTS}
@@ -35,7 +35,6 @@ _SHARED_IDS: Final = {source: re.compile(copies.ids) for source, copies in _COPI
 
 
 def _names(sources: Iterable[str]) -> str:
-    """Sources as a list in SQL."""
     return ",".join(f"'{source}'" for source in sorted(sources))
 
 
@@ -62,7 +61,7 @@ _COPYING: Final = (
     "SELECT DISTINCT s.session_id FROM sessions s CROSS JOIN facts f ON f.session = s.id AND f.kind = 'copy' "
     f"WHERE s.session_id IN ({{keys}}) AND f.rail = '{MAIN}'"
 )
-# Sessions with copies of messages of these, found by equal creation times.
+# Sessions with copies of messages of these, by equal creation times.
 _REPEATED_BY_TIME: Final = (
     "WITH wanted(origin) AS ({keys}) SELECT DISTINCT s.session_id, w.origin FROM wanted w "
     f"CROSS JOIN sessions o ON o.session_id = w.origin JOIN names n ON n.id = o.source AND n.name IN ({_BY_TIME}) "
@@ -74,7 +73,7 @@ _FORKS_BY_AGE: Final = (
     "CROSS JOIN origins o ON o.origin = w.origin JOIN sessions s ON s.id = o.session "
     f"JOIN names n ON n.id = s.source AND n.name IN ({_BY_AGE})"
 )
-# Messages that are older than their session, or than the last message that it is known to have copied.
+# Messages older than their session, or than the last message it is known to have copied.
 _COPIED_BY_AGE: Final = (
     "SELECT DISTINCT n.name, m.message_id, m.ts, "
     "m.ts <= (SELECT max(f.ts) FROM facts f WHERE f.session = s.id AND f.kind = 'copy') FROM sessions s "
@@ -95,9 +94,9 @@ _OWNERS: Final = (
 
 
 class MessageRef(NamedTuple):
-    """A message in a session; `key` is a hash that is the same in every session that repeats it.
+    """A message in a session; `key` is a hash that all its copies share.
 
-    `is_copy`: it certainly belongs to another session. `may_be_copy`: it may, since copies have the same id.
+    `is_copy`: it certainly belongs to another session. `may_be_copy`: copies would have the same id.
     """
 
     session_id: str
@@ -136,8 +135,8 @@ class ContentPolicy:
     ) -> Ruling:
         """Decides what of a batch may be stored.
 
-        `origins` are the sessions that its sessions were derived from; `copiers` are sessions whose copied messages
-        have a known owner.
+        `origins` are the sessions that its sessions were derived from; `copiers` are sessions whose copies have a known
+        owner.
         """
         keeping, copies = self._keeping, _COPIES.get(batch.source)
         changed = {
@@ -154,7 +153,7 @@ class ContentPolicy:
             keeping.came_from(session_id, origin)
             work.inherit(session_id, origin, at_ms, starts.get(origin, 0) if by_process else 0)
             if copies and copies.by_time and keeping.is_pruned(origin):
-                work.note_origin(session_id, origin)  # a fork's title is read before its messages
+                work.note_origin(session_id, origin)  # a fork's title comes before its messages
         if not changed and not work.entries and not self.has_limits() and keeping.mode == "full":
             return Ruling([item for item in shelved if self._allows(item)], [], set())
         messages = _messages_in(batch, shelved)
@@ -168,7 +167,7 @@ class ContentPolicy:
                 for origin in keeping.origins(session_id):
                     work.note_origin(session_id, origin)
         if keeping.mode != "full":
-            barred |= batch.copied  # copies have the daemon's mode, whatever mode the copying session has
+            barred |= batch.copied  # copies have the daemon's mode, whatever the session's
         allowed = [
             item
             for item in shelved
@@ -181,7 +180,7 @@ class ContentPolicy:
         return Ruling(allowed, work.entries, await self._with_text(work.erase), deferred)
 
     async def released(self, now_ms: int) -> list[str]:
-        """Ends the deferral of sessions whose origin is known by now or was not found in time; returns them."""
+        """Ends the deferral of sessions whose origin is known or was not found in time; returns them."""
         waiting = [session_id for session_id, since in self.deferred.items() if since]
         unknown = await self._without_origin(set(waiting), frozenset()) if waiting else set()
         released = [one for one in waiting if one not in unknown or now_ms - self.deferred[one] > DEFER_MS]
@@ -189,7 +188,7 @@ class ContentPolicy:
         return released
 
     async def _to_defer(self, batch: Batch, shelved: Iterable[Shelved], copiers: AbstractSet[str]) -> frozenset[str]:
-        """The sessions with copied text whose owner is unknown and may be a private session."""
+        """The sessions with copied text whose unknown owner may be private."""
         if not batch.copied:
             return frozenset()
         names = ((item.label.session_id, item.label.message_id) for item in shelved)
@@ -210,8 +209,8 @@ class ContentPolicy:
     async def pruned(self, session_ids: Sequence[str], going: AbstractSet[str]) -> Ruling:
         """Ledger entries to write before all text of these sessions is deleted, and sessions that repeat some of it.
 
-        Messages that a session only copied stay in the session that owns them, unless that is among `going`, all
-        sessions whose text is deleted.
+        Messages that a session only copied stay with their owner, unless it is among `going`, the sessions whose text
+        is deleted.
         """
         work = _WithholdingPass(self._index, self._keeping)
         keys = [(session_id,) for session_id in session_ids]
@@ -246,7 +245,7 @@ class ContentPolicy:
         return keeps
 
     async def doubtful(self) -> set[str]:
-        """Every session whose stored text may have to be erased, for use after the index was rebuilt."""
+        """Every session whose stored text may have to be erased after the index was rebuilt."""
         keeping = self._keeping
         if not self.has_limits():
             return set()
@@ -258,19 +257,18 @@ class ContentPolicy:
         return await self._with_text(sessions)
 
     async def times(self, session_id: str) -> Session | None:
-        """A record of a session's times, to be written before the text that they come from is erased."""
+        """A record of a session's times, to write before the text they come from is erased."""
         for _, created, updated in await self._index.keyed(_TIMES, [(session_id,)]):
             if created is not None and updated is not None:
                 return Session(session_id=session_id, source="", created_at=to_iso(created), updated_at=to_iso(updated))
         return None
 
     async def _starts(self, session_ids: set[str]) -> dict[str, int]:
-        """When the private ones of these sessions began: a process cannot continue one before that."""
+        """The start times of the private ones of these sessions: a process cannot continue one before that."""
         private = [(one,) for one in sorted(session_ids) if self._keeping.is_private(one)]
         return {row[0]: row[1] or 0 for row in await self._index.keyed(_TIMES, private)} if private else {}
 
     def has_limits(self) -> bool:
-        """Whether the text of any message or session must not be stored."""
         keeping = self._keeping
         return keeping.has_withheld or keeping.has_pruned or next(keeping.private_sessions(), None) is not None
 
@@ -286,7 +284,7 @@ class ContentPolicy:
 
 
 class _WithholdingPass:
-    """One pass over messages: finds which sessions withhold them, and which sessions become private by that."""
+    """Finds which sessions withhold messages, and which become private by that."""
 
     def __init__(self, index: IndexStore, keeping: ContentModes) -> None:
         self.entries: list[Entry] = []
@@ -298,7 +296,7 @@ class _WithholdingPass:
         self._origins: set[tuple[str, str]] = set()
 
     def inherit(self, session_id: str, origin: str, at_ms: int, since_ms: int = 0) -> None:
-        """Gives a session the mode of its origin if that is stricter, from `since_ms` on."""
+        """Gives a session the stricter mode of its origin, from `since_ms` on."""
         record = self._keeping.inherited(session_id, origin, at_ms, since_ms)
         if record is not None:
             self._keeping.learn(record)
@@ -331,7 +329,7 @@ class _WithholdingPass:
         }
 
     async def withhold_private(self, messages: Iterable[MessageRef], changed: set[str]) -> None:
-        """Withholds messages of private sessions, and gives their mode to all sessions that repeat any of these."""
+        """Withholds messages of private sessions, and gives their mode to all sessions that repeat any."""
         every, fresh = list(messages), set(changed)
         await self.look_up(one.key for one in every if one.may_be_copy)
         while True:
@@ -361,7 +359,7 @@ class _WithholdingPass:
                 self.note_origin(one.session_id, owner)
 
     async def _inherit_by_children(self, changed: set[str]) -> None:
-        """Gives the mode of these sessions to those already known to be derived from them."""
+        """Gives the mode of these sessions to those derived from them."""
         children = sorted(self._keeping.children(changed))
         newest = {row[0]: row[2] or 0 for row in await self._index.keyed(_TIMES, [(child,) for child in children])}
         for _ in children:
@@ -400,7 +398,7 @@ class _WithholdingPass:
             await self.withhold_pruned(new, {one.session_id for one in new})
 
     async def withhold_pruned(self, messages: Sequence[MessageRef], going: AbstractSet[str]) -> None:
-        """Withholds the own messages of pruned sessions from all others that repeat them, but those in `going`."""
+        """Withholds the own messages of pruned sessions from all others that repeat them, except those in `going`."""
         sessions = sorted({one.session_id for one in messages})
         owners = await self._index.keyed(_OWNERS, [(session_id,) for session_id in sessions])
         holders = await self._holders(messages)
@@ -411,7 +409,7 @@ class _WithholdingPass:
         self._record(own, by_mode=False)
 
     def _record(self, keys: Iterable[tuple[str, int]], *, by_mode: bool) -> None:
-        """Records messages, as (session, key), as withheld."""
+        """Records (session, key) pairs as withheld."""
         by_session: defaultdict[str, set[int]] = defaultdict(set)
         for session_id, key in keys:
             by_session[session_id].add(key)
@@ -421,7 +419,7 @@ class _WithholdingPass:
             self.entries += Withheld.of(session_id, some, by_mode=by_mode)
 
     async def _holders(self, messages: Iterable[MessageRef]) -> dict[int, set[str]]:
-        """The sessions that have stored text of the same messages, by key."""
+        """The sessions with stored text of the same messages, by key."""
         holders: defaultdict[int, set[str]] = defaultdict(set)
         ids = sorted({(one.message_id,) for one in messages})
         for session_id, source, message_id, ts in await self._index.keyed(_EVERYWHERE, ids):
@@ -435,7 +433,7 @@ def _own(
     holders: Mapping[int, set[str]],
     going: AbstractSet[str],
 ) -> tuple[set[tuple[str, int]], set[tuple[str, str]]]:
-    """(session, key) of sessions' own messages, and (session, origin) of other sessions that repeat any of them."""
+    """(session, key) of sessions' own messages, and (session, origin) of others that repeat any."""
     newest_copy: dict[str, int] = {}
     upstream: defaultdict[str, set[str | None]] = defaultdict(set)
     for session_id, ts, owner in owners:
@@ -467,9 +465,8 @@ async def _stored(index: IndexStore, session_ids: Sequence[str]) -> list[Message
 
 
 def key_of(source: str, message_id: str, made_ms: int) -> int:
-    """A hash that a message shares with its copies: of its id, or of its creation time.
-
-    An id that is too short to be unique is hashed with the time.
+    """A hash that a message shares with its copies: of its id (with the time if it is too short to be unique), or of
+    its creation time.
     """
     if _COPIES[source].by_time:
         return hash_of(f"{source} {made_ms}".encode())
@@ -477,7 +474,7 @@ def key_of(source: str, message_id: str, made_ms: int) -> int:
 
 
 def _messages_in(batch: Batch, shelved: Sequence[Shelved]) -> dict[tuple[str, str], MessageRef]:
-    """The messages of a batch that copies can be recognised of, with the time of their newest record."""
+    """The messages of a batch whose copies can be recognised, with the time of their newest record."""
     messages: dict[tuple[str, str], MessageRef] = {}
     copies = _COPIES.get(batch.source)
     for label in (item.label for item in shelved if copies is not None):

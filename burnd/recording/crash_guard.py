@@ -1,15 +1,15 @@
-"""Crash guard: skips an item of an input that crashes its reader repeatedly, and nothing else.
+"""Crash guard: skips an item of an input that crashes its reader repeatedly.
 
-An input is a log, a session of a database or anything else that is read by items; it has a name. A note on disk names
-the input in progress, so that the next process knows what the previous one was reading when it died, by a crash, kill
--9 or a power cut. That alone proves nothing: the suspect input is read in a child process that acknowledges each item
-(`recording/child_process.py`). Only a crash of that child counts, or an item that takes it longer than a minute; after
-three of these at one item that item is skipped. It is tried again after a day and by another version of burnd.
+An input, such as a log or a database session, has a name and is read by items. A note on disk names the input in
+progress, so the next process knows what the previous one was reading when it died. That proves nothing yet: the suspect
+input is read in a child that acknowledges each item (`recording/child_process.py`). A crash of that child, or
+a minute at one item, counts; after three at one item, that item is skipped. It is tried again after a day and by
+another version of burnd.
 
-Search and causes cannot be moved to a child. There the crashes of the process itself count (`InProcessGuard`), if it
-recorded a fatal signal: not kill -9, not lack of memory, not a power cut.
+Search and causes cannot run in a child. There the crashes of the process itself count (`InProcessGuard`), if it
+recorded a fatal signal: not kill -9, lack of memory or a power cut.
 
-The note is written without a sync, since it only has to outlive the process.
+The note is not synced: it only has to outlive the process.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Guard(Protocol):
 
 
 class Crashes(msgspec.Struct, array_like=True, frozen=True):
-    """The number of crashes at one item of an input, the time of the last one, and the version that crashed."""
+    """The crashes at one item of an input: number, time and version of the last."""
 
     name: str
     item: Item
@@ -85,14 +85,14 @@ class CrashGuard:
         self._write()
 
     def close(self) -> None:
-        """Closes the note; the descriptor's number may belong to another file afterwards."""
+        """Closes the note; its descriptor may belong to another file afterwards."""
         self._fd = None
         self._finalizer()
 
     def each(
         self, name: str, items: Sequence[T], item_of: Callable[[T], Item], skip: Callable[[T], None]
     ) -> Iterator[T]:
-        """Yields the items to read while the note names the input; those that crashed their reader go to `skip`."""
+        """Yields the items to read while the note names the input; those to skip go to `skip`."""
         if not items:
             return
         skipped = self.skipped(name) if self._crashes else frozenset()
@@ -103,15 +103,12 @@ class CrashGuard:
             self._set_in_progress([])  # also after an exception, which is not a crash
 
     def skipped(self, name: str) -> frozenset[Item]:
-        """The items of an input that are skipped."""
         return frozenset(one.item for one in self._crashes.values() if one.name == name and one.is_skipped)
 
     def all_skipped(self) -> list[Crashes]:
-        """Every skipped item of every input, for `status`."""
         return [one for one in self._crashes.values() if one.is_skipped]
 
     def is_suspect(self, name: str) -> bool:
-        """Whether an input must be read in a child process."""
         return name in self._suspects
 
     def suspect(self, name: str) -> None:
@@ -119,7 +116,7 @@ class CrashGuard:
         self._write()
 
     def clear(self, name: str) -> None:
-        """Ends the suspicion after the whole input was read without a crash."""
+        """Clears the suspicion after the whole input was read."""
         crashes = {key: one for key, one in self._crashes.items() if one.name != name or one.is_skipped}
         if name in self._suspects or len(crashes) < len(self._crashes):
             self._suspects.pop(name, None)
@@ -135,7 +132,7 @@ class CrashGuard:
         return before.count if before is not None else 0
 
     def _count(self, one: Crashes) -> Crashes:
-        # A new dict: another thread may be going through the old one.
+        # A new dict: another thread may iterate over the old one.
         crashes = {key: other for key, other in self._crashes.items() if key != (one.name, one.item)}
         crashes[one.name, one.item] = one
         self._crashes = dict(list(crashes.items())[-_MOST_ENTRIES:])
@@ -143,7 +140,7 @@ class CrashGuard:
         return one
 
     def due(self, now_ms: int) -> list[str]:
-        """The inputs with skipped items to try again. They become suspects, and their crashes are forgotten."""
+        """Makes inputs with skipped items suspects again, without their crashes; returns them."""
         old = [one for one in self._crashes.values() if one.is_skipped and _is_due(one, now_ms)]
         names = list(dict.fromkeys(one.name for one in old))
         if names:
@@ -178,14 +175,14 @@ class CrashGuard:
 
 
 class SkippedItem(Exception):
-    """Raised instead of working on an item that crashed the process repeatedly."""
+    """Raised instead of working on a skipped item."""
 
 
 class InProcessGuard(CrashGuard):
     """Guards work of the process itself, by its own crashes.
 
-    After a crash every input in progress is a suspect, to be taken alone. One that crashes the process alone is taken
-    item by item. The crashes before count for the item, so that it is skipped after three crashes in all.
+    After a crash every input in progress is suspect and taken alone. One that crashes the process alone is taken item
+    by item; its earlier crashes count for the item, which is skipped after three in all.
     """
 
     def __init__(self, path: Path, now_ms: int) -> None:
@@ -202,14 +199,12 @@ class InProcessGuard(CrashGuard):
         return self._count(Crashes(name, item, count, now_ms, __version__))
 
     def is_suspect(self, name: str) -> bool:
-        """Whether an input must be taken alone."""
         return name in self.suspects()
 
     def suspects(self) -> frozenset[str]:
         return frozenset(one.name for one in self._crashes.values() if not one.is_skipped)
 
     def takes_items(self, name: str) -> bool:
-        """Whether a suspect must be taken item by item."""
         return any(one.name == name and 1 < one.count < _limit(one.item) for one in self._crashes.values())
 
     def due(self, now_ms: int) -> list[str]:
@@ -220,7 +215,7 @@ class InProcessGuard(CrashGuard):
         return list(dict.fromkeys(one.name for one in old))
 
     def set_in_progress(self, names: Sequence[str]) -> None:
-        """Names the inputs that are in progress until the next call, for work in the background."""
+        """Names the inputs in progress until the next call."""
         self._set_in_progress(names)
 
     @contextlib.contextmanager
@@ -237,7 +232,7 @@ class InProcessGuard(CrashGuard):
             self._set_in_progress(*before)
 
     def summary(self, kind: str) -> str:
-        """A sentence about skipped items for `status`; empty if no item is skipped."""
+        """A sentence about skipped items for `status`, or an empty text."""
         skipped = self.all_skipped()
         if not skipped:
             return ""
@@ -250,7 +245,7 @@ class InProcessGuard(CrashGuard):
 def record_crashes(folder: Path) -> None:
     """Makes fatal signals write a traceback to the folder, and moves the previous one to `LAST_CRASH`.
 
-    Called once at the start, before any guard. The traceback has function names and line numbers and no data.
+    Called once at the start, before any guard. The traceback has no data.
     """
     trace, last = folder / CRASH, folder / LAST_CRASH
     with contextlib.suppress(OSError, StorageError):
@@ -262,7 +257,7 @@ def record_crashes(folder: Path) -> None:
 
 
 class Acknowledger:
-    """Guards the items in the child: reports each item to the parent before it is read, and then the end."""
+    """Guards items in the child: reports each to the parent before it is read, then the end."""
 
     def __init__(self, report: Callable[[Item | None], None] | None, skipped: frozenset[Item]) -> None:
         self._report, self._skipped = report, skipped
@@ -296,17 +291,16 @@ def _allowed(
 
 
 def _limit(item: Item) -> int:
-    """The number of crashes after which an item is skipped."""
     return CRASHES_OF_WHOLE if item == WHOLE else CRASHES
 
 
 def _is_due(one: Crashes, now_ms: int) -> bool:
-    """Whether to try again: after a day, after an upgrade, or when the clock was set back."""
+    """Whether to try again: after a day, an upgrade, or a clock that was set back."""
     return one.version != __version__ or not one.at_ms <= now_ms < one.at_ms + RETRY_AFTER_MS
 
 
 def _open_note(path: Path) -> int | None:
-    """Opens the file of the note; None if that fails, since readers must work without it."""
+    """Opens the note's file; None if that fails, since readers must work without it."""
     try:
         return open_private(path, os.O_RDWR | os.O_CREAT)
     except (OSError, StorageError) as error:

@@ -1,4 +1,4 @@
-"""Drops what ledger and sidecars have already: a log that is read again repeats all of it."""
+"""Drops what ledger and sidecars already have, since a log that is read again repeats it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _NO_POSITION = -1
 
 
 async def new_sessions(index: IndexStore, seen: set[SeenSession]) -> list[Session]:
-    """Builds a record for each session that has none in the ledger, or none with this project.
+    """Builds a record for each session that has none, or none with this project.
 
-    If two logs of a session began in different folders, the first in alphabetical order counts.
+    If logs of a session began in different folders, the first in alphabetical order counts.
     """
     records: dict[str, Session] = {}
     for session_id, source, project in sorted(seen, key=lambda one: (one.session_id, one.project or "", one.source)):
@@ -48,14 +48,13 @@ async def new_sessions(index: IndexStore, seen: set[SeenSession]) -> list[Sessio
 
 
 class NewContent(NamedTuple):
-    """Content that is not in the sidecars yet, and those of its blocks that are there with another line."""
+    """Content that the sidecars lack, and its blocks that they have with another line."""
 
     shelved: list[Shelved]
     replacing: set[BlockKey]
 
 
 async def new_content(stores: Stores, shelved: list[Shelved]) -> NewContent:
-    """Drops the lines that their sidecars have already."""
     spans = await stores.index.known_content(
         sorted({(item.label.session_id, item.label.message_id) for item in shelved})
     )
@@ -78,7 +77,7 @@ async def new_content(stores: Stores, shelved: list[Shelved]) -> NewContent:
 async def _stored_lines(
     stores: Stores, shelved: list[Shelved], spans: Mapping[BlockKey, _Span]
 ) -> dict[BlockKey, bytes]:
-    """Reads the lines of those blocks that the sidecars have; few blocks are read twice."""
+    """Reads the lines of those blocks that the sidecars have."""
     by_session: defaultdict[str, list[BlockKey]] = defaultdict(list)
     for key in {block_of(item.label) for item in shelved} & spans.keys():
         by_session[key[0]].append(key)
@@ -90,9 +89,9 @@ async def _stored_lines(
 
 
 async def _older_blocks(stores: Stores, spans: Mapping[BlockKey, _Span]) -> dict[tuple[str, str], set[_Gist]]:
-    """Reads the blocks of each (session, message) that sidecars have in the older ledger's format.
+    """Reads the blocks of each (session, message) in the older ledger's format.
 
-    Such a block is numbered by its position, which the log does not have, so it is compared by content.
+    These are numbered by position, which the log does not have, so they are compared by content.
     """
     by_session: defaultdict[str, list[_Span]] = defaultdict(list)
     for (session_id, _, _, n, b), span in spans.items():
@@ -121,16 +120,15 @@ def _gist(record: Content) -> _Gist:
 
 
 def block_of(label: Label) -> BlockKey:
-    """Identifies a block of content."""
     return label.session_id, label.rail, label.message_id, label.n, label.b
 
 
 async def new_entries(
     index: IndexStore, journal: Journal, items: Sequence[EncodedEntry]
 ) -> tuple[list[EncodedEntry], list[Turn]]:
-    """Drops entries that the ledger has already, and gives turns the next revision.
+    """Drops entries that the ledger has, and gives turns the next revision.
 
-    Also returns the turns that the index shows as open and that the ledger has in the same state.
+    Also returns open turns of the index that the ledger has in the same state.
     """
     recorded = await _recorded(index, [item.entry for item in items])
     new: list[EncodedEntry] = []
@@ -140,7 +138,7 @@ async def new_entries(
         key = identity(entry)
         before = recorded.get(key)
         if before is None and isinstance(entry, Request) and entry.withdrawn:
-            continue  # there is no recorded request to withdraw
+            continue  # no recorded request to withdraw
         if isinstance(entry, Occurrence) and before is not None:
             other = latest.get(key) or before.entry_in(journal)
             if other is not None and outranks(other, entry):
@@ -160,7 +158,7 @@ async def new_entries(
 
 
 async def largest_overheads(index: IndexStore, journal: Journal, overheads: Sequence[Overhead]) -> list[Overhead]:
-    """Keeps the largest of the running totals with the same time: a client writes two when it ends."""
+    """Keeps the largest of running totals with the same time: a client writes two when it ends."""
     largest: dict[Key, Overhead] = {}
     for overhead in overheads:
         key = identity(overhead)
@@ -175,12 +173,10 @@ async def largest_overheads(index: IndexStore, journal: Journal, overheads: Sequ
 
 
 def overhead_size(overhead: Overhead) -> int:
-    """The tokens of a running total."""
     return sum(sum(getattr(usage, name) for name in usage.__struct_fields__) for usage in overhead.models.values())
 
 
 async def _recorded(index: IndexStore, entries: Sequence[Entry]) -> dict[Key, IndexedRecord]:
-    """Looks up the newest record of each entry's identity."""
     keys = {identity(entry) for entry in entries}
     facts = {(key[0], fact_key(key)): key for key in keys if key[0] != "turn"}
     recorded: dict[Key, IndexedRecord] = {

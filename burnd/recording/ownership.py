@@ -1,10 +1,9 @@
-"""Decides who owns a message that several logs or rows have, and what is billed for it. Pure, the same in any order.
+"""Decides who owns a message that several logs or rows have, and what is billed for it. Pure; any order gives the same.
 
-Forks, resumed sessions and agents repeat messages of other sessions. Each holder, a rail of a session, has a candidate
-for the message. The holder with the best claim owns the turn; the others become copies, which cost nothing. Copies in
-logs have the message's id: `decide` merges them, with usage, model and price class from the best line in any of the
-logs and the time from the earliest. Copied rows of a database have ids of their own: `copied_rows` finds them. The
-owner is decided by `owner_of`, and a message's number on its rail by `number_on_rail`.
+Forks, resumed sessions and agents repeat messages. Each holder, a rail of a session, has a candidate. The holder with
+the best claim owns the turn (`owner_of`); the others become copies, which cost nothing. Copies in logs have the
+message's id: `decide` merges them, with usage, model and price class of the best line and the earliest time. Copied
+database rows have other ids: `copied_rows` finds them. `number_on_rail` numbers messages.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ class Decision(NamedTuple):
 
 
 def decide(before: Decision | None, candidate: Candidate, *, by_name: bool = True) -> Decision:
-    """Adds one more candidate for a message to an earlier decision, which may come from the ledger.
+    """Adds a candidate for a message to an earlier decision, which may come from the ledger.
 
-    Any order and any repetition of candidates ends in the same decision, revision aside. A holder's structure is that
-    of its fullest candidate; usage, time, quality and claim only ever get better. Of equal claims the holder with the
-    smaller name owns; without `by_name` the owner stays, for the caller to `hand_over`.
+    Any order and repetition of candidates gives the same decision, except its revision. A holder's structure is that of
+    its fullest candidate; usage, time, quality and claim only get better. Of equal claims the smaller holder name owns;
+    without `by_name` the owner stays, for the caller to `hand_over`.
     """
     new = turn_of(candidate)
     if before is None:
@@ -55,7 +54,7 @@ def decide(before: Decision | None, candidate: Candidate, *, by_name: bool = Tru
     if new.project == current.project:
         recorded = {"rev": current.rev, "project_key": current.project_key, "provider": current.provider}
         if msgspec.structs.replace(new, **recorded) == current:
-            return before  # as when an open turn settles: nothing is new
+            return before  # an open turn settles: nothing is new
     others = {holder(copy): copy for copy in before.copies}
     if holder(current) == holder(new):
         owner, claim = _merge(new, current), _better_claim(claim_of(current), candidate.claim)
@@ -66,20 +65,20 @@ def decide(before: Decision | None, candidate: Candidate, *, by_name: bool = Tru
 
 
 def tied(decision: Decision) -> dict[Holder, OwnerClaim]:
-    """The owner of a message and all holders whose claim is as good, with their claims."""
+    """All holders with the owner's claim, with their claims."""
     best = claim_of(decision.turn)
     equal = {holder(copy): best for copy in decision.copies if claim_of(copy) == best}
     return {holder(decision.turn): best} | equal
 
 
 def is_contested(decision: Decision) -> bool:
-    """Whether several holders have the best claim and all of them are main conversations: `Partings` decides."""
+    """Whether several main conversations have the best claim, so that `Partings` decides."""
     equal = tied(decision) if decision.copies else {}
     return len(equal) > 1 and all(rail == MAIN for _, rail in equal)
 
 
 def break_tie(decision: Decision, partings: Partings, candidates: Mapping[tuple[str, Holder], Candidate]) -> Decision:
-    """Hands a contested message to the session that was there first; `candidates` are by message id and holder."""
+    """Gives a contested message to the session that was there first; `candidates` are by message id and holder."""
     owner = owner_of(tied(decision), partings)
     if owner == holder(decision.turn):
         return decision
@@ -87,17 +86,14 @@ def break_tie(decision: Decision, partings: Partings, candidates: Mapping[tuple[
 
 
 def shared_message(decision: Decision) -> SharedMessage:
-    """The time of a message, and the sessions that have it in their main conversation."""
+    """The time of a message, and the sessions with it in their main conversation."""
     turn, copies = decision
     rails = [holder(turn), *map(holder, copies)]
     return SharedMessage(index_ms(turn.ts), frozenset(session for session, rail in rails if rail == MAIN))
 
 
 def hand_over(before: Decision, to: Holder, candidate: Candidate | None = None) -> Decision:
-    """Makes another holder the owner: as its candidate has the message, or by its copy and the owner's turn.
-
-    The lines of a fork are those of the log it was copied from.
-    """
+    """Makes another holder the owner: as its candidate has the message, or by its copy and the owner's turn."""
     turn = before.turn
     others = {holder(copy): copy for copy in before.copies}
     copy = others.pop(to)
@@ -115,13 +111,13 @@ def holder(record: Turn | Copy) -> Holder:
 
 
 def claim_of(record: Turn | Copy) -> OwnerClaim:
-    """Reads a claim back from a ledger record. The older ledger has none: any candidate beats it."""
+    """Reads a claim from a ledger record. The older ledger has none: any candidate beats it."""
     basis = record.basis or _NO_BASIS
     return OwnerClaim(basis.rank, basis.ts or record.ts, basis.late_born, basis.strange)
 
 
 def copy_of(turn: Turn, claim: OwnerClaim | None = None) -> Copy:
-    """The copy that a holder has of a message it does not own; `claim` is its own, where the turn has a merged one."""
+    """The copy that a holder has of a message it does not own; `claim` is its own."""
     basis = turn.basis
     if claim is not None:
         basis = Basis(rank=claim.rank, late_born=claim.late_born, strange=claim.strange)
@@ -156,10 +152,7 @@ def withdrawal(turn: Turn, owner: str) -> Turn:
 
 
 def update_row(new: Turn, recorded: Turn) -> Turn:
-    """Replaces the record of a row by a newer reading, unless the row went back: what was spent stays spent.
-
-    A revert takes parts away, a backup an end.
-    """
+    """Replaces a row's record by a newer reading, unless a revert or a restored backup took something away."""
     was_undone = (
         (new.quality == "partial" and recorded.quality != "partial")
         or _tokens(new.usage) < _tokens(recorded.usage)
@@ -180,18 +173,18 @@ def update_row(new: Turn, recorded: Turn) -> Turn:
 def number_on_rail(place: int, recorded: int | None, free: int) -> int:
     """The number of a message on its rail, in every harness.
 
-    `place` is its place among the messages that its log or database has now, `recorded` its number so far, None if it
-    was not recorded. `free` is the first number after all messages that were recorded and are gone, 0 if none is. So a
-    recorded number never decreases, and a new message comes after those that are gone.
+    `place` is its place among the messages of its log or database now, `recorded` its number so far, `free` the first
+    number after all recorded messages that are gone (0 if none). So a recorded number never decreases, and a new
+    message comes after those that are gone.
     """
     return max(place, free if recorded is None else recorded)
 
 
 def owner_of(claims: Mapping[Holder, OwnerClaim], partings: Partings | None = None) -> Holder:
-    """The holder that owns a message: that with the best claim.
+    """The holder with the best claim.
 
-    Of several main conversations with equal claims, the session that was there first by `partings`; of others, or if
-    these are unknown, the one with the smallest name.
+    Of main conversations with equal claims, the session that was there first by `partings`; otherwise the smallest
+    name.
     """
     best = min(claims.values())
     equal = [one for one, claim in claims.items() if claim == best]
@@ -201,10 +194,10 @@ def owner_of(claims: Mapping[Holder, OwnerClaim], partings: Partings | None = No
 
 
 def copied_rows(rows: Iterable[Turn]) -> list[tuple[Turn, Turn]]:
-    """Pairs each row that is a copy with the row it is a copy of.
+    """Pairs each copied row with its original.
 
-    A fork copies rows with their time, model and tokens. The session in which the row was made owns it, else the fork
-    that was made first. Two rows that no fork copied are two messages, however alike they are.
+    A fork copies rows with time, model and tokens. The session in which the row was made owns it, else the first fork.
+    Two rows that no fork copied are two messages, however alike.
     """
     alike: defaultdict[tuple[str, str, str], list[Turn]] = defaultdict(list)
     for row in rows:
@@ -229,10 +222,9 @@ def _is_forked(row: Turn) -> bool:
 
 
 def _is_copied(row: Turn, other: Turn) -> bool:
-    """Compares the tokens of a row with another's; a row that was copied before its step ended has none.
+    """Compares the tokens of two rows; a row copied before its step ended has none.
 
-    The output of an old row may include the reasoning, which only the release of its session shows: in a copy the
-    two are not separated.
+    An old row's output may include the reasoning; only its session's release shows that.
     """
     whole = msgspec.structs.replace(other.usage, output=other.usage.output + other.usage.reasoning)
     return row.usage in (other.usage, whole, Usage())
@@ -252,10 +244,10 @@ class SharedMessage(NamedTuple):
 class Partings:
     """Distinguishes forks from originals with equal claims, by when each session diverged.
 
-    A fork is written with all that its session had by then. A session that ended there never parted. One that
-    continues after its fork was made parts later than the fork, which is written only when it is used. A session with a
-    message that no other has from before they parted, a rewound attempt that was not copied, was there first.
-    The result depends on which session has which message, not on the order of reading.
+    A fork has all that its session had by then. A session that ended there never diverged. One that continues after its
+    fork was made diverges later than the fork, which is written when first used. A session with its own message from
+    before, a rewound attempt that was not copied, was there first. The result depends on which session has which
+    message, not on the order of reading.
     """
 
     def __init__(self, messages: Iterable[SharedMessage]) -> None:
@@ -278,7 +270,7 @@ class Partings:
         return frozenset(session for session, when in parted.items() if when == last)
 
     def _parted(self, session: str, group: frozenset[str]) -> tuple[bool, int]:
-        """(True, 0) if it alone has a message from before the last shared one; else the time of the first one."""
+        """(True, 0) if it has its own message from before the last shared one; else the time of the first."""
         messages = self._messages[session]
         parted = min((one.ts for one in messages if not group <= one.sessions), default=_NEVER)
         last = max((one.ts for one in messages if group <= one.sessions), default=0)
@@ -288,7 +280,7 @@ class Partings:
 def _contest(
     current: Turn, new: Turn, claim: OwnerClaim, others: dict[Holder, Copy], *, by_name: bool
 ) -> tuple[Turn, OwnerClaim]:
-    """Decides between two holders; the one that does not own the message is added to the others."""
+    """Decides between two holders; the other joins the copies."""
     copy = others.pop(holder(new), None)
     if copy is not None:
         claim = _better_claim(claim, claim_of(copy))
@@ -308,12 +300,12 @@ def _contest(
 
 
 def _better_claim(one: OwnerClaim, other: OwnerClaim) -> OwnerClaim:
-    """Adds up the evidence for one holder: evidence against it that one candidate refutes stays refuted."""
+    """Merges the evidence for one holder: what one candidate refutes stays refuted."""
     return OwnerClaim(one.rank & other.rank, *min(one[1:], other[1:]))
 
 
 def _compose(owner: Turn, claim: OwnerClaim, current: Turn, new: Turn, line: Turn) -> Turn:
-    """The owner's turn with the usage of the best line, the earliest time and the best known end."""
+    """The owner's turn with the usage of the best line, the earliest time and the best end."""
     ts = min(current.ts, new.ts)
     stopped = max(current, new, key=_stop_order)
     stop = _stop_line(stopped)
@@ -329,15 +321,15 @@ def _compose(owner: Turn, claim: OwnerClaim, current: Turn, new: Turn, line: Tur
     fields["stop_reason"] = stopped.stop_reason
     quality = max(current, new, key=_quality_order).quality
     turn = msgspec.structs.replace(owner, rev=current.rev, ts=ts, basis=basis, quality=quality, **fields)
-    # Whether it reasoned is a part of the label, and may be known only by what it was billed.
+    # Reasoning is part of the label, and may show only in the bill.
     return relabelled(turn) if bool(line.usage.reasoning) != bool(owner.usage.reasoning) else turn
 
 
 def _merge(new: Turn, current: Turn) -> Turn:
     """Merges two candidates of one holder.
 
-    A log may be cut or rewritten, and a stale copy of it may be in another folder: the fuller candidate counts, not the
-    later one. The number never falls: a log that was cut counts fewer messages.
+    A log may be cut, rewritten or copied to another folder: the fuller candidate counts, not the later one, and the
+    number never falls.
     """
     base, other = (new, current) if _fullness(new) >= _fullness(current) else (current, new)
     calls = _merged_calls(base.tool_calls, other.tool_calls)
@@ -356,7 +348,7 @@ def _merge(new: Turn, current: Turn) -> Turn:
 
 
 def _linked_agent(agent: Subagent | None, other: Subagent | None) -> Subagent | None:
-    """The agent with the call that started it, where only the other candidate has that."""
+    """The agent with the call that started it, from either candidate."""
     if agent is None or other is None:
         return agent
     call = agent.parent_tool_use_id or other.parent_tool_use_id
@@ -364,13 +356,13 @@ def _linked_agent(agent: Subagent | None, other: Subagent | None) -> Subagent | 
 
 
 def _with_results(turn: Turn, other: Turn) -> Turn:
-    """The turn with the results that an equal holder has of its calls: each may come to own it."""
+    """Adds the results that an equal holder has for its calls, since either may own it."""
     calls = _merged_calls(turn.tool_calls, other.tool_calls)
     return turn if calls == turn.tool_calls else relabelled(msgspec.structs.replace(turn, tool_calls=calls))
 
 
 def _merged_calls(new: tuple[ToolCall, ...], old: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-    """The calls of both; a call that was answered once stays answered."""
+    """The calls of both; an answered call stays answered."""
     before = {call.id: call for call in old}
     merged = [_fuller_call(call, before[call.id]) if call.id in before else call for call in new]
     names = {call.id for call in new}
@@ -388,7 +380,7 @@ def _fuller(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _fullness(turn: Turn) -> tuple[int, int, int, int, bytes]:
-    """Orders candidates of one holder by how much they have; a growing log only ever has more."""
+    """Orders candidates of one holder by how much they have."""
     place = (turn.parent, turn.project, turn.git_branch, turn.harness_version, turn.prompt_id, turn.prompt_words)
     return (len(turn.made), len(turn.tool_calls), len(turn.entered), turn.turn_index, _encode(place))
 
@@ -404,7 +396,7 @@ def _quality_order(turn: Turn) -> tuple[bool, int]:
 
 
 def _stop_order(turn: Turn) -> tuple[bool, tuple[int, str, str], str]:
-    """Orders stop reasons as their lines are ordered, which need not be those whose usage counts."""
+    """Orders stop reasons by their lines, which may differ from those whose usage counts."""
     return (turn.stop_reason is not None, _stop_line(turn), turn.stop_reason or "")
 
 

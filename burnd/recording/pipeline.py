@@ -1,4 +1,4 @@
-"""The one writer: commits batches of records to content, ledger and index, in the order that survives a crash."""
+"""The one writer: commits batches to content, ledger and index, in an order that survives a crash."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ERASE: Final = "erase"  # cursor source of sessions with text to erase
 
 
 class Appended(NamedTuple):
-    """The entries that the ledger grew by, and the turns it has already that the index shows as open."""
+    """New ledger entries, and turns the ledger already has that the index shows as open."""
 
     logged: list[tuple[Logged, int]]
     closed: list[Turn]
@@ -58,7 +58,7 @@ class Pipeline:
         self._stores = stores
         self._rebuild = IndexRebuild(stores)
         self._policy = ContentPolicy(stores.index, keeping)
-        self._unrecorded: list[Entry] = []  # entries of the policy that are not durable yet; it returns them once
+        self._unrecorded: list[Entry] = []  # entries of the policy that are not durable yet
         self._unerased: set[str] = set()
         self._projects = ProjectKeys()
         self._listeners: list[Listener] = []
@@ -88,19 +88,18 @@ class Pipeline:
 
     @property
     def generation(self) -> int:
-        """How often the index was replaced, and the cursors of the sources with it."""
+        """How often the index, with the sources' cursors, was replaced."""
         return self._stores.generation
 
     @property
     def writing(self) -> bool:
-        """Whether something is being written now."""
         return self._lock.locked()
 
     def now(self) -> int:
         return self._stores.now()
 
     def check_home(self) -> None:
-        """Raises HomeReplaced if the folder at the home's path is not the one that this process locked."""
+        """Raises HomeReplaced if the home's path is not the folder that this process locked."""
         self._stores.check_home()
 
     def follow(self, listener: Listener, pace: Pace | None = None) -> None:
@@ -113,22 +112,22 @@ class Pipeline:
         self._listeners.remove(listener)
 
     async def followed(self) -> None:
-        """Waits for slow listeners, so that a backlog is not read far ahead of them. Not for live lines."""
+        """Waits for slow listeners, so that a backlog is not read far ahead of them."""
         for pace in self._paces:
             await pace()
 
     async def commit(self, batch: Batch) -> int:
-        """Makes a batch durable and visible; returns the number of new lines in the ledger.
+        """Makes a batch durable and visible; returns the number of new ledger lines.
 
-        Content, then ledger, then one index transaction with rows, cursors and ledger position: after a crash between
-        any two, work is repeated, and the index never shows what is not durable. After a failure the same records may
-        be committed again: duplicates are found by their identity.
+        Content, then ledger, then one index transaction with rows, cursors and ledger position: after a crash in
+        between, work is repeated, and the index never shows what is not durable. The same records may be committed
+        again: duplicates are recognised.
         """
         async with self._writing():
             return await self._with_repair(partial(self._commit, batch))
 
     async def prune_content(self, older_than_ms: int) -> Pruned:
-        """Deletes the content of sessions whose newest record is older than that."""
+        """Deletes the content of sessions whose newest record is older."""
         sidecars = self.content.sidecars
         planned = await outdated(self.index, sidecars, older_than_ms, self.now())
         async with self._writing():
@@ -143,22 +142,22 @@ class Pipeline:
             return await self._with_repair(partial(self._drop_content, list(session_ids), up_to_ms=self.now()))
 
     async def rewrite_ledger(self, change: Callable[[Entry], Entry], report: build.Progress = build.no_progress) -> int:
-        """Replaces the whole ledger by one with every entry changed; returns the number that changed.
+        """Rewrites the whole ledger with every entry changed; returns the number that changed.
 
-        Unusable lines are copied unchanged. Queries use the old index until the new ledger and its index are complete;
-        then both are swapped in. May be cancelled until then.
+        Copies unusable lines unchanged. Queries use the old index until the new ledger and index are swapped in; may be
+        cancelled until then.
         """
         async with self._lock:
             with self.status.shown(report) as progress:
                 return await self._rebuild.rewrite_ledger(change, progress)
 
     async def rebuild_index(self) -> None:
-        """Rebuilds the index from ledger and content, and swaps it in. May be cancelled until then."""
+        """Rebuilds the index from ledger and content; may be cancelled until it is swapped in."""
         async with self._lock:
             await self._rebuild.rebuild()
 
     async def mend_index(self) -> None:
-        """Rebuilds the index if it was found damaged and was not rebuilt meanwhile."""
+        """Rebuilds the index if it is damaged and was not rebuilt meanwhile."""
         async with self._lock:
             if not self.index.damaged.is_set():
                 return
@@ -169,7 +168,7 @@ class Pipeline:
                 await self._rebuild.rebuild_damaged()
 
     async def adopt_prices(self, prices: PriceTable) -> None:
-        """Uses these prices from now on; recomputes sums that mix what the new prices separate."""
+        """Uses these prices from now on; recomputes sums that mix what they separate."""
         self.index.prices = prices
         if await too_coarse(self.index, prices):
             async with self._writing():
@@ -177,7 +176,7 @@ class Pipeline:
                     await self._with_repair(partial(self._rebuild.refine, progress))
 
     async def derive(self, generation: int, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Writes to the index what was computed from its `generation`; None if the index was replaced meanwhile."""
+        """Writes to the index what was computed from its `generation`; None if it was replaced meanwhile."""
         async with self._writing():
             if self.generation != generation or self.index.closed:
                 return None
@@ -186,13 +185,13 @@ class Pipeline:
             return result
 
     async def empty_logs(self) -> None:
-        """Checkpoints the write-ahead logs, as far as no query still reads them."""
+        """Checkpoints the write-ahead logs, as far as no query reads them."""
         async with self._writing():
             await self._stores.in_thread(self.content.empty_log)
             await self.index.empty_log()
 
     async def close(self) -> None:
-        """Closes everything, after the write in progress."""
+        """Closes everything after the write in progress."""
         with anyio.CancelScope(shield=True):
             async with self._lock:
                 self._is_closed = True
@@ -267,7 +266,7 @@ class Pipeline:
         return len(appended.logged)
 
     async def _append(self, entries: Sequence[Entry]) -> Appended:
-        """Appends the new ones of the entries to the ledger; returns their positions and digests.
+        """Appends new entries to the ledger; returns their positions and digests.
 
         An entry that could not be read back is counted and not written.
         """
@@ -291,7 +290,7 @@ class Pipeline:
         return Appended(logged, closed)
 
     async def _apply(self, change: Change) -> None:
-        """Writes a change to the index; if that fails, takes its lines out of the ledger again."""
+        """Writes a change to the index; if that fails, removes its lines from the ledger."""
         try:
             await self._stores.apply(change)
         except Exception:
@@ -309,7 +308,7 @@ class Pipeline:
                 log.error("listener.failed", error=failures.error_types(error), where=failures.error_location(error))
 
     async def released(self) -> list[str]:
-        """Sessions whose logs must be read again, because their copied text was deferred until its origin was known."""
+        """Sessions whose logs must be read again, because their deferred text can be stored now."""
         if not any(self._policy.deferred.values()):
             return []
         async with self._writing():
@@ -355,7 +354,7 @@ class Pipeline:
             self.keeping.learn(entry)
 
     async def _erase(self, session_ids: Iterable[str]) -> None:
-        """Erases withheld text of these sessions from sidecars, the index and search."""
+        """Erases withheld text of these sessions from sidecars, index and search."""
         has_erased = False
         for session_id in sorted(session_ids):
             keeps = await self._policy.predicate(session_id)
@@ -370,7 +369,7 @@ class Pipeline:
             self._unerased = self._unerased.difference(session_ids)
 
     async def _record_erasure(self, session_id: str, is_all: bool) -> None:
-        """Records a session's times before some of its text is erased; for a private session without text, a prune."""
+        """Records a session's times before text is erased, or a prune if it is private and has no text."""
         times = await self._policy.times(session_id)
         entries: list[Entry] = [times] if times is not None else []
         if is_all and self.keeping.is_private(session_id):
@@ -396,7 +395,7 @@ async def open_pipeline(
     report: build.Progress = build.no_progress,
     check_home: Callable[[], None] = no_home_check,
 ) -> Pipeline:
-    """Opens and repairs ledger, content and index. The caller holds the home's lock, which `check_home` checks."""
+    """Opens and repairs ledger, content and index. The caller has the home's lock, which `check_home` checks."""
     content = ContentStore(home.content, inline_bytes=inline_bytes)
     journal = Journal(home.ledger, now())
     if journal.torn:
@@ -423,7 +422,6 @@ async def open_pipeline(
 
 
 async def _load_modes(keeping: ContentModes, index: IndexStore) -> None:
-    """Loads the content policy of each session from the index."""
     rows = await index.rows(
         "SELECT session_id, content_mode, content_since, created_by, parent_session_id, pruned_up_to FROM sessions "
         "WHERE content_mode IS NOT NULL OR parent_session_id IS NOT NULL OR pruned_up_to IS NOT NULL"

@@ -1,7 +1,7 @@
-"""Maps a folder to its project: the git remote in canonical form, so that clones and worktrees add up.
+"""Maps a folder to its project: the canonical git remote, so that clones and worktrees add up.
 
-In a repository without a remote, its worktrees and subfolders map to the repository's folder. A repository of another
-user that git would not trust is not read: each folder in it is a separate project.
+Without a remote, worktrees and subfolders map to the repository's folder. A repository that git would not trust is not
+read: each of its folders is a project.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "b": "\b"}
 
 
 class DetachedCall(Generic[T]):
-    """Runs a function in a daemon thread, for disks that may never answer.
-
-    A worker thread of anyio would not do: the process does not end before those threads do.
+    """Runs a function in a daemon thread, for disks that may never answer; a worker thread of anyio would block the
+    exit.
     """
 
     def __init__(self, function: Callable[[], T]) -> None:
@@ -55,7 +54,7 @@ class DetachedCall(Generic[T]):
         threading.Thread(target=self._run, name="detached", daemon=True).start()
 
     async def result(self, within: float) -> T:
-        """Waits for the result. Raises TimeoutError after so many seconds; the thread is left running."""
+        """Waits for the result. Raises TimeoutError; the thread keeps running."""
         with anyio.fail_after(within):
             await self._event.wait()
         if self._error is not None:
@@ -73,10 +72,10 @@ class DetachedCall(Generic[T]):
 
 
 class ProjectKeys:
-    """Looks up each folder once. Of a repository only the config in its `.git` is read.
+    """Looks up each folder once, reading only the config in its `.git`.
 
-    Folder names come from logs and may be anything, such as a dead network mount or one with a pipe for a config: each
-    lookup runs in a separate thread with a timeout, and opens only regular files that git itself would trust.
+    Folder names come from logs and may be anything, such as a dead network mount: each lookup has a thread and a
+    timeout, and opens only regular files that git itself would trust.
     """
 
     def __init__(self) -> None:
@@ -84,7 +83,7 @@ class ProjectKeys:
         self._stuck: list[DetachedCall[str | None]] = []
 
     async def learn(self, folders: Iterable[str]) -> None:
-        """Looks up these folders, so that `key` knows them."""
+        """Looks up these folders for `key`."""
         for folder in folders:
             if folder in self._keys:
                 continue
@@ -94,7 +93,7 @@ class ProjectKeys:
             self._keys[folder] = await self._look_up(folder)
 
     async def _look_up(self, folder: str) -> str | None:
-        """Looks up a folder, with a shorter timeout while some lookups are stuck, and not at all while many are."""
+        """Looks up a folder, with a shorter timeout while lookups are stuck, and not at all while many are."""
         self._stuck = [call for call in self._stuck if not call.is_done]
         if len(self._stuck) >= _MOST_STUCK:
             return None
@@ -108,7 +107,7 @@ class ProjectKeys:
                 self._stuck.append(call)
 
     async def with_keys(self, entries: Sequence[E]) -> list[E]:
-        """Adds the project key to session records that have a folder and no key."""
+        """Adds the project key to session records with a folder and no key."""
         sessions = [one for one in entries if isinstance(one, Session) and one.project and one.project_key is None]
         await self.learn(session.project or "" for session in sessions)
         keyed = {id(session): replace(session, project_key=self.key(session.project or "")) for session in sessions}
@@ -120,9 +119,8 @@ class ProjectKeys:
 
 
 def key_of(folder: str) -> str | None:
-    """The canonical remote of the repository around a folder; without one, the repository's folder if it is another.
-
-    Never raises.
+    """The canonical remote of the repository around a folder, or else the repository's folder if it is another. Never
+    raises.
     """
     if not os.path.isabs(folder) or not is_bounded(folder):
         return None
@@ -152,12 +150,12 @@ def checkout_of(folder: Path) -> Path | None:
 
 
 def _git_dir(git: Path) -> Path:
-    """The folder with git's data. In a worktree and in a submodule `.git` is a file that names it."""
+    """The folder with git's data; in a worktree or submodule `.git` is a file that names it."""
     return git if git.is_dir() else git.parent / _read_pointer(git).removeprefix("gitdir:").strip()
 
 
 def _around(folder: str, checkout: Path) -> str | None:
-    """The checkout around a folder; None if that is the user's home, which has more than one project."""
+    """The checkout around a folder; None if that is the user's home, which has several projects."""
     whole = os.path.realpath(checkout)
     return None if whole in (folder, os.path.realpath(os.path.expanduser("~"))) else whole
 
@@ -171,7 +169,7 @@ def _common_dir(git_dir: Path) -> Path:
 
 
 def _folder_of(common: Path) -> str:
-    """A repository's own folder: the one around its `.git`, or itself if it is bare."""
+    """A repository's own folder: the parent of `.git`, or itself if it is bare."""
     place = Path(os.path.realpath(common))
     return str(place.parent if place.name == ".git" else place)
 
@@ -199,7 +197,7 @@ class GitSetting(NamedTuple):
 
 
 def git_settings(text: str) -> Iterator[GitSetting]:
-    """Every setting in the order of the file, in linear time. Values longer than any address or path are left out."""
+    """Every setting in order, in linear time, without overlong values."""
     section = subsection = ""
     lines = iter(text.split("\n"))
     for each in lines:
@@ -227,12 +225,11 @@ def git_settings(text: str) -> Iterator[GitSetting]:
 
 
 def _is_continued(part: str) -> bool:
-    """Whether a line ends with a backslash that is not escaped itself."""
     return (len(part) - len(part.rstrip("\\"))) % 2 == 1
 
 
 def _value(raw: str) -> str:
-    """A value without quotation marks, escapes and trailing comment."""
+    """A value without quotes, escapes and comment."""
     chars: list[str] = []
     quoted = False
     rest = iter(raw)
@@ -250,7 +247,7 @@ def _value(raw: str) -> str:
 
 
 def is_trusted(checkout: Path, *files: Path) -> bool:
-    """Whether git would trust these files: all are this user's or root's, or `safe.directory` names the checkout."""
+    """Whether git would trust these files: all belong to this user or root, or `safe.directory` names the checkout."""
     if all(map(_is_ours, files)):
         return True
     folders = {str(checkout), os.path.realpath(checkout)}
@@ -258,7 +255,7 @@ def is_trusted(checkout: Path, *files: Path) -> bool:
 
 
 def _is_ours(file: Path) -> bool:
-    """Whether a file, and the link to it if there is one, belongs to this user or root. True for a missing file."""
+    """Whether a file, and a link to it, belongs to this user or root. True for a missing file."""
     owners = (0, os.geteuid())
     try:
         return os.lstat(file).st_uid in owners and os.stat(file).st_uid in owners
@@ -274,7 +271,7 @@ def _is_match(pattern: str, folder: str) -> bool:
 
 
 def _safe_directories() -> list[str]:
-    """The values of `safe.directory` in system and user configuration; an empty value clears those before it."""
+    """The values of `safe.directory` in system and user configuration; an empty value clears earlier ones."""
     home = os.path.expanduser("~")
     xdg = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
     values: list[str] = []
@@ -297,7 +294,7 @@ def _read_pointer(path: Path) -> str:
 
 def _read_text(path: Path, largest: int = _LARGEST_FILE) -> str:
     """A regular file's text. Raises OSError, or ValueError if it is a pipe, a device or too large."""
-    _refuse(os.stat(path), largest)  # before it is opened: opening a pipe or a device can have effects
+    _refuse(os.stat(path), largest)  # opening a pipe or a device can have effects
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         facts = os.fstat(fd)

@@ -1,7 +1,6 @@
-"""Deletes content: what a prune, a forget or a content mode erases, the hourly prune, and long write-ahead logs.
+"""Deletes content for a prune, a forget or a content mode; the hourly prune; long write-ahead logs.
 
-Before content is deleted, the ledger records what must outlive it: the times of its session and
-the number of its messages.
+First the ledger records what must outlive it: the times of a session and the number of its messages.
 """
 
 from __future__ import annotations
@@ -45,16 +44,16 @@ log = structlog.get_logger()
 PRUNE_EVERY_S: Final = 3600
 CLEAN_EVERY_S = 5.0
 LONG_LOG = 2 << 20  # bytes; a new index alone leaves 1 MB
-CALM_CHECKS: Final = 4  # without a write between them: memory that is needed again in a moment is not given back
+CALM_CHECKS: Final = 4  # without a write in between: memory that is needed again soon is kept
 BUSY_CHECKS: Final = 4  # with a write before each: garbage is collected all the same
 _CLOCK_AHEAD = "the clock ran ahead of real time, so nothing is deleted by its word"
 _CLOCK_BEHIND = "the clock is years behind, so old content is not pruned"
-# NTP makes wall and boot time drift a little; more means that the clock was set.
+# NTP causes a little drift; more means that the clock was set.
 _JUMP_MS = DAY_MS // 2
-# After a reboot boot times cannot be compared. A machine may be off for weeks; a year means that the clock was behind.
+# Boot times cannot be compared across a reboot. A machine may be off for weeks; a year means that the clock was behind.
 _JUMP_ACROSS_BOOTS_MS = 365 * DAY_MS
 _PROBATION_MS = DAY_MS
-# An earlier clock or record is wrong: burnd is newer than 2026-01-01, the logs are newer than 2020.
+# Earlier clocks or records are wrong: burnd is newer than 2026-01-01, the logs are newer than 2020.
 EARLIEST_CLOCK_MS = to_ms("2026-01-01")
 _EARLIEST_RECORD_MS = to_ms("2020-01-01")
 _NEWEST_SESSION = "SELECT max(updated_at) FROM sessions WHERE updated_at < ?"
@@ -69,7 +68,7 @@ FROM sessions s LEFT JOIN names n ON n.id = s.source WHERE s.session_id = ?
 """
 _STILL_REFERENCED = "SELECT blob FROM ref WHERE holder NOT IN going AND blob IN gone"
 _PACKS = f"SELECT DISTINCT {PACK_OF_BLOB} FROM blob WHERE id IN gone"
-# A blob without any reference, as a crash may leave it, is not deleted here.
+# Blobs without any reference, as a crash may leave them, stay.
 _REST_OF_PACK = f"SELECT start, length FROM blob WHERE {IN_PACK} AND id NOT IN gone"
 
 
@@ -81,7 +80,7 @@ class Pruned(NamedTuple):
 
 
 class ClockReading(msgspec.Struct, frozen=True):
-    """Two clocks read together. `boot_ms` also runs while the machine sleeps, and cannot be set."""
+    """Two clocks read together. `boot_ms` includes sleep, and cannot be set."""
 
     wall_ms: int
     boot_ms: int
@@ -91,8 +90,8 @@ class ClockReading(msgspec.Struct, frozen=True):
 class ClockTrust(msgspec.Struct, frozen=True):
     """Tracks whether the wall clock can be trusted: the last sound reading, and one on probation.
 
-    With a clock that jumps ahead everything looks old. A jump counts as a correction after the clock ran evenly for a
-    day of real time. The first reading is compared with the newest record, to notice a clock that was always wrong.
+    With a clock that is ahead everything looks old. A jump counts as a correction after a day of even running. The
+    first reading is compared with the newest record, to notice a clock that was always wrong.
     """
 
     sound: ClockReading
@@ -100,9 +99,8 @@ class ClockTrust(msgspec.Struct, frozen=True):
     compared: bool = False
 
     def next(self, now: ClockReading, newest_ms: int | None = None) -> ClockTrust:
-        """The state after one more reading. While `suspect` is set, nothing may be deleted by age.
-
-        `newest_ms` is the time of the newest record.
+        """The state after one more reading. While `suspect` is set, nothing is deleted by age. `newest_ms` is the time
+        of the newest record.
         """
         trust = self._after(now)
         if trust.compared or trust.suspect is not None or newest_ms is None:
@@ -121,20 +119,17 @@ class ClockTrust(msgspec.Struct, frozen=True):
 
 
 def candidates(sidecars: Iterable[Sidecar], older_than_ms: int, now_ms: int) -> list[Sidecar]:
-    """The sidecars that look old by their file times. A wrong clock may have set these, so `date_of` decides."""
+    """The sidecars that look old by file time, which a wrong clock may have set: `date_of` decides."""
     return [sidecar for sidecar in sidecars if min(sidecar.mtime_ms, now_ms - 1) < now_ms - older_than_ms]
 
 
 def date_of(sidecar: Sidecar, newest_ms: int | None, now_ms: int) -> int:
-    """The date of a sidecar: `newest_ms`, the time of its newest record with a plausible time, if that has passed.
-
-    If no record has one, as in a log with times of the year 1 or 9999, it is the file's last change.
-    """
+    """The time of a sidecar's newest plausible record, if that has passed; else of the file's last change."""
     return min(newest_ms if newest_ms is not None else sidecar.changed_ms, now_ms - 1)
 
 
 def plausible_times(now_ms: int) -> tuple[int, int]:
-    """The range of times in which a record's own time is trusted."""
+    """The range in which a record's own time is trusted."""
     return _EARLIEST_RECORD_MS, now_ms + DAY_MS
 
 
@@ -147,9 +142,9 @@ def _jumped(before: ClockReading, now: ClockReading) -> bool:
 
 
 async def outdated(index: IndexStore, sidecars: Sidecars, older_than_ms: int, now_ms: int) -> dict[str, Sidecar]:
-    """The sidecars, by session, whose newest record is older than that by its own time.
+    """The sidecars, by session, whose newest record is older by its own time.
 
-    If the index has no record of a sidecar, as after damage, the file's time counts.
+    Without a record in the index, as after damage, the file's time counts.
     """
 
     def listed() -> dict[str, Sidecar]:
@@ -196,7 +191,7 @@ async def drop_content(
 async def _last_records(
     index: IndexStore, sidecars: Sidecars, session_ids: Sequence[str], up_to_ms: int
 ) -> list[Entry]:
-    """The records that must outlive the content: the times of a session, and the number of its messages."""
+    """The records that must outlive the content: a session's times, and the number of its messages."""
     entries: list[Entry] = []
     for session_id in session_ids:
         rows = await index.rows(_SESSION_FACTS, (session_id,))
@@ -212,7 +207,7 @@ async def _last_records(
 
 
 async def pruned_by_mode(index: IndexStore, session_id: str) -> Prune:
-    """The record that a session's text was stored until now and is erased, because its content mode forbids it."""
+    """The record that a session's text was stored until now and is erased by its content mode."""
     rows = await index.rows(_SESSION_FACTS, (session_id,))
     *_, count, newest = rows[0] if rows else (0, None)
     return Prune(session_id=session_id, up_to=to_iso(newest or 0), messages=count)
@@ -224,9 +219,9 @@ async def erase_records(
     keeps: Callable[[Content], bool],
     record: Callable[[str, bool], Awaitable[None]],
 ) -> int:
-    """Erases the records of a session's sidecar for which `keeps` is false; returns their number.
+    """Erases the records of a sidecar for which `keeps` is false; returns their number.
 
-    Before that, `record` writes to the ledger what only the sidecar has, and whether the whole text goes.
+    First `record` writes to the ledger what only the sidecar has, and whether all text goes.
     """
     if not stores.content.sidecars.has(session_id):
         return 0
@@ -247,14 +242,14 @@ async def erase_records(
 
 async def scrub(stores: Stores) -> None:
     """Overwrites deleted rows in the index and its write-ahead log, and removes the index it replaced."""
-    with contextlib.suppress(Locked):  # a long query still needs the log; closing the index empties it as well
+    with contextlib.suppress(Locked):  # a long query still needs the log; closing the index empties it too
         await stores.index.scrub()
     with contextlib.suppress(FileNotFoundError):
         os.unlink(build.aside(stores.home.index_db))
 
 
 def would_free(home: Home, session_ids: Iterable[str]) -> Pruned:
-    """Counts the sidecars that a prune of these sessions would delete, and the bytes with their blobs. Blocking."""
+    """Counts the sidecars that a prune would delete, and the bytes with their blobs. Blocking."""
     sessions = list(session_ids)
     sidecars = Sidecars(home.content)
     sizes = [size for session_id in sessions if (size := sidecars.size(session_id))]
@@ -269,7 +264,7 @@ def _blob_bytes(home: Home, session_ids: Sequence[str]) -> int:
         db.execute("CREATE TEMP TABLE going(holder INTEGER PRIMARY KEY)")
         going = [(session_id,) for session_id in session_ids]
         keyed(db, "INSERT INTO going SELECT id FROM holder WHERE session_id IN ({keys})", going)
-        # One pass over all references, as in the prune itself, instead of one for each blob.
+        # One pass over all references instead of one per blob.
         db.execute("CREATE TEMP TABLE gone(blob INTEGER PRIMARY KEY)")
         db.execute("INSERT OR IGNORE INTO gone SELECT blob FROM ref WHERE holder IN going")
         db.execute(f"DELETE FROM gone WHERE blob IN ({_STILL_REFERENCED})")
@@ -277,7 +272,7 @@ def _blob_bytes(home: Home, session_ids: Sequence[str]) -> int:
 
 
 def _freed_of(db: sqlite3.Connection, pack: int) -> int:
-    """The bytes that a pack shrinks by when it is rewritten without the deleted blobs."""
+    """The bytes saved when a pack is rewritten without the deleted blobs."""
     (data,) = db.execute("SELECT data FROM pack WHERE id = ?", (pack,)).fetchone() or (b"",)
     rest = db.execute(_REST_OF_PACK, (pack,)).fetchall()
     try:
@@ -287,7 +282,7 @@ def _freed_of(db: sqlite3.Connection, pack: int) -> int:
 
 
 class Retention:
-    """Prunes old content at the start and every hour, as set. Adds to `notices` while the clock is not trusted."""
+    """Prunes old content at the start and every hour. Adds to `notices` while the clock is not trusted."""
 
     def __init__(self, pipeline: Pipeline, keep_ms: Callable[[], int | None], notices: dict[str, str]) -> None:
         self._pipeline = pipeline
@@ -321,7 +316,7 @@ class Retention:
             log.info("retention.pruned", files=pruned.files, bytes=pruned.bytes)
 
     async def _update_trust(self, now: ClockReading) -> ClockTrust:
-        """Updates the trust in the clock, which is stored across restarts."""
+        """Updates the stored trust in the clock."""
         trust = ClockTrust(now)
         saved = await self._pipeline.index.cursor("retention", "clock")
         with contextlib.suppress(msgspec.MsgspecError, ValueError):  # damaged
@@ -341,7 +336,7 @@ def read_clocks() -> ClockReading:
 
 
 class Cleanup:
-    """Empties long write-ahead logs when nothing is being written, and gives memory back after work."""
+    """Empties long write-ahead logs when nothing is being written, and returns memory after work."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline

@@ -1,4 +1,4 @@
-"""The interface of a source: its status, the progress of reading old logs, and commits that wait for disk space."""
+"""The interface of a source: status, progress of reading old logs, and commits that wait for disk space."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ State = Literal["watching", "polling", "waiting", "degraded", "absent"]
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False):
-    """Progress of reading old logs, in bytes; `total` is 0 if the size is unknown."""
+    """Bytes read of old logs; `total` is 0 if unknown."""
 
     done: int
     total: int
@@ -31,7 +31,7 @@ class Progress(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnusedLine(msgspec.Struct, frozen=True, gc=False):
-    """A line of a log or a row of a database that could not be used, or only in part: its place and the reason."""
+    """A line or row that could not be used, or only in part: its place and the reason."""
 
     path: str
     offset: int
@@ -41,7 +41,7 @@ class UnusedLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnusedInAll(msgspec.Struct, frozen=True):
-    """Unusable lines or rows: their number, the number that may still be completed, and the first ones."""
+    """Unusable lines or rows: number, number that may still be completed, and the first ones."""
 
     count: int = 0
     unfinished: int = 0
@@ -49,7 +49,7 @@ class UnusedInAll(msgspec.Struct, frozen=True):
 
 
 class SkippedFiles(msgspec.Struct, frozen=True):
-    """Files or folders that are not read, for one reason: their number, the first of them, and what to do about it.
+    """Files or folders that are not read for one reason: number, first ones, and what to do.
 
     If it `is_normal`, nothing need be done unless logs are missing.
     """
@@ -63,10 +63,10 @@ class SkippedFiles(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The state of a source for a person: a word, and a sentence that gives the reason.
+    """The state of a source: a word, and a sentence with the reason.
 
-    `counts` are of what was read and skipped; `remedy` is what to do about a state that is not as it should be. Until
-    it `has_looked` once, it is unknown how much there is to read.
+    `counts` are of what was read and skipped; `remedy` is what to do if something is wrong. Until it `has_looked`, the
+    amount to read is unknown.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Status(msgspec.Struct, frozen=True):
     detail: str
     files: int = 0
     pending: int = 0
-    lag: float = 0.0  # seconds that the longest waiting piece of work has waited
+    lag: float = 0.0  # seconds that the oldest piece of work has waited
     progress: Progress | None = None
     counts: Mapping[str, int] = {}
     unused: UnusedInAll = UnusedInAll()
@@ -85,20 +85,19 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Source(Protocol):
-    """A place that turns come from. It commits them to the pipeline that it is made with."""
+    """A place that turns come from. It commits them to its pipeline."""
 
     @property
     def name(self) -> str: ...
 
     async def run(self) -> None:
-        """Reads until cancelled. Failures of single inputs are counted and shown, never raised."""
+        """Reads until cancelled. Failures of single inputs are shown, never raised."""
         ...
 
     async def flush(self, session_id: str | None = None) -> str | None:
-        """Records everything there is to read and settles open turns, of one session if it is named.
+        """Records everything readable and settles open turns, of one session if it is named.
 
-        Returns None when all is recorded, else the reason why some of it is not. Called while `run` runs, and
-        cancelled when that ends.
+        Returns None, or the reason why some is not recorded. Called while `run` runs, and cancelled with it.
         """
         ...
 
@@ -107,10 +106,10 @@ class Source(Protocol):
 
 @runtime_checkable
 class Rooted(Protocol):
-    """A source that can be given more folders while it runs."""
+    """A source that takes more folders while it runs."""
 
     def add_roots(self, folders: Sequence[str]) -> None:
-        """Reads these as well from now on: folders that the harness is configured with."""
+        """Reads below these folders too from now on."""
         ...
 
 
@@ -123,7 +122,6 @@ class Backfill(msgspec.Struct):
     logged: float = 0.0
 
     def found(self, size: int, now: float) -> None:
-        """Adds bytes to be read."""
         self.total += size
         self.since = self.since or now
 
@@ -135,7 +133,7 @@ class Backfill(msgspec.Struct):
         return self.done / max(0.001, now - self.since)
 
     def progress(self, now: float) -> Progress:
-        """The progress. New lines count as done too, so `done` is capped at the total."""
+        """The progress; new lines count too, so `done` is capped at the total."""
         return Progress(min(self.done, self.total), self.total, self.per_second(now) if self.since else 0.0)
 
     def log_progress(self, now: float, source: str, *, is_done: bool, **facts: int) -> None:
@@ -151,10 +149,10 @@ class Backfill(msgspec.Struct):
 
 
 class BackfillState(msgspec.Struct, frozen=True, rename=camel):
-    """Whether all old logs are read, and the progress if not. Part of every answer about turns.
+    """Whether all old logs are read, and the progress. Part of every answer about turns.
 
     `percent` and `seconds_left` are None while unknown. `blocked` is set when no source can continue. `exact`: the
-    answer is complete all the same, since totals were added up before.
+    answer is complete all the same, from earlier totals.
     """
 
     done: bool
@@ -193,9 +191,9 @@ def backfill_state(sources: Iterable[Status]) -> BackfillState:
 
 
 class Committer:
-    """Commits the batches of one source, and waits while the disk is full; `blocked` is the reason meanwhile.
+    """Commits the batches of one source, and waits while the disk is full; `blocked` is the reason.
 
-    Nothing is lost, and no cursor moves until the batch is durable.
+    Nothing is lost: no cursor moves until the batch is durable.
     """
 
     def __init__(self, pipeline: Pipeline, source: str) -> None:
@@ -203,7 +201,6 @@ class Committer:
         self._pipeline, self._source = pipeline, source
 
     async def commit(self, batch: Batch) -> None:
-        """Returns when the batch is durable and visible."""
         delay = FIRST_RETRY_S
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The open ledger, content and index of the one writer: status, disk reserve, catching up and rebuilding the index."""
+"""The writer's open ledger, content and index: status, disk reserve, catching up and rebuilding the index."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _RESERVE_SHARE: Final = 50  # one part in fifty of a small disk
 
 
 class WriterStatus:
-    """Counters of the one writer since the start. Only the writer changes them."""
+    """Counters of the one writer since the start; only it changes them."""
 
     def __init__(self) -> None:
         self.beats = 0  # grows with every step of work
-        self.refused = 0  # records that could not have been read back, and were not written
+        self.refused = 0  # records that could not be read back and were not written
         self.rebuilding: tuple[int, int] | None = None  # (done, total) of a rebuild in progress
 
     def beat(self) -> None:
@@ -44,7 +44,7 @@ class WriterStatus:
 
     @contextlib.contextmanager
     def shown(self, report: Progress) -> Iterator[Progress]:
-        """Shows the progress of a rebuild in `rebuilding`, and passes it on to `report`."""
+        """Shows the progress of a rebuild in `rebuilding`, and passes it to `report`."""
 
         def update(done: int, total: int) -> None:
             self.beat()
@@ -59,14 +59,14 @@ class WriterStatus:
 
 
 class DiskReserve:
-    """The file system of a home; the last bytes on it are reserved for records without text."""
+    """The file system of a home; its last bytes are reserved for records without text."""
 
     def __init__(self, root: Path, reserve: int | None) -> None:
         self.reserve = reserve  # as set by the user; None for the default
         self._root = root
 
     def measure(self) -> tuple[int, int]:
-        """Returns (free bytes, reserved bytes); (0, 0) if unknown."""
+        """Returns (free, reserved) bytes; (0, 0) if unknown."""
         try:
             free, size = files.free_bytes(self._root)
         except OSError:
@@ -85,12 +85,11 @@ class DiskReserve:
 
 
 def reserve_of(size: int, setting: int | None) -> int:
-    """The bytes to reserve on a file system of this size."""
     return min(_RESERVE_BYTES, size // _RESERVE_SHARE) if setting is None else setting
 
 
 class Stores:
-    """Used by one task at a time. `is_behind` is set before a write, and cleared when the index shows all of it."""
+    """Used by one task at a time. `is_behind` is set before a write, and cleared when the index shows it."""
 
     def __init__(
         self,
@@ -108,7 +107,7 @@ class Stores:
         self.index = index
         self.now = now
         self.status = WriterStatus()
-        self.generation = 0  # how often the index was replaced, and the cursors of the sources with it
+        self.generation = 0  # how often the index, with the sources' cursors, was replaced
         self.is_behind = False
         self._applier = Applier(index)
         self._thread = anyio.CapacityLimiter(1)
@@ -121,7 +120,7 @@ class Stores:
         self.status.beat()
 
     def drop_caches(self) -> None:
-        """Forgets what the applier cached, after the index was written without it."""
+        """Clears the applier's caches after the index was written without it."""
         self._applier = Applier(self.index)
 
     async def in_thread(self, work: Callable[..., T], *args: Any) -> T:
@@ -154,7 +153,7 @@ class IndexRebuild:
             await self._catch_up()
 
     async def reopen_ledger(self) -> None:
-        """Opens the file that is at the ledger's path now, and catches up with it."""
+        """Opens the file now at the ledger's path, and catches up with it."""
         stores = self._stores
         stores.check_home()
         old, stores.journal = stores.journal, Journal(stores.home.ledger, stores.now())
@@ -168,12 +167,12 @@ class IndexRebuild:
         self._stores.drop_caches()
 
     async def rebuild(self) -> None:
-        """Rebuilds the index, with the open turns of the one it replaces. May be cancelled until the swap."""
+        """Rebuilds the index, with the open turns of the old one. May be cancelled until the swap."""
         stores = self._stores
         await self._rebuild(build.no_progress, await build.carried_over(stores.index, stores.journal))
 
     async def rebuild_damaged(self) -> None:
-        """Rebuilds the index from ledger and content, with what only the damaged index has and can still be read."""
+        """Rebuilds the index from ledger and content, with what only the damaged one has and can still be read."""
         stores = self._stores
         salvaged = await stores.in_thread(build.salvaged, stores.home.index_db, stores.journal)
         try:
@@ -182,7 +181,7 @@ class IndexRebuild:
             await self._rebuild(build.no_progress, Change())
 
     async def rewrite_ledger(self, change: Callable[[Entry], Entry], report: build.Progress) -> int:
-        """Replaces the ledger by one with every entry changed, and the index; returns the number that changed."""
+        """Rewrites the ledger with every entry changed, and the index; returns the number that changed."""
         with anyio.CancelScope(shield=True):
             await self.catch_up()
         stores = self._stores
@@ -219,7 +218,7 @@ class IndexRebuild:
         stores.is_behind = False
 
     async def _rebuild(self, report: build.Progress, carried: Change, *, rewritten: Journal | None = None) -> None:
-        """Builds beside the index in use, which answers queries until the new one takes its place."""
+        """Builds beside the index in use, which answers queries until the swap."""
         stores = self._stores
         stores.check_home()
         stores.is_behind = True

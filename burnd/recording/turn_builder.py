@@ -1,4 +1,4 @@
-"""Builds turns and copies from the candidates of a batch, with what ledger and index have of their messages."""
+"""Builds turns and copies from the candidates of a batch and what ledger and index have of their messages."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from burnd.records.times import index_ms
 
 @dataclass
 class Outcome:
-    """Records for the ledger, turns that are only shown as open for now, and where copied rows came from.
+    """Records for the ledger, turns that stay open, and where copied rows came from.
 
-    `copiers` are the sessions with copies of messages that another session owns under the same id.
+    `copiers` are the sessions with copies that another session owns under the same id.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -73,7 +73,7 @@ class MessageState(msgspec.Struct):
         if not owns and not candidate.settled:
             return
         if not candidate.settled and self.open_in is None and before is not None and after.turn == before.turn:
-            return  # a log that is read again has not come to its end yet: the ledger's turn stays settled
+            return  # a log that is read again has not reached its end: the ledger's turn stays settled
         self.decision, self.is_touched = after, True
         if owns:
             self.open_in = None if candidate.settled else path
@@ -84,7 +84,6 @@ class MessageState(msgspec.Struct):
         self.open_in, self.is_row, self.is_touched = None, True, True
 
     def set_project(self, news: Mapping[str, Project]) -> None:
-        """Gives a turn the project that its session is now known to have."""
         turn = self.decision.turn if self.decision is not None else None
         project = news.get(turn.session_id) if turn is not None else None
         if self.decision is None or turn is None or project is None:
@@ -94,7 +93,7 @@ class MessageState(msgspec.Struct):
             self.decision, self.is_touched = self.decision._replace(turn=turn), True
 
     def break_tie(self, partings: Partings, candidates: Mapping[tuple[str, Rail], Candidate]) -> None:
-        """Hands a contested message to the session that was there first. One that still grows waits."""
+        """Gives a contested message to the session that was there first. One that still grows waits."""
         before = self.decision
         if before is not None and self.open_in is None and is_contested(before):
             self.decision = break_tie(before, partings, candidates)
@@ -110,7 +109,7 @@ class TurnBuilder:
         self._projects = projects
 
     async def build(self, batch: Batch, sessions: Sequence[Session]) -> Outcome:
-        """Decides on all messages that a batch has candidates for, or that its agents and `sessions` change."""
+        """Decides on all messages that have candidates, or that agents and `sessions` change."""
         submissions = [one for one in batch.candidates if not one.candidate.is_row]
         if len(submissions) < len(batch.candidates):
             submissions += await numbered(self._index, [one for one in batch.candidates if one.candidate.is_row])
@@ -141,14 +140,13 @@ class TurnBuilder:
             changed |= await turns_on(self._index, rails | await group_members(self._index, rails))
         if news:
             changed |= await turns_without_project(self._index, news)
-        # In the order of reading, so that turns that are queried together are together in the ledger.
+        # In reading order, so that turns that are queried together are together in the ledger.
         keys = dict.fromkeys(one.key for one in submissions) | dict.fromkeys(sorted(changed))
         return await self._load(keys, rows={one.key for one in submissions if one.candidate.is_row})
 
     async def _load(self, keys: Iterable[Key], rows: AbstractSet[Key] = frozenset()) -> dict[Key, MessageState]:
-        """Loads messages as they are shown: open, or from the ledger. Of `rows`, as the ledger has them.
-
-        A row is rewritten in place, and only what was recorded of it counts.
+        """Loads messages as they are shown: open, or from the ledger. Of `rows`, which are rewritten in place, as the
+        ledger has them.
         """
         messages = {key: MessageState() for key in keys}
         recorded = await self._index.known_turns(sorted(messages))
@@ -234,7 +232,7 @@ class TurnBuilder:
 
 
 def _takes_project(item: Turn | Candidate) -> bool:
-    """Whether it takes the project of its session: an agent begins in the folder that its session has gone to."""
+    """Whether it takes its session's project: an agent begins in the folder that its session has gone to."""
     return item.rail_id != MAIN or item.project is None
 
 
@@ -266,35 +264,32 @@ class Project(NamedTuple):
 
 
 async def open_turns(index: IndexStore, rows: Sequence[int]) -> dict[int, OpenTurn]:
-    """Reads those of these rows of turns that may still grow."""
+    """Reads the open turns among these rows."""
     opened = await index.keyed(_OPEN, [(row,) for row in rows])
     decoded = ((row, decode(record), source, path) for row, record, source, path in opened)
     return {row: OpenTurn(entry, source, path) for row, entry, source, path in decoded if isinstance(entry, Turn)}
 
 
 async def projects_of(index: IndexStore, sessions: Iterable[str]) -> dict[str, Project]:
-    """Finds the projects of these sessions that a record of the session states."""
+    """The projects that records of these sessions state."""
     rows = await index.keyed(_PROJECTS, [(session,) for session in sorted(sessions)])
     return {session: Project(folder, key) for session, folder, key in rows}
 
 
 async def turns_without_project(index: IndexStore, sessions: Iterable[str]) -> set[Key]:
-    """Finds the turns of these sessions that take the session's project."""
     return _pairs(await index.keyed(_WITHOUT_PROJECT, [(session,) for session in sorted(sessions)]))
 
 
 async def turns_on(index: IndexStore, rails: Iterable[Rail]) -> set[Key]:
-    """Finds the turns on these rails."""
     return _pairs(await index.keyed(_ON_RAILS, sorted(rails)))
 
 
 async def group_members(index: IndexStore, groups: Iterable[Rail]) -> set[Rail]:
-    """Finds the agents of these workflow runs and teams."""
     return _pairs(await index.keyed(_MEMBERS, sorted(groups)))
 
 
 async def agent_links(index: IndexStore, turns: Iterable[Turn], new: Sequence[AgentRow]) -> dict[Rail, list[AgentRow]]:
-    """Finds the links of the agents of these turns, by rail: the best first, those of the agent's group last."""
+    """The links of the agents of these turns, by rail: the best first, those of the agent's group last."""
     rails = {holder(turn) for turn in turns if turn.subagent is not None}
     links: defaultdict[Rail, list[AgentRow]] = defaultdict(list)
     for row in (*(AgentRow(*row) for row in await index.keyed(_AGENTS, sorted(rails))), *new):
@@ -302,7 +297,7 @@ async def agent_links(index: IndexStore, turns: Iterable[Turn], new: Sequence[Ag
     groups = {(row.session_id, row.group_id) for rows in links.values() for row in rows if row.group_id is not None}
     for row in (AgentRow(*row) for row in await index.keyed(_AGENTS, sorted(groups - rails))):
         links[row.session_id, row.agent_id].append(row)
-    # Of equally good links the earliest comes first, in any order of reading.
+    # Of equally good links the earliest first, in any order of reading.
     ordered = {
         rail: sorted(rows, key=lambda row: (row.evidence, row.ts, row.tool_use_id, row.type or ""))
         for rail, rows in links.items()
@@ -318,17 +313,17 @@ def _links_of_groups(rows: Sequence[AgentRow], ordered: Mapping[Rail, Sequence[A
 async def shared_messages(
     index: IndexStore, sessions: frozenset[str], current: Mapping[Key, SharedMessage]
 ) -> dict[Key, SharedMessage]:
-    """Finds all messages of these sessions and of those they share any with; `current` is newer than the index."""
+    """All messages of these sessions and of those they share any with; `current` is newer than the index."""
     messages = await _messages_of(index, sessions, current)
     others = frozenset(session for message in messages.values() for session in message.sessions) - sessions
     return messages | await _messages_of(index, others, current)
 
 
 async def parting_sessions(index: IndexStore, own: Mapping[str, Turn], shared: Iterable[SharedMessage]) -> set[str]:
-    """Finds those of the sessions of `own` that may part from others with these turns, which each has alone.
+    """The sessions of `own` that may diverge from others with these turns, which each has alone.
 
-    `shared` are the messages of the batch that several sessions may have. One more turn costs one lookup, of the turn
-    before it: only where a session parts from another, or repeats it, are all of its messages looked up.
+    `shared` are the messages of the batch that several sessions may have. A further turn costs one lookup, of the turn
+    before it; all messages of a session are looked up only where it diverges from another or repeats it.
     """
     places = [(session, turn.turn_index - 1) for session, turn in own.items() if turn.turn_index]
     before = {row[0]: row[1:] for row in await index.keyed(_BEFORE, places)}
@@ -338,7 +333,7 @@ async def parting_sessions(index: IndexStore, own: Mapping[str, Turn], shared: I
     for session, (source, message, ts) in before.items():
         if (source, message) in copied or ts > index_ms(own[session].ts):
             parting.add(session)
-    # The one before is not its own: it may be a copy.
+    # The turn before is not its own: it may be a copy.
     others = [(session,) for session, _ in places if session not in before]
     return parting.union(*await index.keyed(_REPEATING, others))
 
@@ -359,7 +354,6 @@ async def _messages_of(
 
 
 async def _copies_of(index: IndexStore, keys: Iterable[Key]) -> dict[Key, set[str]]:
-    """Finds the sessions with copies of messages on their main rail."""
     sessions: defaultdict[Key, set[str]] = defaultdict(set)
     for (key,) in await index.keyed(_COPIES, copy_spans(keys)):
         message, session = copy_holder(key)
@@ -368,15 +362,15 @@ async def _copies_of(index: IndexStore, keys: Iterable[Key]) -> dict[Key, set[st
 
 
 async def possible_copies(index: IndexStore, turns: Iterable[Turn]) -> set[Key]:
-    """Finds the messages with the time and model of one of these turns: a fork copies rows under new ids."""
+    """The messages with the time and model of one of these turns: a fork copies rows under new ids."""
     keys = {(index_ms(turn.ts), turn.source, turn.model) for turn in turns}
     return _pairs(await index.keyed(_ALIKE, sorted(keys)))
 
 
 async def numbered(index: IndexStore, rows: Sequence[Submission]) -> list[Submission]:
-    """Gives rows their numbers on their rails. Only after rows were deleted are whole rails looked up.
+    """Numbers rows on their rails by their place among the rows that the source has now.
 
-    A source numbers a row by its place among the rows that it has now.
+    Whole rails are looked up only after rows were deleted.
     """
     highest = {(row[0], row[1]): row[2] for row in await index.keyed(_HIGHEST, sorted({_rail(row) for row in rows}))}
     doubtful = [row for row in rows if (highest.get(_rail(row)) or 0) >= row.candidate.turn_index]
