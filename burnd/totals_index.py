@@ -14,13 +14,13 @@ from burnd.harness.quick_pass import QuickPass, find_logs, scan_logs
 from burnd.harness.totals import LogTask, PassRequest, Places
 from burnd.index import schema
 from burnd.index.apply import Applier
-from burnd.index.bulk_load import BulkLoader
+from burnd.index.bulk_load import BulkLoader, TurnGroup
 from burnd.index.change import Change
 from burnd.index.store import IndexStore, Writer, set_meta
 from burnd.ledger.journal import Logged
 from burnd.paths import Home, user_home
 from burnd.pricing import PriceFileError, PriceTable
-from burnd.records import Copy, Turn
+from burnd.records import Copy
 from burnd.records.codec import Entry
 from burnd.records.times import wall_ms
 from burnd.settings import config
@@ -72,12 +72,12 @@ async def _filled(path: str, quick_pass: QuickPass, prices: PriceTable) -> Async
         await Applier(store).apply(Change(logged=_logged(quick_pass.facts())))
         copies: list[Copy] = []
 
-        def turns() -> Iterator[Turn]:
+        def turns() -> Iterator[TurnGroup]:
             for entry in quick_pass.turns():
-                if isinstance(entry, Turn):
-                    yield entry
-                else:
+                if isinstance(entry, Copy):
                     copies.append(entry)
+                else:
+                    yield entry
 
         def load(db: sqlite3.Connection) -> BulkLoader:
             loader = BulkLoader(db, prices)

@@ -13,7 +13,7 @@ import os
 import sqlite3
 import sys
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from importlib import import_module
@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from burnd.harness.registry import PRODUCTS
 from burnd.harness.totals import LogTask, LogTotals, Places
+from burnd.index.bulk_load import TurnGroup, TurnRow, row_of
 from burnd.ledger.journal import identity, outranks
 from burnd.logfiles.scanner import Refused
 from burnd.recording.candidate import Candidate, billed_turn, turn_of
@@ -51,9 +52,14 @@ _SMALL_BYTES: Final = 8 << 20  # as quickly read here as in processes that must 
 
 
 class PackedLog(NamedTuple):
-    """What one log adds: facts about its sessions, its candidates packed, and a hash of each candidate's message."""
+    """What one log adds: facts about its sessions, and its messages packed, in the same order three times.
+
+    `groups` are rows for the index, `candidates` is only needed for messages that other logs have, too, `hashes` shows
+    which these are.
+    """
 
     facts: bytes
+    groups: bytes
     candidates: bytes
     hashes: bytes
 
@@ -88,29 +94,55 @@ def read_packed(task: LogTask) -> list[PackedLog]:
 
 
 def _packed(log: LogTotals) -> PackedLog:
-    candidates, log.candidates = log.candidates, []
-    hashes = array("q", [_hash(candidate) for candidate in candidates])
-    packed = zstandard.compress(_encode(candidates), 1)
-    return PackedLog(_encode(log), packed, hashes.tobytes())
+    by_kind: dict[tuple[object, ...], list[Candidate]] = defaultdict(list)
+    for one in log.candidates:
+        place = (one.session_id, one.rail_id, one.project, one.project_key, one.git_branch)
+        terms = (one.model, one.provider, one.speed, one.service_tier, one.inference_geo)
+        by_kind[place, terms, None if one.stated_usd is None else one.message_id].append(one)
+    candidates = [one for group in by_kind.values() for one in group]
+    groups = [(group[0], [_row(one) for one in group]) for group in by_kind.values()]
+    hashes = b"".join([_hash(candidate) for candidate in candidates])
+    log.candidates = []
+    pack = zstandard.ZstdCompressor(1).compress
+    return PackedLog(_encode(log), pack(_encode(groups)), pack(_encode(candidates)), hashes)
 
 
-def _hash(candidate: Candidate) -> int:
+def _row(one: Candidate) -> TurnRow:
+    usage, tools = one.usage, one.server_tools
+    return TurnRow(
+        one.message_id,
+        one.turn_index,
+        index_ms(one.ts),
+        usage.input,
+        usage.output,
+        usage.reasoning,
+        usage.cache_read,
+        usage.cache_create_5m,
+        usage.cache_create_1h,
+        billed_turn(one).searches if tools is not None or one.calls else 0,
+        tools.fetch if tools is not None else 0,
+        one.quality,
+    )
+
+
+def _hash(candidate: Candidate) -> bytes:
     """Equal for what may be one message, in every process: the same id, or rows of the same time and model."""
     own = f"{candidate.ts} {candidate.model}" if candidate.is_row else candidate.message_id
-    name = f"{candidate.source} {own}"
-    return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True)
+    return blake2b(f"{candidate.source} {own}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _facts: Final = msgspec.msgpack.Decoder(LogTotals)
-_candidates: Final = msgspec.msgpack.Decoder(list[Candidate])
+_groups: Final = msgspec.msgpack.Decoder(list[tuple[Candidate, list[TurnRow]]])
+_raws: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_candidate: Final = msgspec.msgpack.Decoder(Candidate)
 
 
 class QuickPass:
     """Merges logs in any order, each message once. To be used in the order of its methods."""
 
     def __init__(self) -> None:
-        self._packed: list[tuple[bytes, bytes]] = []  # candidates, and a hash of each
+        self._packed: list[PackedLog] = []
         self._seen: set[int] = set()
         self._contested: set[int] = set()  # messages that several logs have, rows that may be copies
         self._sessions: dict[str, Session] = {}
@@ -122,11 +154,14 @@ class QuickPass:
 
     def add(self, log: PackedLog) -> None:
         """Adds what one log has."""
-        self._packed.append((log.candidates, log.hashes))
         hashes = array("q", log.hashes)
-        for one in hashes:
-            (self._contested if one in self._seen else self._seen).add(one)
+        own = set(hashes)
+        if len(own) < len(hashes):
+            self._contested.update(one for one, count in Counter(hashes).items() if count > 1)
+        self._contested |= self._seen & own
+        self._seen |= own
         self._learn(_facts.decode(log.facts), has_turns=bool(hashes))
+        self._packed.append(log._replace(facts=b""))
 
     async def look_up_projects(self) -> None:
         """Finds the projects of all folders."""
@@ -142,23 +177,30 @@ class QuickPass:
         facts = [fact for fact in self._facts.values() if not isinstance(fact, Request) or not fact.withdrawn]
         return [*self._sessions.values(), *facts]
 
-    def turns(self) -> Iterator[Turn | Copy]:
+    def turns(self) -> Iterator[TurnGroup | Copy]:
         """Every message as its owner has it, without content, and its copies."""
         self._seen.clear()
         contested: dict[int, list[Candidate]] = defaultdict(list)
         first_own: dict[str, int] = {}
         while self._packed:
-            packed, hashes = self._packed.pop()
-            candidates = _candidates.decode(zstandard.decompress(packed))
-            for candidate, key in zip(candidates, array("q", hashes), strict=True):
-                if key in self._contested:
-                    contested[key].append(self._in_project(candidate))
+            log = self._packed.pop()
+            hashes = array("q", log.hashes)
+            is_shared = not self._contested.isdisjoint(hashes)
+            if is_shared:
+                candidates = _raws.decode(zstandard.decompress(log.candidates))
+                for data, key in zip(candidates, hashes, strict=True):
+                    if key in self._contested:
+                        contested[key].append(self._in_project(_candidate.decode(data)))
+            keys = iter(hashes)
+            for candidate, rows in _groups.decode(zstandard.decompress(log.groups)):
+                if is_shared:
+                    rows = [row for row in rows if next(keys) not in self._contested]
+                if not rows:
                     continue
-                turn = billed_turn(self._in_project(candidate))
-                if self._contested and turn.rail_id == MAIN:
-                    at = index_ms(turn.ts)
-                    first_own[turn.session_id] = min(first_own.get(turn.session_id, at), at)
-                yield turn
+                if self._contested and candidate.rail_id == MAIN:
+                    at = min([row.ts for row in rows])
+                    first_own[candidate.session_id] = min(first_own.get(candidate.session_id, at), at)
+                yield TurnGroup(billed_turn(self._in_project(candidate)), rows)
         for candidate_group in contested.values():
             yield from self._rows([one for one in candidate_group if one.is_row])
         lines = [one for group in contested.values() for one in group if not one.is_row]
@@ -204,14 +246,14 @@ class QuickPass:
             candidate.project_key = self._keys.key(candidate.project)
         return candidate
 
-    def _rows(self, candidates: Sequence[Candidate]) -> Iterator[Turn | Copy]:
+    def _rows(self, candidates: Sequence[Candidate]) -> Iterator[TurnGroup | Copy]:
         """Rows of databases that may be copies of each other."""
         turns = [turn_of(candidate) for candidate in candidates]
         copies = {(turn.source, turn.message_id) for turn, _ in copied_rows(turns)}
         for turn in turns:
-            yield copy_of(turn) if (turn.source, turn.message_id) in copies else _plain(turn)
+            yield copy_of(turn) if (turn.source, turn.message_id) in copies else _alone(turn)
 
-    def _owned(self, candidates: Iterable[Candidate], first_own: dict[str, int]) -> Iterator[Turn | Copy]:
+    def _owned(self, candidates: Iterable[Candidate], first_own: dict[str, int]) -> Iterator[TurnGroup | Copy]:
         """Messages that several logs have, by the claims of their holders."""
         decisions: dict[tuple[str, str], Decision] = {}
         by_holder: dict[tuple[str, tuple[str, str]], Candidate] = {}
@@ -228,13 +270,14 @@ class QuickPass:
             turn = decision.turn
             if turn.project_key is None and turn.project is not None:
                 turn = replace(turn, project_key=self._keys.key(turn.project))
-            yield _plain(turn)
+            yield _alone(turn)
             yield from decision.copies
 
 
-def _plain(turn: Turn) -> Turn:
+def _alone(turn: Turn) -> TurnGroup:
     """A turn without a label: its calls and prompt were not read."""
-    return replace(turn, activity=None, retries=None, has_edits=None, prompt_retries=None, basis=None)
+    plain = replace(turn, activity=None, retries=None, has_edits=None, prompt_retries=None, basis=None)
+    return TurnGroup(plain, [row_of(plain)])
 
 
 async def scan_logs(tasks: Sequence[LogTask], processes: int | None = None) -> QuickPass:
