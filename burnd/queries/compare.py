@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from burnd.classify.activity import LABELS
 from burnd.contract.reports import COMPARED, UNLABELLED, CompareParams
-from burnd.index.sums import SHIFT_MS
+from burnd.index.sums import MEASURES, SHIFT_MS
 from burnd.pricing import SEARCH_UNITS, Price, Tokens, cost, rates_over, usd
 from burnd.queries import dimensions, names
 from burnd.queries.dimensions import Dimension
@@ -17,7 +17,7 @@ from burnd.queries.quality import rate, wilson
 from burnd.queries.selection import Chosen, Selection, choose
 from burnd.queries.spending import unlogged_of
 from burnd.queries.sums import By, Reader
-from burnd.queries.tally import Kind, Tally, shown_model, tallied
+from burnd.queries.tally import Kind, Tally, shown_model
 from burnd.queries.view import Missing, View
 from burnd.records.times import DAY_MS
 
@@ -94,10 +94,15 @@ def _points(peaks: Iterable[Peak]) -> float:
 def _costs(
     view: View, chosen: Chosen, selection: Selection, by: By, label: Callable[[Any, Kind], Hashable]
 ) -> dict[Any, int]:
-    tallies = tallied(Reader(view, selection, chosen.kinds).read(by), chosen.kinds, label)
-    return {name: tally.units for name, tally in tallies.items()}
+    units: defaultdict[Any, int] = defaultdict(int)
+    for keys, number, tier, counts in Reader(view, selection, chosen.kinds, measures=_PRICED).read(by):
+        kind = chosen.kinds[number]
+        if not kind.is_unlogged:
+            units[label(keys, kind)] += kind.units(tier, counts) or 0
+    return units
 
 
+_PRICED = MEASURES.index("searches") + 1  # measures that a price is for, with the number of turns
 # The newest days with readings, stepping from one to the one before.
 _NEWEST = f"SELECT (max(ts) + {SHIFT_MS}) / {DAY_MS} FROM quotas WHERE window = '5h' AND ts >= ? AND ts <"
 _DAYS = f"""
@@ -127,9 +132,11 @@ class Place(NamedTuple):
 class Cell:
     """The turns and prompts of one cell."""
 
+    __slots__ = ("retried", "tally", "what_if", "what_if_unpriced")
+
     def __init__(self) -> None:
         self.tally = Tally()
-        self.retried: Counter[int] = Counter()  # prompts that were retried, by how often
+        self.retried: dict[int, int] = {}  # prompts that were retried, by how often
         self.what_if = self.what_if_unpriced = 0
 
     def add(self, kind: Kind, tier: int | None, counts: Sequence[int], target: Price | None) -> None:
@@ -161,7 +168,7 @@ class Cell:
             "oneShotPromptRate": rate(one_shot, prompts),
             "oneShotInterval": wilson(one_shot, prompts),
             "cacheHitRate": tally.cache_hit_rate,
-            "medianRetries": median(self.retried + Counter({0: one_shot})),
+            "medianRetries": median(Counter(self.retried) + Counter({0: one_shot})),
             "quotaShare": share,
             "noData": tally.turns == 0,
             "insufficientSample": 0 < tally.turns < least,
@@ -179,19 +186,18 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     place_of = _places(view, dimension)
     rows = [*reader.read(dimension.by.plus(By(("activity",))))]
     cells: defaultdict[Place, Cell] = defaultdict(Cell)
-    whole: defaultdict[Any, Cell] = defaultdict(Cell)
     for keys, number, tier, counts in rows:
         kind = chosen.kinds[number]
         if not kind.is_unlogged:
-            place = place_of(keys, kind)
-            cells[place].add(kind, tier, counts, target)
-            whole[place.name].add(kind, tier, counts, target)
+            cells[place_of(keys, kind)].add(kind, tier, counts, target)
     for keys, number, retries, (count,) in reader.retried(dimension.by.plus(By(("activity",)))):
-        cells[place_of(keys, chosen.kinds[number])].retried[retries] += count
-    ranked = sorted(whole, key=lambda key: (-whole[key].tally.units, -whole[key].tally.turns, str(key)))
+        retried = cells[place_of(keys, chosen.kinds[number])].retried
+        retried[retries] = retried.get(retries, 0) + count
+    ranked = _ranked(cells)
     shown = _shown(view, params, dimension, ranked)
     order = [*shown][:MOST_COMPARED]
-    present = {place.category for place, cell in cells.items() if place.name in order and not cell.tally.is_nothing}
+    compared = frozenset(order)
+    present = {place.category for place, cell in cells.items() if place.name in compared and not cell.tally.is_nothing}
     categories = [label for label in (*LABELS, UNLABELLED) if label in present]
     shares = quota_shares(view, chosen, dimension.by.plus(By(("activity",))), place_of)
     every = [Place(key, category) for key in order for category in categories]
@@ -218,9 +224,19 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
             coverage["keys"] = shown[key]["keys"]
     if target is not None and params.what_if is not None:
         _add_what_if(
-            answer, shown_model(view.prices, params.what_if), [cells[place] for place in every], whole.values()
+            answer, shown_model(view.prices, params.what_if), [cells[place] for place in every], cells.values()
         )
     return answer
+
+
+def _ranked(cells: Mapping[Place, Cell]) -> list[Any]:
+    """The keys that are compared, the most expensive first."""
+    units: defaultdict[Any, int] = defaultdict(int)
+    turns: defaultdict[Any, int] = defaultdict(int)
+    for place, cell in cells.items():
+        units[place.name] += cell.tally.units
+        turns[place.name] += cell.tally.turns
+    return sorted(units, key=lambda key: (-units[key], -turns[key], str(key)))
 
 
 def _target(view: View, name: str | None) -> Price | None:

@@ -141,6 +141,7 @@ def agent_keys(view: View, labels: Sequence[Any], keys: tuple[str, ...]) -> Call
     types: dict[int | None, str | None] = {None: None, 0: "subagent", **dict(view.rows(_TYPES))}
     places = [keys.index(key) for key in AGENTS]
 
+    @cache
     def key_of(group: int, agent_type: int | None) -> AgentKey:
         stamped = next((name for at in places if (name := labels[group][at]) is not None), None)
         return AgentKey(stamped, None if stamped is not None else types[agent_type])

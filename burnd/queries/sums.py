@@ -115,10 +115,21 @@ _ENDINGS = Table(
 
 
 class Reader:
-    """Reads one selection. `sizes` are contexts that must be told apart beyond what each model's price needs."""
+    """Reads one selection. `sizes` are contexts that must be told apart beyond what each model's price needs.
 
-    def __init__(self, view: View, selection: Selection, kinds: Kinds, sizes: tuple[int, ...] = ()) -> None:
+    `measures` limits how many of the measures are read: fewer are quicker.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        selection: Selection,
+        kinds: Kinds,
+        sizes: tuple[int, ...] = (),
+        measures: int = len(MEASURES),
+    ) -> None:
         self._view = view
+        self._measures = measures
         self._chosen = selection
         wanted = [kind for kind in kinds if selection.kinds is None or kind.id in selection.kinds]
         needed = {kind.id: {*sizes, *(kind.price.thresholds if kind.price else ())} for kind in wanted}
@@ -373,7 +384,7 @@ class Reader:
             terms.append(Clause(grouping.condition.format(session=session, turn=columns.get("turn"))))
         if chosen.agent_groups is not None:
             terms.append(self._of_agents(columns))
-        read = [*(columns[key] for key in by.keys), columns["class"], extra, *table.counted]
+        read = [*(columns[key] for key in by.keys), columns["class"], extra, *table.counted[: self._measures]]
         width = len(by.keys)
         sql = (
             f"SELECT {','.join(read)} FROM {source} WHERE {' AND '.join(term.sql for term in terms)} "
@@ -425,7 +436,9 @@ def groups_of_times(groups: Groups) -> Grouping:
 def groups_of_turns(groups: Groups) -> Grouping:
     """The groups of turns that have a tag of their own."""
     rows = [(turn, group) for turn, group in groups.single.items() if group != OUT]
-    return Grouping(_json(rows), "(g.value ->> 1)", "x.session", "{turn} = g.value ->> 0")
+    # The session makes SQLite look up prompts and endings by it instead of scanning them for every turn.
+    of_session = "{session} = (SELECT session FROM turns WHERE id = g.value ->> 0)"
+    return Grouping(_json(rows), "(g.value ->> 1)", "x.session", f"{of_session} AND {{turn}} = g.value ->> 0")
 
 
 def selected(chosen: Selection, table: Table, kinds: frozenset[int] | None) -> list[Clause]:

@@ -39,15 +39,20 @@ class Kind(NamedTuple):
     sizes: tuple[int, ...]  # at which contexts of this model are told apart
     own_rates: Rates | None  # units per token of its own contexts
     search_units: int  # for a web search
+    is_stated: bool  # whether its cost is the harness's figure, since no list has a price
 
     def rates(self, tier: int | None = None) -> Rates | None:
         """Units per token, for contexts over `tier` tokens; without one, for those this kind is made of."""
         return self.own_rates if tier is None else rates_over(self.price, tier, self.terms)
 
-    @property
-    def is_stated(self) -> bool:
-        """Whether its cost is the harness's figure, since no list has a price."""
-        return self.price is None and self.own_rates is not None
+    def units(self, tier: int | None, counts: Sequence[int]) -> int | None:
+        """The cost of turns of this kind, counted as in `MEASURES`; None without a price."""
+        rates = self.rates(tier)
+        if rates is None:
+            return None
+        _, i, o, r, read, five, hour, searches = counts[:8]
+        a, b, c, d, e, f = rates
+        return i * a + o * b + r * c + read * d + five * e + hour * f + searches * self.search_units
 
 
 class Kinds:
@@ -82,6 +87,7 @@ def _kind(
     sizes: str | None,
 ) -> Kind:
     price = prices.find(model, provider)
+    rates = rates_over(price, tier, terms)
     return Kind(
         id=number,
         source=source,
@@ -94,8 +100,9 @@ def _kind(
         is_unlogged=bool(is_unlogged),
         price=price,
         sizes=msgspec.json.decode(sizes, type=tuple[int, ...]) if sizes is not None else (),
-        own_rates=rates_over(price, tier, terms),
+        own_rates=rates,
         search_units=search_units(price),
+        is_stated=price is None and rates is not None,
     )
 
 
@@ -290,4 +297,4 @@ def tallied(rows: Iterable[Parts], kinds: Kinds, label: Callable[[Row, Kind], An
 
 
 def usage(tokens: Sequence[int]) -> dict[str, int]:
-    return dict(zip(protocol.USAGE_FIELDS, tokens, strict=True))
+    return dict(zip(protocol.USAGE_FIELDS, tokens))  # noqa: B905 - reports have thousands of rows
