@@ -20,12 +20,10 @@ from burnd.contract.reports import ExportParams
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from typing import IO, Any
 
     from burnctl.client import Client
-
-    Turns = Iterable[dict[str, Any]]
 
 HELP = (
     "writes every request with its tags and its cost: as lines of JSON, as CSV, or as Parquet files by day (UTC), "
@@ -34,6 +32,7 @@ HELP = (
 EXAMPLES = (
     "burnctl export > turns.jsonl",
     "burnctl export --format csv --since 30d -o turns.csv",
+    "burnctl export --format csv --raw | psql -c '\\copy turns from stdin csv header'",
     "burnctl export --format parquet -o turns/",
 )
 _PAGE = 2000
@@ -48,6 +47,7 @@ class ExportFlags(Params):
         default=None, help="where to write: a file, or with parquet a folder", flag="-o --output", metavar="FILE"
     )
     machine: str | None = param(default=None, help="a name for this machine (its host name)", metavar="NAME")
+    raw: bool = param(default=False, help="with csv: values as they are, for databases; not for spreadsheets")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,44 +58,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.format == "parquet" and options.output in (None, "-"):
         raise Usage("export: Parquet needs a folder to write to", "for example: -o turns/")
-    machine = options.machine or _host_name()
-    write = _writer(options, machine)
+    if options.raw and options.format != "csv":
+        raise Usage("export: --raw is for --format csv", "the other formats have all values as they are")
+    write = _writer(options)
     filters = flags.given(options, ExportParams)
     if options.format == "parquet":
         filters["whole_days"] = True  # each of its files is a day
-    turns = _Counted(_every(reach(options), filters), machine)
-    write(turns)
+    turns = Turns(reach(options), filters, options.machine or _host_name())
+    summary = write(turns)
     if options.output not in (None, "-"):
         from burnctl.render.numbers import counted
 
-        print(f"{counted(turns.count, 'turn')} written to {options.output}", file=sys.stderr)
+        print(summary or f"{counted(turns.count, 'turn')} written to {options.output}", file=sys.stderr)
     return 0
 
 
-def _writer(options: argparse.Namespace, machine: str) -> Any:
+def _writer(options: argparse.Namespace) -> Callable[[Turns], str | None]:
     """The writer, imported before the first request, so that a missing package is reported at once."""
     if options.format == "parquet":
         from burnctl.parquet import write_parquet
 
-        return lambda turns: write_parquet(turns, options.output, machine)
+        return lambda turns: write_parquet(turns, options.output)
+    if options.format == "csv":
+        return lambda turns: write_csv(turns, options.output, is_raw=options.raw)
+    return lambda turns: write_jsonl(turns, options.output)
 
-    write = write_csv if options.format == "csv" else write_jsonl
-    return lambda turns: write(turns, options.output)
 
+class Turns:
+    """The turns of an export, asked for page by page, with their machine; at a terminal it prints a count.
 
-class _Counted:
-    """The turns with their machine; at a terminal it prints a count."""
+    The first page is asked for at once: it has the id of the machine and the period.
+    """
 
-    def __init__(self, turns: Iterator[dict[str, Any]], machine: str) -> None:
+    def __init__(self, client: Client, filters: dict[str, Any], machine: str) -> None:
         self.count = 0
-        self._turns = turns
-        self._machine = machine
+        self.filters = filters
+        self.is_partial = False
+        self._client, self._machine = client, machine
+        self._limit = _PAGE
+        self._first = self._page(None)
+        self.machine_id: str | None = self._first.get("machine")
+        self.since: str | None = self._first.get("since")
+        self.until: str | None = self._first.get("until")
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         has_progress = can_take_back() and not sys.stdout.isatty()
         try:
-            for turn in self._turns:
-                yield {"machine": self._machine, **turn}
+            for turn in self._every():
+                yield {"machine": self._machine, "machineId": self.machine_id, **turn}
                 self.count += 1
                 if has_progress and self.count % _TOLD_EVERY == 0:
                     print(f"{WIPE}{self.count:,} turns ...", end="", file=sys.stderr, flush=True)
@@ -103,27 +113,31 @@ class _Counted:
             if has_progress and self.count >= _TOLD_EVERY:
                 print(WIPE, end="", file=sys.stderr, flush=True)
 
+    def _every(self) -> Iterator[dict[str, Any]]:
+        """Yields the turns of all pages. Warns on stderr if logs are unread."""
+        from burnctl.render.notes import backfill_line
 
-def _every(client: Client, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields turns page by page, in smaller pages if turns have long tags. Warns on stderr while logs are unread."""
-    from burnctl.render.notes import backfill_line
+        page, line = self._first, ""
+        self._first = {}
+        while True:
+            line = line or backfill_line(page, "The turns")
+            self.is_partial = bool(line)
+            yield from page["turns"]
+            if page["next"] is None:
+                break
+            page = self._page(page["next"])
+        if line:
+            say(line)
 
-    after, limit, line = None, _PAGE, ""
-    while True:
-        try:
-            page = client.ask(ExportParams, {**filters, "limit": limit, "after": after})
-        except Failed as error:
-            if error.code != protocol.TOO_LARGE or limit == 1:
-                raise
-            limit //= 2
-            continue
-        line = line or backfill_line(page, "The turns")
-        yield from page["turns"]
-        after = page["next"]
-        if after is None:
-            break
-    if line:
-        say(line)
+    def _page(self, after: str | None) -> dict[str, Any]:
+        """One page, a smaller one if turns have long tags."""
+        while True:
+            try:
+                return self._client.ask(ExportParams, {**self.filters, "limit": self._limit, "after": after})
+            except Failed as error:
+                if error.code != protocol.TOO_LARGE or self._limit == 1:
+                    raise
+                self._limit //= 2
 
 
 def _host_name() -> str:
@@ -171,6 +185,7 @@ COLUMNS = (
     ("agent_type", "agentType", "text"),
     ("parent_tool_use_id", "parentToolUseId", "text"),
     ("tags", "tags", "map"),
+    ("machine_id", "machineId", "text"),
 )
 
 
@@ -190,8 +205,11 @@ def write_jsonl(turns: Turns, output: str | None) -> None:
             file.write(json.dumps(turn, separators=(",", ":")) + "\n")
 
 
-def write_csv(turns: Turns, output: str | None) -> None:
-    """With a line of names; what is not known is empty, tags are JSON. A terminal gets no control characters."""
+def write_csv(turns: Turns, output: str | None, *, is_raw: bool = False) -> None:
+    """With a line of names; what is not known is empty, tags are JSON. A terminal gets no control characters.
+
+    Unless `is_raw`, a text that a spreadsheet would take for a formula gets an apostrophe.
+    """
     import csv
     import json
 
@@ -209,7 +227,8 @@ def write_csv(turns: Turns, output: str | None) -> None:
                 row["cost_usd"] = _plain(row["cost_usd"])
             if at_terminal:
                 row = {name: clean(value) if isinstance(value, str) else value for name, value in row.items()}
-            rows.writerow({name: safe_cell(value) for name, value in row.items()})
+            flags_as_words = {name: str(value).lower() for name, value in row.items() if isinstance(value, bool)}
+            rows.writerow(row | flags_as_words if is_raw else {name: safe_cell(value) for name, value in row.items()})
 
 
 def _plain(usd: float) -> str:
@@ -226,6 +245,7 @@ def _opened(output: str | None) -> Iterator[IO[str]]:
         yield sys.stdout
         return
     assert output is not None  # noqa: S101 - for the type checker
+    remove_parts(output)
     beside = beside_of(output)
     try:
         with open(beside, "w", encoding="utf-8", newline="") as file:
@@ -245,3 +265,26 @@ def beside_of(path: str) -> str:
     """A hidden name in the same folder, which no query over `*.parquet` or `*.csv` reads."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.{os.getpid()}.part")
+
+
+def remove_parts(path: str) -> None:
+    """Removes what a killed export left beside `path`, but not the file of one that runs."""
+    folder, name = os.path.split(path)
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(folder or "."):
+            pid = entry.removeprefix(f".{name}.").removesuffix(".part")
+            if entry == f".{name}.{pid}.part" and pid.isdecimal() and not _is_running(int(pid)):
+                os.unlink(os.path.join(folder, entry))
+
+
+def _is_running(pid: int) -> bool:
+    """Whether another process has this id. In a container it may be that of an export before."""
+    if pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass  # another user's
+    return True

@@ -81,6 +81,8 @@ def export(view: View, params: ExportParams) -> dict[str, Any]:
     tags = tags_of(view.keyed, [(row.source, row.message_id) for row in selected_rows])
     return {
         "turns": [_turn_answer(row, tags.get((row.source, row.message_id), {}), view.prices) for row in selected_rows],
+        "since": None if selection.begin is None else to_iso(selection.begin),
+        "until": None if selection.end is None else to_iso(selection.end),
         "next": msgspec.json.encode(page[-1][:6]).decode() if len(rows) > len(page) else None,
     }
 

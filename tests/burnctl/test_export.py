@@ -6,9 +6,7 @@ import csv
 import io
 import json
 import os
-import sys
-from collections.abc import Callable
-from decimal import Decimal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,77 +16,20 @@ from burnctl.commands.export import COLUMNS
 from burnd.paths import Home
 from tests import warm
 from tests.burnctl.commanding import BURNCTL
+from tests.burnctl.exported import MACHINE, TURNS, export, page, pages, turn
 from tests.burnctl.fake import Refused, Talk, fake
 from tests.burnctl.person import environment, run, seen
 
 NAMES = [name for name, _, _ in COLUMNS]
 
 
-def turn(n: int, **more: Any) -> dict[str, Any]:
-    day = 10 + n // 3
-    facts = {
-        "ts": f"2026-11-{day}T0{n % 3}:00:00.{n:03d}Z",
-        "source": "claude-code",
-        "sessionId": "s1",
-        "railId": "main",
-        "messageId": f"m{n}",
-        "turnIndex": n,
-        "parent": None,
-        "model": "claude-sonnet-4-5",
-        "provider": None,
-        "project": "/home/dev/a, b",
-        "projectKey": "github.com/dev/ab",
-        "gitBranch": "main",
-        "usage": {"input": n, "output": 2, "reasoning": 0, "cacheRead": 4, "cacheCreate5m": 5, "cacheCreate1h": 6},
-        "costUsd": 0.0000231 * (n + 1),
-        "speed": None,
-        "searches": 0,
-        "fetches": 0,
-        "quality": "final",
-        "open": False,
-        "activity": "coding",
-        "stopReason": "end_turn",
-        "hasEdits": True,
-        "retries": 0,
-        "promptId": "p",
-        "promptRetries": None,
-        "agentId": None,
-        "agentType": None,
-        "parentToolUseId": None,
-        "tags": {"persona": 'sen"ior', "工作": "流"},
-    }
-    return facts | more
-
-
-TURNS = [*(turn(n) for n in range(6)), turn(6, costUsd=None, tags={}, open=True)]
-
-
-Answer = Callable[[dict[str, Any], Talk], dict[str, Any]]
-
-
-def pages(size: int = 2) -> Answer:
-    """The turns, so many at a time."""
-
-    def answer(params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
-        begin = int(params.get("after", 0))
-        end = begin + min(size, params["limit"])
-        return {"turns": TURNS[begin:end], "next": str(end) if end < len(TURNS) else None}
-
-    return answer
-
-
-def export(home: Home, *flags: str, **answers: Any) -> Any:
-    with fake(home.root / "burnd.sock", export=answers.get("export", pages())) as server:
-        done = run(home, "export", "--machine", "box", *flags)
-        done.asked = [params for _, params in server.asked]  # type: ignore[attr-defined]
-    return done
-
-
 def test_lines_of_json(home: Home) -> None:
     """One object a turn, as the socket gave it, with the machine before it."""
     done = export(home)
     assert (done.returncode, done.stderr) == (0, "")
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [{"machine": "box", **one} for one in TURNS]
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        {"machine": "box", "machineId": MACHINE, **one} for one in TURNS
+    ]
     assert done.asked == [{"limit": 2000}, *({"limit": 2000, "after": after} for after in ("2", "4", "6"))]
 
 
@@ -106,59 +47,19 @@ def test_csv(home: Home) -> None:
 
 def test_a_cell_of_csv_is_no_formula(home: Home) -> None:
     """Names come from logs, and spreadsheets work out what begins like a formula; the other formats are as it is."""
-    odd = {"turns": [turn(0, project="=cmd|' /C calc'!A0", model="@sum", gitBranch="-x")], "next": None}
+    odd = page(turn(0, project="=cmd|' /C calc'!A0", model="@sum", gitBranch="-x"))
     (row,) = csv.DictReader(io.StringIO(export(home, "--format", "csv", export=odd).stdout))
     assert (row["project"], row["model"], row["git_branch"]) == ("'=cmd|' /C calc'!A0", "'@sum", "'-x")
     assert json.loads(export(home, export=odd).stdout)["model"] == "@sum"
 
 
-def test_parquet_by_day(home: Home, folder: Path) -> None:
-    """One file a day and machine, in folders that engines read as a column; amounts and times are exact."""
-    dataset = pytest.importorskip("pyarrow.dataset")
-    done = export(home, "--format", "parquet", "-o", str(folder / "out"))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"7 turns written to {folder / 'out'}\n")
-    assert done.asked[0] == {"limit": 2000, "wholeDays": True}
-    files = sorted(str(path.relative_to(folder / "out")) for path in (folder / "out").rglob("*") if path.is_file())
-    assert files == [f"day=2026-11-{day}/box.parquet" for day in (10, 11, 12)]
-    table = dataset.dataset(folder / "out", partitioning="hive").to_table().sort_by("turn_index")
-    assert table.column_names == [*NAMES, "day"]
-    assert table.num_rows == 7
-    costs = table.column("cost_usd").to_pylist()
-    assert costs[:6] == [Decimal("0.0000231") * (n + 1) for n in range(6)]
-    assert costs[6] is None
-    row = table.to_pylist()[0]
-    assert row["ts"].isoformat() == "2026-11-10T00:00:00+00:00"
-    assert dict(row["tags"]) == TURNS[0]["tags"]
-    assert (row["machine"], row["day"], row["has_edits"], row["prompt_retries"]) == ("box", "2026-11-10", True, None)
-
-
-def test_parquet_of_two_machines_goes_together(home: Home, folder: Path) -> None:
-    """Each machine replaces its own files and nobody else's."""
-    dataset = pytest.importorskip("pyarrow.dataset")
-    out = str(folder / "out")
-    for machine in ("one", "two", "../two", "one"):
-        export(home, "--format", "parquet", "-o", out, "--machine", machine)
-    names = sorted(path.name for path in (folder / "out" / "day=2026-11-10").iterdir())
-    assert names == ["one.parquet", "two-e44fb89c.parquet", "two.parquet"]
-    machines = dataset.dataset(out, partitioning="hive").to_table().column("machine").to_pylist()
-    assert sorted(set(machines)) == ["../two", "one", "two"]
-    assert len(machines) == 21
-
-
-def test_parquet_without_pyarrow_says_so(home: Home, folder: Path) -> None:
-    """Before anything is asked, with what to install."""
-    (folder / "pyarrow").mkdir()
-    (folder / "pyarrow" / "__init__.py").write_text("raise ImportError")
-    with fake(home.root / "burnd.sock", export=pages()) as server:
-        done = run(home, "export", "--format", "parquet", "-o", str(folder / "out"), PYTHONPATH=str(folder))
-        assert server.asked == []
-    assert done.returncode == 1
-    assert f"{sys.executable} -m pip install 'pyarrow>=17'" in done.stderr
-    assert not (folder / "out").exists()
-
-
-def test_parquet_needs_a_folder(home: Home) -> None:
-    assert run(home, "export", "--format", "parquet").returncode == 2
+def test_raw_csv_has_values_as_they_are(home: Home) -> None:
+    """A database runs no formula; only CSV has such a form."""
+    odd = page(turn(0, project="=cmd", model="@sum", gitBranch="-x"))
+    (row,) = csv.DictReader(io.StringIO(export(home, "--format", "csv", "--raw", export=odd).stdout))
+    assert (row["project"], row["model"], row["git_branch"]) == ("=cmd", "@sum", "-x")
+    assert (row["has_edits"], row["open"], row["cost_usd"], row["prompt_retries"]) == ("true", "false", "0.0000231", "")
+    assert export(home, "--raw").returncode == 2
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
@@ -180,6 +81,18 @@ def test_a_file_is_whole_or_as_it_was(home: Home, folder: Path, form: str) -> No
     assert done.stderr == f"7 turns written to {path}\n"
     assert len(path.read_text().splitlines()) == 7 + (form == "csv")
     assert sorted(os.listdir(folder)) == ["home", "turns"]
+
+
+def test_what_a_killed_export_left_is_removed(home: Home, folder: Path) -> None:
+    """But not the file of one that runs, nor anything else."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    (folder / f".turns.{gone.pid}.part").touch()
+    others = [f".turns.{os.getpid()}.part", f".other.{gone.pid}.part", ".turns.x.part"]
+    for name in others:
+        (folder / name).touch()
+    export(home, "-o", str(folder / "turns"))
+    assert sorted(os.listdir(folder)) == sorted([*others, "home", "turns"])
 
 
 def test_a_folder_that_is_not_there_is_said(home: Home, folder: Path) -> None:
@@ -225,8 +138,6 @@ def test_filters_are_passed_on(home: Home) -> None:
 
 def test_a_reader_that_goes_ends_it_quietly(home: Home) -> None:
     """`burnctl export | head -1` is no failure to speak of."""
-    import subprocess
-
     with fake(home.root / "burnd.sock", export=lambda _p, _t: {"turns": TURNS * 500, "next": "0"}):
         program = warm.Popen(
             [*BURNCTL, "export"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(home)

@@ -189,8 +189,11 @@ class ExportedTurn(TypedDict):
 
 
 class Export(PartialAnswer, PriceNotes):
-    """`export`; `next` is the `after` of the next page."""
+    """`export`; `next` is the `after` of the next page, `machine` the id of this machine."""
 
+    machine: NotRequired[str | None]
+    since: NotRequired[str | None]
+    until: NotRequired[str | None]
     turns: list[ExportedTurn]
     next: str | None
 

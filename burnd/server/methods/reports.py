@@ -132,6 +132,11 @@ def _search(ledger: Path, plan: waste.Plan, some: list[Family], view: View) -> _
     return _Portion(waste.look(view, ledger, plan.chosen, some), sizes_of(view.prices))
 
 
+async def export_turns(service: Service, params: ExportParams) -> Result:
+    page = await service.ask(lambda view: at_its_prices(view, export.export(view, params)), project=params.project)
+    return {"machine": await service.machine(), **page}
+
+
 async def show_limits(service: Service, params: LimitsParams) -> Result:
     budgets = service.settings.budgets
     return await service.ask(lambda view: at_its_prices(view, limits(view, params, budgets)), totals=True)
@@ -175,7 +180,7 @@ def _of_money(params: type[Params], function: Callable[[View, Any], Result]) -> 
 METHODS: tuple[AnyMethod, ...] = (
     _of_money(SummaryParams, summary.summary),
     _of_money(CompareParams, compare.compare),
-    _of_money(ExportParams, export.export),
+    Method(ExportParams, export_turns),
     _of_money(PricingParams, pricing.show),
     Method(WhyParams, explain),
     Method(HotspotsParams, show_hotspots),
