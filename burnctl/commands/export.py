@@ -184,6 +184,7 @@ COLUMNS = (
     ("agent_id", "agentId", "text"),
     ("agent_type", "agentType", "text"),
     ("parent_tool_use_id", "parentToolUseId", "text"),
+    ("agent", "agent", "text"),
     ("tags", "tags", "map"),
     ("machine_id", "machineId", "text"),
 )

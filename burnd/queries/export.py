@@ -60,6 +60,7 @@ class _TurnRow(NamedTuple):
     session: int
     subagent: int
     terms: str | None
+    agent: str | None
 
 
 def export(view: View, params: ExportParams) -> dict[str, Any]:
@@ -145,6 +146,7 @@ def _turn_answer(row: _TurnRow, tags: dict[str, str], prices: PriceTable) -> dic
         "agentId": row.agent_id,
         "agentType": row.agent_type,
         "parentToolUseId": row.parent_call,
+        "agent": row.agent,
         "tags": tags,
     }
 
@@ -156,13 +158,14 @@ _TURNS = """
 SELECT x.ts, s.session_id, x.rail, x.turn_index, src.name, x.message_id, x.parent, m.name, p.name, pr.name, k.name,
        b.name, x.input, x.output, x.reasoning, x.cache_read, x.cache_create_5m, x.cache_create_1h, sp.name, x.searches,
        x.fetches, x.quality, a.name, sr.name, x.has_edits, x.retries, x.prompt_id, x.prompt_retries, x.agent_id,
-       at.name, x.parent_call, x.open, x.id, x.session, x.subagent, tm.name
+       at.name, x.parent_call, x.open, x.id, x.session, x.subagent, tm.name, an.name
 FROM turns x INDEXED BY turns_by_time CROSS JOIN sessions s ON s.id = x.session
 CROSS JOIN classes c ON c.id = x.class LEFT JOIN names tm ON tm.id = c.terms
 CROSS JOIN names src ON src.id = x.source CROSS JOIN names m ON m.id = x.model LEFT JOIN names p ON p.id = x.provider
 LEFT JOIN names pr ON pr.id = x.project LEFT JOIN names k ON k.id = x.project_key
 LEFT JOIN names b ON b.id = x.branch LEFT JOIN names sp ON sp.id = x.speed LEFT JOIN names a ON a.id = x.activity
 LEFT JOIN names sr ON sr.id = x.stop_reason LEFT JOIN names at ON at.id = x.agent_type
+LEFT JOIN subagents named ON named.id = x.subagent AND named.agent_id = '' LEFT JOIN names an ON an.id = named.type
 WHERE {terms} AND x.quality <> 'empty'
   AND (x.ts, s.session_id, x.rail, x.turn_index, src.name, x.message_id) > (?, ?, ?, ?, ?, ?)
 ORDER BY x.ts, s.session_id, x.rail, x.turn_index, src.name, x.message_id LIMIT ?

@@ -43,6 +43,7 @@ def turn(n: int, **more: Any) -> dict[str, Any]:
         "agentId": None,
         "agentType": None,
         "parentToolUseId": None,
+        "agent": None,
         "tags": {"persona": 'sen"ior', "工作": "流"},
     }
     return facts | more

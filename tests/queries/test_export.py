@@ -98,8 +98,18 @@ async def test_a_turn_with_its_stamps_and_its_cost(opened: Opened) -> None:
         "agentId": "a1",
         "agentType": "Explore",
         "parentToolUseId": "c9",
+        "agent": None,
         "tags": {"persona": "senior", "step": "review"},
     }
+
+
+async def test_a_named_agent_is_a_field(opened: Opened) -> None:
+    """Not of a subagent: that has a type."""
+    pipeline = await opened()
+    explorer = Subagent(agent_id="a1", type="Explore")
+    await pipeline.commit(Batch(entries=[turn("m1", agent="build"), turn("m2"), turn("m3", subagent=explorer)]))
+    agents = {shown["messageId"]: shown["agent"] for shown in await everything(pipeline)}
+    assert agents == {"m1": "build", "m2": None, "m3": None}
 
 
 async def test_what_has_no_price_has_no_cost(opened: Opened) -> None:

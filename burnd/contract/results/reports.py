@@ -185,6 +185,7 @@ class ExportedTurn(TypedDict):
     agentId: str | None
     agentType: str | None
     parentToolUseId: str | None
+    agent: NotRequired[str | None]  # the named agent of a main rail, such as opencode's build
     tags: dict[str, str]
 
 
