@@ -43,8 +43,6 @@ def _answer(given: list[str]) -> int:
         sys.stdout.flush()
     except BurnctlError as error:
         return _complain(_with_releases(error))
-    except KeyError as error:  # a field of an answer that a command made a copy of
-        return _complain(_with_releases(MissingField(error.args[0])))
     return code
 
 

@@ -174,10 +174,16 @@ def _connected(path: str, timeout: float) -> socket:
 
 
 class Answer(dict):  # type: ignore[type-arg]
-    """An object of an answer. A field that a burnd of another release does not send raises MissingField."""
+    """An object of an answer. A field that a burnd of another release does not send raises MissingField.
+
+    `answer | {...}` is such an object too; a command adds its own fields that way.
+    """
 
     def __missing__(self, key: object) -> Any:
         raise MissingField(key)
+
+    def __or__(self, more: Any) -> Answer:
+        return Answer({**self, **more})
 
 
 def _decoded(line: bytes) -> dict[str, Any]:

@@ -214,12 +214,12 @@ def _is_in(folder: str, other: str) -> bool:
     return folder == other or folder.startswith(other.rstrip("/") + "/")
 
 
-def priced(answer: Mapping[str, Any], files: Sequence[MemoryFile], servers: Sequence[str]) -> dict[str, Any]:
+def priced(answer: dict[str, Any], files: Sequence[MemoryFile], servers: Sequence[str]) -> dict[str, Any]:
     """The daemon's answer, with `files` for each harness and the rest of the prefix."""
     called = {one["server"] for one in answer["servers"]}
     sources = [_priced_source(one, _as_logged(one, files)) for one in answer["sources"]]
     unused = [name for name in servers if _as_tools_have_it(name) not in called and name not in called]
-    return {**answer, "sources": sources, "neverCalled": unused}
+    return answer | {"sources": sources, "neverCalled": unused}
 
 
 def _as_logged(source: Mapping[str, Any], files: Sequence[MemoryFile]) -> list[MemoryFile]:
@@ -241,7 +241,7 @@ def _as_logged(source: Mapping[str, Any], files: Sequence[MemoryFile]) -> list[M
     return [*logged, *(file for file in now if file in by_path.values())]
 
 
-def _priced_source(source: Mapping[str, Any], files: Sequence[MemoryFile]) -> dict[str, Any]:
+def _priced_source(source: dict[str, Any], files: Sequence[MemoryFile]) -> dict[str, Any]:
     """Files take a share of the prefix by their tokens. Where they are larger than it today, they share all of it."""
     rate, whole = source["usdPerToken"], source["costUsd"]
     in_prefix = sum(_tokens(file.size) for file in files if file.in_prefix)
@@ -253,7 +253,7 @@ def _priced_source(source: Mapping[str, Any], files: Sequence[MemoryFile]) -> di
         "tokens": max(0, median - in_prefix),
         "costUsd": max(0.0, whole - files_cost) if whole is not None else None,
     }
-    return {**source, "files": rows, "rest": rest}
+    return source | {"files": rows, "rest": rest}
 
 
 def _file(file: MemoryFile, rate: float | None) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         options.since = _days_ago(_USUAL_DAYS[unit] - 1)
     client = reach(options, totals=SummaryParams(**flags.given(options, Filters)).is_of_totals)
     filters = {**flags.given(options, Filters), "tz": flags.time_zone()}
-    answer: dict[str, Any] = {**client.summary(by=unit, **filters)}
+    answer = client.ask(SummaryParams, {"by": unit, **filters})
     answer["models"] = _by_model(client, unit, filters) if answer["rows"] else {}
 
     def draw(answer: dict[str, Any], screen: Screen) -> str:
@@ -78,8 +78,8 @@ def _days_ago(days: int) -> str:
 def _by_model(client: Client, unit: str, chosen: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """The rows of each period by model, the costliest first."""
     rows: dict[str, list[dict[str, Any]]] = {}
-    for row in client.summary(by=f"{unit},model", **chosen)["rows"]:
-        rows.setdefault(str(row["key"]), []).append({**row, "model": row["keys"]["model"]})
+    for row in client.ask(SummaryParams, {"by": f"{unit},model", **chosen})["rows"]:
+        rows.setdefault(str(row["key"]), []).append(row | {"model": row["keys"]["model"]})
     return {key: sorted(parts, key=lambda part: -(part["costUsd"] or 0)) for key, parts in rows.items()}
 
 

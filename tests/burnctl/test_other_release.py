@@ -127,6 +127,15 @@ def test_the_message_has_both_releases(server: Fake, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err.startswith(f"{start}there is no method summary")
 
 
+def test_a_fault_of_a_command_is_not_taken_for_another_release(server: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    from burnctl.commands import summary
+
+    rows: dict[str, int] = {}
+    monkeypatch.setattr(summary, "run", lambda _: rows["mistyped"])
+    with pytest.raises(KeyError, match="mistyped"):
+        cli.main(["summary"])
+
+
 def test_programs_get_an_error_that_is_a_key_error(server: Fake, home: Home) -> None:
     server.answers["summary"] = without(ANSWERS["summary"], "totals")
     with Client(Path(home.root / "burnd.sock")) as client:
