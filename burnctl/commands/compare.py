@@ -56,7 +56,8 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
     if not cells:
         return ""
     enough = [cell for cell in cells if not cell["insufficientSample"]]
-    parts = [_table(answer, enough, screen), _too_few(answer, cells, screen)]
+    below = "\n".join(filter(None, [_only_one(answer, enough, screen), _too_few(answer, cells, screen)]))
+    parts = [_table(answer, enough, screen), below]
     if "whatIf" in answer:
         parts.append("\n".join(wrap(clean(_what_if(answer["whatIf"])), screen.width)))
     _add_notes(answer, enough, screen)
@@ -129,6 +130,20 @@ def _row(title: str, name: str, cell: Mapping[str, Any], *, with_quota: bool, wi
     ]
 
 
+def _only_one(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> str:
+    """One line for the activities of the table that only one model has data for."""
+    if len(answer["models"]) == 1:
+        name = _name(answer["models"][0], answer["by"])
+        return screen.paragraph(f"only {name} has data: there is nothing to compare it with")
+    shown = {cell["category"] for cell in cells}
+    alone: dict[str, list[str]] = {}
+    for note in answer["notes"]:
+        if note["category"] in shown:
+            alone.setdefault(_name(note["model"], answer["by"]), []).append(note["category"])
+    names = "; ".join(f"{', '.join(categories)} (only {model})" for model, categories in alone.items())
+    return screen.paragraph(f"nothing to compare with: {names}") if names else ""
+
+
 def _too_few(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> str:
     """One line for the activities and models with too few requests."""
     few: dict[str, list[str]] = {}
@@ -138,8 +153,7 @@ def _too_few(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen
     if not few:
         return ""
     names = "; ".join(f"{category} ({', '.join(models)})" for category, models in few.items())
-    line = f"not enough data (fewer than {counted(answer['minSample'], 'request')}): {clean(names)}"
-    return line if screen.is_pipe else "\n".join(wrap(line, screen.width))
+    return screen.paragraph(f"not enough data (fewer than {counted(answer['minSample'], 'request')}): {names}")
 
 
 def _what_if(figures: dict[str, Any]) -> str:
@@ -167,7 +181,10 @@ def _add_notes(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Scre
         0 < row["quality"]["editPrompts"] < answer["minSample"] for row in answer.get("overall") or []
     )
     mark = f"; ~ from fewer than {answer['minSample']} prompts" if is_marked else ""
-    screen.footnote(f"First try: prompts whose edits needed no second attempt{mark}.")
+    screen.footnote(
+        f"First try: prompts whose edits needed no second attempt{mark}.",
+        f"First try: edits needed no second attempt{mark.replace('from ', '')}.",
+    )
     if unpriced := sum(one["turns"] - one["pricedTurns"] for one in answer["coverage"]):
         screen.footnote(f"{counted(unpriced, 'request')} without a price.")
     for one in answer["coverage"]:
@@ -177,12 +194,6 @@ def _add_notes(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Scre
     add_caveats(answer, screen)
     if answer.get("moreModels"):
         screen.note(f"{counted(answer['moreModels'], 'more row')}, each cheaper than these, left out.")
-    if len(answer["models"]) == 1:
-        screen.note(f"Only {_name(answer['models'][0], answer['by'])} has data: there is nothing to compare it with.")
-    else:
-        for model in dict.fromkeys(note["model"] for note in answer["notes"]):
-            alone = [note["category"] for note in answer["notes"] if note["model"] == model]
-            screen.note(f"Only {_name(model, answer['by'])} has data for {', '.join(alone)}.")
 
 
 def flat_cells(answer: dict[str, Any]) -> list[dict[str, Any]]:

@@ -109,7 +109,7 @@ class Screen:
         """The footnote line. If not all of it fits, the first note and the hidden columns stay, each in its line."""
         from burnctl.render.text import clean, width_of
 
-        hidden = [f"Too narrow for: {', '.join(self._hidden)}."] if self._hidden else []
+        hidden = [f"No room for: {', '.join(self._hidden)}."] if self._hidden else []
         every = [text for text, _ in self._footnotes] + hidden
         if self.with_notes:
             return "\n".join(self.paragraph(note, "dim") for note in [*every, *self._notes])

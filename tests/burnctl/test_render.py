@@ -229,7 +229,7 @@ def test_a_table_that_must_give_way() -> None:
 
 def test_a_hidden_column_is_named_below_the_report() -> None:
     screen = Screen(30)
-    assert screen.page({}, table(COLUMNS, ROWS[:1], screen)).splitlines()[-1] == "Too narrow for: project."
+    assert screen.page({}, table(COLUMNS, ROWS[:1], screen)).splitlines()[-1] == "No room for: project."
 
 
 def test_a_pipe_cuts_and_hides_nothing() -> None:

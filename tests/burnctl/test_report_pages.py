@@ -44,7 +44,7 @@ def test_names_are_whole_before_columns_are(width: int) -> None:
     assert "claude-sonnet-4-5 " in shown
     assert "claude-sonnet-4-6 " in shown
     assert "claude-opus-4-5-20251101" in shown
-    assert ("cache write" in shown.partition("Too narrow")[0]) == (width == 160)
+    assert ("cache write" in shown.partition("No room for")[0]) == (width == 160)
 
 
 def test_a_model_that_no_log_names_is_said_to_be_none() -> None:
@@ -243,15 +243,14 @@ def test_the_rows_of_all_activities_come_first() -> None:
 
 
 def test_an_activity_with_one_model_has_a_note() -> None:
-    """One note for each model that is alone; another where only one model is compared."""
+    """A line with each model that is alone; another where only one model is compared."""
     notes = [{"category": "docs", "model": f"gpt-5{EVIL}", "note": ""}, {"category": "testing", "model": None}]
-    cells = (cell("a", "coding", 9), cell("gpt-5", "coding", 9), cell("gpt-5", "docs", 9), cell("a", "docs", 0))
+    cells = (cell("a", "coding", 9), cell("gpt-5", "coding", 9), cell("gpt-5", "docs", 9), cell("a", "testing", 9))
     shown = comparison(compared(*cells, notes=notes), Screen(80)).splitlines()
-    assert "Only gpt-5 has data for docs." in shown
-    assert "Only (untagged) has data for testing." in shown
+    assert "nothing to compare with: docs (only gpt-5); testing (only (untagged))" in shown
     alone = comparison(compared(cell("a", "coding", 9), cell("a", "docs", 9), notes=notes[:1] * 2), Screen(80))
-    assert "Only a has data: there is nothing to compare it with." in alone
-    assert "has data for docs" not in alone
+    assert "only a has data: there is nothing to compare it with" in alone
+    assert "nothing to compare with:" not in alone
 
 
 def test_a_comparison_marks_the_harness_s_own_figures() -> None:
