@@ -147,7 +147,7 @@ class Reading:
 
     def record(self, position: int, length: int, at_most: int | None = None) -> Content | None:
         """The record at a position; None if it is gone. With `at_most`, so many bytes of a large text are read."""
-        record = _record(_piece(self._fd, length, position)) if self._fd is not None else None
+        record = _record(_piece(self._fd, length, position), position) if self._fd is not None else None
         if record is None:
             return None
         try:
@@ -161,7 +161,7 @@ class Reading:
 
         Cut JSON is returned as text. None if the record is gone. Raises OSError if its line cannot be read.
         """
-        record = _record(os.pread(self._fd, length, position)) if self._fd is not None else None
+        record = _record(os.pread(self._fd, length, position), position) if self._fd is not None else None
         if record is None:
             return None
         try:
@@ -218,11 +218,12 @@ def _decoded(lines: Sequence[bytes]) -> Sequence[Content | None]:
     return found if len(found) == len(lines) else [_record(line) for line in lines]
 
 
-def _record(line: bytes) -> Content | None:
+def _record(line: bytes, position: int = 0) -> Content | None:
+    """The record in a line; a block of the older format gets the position of its line as its number."""
     try:
         return _contents.decode(line)
     except msgspec.ValidationError:
-        older = decode_content(line)
+        older = decode_content(line, position)
         return older if isinstance(older, Content) else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
