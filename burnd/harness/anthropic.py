@@ -1,7 +1,6 @@
 """Objects of Anthropic's API, which Claude Code logs and programs push: content blocks, tool calls, results, usage.
 
-Every field has a default and unknown ones are ignored. Tools are recognised by their names in Claude Code's product,
-which programs built with its SDK share.
+Every field has a default; unknown ones are ignored. Tools have their names in Claude Code, which its SDK shares.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _KINDS: Final = {name: kind for kind, names in PRODUCT.tools.items() for name in
 DELEGATES: Final = frozenset(PRODUCT.tools["delegate"].split())
 _MCP_CALL: Final = "mcp_tool_use"
 CALLS: Final = frozenset({"tool_use", "server_tool_use", _MCP_CALL})
-# The user did not allow a call, or stopped it. A rule or a hook forbidding it is a failure like any other.
+# The user refused or stopped a call. A rule or a hook that forbids it is a failure like any other.
 _REFUSAL: Final = re.compile(
     r"\s*(?:Error: )?(?:<tool_use_error>)?(?:"
     r"The user doesn.t want to (?:proceed with this tool use|take this action)"
@@ -61,7 +60,7 @@ class CacheCreation(msgspec.Struct, gc=False):
 
 
 class ServerToolUse(msgspec.Struct, gc=False):
-    """Number of tool requests that the provider ran."""
+    """Tool requests that the provider ran."""
 
     web_search_requests: int | None = None
     web_fetch_requests: int | None = None
@@ -85,7 +84,7 @@ class TokenCounts(msgspec.Struct, gc=False):
 
 
 class Iteration(TokenCounts, gc=False):
-    """One model call within a response; most types are included in the sums of the response."""
+    """One model call within a response; most types are included in its sums."""
 
     type: str | None = None
     model: Name | None = None
@@ -102,7 +101,7 @@ class UsageObject(TokenCounts, gc=False):
 
 
 class Source(msgspec.Struct, gc=False):
-    """The source of an image or a document: base64 data, text or content blocks."""
+    """An image's or document's source: base64 data, text or content blocks."""
 
     type: str | None = None
     media_type: str | None = None
@@ -111,7 +110,7 @@ class Source(msgspec.Struct, gc=False):
 
 
 class ContentBlock(msgspec.Struct, gc=False):
-    """A content block of any type: text, thinking, tool call, tool result, image, document."""
+    """A content block of any type."""
 
     type: str = ""
     text: str | None = None
@@ -133,7 +132,7 @@ _results: Final = msgspec.json.Decoder(str | list[ContentBlock] | None)
 
 
 class ApiCall(NamedTuple):
-    """A tool call, its file, the prompt it hands to an agent, and its arguments as JSON that can be decoded."""
+    """A tool call, its file, its prompt to an agent, and its arguments as valid JSON."""
 
     call: ToolCall
     file: str | None
@@ -142,7 +141,7 @@ class ApiCall(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The blocks of a tool result by size, the hash of its text, and the beginning of its text."""
+    """The blocks of a tool result by size, the hash of its text, and its beginning."""
 
     blocks: tuple[Block, ...]
     hash: str
@@ -150,12 +149,12 @@ class Result(NamedTuple):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the text reports that the user refused or interrupted the call."""
+        """Whether the user refused or interrupted the call."""
         return _REFUSAL.match(self.head) is not None
 
 
 class EmbeddedFile(NamedTuple):
-    """A file in a content block, as text or as base64; `kind` is the kind of its block in a turn."""
+    """A file in a content block, as text or base64; `kind` is the kind of its block in a turn."""
 
     kind: str
     mime: str
@@ -169,7 +168,7 @@ class EmbeddedFile(NamedTuple):
 
     @property
     def file(self) -> File | None:
-        """The file with its bytes, without its text; None if the base64 cannot be decoded."""
+        """The file with its bytes; None if the base64 cannot be decoded."""
         try:
             data = binascii.a2b_base64(self.base64) if self.base64 else None
         except ValueError:
@@ -178,7 +177,7 @@ class EmbeddedFile(NamedTuple):
 
 
 def parse_call(block: ContentBlock) -> ApiCall:
-    """The call in a `tool_use` block. Arguments that cannot be decoded are hashed as bytes."""
+    """The call in a `tool_use` block; arguments that cannot be decoded are hashed as bytes."""
     name, raw = tool_name(block), block.input
     value, readable_input = unpack(raw) if raw else Unpacked(None, raw)
     arguments: dict[str, Any] = value if isinstance(value, dict) else {}
@@ -200,14 +199,14 @@ def parse_call(block: ContentBlock) -> ApiCall:
 
 
 def tool_name(block: ContentBlock) -> str:
-    """The name of a called tool; a tool that the provider called at an MCP server is named as the client would."""
+    """The name of a called tool; one at an MCP server that the provider called is named as the client would."""
     if block.type == _MCP_CALL and block.server_name:
         return f"mcp__{block.server_name}__{block.name or ''}"
     return block.name or ""
 
 
 def target_of(name: str, arguments: dict[str, Any]) -> str | None:
-    """A path, a command's verb, a host, an agent's type or a skill's name; search terms are content, not targets."""
+    """A path, a command's verb, a host, an agent's type or a skill's name; never search terms, which are content."""
     kind = _KINDS.get(name)
     if kind == "shell":
         return verb_of(arguments.get("command"))
@@ -222,7 +221,7 @@ def target_of(name: str, arguments: dict[str, Any]) -> str | None:
 
 
 def result_of(call_id: str | None, raw: msgspec.Raw) -> Result:
-    """Sizes and hash of the content of a `tool_result` block, which is a text or a list of blocks."""
+    """Sizes and hash of a `tool_result` block's content: a text or a list of blocks."""
     content = result_content(raw)
     if isinstance(content, str):
         data = content.encode()
@@ -247,7 +246,6 @@ def result_of(call_id: str | None, raw: msgspec.Raw) -> Result:
 
 
 def embedded_files(block: ContentBlock) -> list[EmbeddedFile]:
-    """The files in a block: one, or those that a document is composed of."""
     source = block.source
     if isinstance(source, Source) and source.type == "content":
         return _composed_files(block.title, source.content)
@@ -275,7 +273,7 @@ def _composed_files(name: str | None, raw: msgspec.Raw) -> list[EmbeddedFile]:
 
 
 def result_content(raw: msgspec.Raw) -> str | list[ContentBlock]:
-    """The content of a result: text, blocks, or its JSON text if it is neither."""
+    """A result's content: text, blocks, or the JSON text of anything else."""
     if not raw:
         return ""
     try:
@@ -285,14 +283,13 @@ def result_content(raw: msgspec.Raw) -> str | list[ContentBlock]:
 
 
 def text_of(content: str | list[ContentBlock] | None) -> str:
-    """The text of a user line, its text blocks joined."""
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join([block.text for block in content if block.text and block.type == "text"])
 
 
 class Bill(NamedTuple):
-    """The usage of a response and its price terms; `billed_calls` are model calls that its counts do not include."""
+    """The usage of a response and its price terms; `billed_calls` are model calls outside of its counts."""
 
     usage: Usage = Usage()
     speed: str | None = None
@@ -325,7 +322,7 @@ def bill_of(usage: UsageObject | None) -> Bill:
 def usage_of(counts: TokenCounts) -> Usage:
     """Disjoint counts: thinking apart from output, cache writes by lifetime.
 
-    The total of cache writes is right where it is given; the part without a lifetime counts as the cheaper one.
+    The stated total of cache writes is right; the part without a lifetime counts as the cheaper one.
     """
     details, split = counts.output_tokens_details or OutputDetails(), counts.cache_creation or CacheCreation()
     output, total = token_count(counts.output_tokens), counts.cache_creation_input_tokens

@@ -1,6 +1,6 @@
-"""The demo's sessions as data, and the base of the modules that write them in the format of a product.
+"""The demo's sessions as data, and the base of the modules that write them in a product's format.
 
-Used by `burnctl demo`, so it imports nothing of the daemon.
+burnctl imports it, so it imports nothing of the daemon.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Ask(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """Work delegated to a subagent: its type, its prompt and its acts."""
+    """Work delegated to a subagent: its type, prompt and acts."""
 
     kind: str
     task: str
@@ -58,7 +58,7 @@ Act = Ask | Say | Wait | Compact
 class Story(NamedTuple):
     """A session of the demo, begun `ago_h` hours ago by the product with the source `harness`, stamped with `tags`.
 
-    `more_prefix` is how many tokens it begins with beyond the usual prefix.
+    `more_prefix` are tokens that it begins with beyond the usual prefix.
     """
 
     title: str
@@ -77,12 +77,11 @@ BARE_TOKENS = 4  # the end of a request, which is never cached
 
 
 def tokens(text: str) -> int:
-    """Estimates the tokens of a text: one for four characters."""
     return max(1, len(text) // 4) if text else 0
 
 
 class Meter:
-    """Computes the usage of each response: what was cached is read, the rest is written to the cache."""
+    """Computes the usage of each response: cached tokens are read, the rest is written to the cache."""
 
     def __init__(self, prefix: int) -> None:
         self._prefix = prefix
@@ -91,7 +90,7 @@ class Meter:
         self._used_at = 0.0
 
     def respond(self, now: float, entered: int, made: int) -> dict[str, int]:
-        """The usage of a response that begins `now`, given the tokens that entered before it and those it made."""
+        """The usage of a response at `now`, from the tokens that entered before it and its output."""
         if now - self._used_at > CACHE_LIFE_S:
             self._cached = 0
         self._context += entered
@@ -106,7 +105,6 @@ class Meter:
         return self._context
 
     def compact(self, summary: str) -> None:
-        """Replaces the context by the prefix and a summary."""
         self._context = self._prefix + tokens(summary)
         self._cached = min(self._cached, self._prefix)
 
@@ -114,7 +112,7 @@ class Meter:
 class Log:
     """A made-up log that grows act by act; each harness writes acts in its own way.
 
-    `clock` is when the next thing happens, in seconds since 1970.
+    `clock` is the time of the next act, in seconds since 1970.
     """
 
     def __init__(self, clock: float, prefix: int) -> None:
@@ -145,18 +143,18 @@ class Log:
         raise NotImplementedError
 
     def respond(self, act: Say, tokens_a_second: int) -> dict[str, int]:
-        """The usage of a response, after the clock has moved on by the time it takes."""
+        """The usage of a response; moves the clock on by the time it takes."""
         self.clock += 2 + output_tokens(act) / tokens_a_second
         return self.meter.respond(self.clock, self.entered, output_tokens(act))
 
 
 def output_tokens(act: Say) -> int:
-    """The tokens a response made: its thinking, its words, the arguments of its calls."""
+    """The tokens of a response: thinking, words, arguments of calls."""
     return tokens(act.words) + tokens(act.thinking) + sum(tokens(str(call.given)) + 20 for call in act.calls)
 
 
 def input_tokens(act: Act) -> int:
-    """The tokens that enter the context before the next response: a prompt, or the results of the calls."""
+    """The tokens before the next response: a prompt, or results of calls."""
     if isinstance(act, Say):
         return sum(tokens(call.output) for call in act.calls)
     return tokens(act.words) if isinstance(act, Ask) else 0

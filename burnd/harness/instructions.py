@@ -1,6 +1,6 @@
 """Standing instruction files of a folder, read as a product reads them, for `burnctl overhead`.
 
-`burnctl` imports it, so it imports nothing of the daemon. The daemon reads such files only for `search_memory`.
+burnctl imports it, so it imports nothing of the daemon, which reads such files only for `search_memory`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _SKIPPED = {"node_modules", "vendor", "target", "dist", "build", "__pycache__", 
 
 
 class MemoryFile:
-    """A file, the product that reads it, and how it comes into the context.
+    """A file, the product that reads it, and how it enters the context.
 
-    `how` is managed, global, project, nested, import or memory; a nested one is only read when work is done below its
-    folder, or in files that it names, and is not in the prefix. `sections` are (heading, bytes); text before the first
-    heading has an empty one. The size of a `logged` file is that at the start of the newest session.
+    `how` is managed, global, project, nested, import or memory. A nested one is read only for work below its folder or
+    in files that it names, and is not in the prefix. `sections` are (heading, bytes); the first heading may be empty.
+    The size of a `logged` file is that at the start of the newest session.
     """
 
     __slots__ = ("how", "logged", "path", "sections", "size", "source")
@@ -56,7 +56,7 @@ class MemoryFile:
 
 
 class InstructionFiles:
-    """The instruction files of one product, each once, with the files that they import behind them."""
+    """The instruction files of one product, each once, followed by the files that it imports."""
 
     def __init__(self, source: str, *, follows_imports: bool = False) -> None:
         self._source, self._follows_imports = source, follows_imports
@@ -65,13 +65,13 @@ class InstructionFiles:
         self._nested: list[str] = []
 
     def files(self) -> list[MemoryFile]:
-        """All of them. A file that is read at the start is not listed as one that is read when needed."""
+        """All files; one that is read at the start is not listed as nested too."""
         for path in self._nested:
             self._add(path, "nested", None, 0)
         return self._files
 
     def add(self, path: str, how: str, only: Callable[[bytes], bytes] | None = None) -> bool:
-        """Adds a file that exists and is not there yet; returns whether it did. `only` gives the part that is read."""
+        """Adds an existing file once; returns whether it did. `only` gives the part that is read."""
         path = os.path.normpath(path)
         if how == "nested":
             self._nested.append(path)
@@ -79,7 +79,6 @@ class InstructionFiles:
         return self._add(path, how, only, 0)
 
     def add_first(self, paths: Iterable[str], how: str) -> None:
-        """Adds the first of these files that exists."""
         for path in paths:
             if self.add(path, how):
                 return
@@ -100,7 +99,7 @@ class InstructionFiles:
 
 
 def markdown_below(folder: str) -> list[str]:
-    """All Markdown files of a folder and below it, in order; links are followed, none in a circle."""
+    """All Markdown files below a folder, in order; follows links, but not in a circle."""
     paths: list[str] = []
     waiting, visited = [folder], {os.path.realpath(folder)}
     while waiting and len(paths) < _MOST_RULES:
@@ -117,7 +116,7 @@ def markdown_below(folder: str) -> list[str]:
 
 
 def read(path: str) -> bytes | None:
-    """The content of a regular file; None if there is no such file, or it is too large for instructions."""
+    """The content of a regular file; None if it is missing or too large for instructions."""
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST:
             return None
@@ -128,7 +127,7 @@ def read(path: str) -> bytes | None:
 
 
 def commented_json(text: str) -> dict[str, object]:
-    """The object of a JSON text that may have comments and trailing commas; empty if it is not one."""
+    """The object of a JSON text that may have comments and trailing commas; empty if it is none."""
     plain = re.sub(_STRING_OR_COMMENT, lambda match: match[1] or " ", text)
     strict = re.sub(_STRING_OR_LAST_COMMA, lambda match: match[1] or "", plain)
     try:
@@ -139,7 +138,6 @@ def commented_json(text: str) -> dict[str, object]:
 
 
 def imports(text: bytes) -> Iterator[str]:
-    """The files that `@path` names, outside of code."""
     for line in _outside_code(text):
         plain = re.sub(_CODE_SPAN, "", line)
         for name in re.findall(_IMPORT, plain):
@@ -147,7 +145,7 @@ def imports(text: bytes) -> Iterator[str]:
 
 
 def sections(text: bytes) -> Iterator[tuple[str, int]]:
-    """Headings of the first two levels, each with the number of bytes in its section."""
+    """Headings of the first two levels, with the bytes of their sections."""
     heading, size = "", 0
     code = False
     for line in text.splitlines(keepends=True):
@@ -173,7 +171,7 @@ def _outside_code(text: bytes) -> Iterator[str]:
 
 
 def upwards(folder: str) -> list[str]:
-    """The folder and those above it, the highest first."""
+    """The folder and those above it, highest first."""
     folders = [os.path.abspath(folder)]
     while (above := os.path.dirname(folders[-1])) != folders[-1]:
         folders.append(above)
@@ -181,18 +179,17 @@ def upwards(folder: str) -> list[str]:
 
 
 def repository(folder: str) -> str | None:
-    """The folder of the repository that this one is in."""
     return next((above for above in reversed(upwards(folder)) if os.path.exists(os.path.join(above, ".git"))), None)
 
 
 def in_repository(folder: str) -> list[str] | None:
-    """The folders from the repository's down to this one; None where there is no repository."""
+    """The folders from the repository's root down to this one; None outside a repository."""
     root = repository(folder)
     return [above for above in upwards(folder) if len(above) >= len(root)] if root is not None else None
 
 
 def below(folder: str) -> Iterator[tuple[str, set[str]]]:
-    """The folders further down with the names in each. `os.walk` would go down as far as Python's stack does."""
+    """The folders below with the names in each. `os.walk` is limited by Python's stack."""
     waiting, seen = [(folder, 0)], 0
     while waiting and seen < _MOST_FOLDERS:
         where, deep = waiting.pop()

@@ -1,6 +1,6 @@
-"""The type of a harness's entry in the registry: everything about an agent product but how its logs are read.
+"""The type of a registry entry: all about an agent product but how its logs are read.
 
-burnctl imports it as well, so it imports nothing but `os`.
+burnctl imports it too, so it imports only `os`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def uuid7_ms(uuid: str | None) -> int | None:
 
 
 class Variable:
-    """An environment variable of a product that burnd reads. Services are given it, a path as an absolute one."""
+    """An environment variable of a product that burnd reads and services are given, a path as an absolute one."""
 
     __slots__ = ("about", "is_path", "name")
 
@@ -44,7 +44,7 @@ class Setting:
 
 
 class Check:
-    """A result of a product's own check for `burnctl doctor`. `level` is "ok", "warn" or "fail"."""
+    """A result of a product's own check for `burnctl doctor`; `level` is "ok", "warn" or "fail"."""
 
     __slots__ = ("level", "name", "remedy", "says")
 
@@ -53,11 +53,11 @@ class Check:
 
 
 class Copies:
-    """How a message of a product is recognised that other sessions repeat: forks, branches, agents.
+    """How to recognise messages of a product that other sessions repeat: forks, branches, agents.
 
-    A copy has the id of the original, if the id matches the regular expression `ids`; one with "@" is made from a place
-    in a file. `by_time`: copies have ids of their own, and the creation time of the original. `begun_ms` gives the time
-    at which a session began by its id; then all messages of a fork that are older are copies, whatever their ids.
+    A copy has the original's id if the id matches `ids`; one with "@" is made from a position in a file. `by_time`:
+    copies have new ids and the creation time of the original. `begun_ms` gives a session's start by its id; then all
+    older messages of a fork are copies, whatever their ids.
     """
 
     __slots__ = ("begun_ms", "by_age", "by_time", "ids")
@@ -76,9 +76,9 @@ class Copies:
 class Instructions:
     """The standing instruction files of a product.
 
-    `project` are the names in a project's folders, `own` those in the folders of its configuration, each with its kind
-    in answers of `search_memory`; one that ends with a slash is a folder of Markdown files. `configs` and `own_configs`
-    are JSON files that list patterns of further ones under `instructions`, of the kind `pattern_kind`.
+    `project` are names in a project's folders, `own` in its configuration folders, each with its kind in answers of
+    `search_memory`; a name with a final slash is a folder of Markdown files. `configs` and `own_configs` are JSON files
+    that list patterns of more under `instructions`, of the kind `pattern_kind`.
     """
 
     __slots__ = (
@@ -99,7 +99,7 @@ class Instructions:
         *,
         managed: tuple[str, ...] = (),  # folders of the machine's policy
         follows_imports: bool = False,  # whether `@path` in a file imports another one
-        memory_kind: str = "",  # of the notes that the product writes for itself
+        memory_kind: str = "",  # of notes that the product writes for itself
         configs: tuple[str, ...] = (),
         own_configs: tuple[str, ...] = (),
         pattern_kind: str = "",
@@ -110,26 +110,26 @@ class Instructions:
 
 
 class Product:
-    """An agent product. A harness package subclasses it, sets the attributes and overrides what differs.
+    """An agent product. A harness package subclasses it and overrides what differs.
 
     The defaults fit a product that appends to log files below a folder in the user's home.
     """
 
-    source: str  # the name of its source in records, settings and filters: "claude-code"
+    source: str  # its source in records, settings and filters: "claude-code"
     title: str  # its name as people write it: "Claude Code"
-    module: str  # the module with `make(context)`, which returns the source; imported when the source is started
-    totals: str = ""  # the module with `find_logs` and `read_logs`, its quick pass for totals; empty: none
-    demo: str  # the module with `write(folder, story, cwd, clock)`, which writes a session of the demo
+    module: str  # the module with `make(context)`, which returns the source; imported when it is started
+    totals: str = ""  # the module with `find_logs` and `read_logs`, its quick pass for totals, if it has one
+    demo: str  # the module with `write(folder, story, cwd, clock)`, which writes a demo session
 
     program: str  # its executable
-    resume: tuple[str, ...]  # the arguments before the id of a session to resume
-    session_ids: tuple[str, str] = UUID  # regular expressions of whole ids, and of beginnings of one
-    session_variables: tuple[str, ...] = ()  # variables that give the programs it starts the id of its session
-    logs_compactions: bool = True  # whether its logs have the response that made a compaction's summary
-    has_plan: bool = False  # whether there are readings of a plan's rate limits
-    plans: Mapping[str, tuple[str, float]] = {}  # names of its subscriptions: title and dollars a month
+    resume: tuple[str, ...]  # the arguments before the id of the session to resume
+    session_ids: tuple[str, str] = UUID  # regular expressions of whole ids and of their beginnings
+    session_variables: tuple[str, ...] = ()  # variables with its session's id for programs that it starts
+    logs_compactions: bool = True  # whether its logs have the response that summarised at a compaction
+    has_plan: bool = False  # whether it states a plan's rate limits
+    plans: Mapping[str, tuple[str, float]] = {}  # its subscriptions by name: title and dollars a month
 
-    variables: tuple[Variable, ...] = ()  # the first one names the folder it keeps its data in
+    variables: tuple[Variable, ...] = ()  # the first one names the folder of its data
     settings: tuple[Setting, ...] = ()  # the first one lists further folders or databases
     default_homes: tuple[str, ...] = ()
     log_folders: tuple[str, ...] = ("",)  # below each of its homes
@@ -138,53 +138,50 @@ class Product:
 
     # Names of its tools by the kind of work they do, as `burnd.classify.tools.Kind` lists them.
     tools: Mapping[str, str] = {}
-    whole_file_tools: tuple[str, ...] = ()  # of the editing ones, those given all that a file is to hold
-    failed_shell: str = ""  # regular expression of how the result of a failed command begins, if it is not marked
-    agent_tools: tuple[str, ...] = ()  # tools for agents that run already, which start none
-    command: str = ""  # regular expression of a command that is logged as a prompt; its groups are name and arguments
+    whole_file_tools: tuple[str, ...] = ()  # editing tools that are given the whole new file
+    failed_shell: str = ""  # regular expression of the beginning of a failed command's result, if it is not marked
+    agent_tools: tuple[str, ...] = ()  # tools for agents that already run
+    command: str = ""  # regular expression of a command logged as a prompt; its groups are name and arguments
     error_tag: str = ""  # the tag that its own errors are in
-    # Texts of its own errors in lower case, which may be stored as titles: whole ones, beginnings, and parts.
+    # Texts of its own errors in lower case, which may be stored as titles: whole, beginnings, parts.
     errors: tuple[str, ...] = ()
     error_beginnings: tuple[str, ...] = ()
     error_parts: tuple[str, ...] = ()
 
-    hooks_file: str = ""  # below its settings' folder: JSON with hooks in Claude Code's form, if it has such
-    hooks_note: str = ""  # what a person has to do before the hook runs
-    plugin_file: str = ""  # the same for a plugin that is asked before a tool call
+    hooks_file: str = ""  # below its settings folder: JSON with hooks in Claude Code's form, if it has such
+    hooks_note: str = ""  # what the user has to do before the hook runs
+    plugin_file: str = ""  # the same for a plugin that is called before a tool call
 
     copies = Copies()
     instructions = Instructions({}, {})
-    instructions_module: str = ""  # the module with `add`, which finds those of a folder as the product does
+    instructions_module: str = ""  # the module with `add`, which finds a folder's instruction files as the product does
 
     @property
     def roots_key(self) -> str:
-        """The setting that lists further folders or databases."""
         return self.settings[0].key
 
     def homes(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
-        """The folders in which it may keep its data, in order of preference. Most do not exist, which is normal."""
+        """The folders in which it may keep its data, preferred first; most do not exist."""
         names = [*self.named_homes(environ), *self.default_homes, *extra]
         return list(dict.fromkeys(absolute(name.strip(), user_home) for name in names if name.strip()))
 
     def named_homes(self, environ: Mapping[str, str]) -> list[str]:
-        """The folders that the environment names."""
         return [environ.get(variable.name, "") for variable in self.variables[:1]]
 
     def logs_below(self, homes: Iterable[str]) -> list[str]:
-        """The folders of logs below folders it keeps its data in."""
         below = [os.path.join(home, name) if name else home for home in homes for name in self.log_folders]
         return list(dict.fromkeys(below))
 
     def logs(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
-        """The folders in which its logs may be, or its databases; `extra` is what settings and clients add."""
+        """The folders in which its logs may be, or its databases; `extra` comes from settings and clients."""
         return self.logs_below(self.homes(environ, user_home, extra))
 
     def config_homes(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
-        """The folders that have the user's own instruction files."""
+        """The folders of the user's own instruction files."""
         return self.homes(environ, user_home, extra)
 
     def memory_folders(self, homes: Iterable[str], projects: Iterable[str]) -> Iterator[tuple[str, str | None]]:  # noqa: ARG002
-        """The folders of notes that the product writes for itself, each with the project that it is about."""
+        """The folders of notes that the product writes for itself, each with its project."""
         yield from ()
 
     def checks(self, homes: Iterable[str]) -> Iterator[Check]:  # noqa: ARG002
@@ -193,7 +190,7 @@ class Product:
 
 
 def absolute(name: str, user_home: str) -> str:
-    """A path as a setting or variable names it, with `~` and relative ones resolved from the user's home."""
+    """The absolute path of a setting or variable; `~` and relative paths start at the user's home."""
     if name == "~" or name.startswith("~/"):
         name = user_home + name[1:]
     return os.path.join(user_home, name)

@@ -1,7 +1,7 @@
 """The agent products whose sessions burnd reads: one entry each, and the only list of them.
 
-Settings, doctor checks, the service's environment, the demo, completions, help texts, manual pages and tables in the
-docs derive from it. Imports only the leaves `product` and `*/product`, so that burnctl can import it.
+Settings, doctor checks, service environment, demo, completions, help, manual pages and docs tables derive from it. It
+imports only products, so that burnctl can import it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SOURCES = (*BY_SOURCE, *API_SOURCES)  # all that sessions can come from
 
 
 def source_of(name: str) -> str:
-    """The source that a name stands for: its own name, its title or its program ("claude"); else the name as given."""
+    """The source with this name, title or program ("claude"); else the name itself."""
     plain = name.strip().lower()
     for product in PRODUCTS:
         if plain in (product.source, product.title.lower(), product.program):
@@ -34,11 +34,11 @@ def source_of(name: str) -> str:
     return name
 
 
-_ERROR_CHARS = 240  # of a text are looked at
+_ERROR_CHARS = 240  # of a text are compared
 
 
 def is_client_error(text: str) -> bool:
-    """Whether a text is an error message of a product, such as "Invalid API key · Please run /login"."""
+    """Whether a text is a product's error message, such as "Invalid API key · Please run /login"."""
     begin = text[:_ERROR_CHARS].strip().casefold().replace("\u2019", "'")
     return any(
         begin.startswith(product.error_beginnings)
@@ -49,6 +49,6 @@ def is_client_error(text: str) -> bool:
 
 
 def all_titles(word: str = "and") -> str:
-    """The products as a sentence lists them: "Claude Code, Codex and opencode"."""
+    """The products in a sentence: "Claude Code, Codex and opencode"."""
     *others, last = (product.title for product in PRODUCTS)
     return f"{', '.join(others)} {word} {last}" if others else last

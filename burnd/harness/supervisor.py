@@ -1,4 +1,4 @@
-"""Makes each harness's source and keeps it running: one that fails is restarted after a delay, beside the others."""
+"""Runs each harness's source, and restarts one that fails after a delay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class SourceContext(NamedTuple):
-    """The input of `make`: the pipeline that takes records, and settings and environment that name folders of logs."""
+    """The input of `make`: the pipeline, and settings and environment that name folders of logs."""
 
     pipeline: Pipeline
     settings: Settings
@@ -30,7 +30,6 @@ class SourceContext(NamedTuple):
     announced: Sequence[str] = ()  # homes of the harness that clients announced
 
     def logs(self, product: Product) -> list[str]:
-        """The folders of logs of a product, or its databases."""
         extra = [*self.settings.roots_of(product), *self.announced]
         return product.logs(self.environ, self.user_home, extra)
 
@@ -39,7 +38,7 @@ Make = Callable[[SourceContext], Source]
 
 
 def maker(product: Product) -> Make:
-    """Imports the product's source when it is first made, and makes it."""
+    """Makes the product's source; imports its module only then."""
 
     def make(context: SourceContext) -> Source:
         source: Source = import_module(product.module).make(context)
@@ -56,7 +55,7 @@ class Ended(Exception):
 
 
 class SourceSupervisor:
-    """Runs one source and restarts it. `make` gives a new one for every start."""
+    """Runs one source and restarts it; `make` gives a new one for every start."""
 
     def __init__(self, name: str, make: Callable[[], Source]) -> None:
         self.name = name
@@ -68,11 +67,11 @@ class SourceSupervisor:
         self._ended = anyio.Event()
 
     async def run(self) -> None:
-        """Runs the source for ever. A failure to write to the ledger is not handled here: it is raised."""
+        """Runs the source forever; raises only failures to write to the ledger."""
         await run_with_restart(self._run_once, self._on_failure)
 
     async def flush(self, session_id: str | None = None) -> str | None:
-        """None when everything is recorded, else the reason: the source is not running, ended or could not read."""
+        """None when everything is recorded, else why not: the source is not running, ended or could not read."""
         if not self.last_failure:
             await self._started.wait()
         source = self.source
@@ -87,7 +86,7 @@ class SourceSupervisor:
         return reason if is_done else f"stopped on {self.last_failure or 'a failure'} and is started again"
 
     def add_roots(self, folders: Sequence[str]) -> None:
-        """Adds folders to a running source that takes any; one that starts later is made with them."""
+        """Adds folders to a running source that takes any; a later one is made with them."""
         if isinstance(self.source, Rooted):
             self.source.add_roots(folders)
 

@@ -1,7 +1,7 @@
-"""Describes tool calls without their arguments: targets, hashes and sizes, the same for every harness.
+"""Describes tool calls without their arguments, for every harness: targets, hashes and sizes.
 
-A target names what a call worked on: a path, a command's verb, a host, a first word. Hashes tell whether two calls,
-results or edits are the same; an edit and the one that reverts it have their two hashes swapped.
+A target is what a call worked on: a path, a command's verb, a host, a first word. Equal hashes mean equal calls,
+results or edits; an edit and its revert have their two hashes swapped.
 """
 
 from __future__ import annotations
@@ -33,19 +33,18 @@ Change = tuple[str, str]  # the text before an edit and after it
 
 
 def text_target(value: Any) -> str | None:
-    """A path or name from a call's arguments, cut to length."""
+    """A path or name from arguments, cut to length."""
     return value[:LONGEST_TARGET] if isinstance(value, str) and value else None
 
 
 def verb_of(command: Any) -> str | None:
-    """The verb of a shell command, such as `git commit`."""
     if not isinstance(command, str):
         return None
     return _verb_of_short(command) if len(command) <= _SHORT_COMMAND else verb(command)
 
 
 def host_of(url: Any) -> str | None:
-    """The host of a URL; None if the URL is too long, since `urlsplit` takes quadratic time for some."""
+    """The host of a URL; None if it is too long, since `urlsplit` takes quadratic time for some."""
     if not isinstance(url, str):
         return None
     head = url[:_LONGEST_AUTHORITY]
@@ -65,7 +64,7 @@ def first_word(value: Any) -> str | None:
 
 
 def patched_files(patch: Any) -> tuple[str, ...]:
-    """The files that a patch in the format of `apply_patch` names."""
+    """The files that an `apply_patch` patch names."""
     if not isinstance(patch, str) or "*** " not in patch:
         return ()
     headers = (line for line in patch.split("\n") if line.startswith(_PATCHED_FILE))
@@ -78,12 +77,12 @@ def short_hash(data: bytes) -> str:
 
 
 def args_hash(raw: msgspec.Raw, value: Any | Rejected) -> str:
-    """The hash of a call's arguments, independent of key order; of their bytes if they cannot be decoded."""
+    """The hash of a call's arguments in any key order; of their bytes if they cannot be decoded."""
     return short_hash(bytes(raw) if isinstance(value, Rejected) else _encode_sorted(value))
 
 
 def edit_hash(target: str | None, arguments: dict[str, Any]) -> str | None:
-    """The hash of an edit given as old and new text, once or as a list of `edits`; None if it is not one."""
+    """The hash of an edit given as old and new text or a list of `edits`; None if it is no edit."""
     edits = arguments.get("edits")
     changes: list[Change] = []
     for edit in edits if isinstance(edits, list) else [arguments]:
@@ -97,7 +96,7 @@ def edit_hash(target: str | None, arguments: dict[str, Any]) -> str | None:
 
 
 def patch_hash(target: str | None, patch: Any) -> str | None:
-    """The hash of an edit given as a patch in the format of `apply_patch`."""
+    """The hash of an edit given as an `apply_patch` patch."""
     if not isinstance(patch, str):
         return None
     lines = patch.splitlines()
@@ -107,7 +106,7 @@ def patch_hash(target: str | None, patch: Any) -> str | None:
 
 
 def _change_hash(target: str | None, changes: list[Change]) -> str | None:
-    """The hashes of both sides, `before>after`; the revert, which undoes the last change first, has them swapped."""
+    """The hashes of both sides, `before>after`; a revert, which undoes the last change first, has them swapped."""
     revert = [(new, old) for old, new in reversed(changes)]
     if target is None or changes == revert:
         return None
@@ -117,17 +116,15 @@ def _change_hash(target: str | None, changes: list[Change]) -> str | None:
 
 
 def _side_hash(target: str, changes: list[Change]) -> str:
-    """The hash of the left side; an empty text is identified by the text on the right."""
+    """The hash of the left side; an empty text is identified by the right one."""
     return short_hash(msgspec.json.encode([target, [left or [right] for left, right in changes]]))
 
 
 def size(text: str) -> int:
-    """The text's length in UTF-8."""
     return len(text) if text.isascii() else len(text.encode())
 
 
 def decoded_size(base64_text: str) -> int:
-    """The number of bytes that a base64 text encodes."""
     length = len(base64_text)
     return length * 3 // 4 - base64_text.count("=", max(0, length - 2))
 
@@ -149,7 +146,7 @@ def inline_bytes(url: str) -> bytes | None:
 
 @lru_cache(maxsize=256)
 def release(version: str | None) -> tuple[int, ...] | None:
-    """A harness's version as numbers that can be compared; None if it is not numeric."""
+    """A version as comparable numbers; None if it is not numeric."""
     if not version:
         return None
     numbers = version.split("-", 1)[0].split(".")

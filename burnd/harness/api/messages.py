@@ -1,9 +1,8 @@
-"""Converts messages that programs push into content and turns, and providers' usage objects into disjoint counts. Pure.
+"""Converts pushed messages to content and turns, and providers' usage objects to disjoint counts. Pure.
 
-Anthropic counts input separately from tokens read from or written to the cache. OpenAI and Gemini count cached tokens
-within the input, OpenAI also those written. OpenAI counts reasoning within the output, Gemini separately, and so do
-some services with OpenAI's format: their total exceeds input plus output. Gemini's Python SDK has the names in snake
-case.
+Anthropic counts input without cached tokens. OpenAI and Gemini include tokens read from the cache, OpenAI also those
+written. OpenAI includes reasoning in the output, Gemini does not, nor do some services with OpenAI's format: their
+total exceeds input plus output. Gemini's Python SDK has names in snake case.
 """
 
 from __future__ import annotations
@@ -73,9 +72,9 @@ class InvalidUsage(ValueError):
 
 
 class PushedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=camel):
-    """A message as a program pushes it. An assistant's message with a `model` is a turn, with this `usage`.
+    """A pushed message. An assistant's message with a `model` is a turn, with this `usage`.
 
-    `content` is a text, or blocks as Anthropic's API has them: text, thinking, tool_use, tool_result, image, document.
+    `content` is a text or blocks of Anthropic's API: text, thinking, tool_use, tool_result, image, document.
     """
 
     id: str
@@ -103,7 +102,7 @@ class CallOutcome(NamedTuple):
 
 
 class ParsedMessage(NamedTuple):
-    """A message's content records, its blocks (input or output of the model), its calls and the outcomes of others."""
+    """A message's content records, its blocks (input or output), its calls, and outcomes of earlier calls."""
 
     message: PushedMessage
     ts: str
@@ -116,9 +115,8 @@ class ParsedMessage(NamedTuple):
 
 
 def parse(session_id: str, message: PushedMessage, ts: str) -> ParsedMessage:
-    """Parse a message. Raises InvalidContent."""
     pieces = _decode(message)
-    # A message without content is stored as an empty text, so that it can be read and the next one follows it.
+    # Store a message without content as an empty text, so that it can be read and the next one follows it.
     stored = [(b, one) for b, one in enumerate(pieces) if _kind_of(message.role, one) is not None] or [(0, _EMPTY_TEXT)]
     calls = [parse_call(piece) for piece in pieces if piece.type in CALLS]
     text = "\n".join(piece.text for piece in pieces if piece.text)
@@ -206,7 +204,7 @@ def _block(role: str, piece: ContentBlock) -> Block | None:
 
 
 class TurnContext(NamedTuple):
-    """The session and project of a turn, its number along its rail, and its input."""
+    """The session and project of a turn, its number on its rail, and its input."""
 
     session_id: str
     source: str
@@ -267,7 +265,7 @@ def with_outcomes(turn: Turn, outcomes: Sequence[CallOutcome]) -> Turn:
 
 
 def bill(source: ApiSource, usage: Mapping[str, Any]) -> Bill:
-    """Convert a provider's usage object. Raises InvalidUsage, also where another provider's would be misread."""
+    """Converts a provider's usage object. Raises InvalidUsage, also if another provider's would be misread."""
     owner = source_of(usage)
     # OpenAI's newer form has the same names as Anthropic's without cache counts.
     is_ambiguous = owner == "anthropic-api" and not usage.keys() & _ANTHROPIC_CACHE
@@ -330,7 +328,7 @@ def _openai(usage: Mapping[str, Any]) -> Usage:
 
 
 def _gemini(usage: Mapping[str, Any]) -> Usage:
-    """The forms of generated content, live sessions and interactions; tools' prompts are billed as input too."""
+    """The forms of generated content, live sessions and interactions; tool prompts are billed as input too."""
     input_, output = _number(usage, *_GEMINI_INPUT), _number(usage, *_GEMINI_OUTPUT)
     if input_ is None and output is None:
         raise InvalidUsage(

@@ -1,4 +1,4 @@
-"""Sessions that programs push over the socket: creates them, appends messages, sets titles and summaries."""
+"""Sessions that programs push: creates them, appends messages, sets titles and summaries."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _NOTHING_DONE: Final = "nothing was appended"
 
 
 async def new(pipeline: Pipeline, query: Query, look_up: FolderLookup, params: NewParams) -> str:
-    """Create a session and return its id. It is durable, also without messages."""
+    """Creates a durable session; returns its id."""
     for name, value in (("agent", params.agent), ("sender", params.sender)):
         if not value.strip() or len(value) > LONGEST_ID:
             raise Refusal(f"{name} is a name of 1 to {LONGEST_ID} characters")
@@ -84,7 +84,6 @@ async def new(pipeline: Pipeline, query: Query, look_up: FolderLookup, params: N
 
 
 async def set_texts(pipeline: Pipeline, query: Query, params: SetParams) -> str:
-    """Set a session's title or summary; returns its id."""
     if params.title is None and params.summary is None:
         raise Refusal("title and summary are both missing", "give one of them or both")
     _check_lengths(params.title, params.summary)
@@ -112,7 +111,7 @@ def _stripped(text: str | None) -> str | None:
 
 
 async def append(pipeline: Pipeline, query: Query, recall: Recall, params: AppendParams) -> dict[str, Any]:
-    """Add messages, each once: of one that exists already, only the bill may change."""
+    """Adds messages, each once: of an existing one, only the bill may change."""
     turns = _given(params, "turns")
     messages = [*_given(params, "messages"), *turns]
     _check_messages(messages)
@@ -147,7 +146,7 @@ def _given(params: AppendParams, name: str) -> list[PushedMessage]:
 
 
 def _check_messages(messages: Sequence[PushedMessage]) -> None:
-    """Raises Refusal. Reports show ids and names in full, so their length is bounded."""
+    """Raises Refusal. Ids and names are bounded, since reports show them in full."""
     if not messages:
         raise Refusal("there is nothing to append", "give messages, turns or both")
     for number, one in enumerate(messages):
@@ -168,7 +167,7 @@ def _check_messages(messages: Sequence[PushedMessage]) -> None:
 
 
 def _parse(message: PushedMessage, existing: ExistingSession, now: str) -> ParsedMessage:
-    """Parse a message, with the time it is recorded with already, or else its own."""
+    """Parses a message, with its recorded time if it has one."""
     ts = _time(message, now)
     try:
         parsed = parse(existing.session.session_id, message, existing.times.get(message.id) or ts)
@@ -193,7 +192,7 @@ def _time(message: PushedMessage, now: str) -> str:
 
 
 def _source(params: AppendParams, existing: ExistingSession) -> ApiSource | None:
-    """The session's source: as recorded, as given now, or by the usage objects."""
+    """The session's source: as recorded, as given, or by the usage objects."""
     recorded = existing.session.facts["source"]
     before = next((source for source in API_SOURCES if source == recorded), None)
     if before is None and recorded:
@@ -218,7 +217,7 @@ def _source(params: AppendParams, existing: ExistingSession) -> ApiSource | None
 def _new_content(
     existing: ExistingSession, recorded: Mapping[str, Turn], parsed: Sequence[ParsedMessage]
 ) -> list[Content]:
-    """The content of the messages that have none yet: the first of each id stays, so that quotes never change."""
+    """The content of messages that have none yet: the first of each id stays, so that quotes never change."""
     has_content = existing.events | {message_id for message_id, turn in recorded.items() if turn.made}
     first: dict[str, ParsedMessage] = {}
     for one in parsed:
@@ -285,7 +284,7 @@ def _bill(source: ApiSource, message: PushedMessage) -> Bill:
 async def _recorded_turns(
     pipeline: Pipeline, existing: ExistingSession, parsed: Sequence[ParsedMessage], source: ApiSource
 ) -> dict[str, Turn]:
-    """The recorded turns with these ids, and those with the calls that have results now."""
+    """The recorded turns with these ids, and those whose calls have results now."""
     index, row = pipeline.index, existing.session.row
     rails = {outcome.call_id: one.message.rail for one in parsed for outcome in one.outcomes}
     keys = [(call_id, rail, existing.next_index[rail] - _RECENT_TURNS) for call_id, rail in rails.items()]
@@ -308,12 +307,12 @@ class RailInput(NamedTuple):
 
 
 class ExistingSession(NamedTuple):
-    """The facts about a session that matter for the messages to be added."""
+    """The facts about a session that new messages need."""
 
     session: Known
-    messages: list[PushedMessage]  # the messages, with the ids they are recorded under
+    messages: list[PushedMessage]  # the messages under their recorded ids
     times: dict[str, str]  # of those messages that are recorded already
-    events: set[str]  # the ids of those of them that are no turns
+    events: set[str]  # the ids of those that are no turns
     next_index: dict[str, int]  # by rail
     inputs: dict[str, RailInput]  # by rail
 
@@ -323,7 +322,7 @@ def existing_session(view: View, recall: Recall, session_id: str, messages: Sequ
     session = exactly(view, session_id)
     if session is None:
         raise NoSession(f"there is no session {session_id[:80]!r}", "sessions.new creates one")
-    # The ledger identifies a turn by its id alone: one that another session has gets this session's id appended.
+    # The ledger identifies a turn by its id alone: an id that another session has gets this session's id appended.
     turn_ids = [(one.id,) for one in messages if one.is_turn]
     taken = {id_ for (id_,) in view.keyed(_TAKEN.format(row=session.row, keys="{keys}"), turn_ids)}
     messages = [
@@ -354,7 +353,7 @@ def message_event(session_id: str, message: PushedMessage, ts: str) -> Event:
 
 
 def _rail_input(view: View, recall: Recall, session: Known, rail: str) -> RailInput:
-    """The input of the rail's next turn, from the content stored after its last turn."""
+    """The input of the rail's next turn, from the content after its last turn."""
     since: list[tuple[Any, ...]] = []
     is_answered, prompt = False, None
     for row in view.db.execute(_LATEST, (session.row, rail, _RECENT_RECORDS)):
@@ -383,7 +382,7 @@ def _block(record: Content) -> Block | None:
     return None
 
 
-# A program may append to one session for months: the time of these queries does not grow with the session.
+# Sessions may grow for months: the time of these queries does not grow with them.
 _CONTENTS = f"""
 WITH wanted(id) AS ({{keys}}) SELECT w.id, min(m.ts) FROM wanted w
 CROSS JOIN {MESSAGES_BY_ID} ON m.session = {{row}} AND {is_message("w.id")} GROUP BY 1

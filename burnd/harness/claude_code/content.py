@@ -27,7 +27,7 @@ from burnd.records.foreign_json import unpack
 _NULL: Final = msgspec.Raw(b"null")
 _MEDIA_TYPES: Final = {"pdf": "application/pdf", "image": "image/png"}
 
-# Attachments that earlier releases did not show to the model. Later ones log the rendered text.
+# Attachments that earlier releases did not show to the model; later ones log the rendered text.
 NOT_SHOWN: Final = frozenset(
     {
         "already_read_file",
@@ -53,7 +53,7 @@ HOOKS: Final = frozenset(
 
 
 def attached_file(attachment: Attachment) -> EmbeddedFile | None:
-    """An image or a document that was attached with its bytes."""
+    """An attached image or document with its bytes."""
     content = claude_lines.file_contents.value(attachment.content) if b'"base64"' in bytes(attachment.content) else None
     if content is None or content.file is None or not content.file.base64:
         return None
@@ -63,9 +63,7 @@ def attached_file(attachment: Attachment) -> EmbeddedFile | None:
 
 
 def shown_text(line: ClaudeLine, attachment: Attachment) -> str:
-    """The text that an attachment showed to the model: the rendered text in its line, or a guess for releases that do
-    not log it.
-    """
+    """The text that an attachment showed to the model, from its line, or a guess if the release does not log it."""
     if line.rendered:
         return _rendered_text(line.rendered)
     if line.rendered_role is not None or attachment.type in NOT_SHOWN:
@@ -89,7 +87,7 @@ def _rendered_text(raw: msgspec.Raw) -> str:
 
 
 def attached_text(attachment: Attachment) -> str:
-    """The text of an attachment: of a file, of a hook, or the JSON of any other content that is not base64."""
+    """The text of a file or a hook, or the JSON of any other content that is not base64."""
     raw = bytes(attachment.content)
     if not raw:
         return ""
@@ -147,7 +145,6 @@ class Records:
         self._next += 1
 
     def add_output(self, block: ContentBlock) -> None:
-        """Add a block that a model wrote."""
         if block.type in CALLS:
             use = ToolUse(id=block.id or "", name=tool_name(block), input=block.input or _NULL)
             self.add("assistant", "tool_use", tool_use=use)
@@ -159,7 +156,7 @@ class Records:
             self.add_result(block)
 
     def add_input(self, block: ContentBlock, role: Role, kind: Kind) -> None:
-        """Add a block that a model received: a result, a file, or a text in this role."""
+        """Adds a block that a model received: a result, a file, or a text in this role."""
         if block.type == "tool_result":
             self.add_result(block)
         elif block.text:
@@ -169,12 +166,10 @@ class Records:
                 self.add_file(role, file)
 
     def add_file(self, role: Role, embedded: EmbeddedFile) -> None:
-        """Add a file, unless its bytes cannot be decoded."""
         if (file := embedded.file) is not None:
             self.add(role, "file", text=embedded.text or None, file=file)
 
     def add_result(self, block: ContentBlock) -> None:
-        """Add a result without its images, then each image."""
         content, files = _without_files(block.content) if block.content else (_NULL, ())
         result = ToolResult(tool_use_id=block.tool_use_id or "", content=content, is_error=block.is_error)
         self.add("tool_result", "tool_result", tool_result=result)
@@ -183,7 +178,7 @@ class Records:
 
 
 def record_message(memory: Memory, spot: Spot, message_id: str, n: int, blocks: Sequence[ContentBlock]) -> None:
-    """Record the blocks in line `n` of a model's message."""
+    """Records the blocks in line `n` of a model's message."""
     records = Records(memory, spot, message_id, n)
     for block in blocks:
         records.add_output(block)
@@ -192,7 +187,7 @@ def record_message(memory: Memory, spot: Spot, message_id: str, n: int, blocks: 
 def record_user(
     memory: Memory, spot: Spot, content: str | list[ContentBlock] | None, role: Role, kind: Kind = "text"
 ) -> None:
-    """Record a user line: its texts in the given role and kind, its results and files as such."""
+    """Records a user line: texts in the given role and kind, results and files as such."""
     if not content:
         return
     records = Records(memory, spot, spot.name)
@@ -204,8 +199,9 @@ def record_user(
 
 
 def record_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_prompt: bool) -> None:
-    """Record queued prompts, files, system prompts, and hook output that reached the model; other attachments repeat
-    what is recorded elsewhere.
+    """Records queued prompts, files, system prompts, and hook output that reached the model.
+
+    Other attachments repeat what is recorded elsewhere.
     """
     if attachment.type == "queued_command":
         record_user(memory, spot, attachment.prompt, "user" if is_prompt else "system")
@@ -224,7 +220,7 @@ def record_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_
 
 
 def _without_files(raw: msgspec.Raw) -> tuple[msgspec.Raw, Sequence[File]]:
-    """The content of a result with the bytes of its images removed, and these images."""
+    """A result's content without the bytes of its images, and these images."""
     if bytes(memoryview(raw)[:1]) == b'"':
         return raw, ()
     value, readable = unpack(raw)

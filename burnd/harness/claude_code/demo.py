@@ -1,4 +1,4 @@
-"""Writes a session of the demo as Claude Code does: a line for each block, subagents in files of their own."""
+"""Writes a demo session as Claude Code does: a line for each block, subagents in their own files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def write(folder: str, story: Story, cwd: str, clock: float) -> str:
-    """Adds a whole session below `folder`; returns its id."""
+    """Writes a session below `folder`; returns its id."""
     log = begin(folder, story, cwd, clock)
     log.play(story.acts, story.title)
     return log.session_id
@@ -47,7 +47,7 @@ class Transcript(Log):
         os.makedirs(folder, exist_ok=True)
 
     def play(self, acts: Iterable[Act], title: str = "") -> None:
-        """Writes all acts, and the title where there is one."""
+        """Writes all acts, and the title if there is one."""
         for act in acts:
             self.act(act)
         if title:
@@ -99,7 +99,7 @@ class Transcript(Log):
         self._line("user", {"role": "user", "content": [result]}, **more)
 
     def _delegate(self, agent: Agent, call_id: str) -> str:
-        """A sub-agent's own transcript, written before its result comes back."""
+        """Writes a sub-agent's transcript before its result comes back."""
         agent_id = "a" + "".join(self._rng.choices("0123456789abcdef", k=16))
         folder = os.path.join(self._folder, self.session_id, "subagents")
         os.makedirs(folder, exist_ok=True)

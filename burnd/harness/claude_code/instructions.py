@@ -1,4 +1,4 @@
-"""The instruction files and MCP servers that a session of Claude Code in a folder begins with."""
+"""The instruction files and MCP servers that a session of Claude Code begins with."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ def _add_project(files: InstructionFiles, folders: Iterable[str]) -> None:
 
 
 def _add_folder(files: InstructionFiles, folder: str, how: str) -> bool:
-    """Adds the files of a folder; returns whether it has a CLAUDE.md of any kind, rules aside."""
+    """Adds the files of a folder; returns whether it has a CLAUDE.md of any kind."""
     added = [files.add(os.path.join(folder, name), how) for name in _OWN]
     _add_rules(files, os.path.join(folder, ".claude"), how)
     return any([*added, files.add(os.path.join(folder, _LOCAL), how)])
 
 
 def _add_rules(files: InstructionFiles, config: str, how: str) -> None:
-    """Adds the rules of a configuration folder. One with `paths` is loaded together with a file that they match."""
+    """Adds the rules of a configuration folder. One with `paths` is loaded with the files that match them."""
     for path in markdown_below(os.path.join(config, "rules")):
         text = read(os.path.realpath(path))
         files.add(path, "nested" if text is not None and names_paths(text) else how)
 
 
 def names_paths(text: bytes) -> bool:
-    """Whether a rule's front matter has `paths`, with anything in it."""
+    """Whether a rule's front matter has nonempty `paths`."""
     lines = text.splitlines()
     if not lines or lines[0].rstrip() != b"---":
         return False
@@ -72,7 +72,7 @@ def names_paths(text: bytes) -> bool:
 
 
 def _add_memory(files: InstructionFiles, config: str, folder: str, environ: Mapping[str, str]) -> None:
-    """Adds the beginning of the notes that Claude Code wrote; all worktrees of a repository share them."""
+    """Adds the beginning of Claude Code's own notes, which all worktrees of a repository share."""
     for home in (_main_worktree(folder), folder):
         for notes in project_folders(config, home, environ):
             if files.add(os.path.join(notes, "memory", "MEMORY.md"), "memory", only=_beginning):
@@ -84,7 +84,7 @@ def _beginning(text: bytes) -> bytes:
 
 
 def _main_worktree(folder: str) -> str:
-    """The folder of the repository; for a worktree, in which `.git` is a file, that of the main one."""
+    """The folder of the repository, or of the main worktree if `.git` is a file."""
     root = repository(folder) or folder
     text = read(os.path.join(root, ".git")) or b""
     where, _, worktree = text.decode("utf-8", "replace").removeprefix("gitdir:").strip().partition("/.git/worktrees/")
@@ -92,7 +92,7 @@ def _main_worktree(folder: str) -> str:
 
 
 def servers(folder: str, environ: Mapping[str, str]) -> list[str]:
-    """The names of the MCP servers in the settings of the user and of the project."""
+    """The MCP servers in the settings of the user and the project."""
     home = os.path.expanduser("~")
     settings = _json(os.path.join(environ.get("CLAUDE_CONFIG_DIR") or home, ".claude.json"))
     names = [*_servers_in(settings)]

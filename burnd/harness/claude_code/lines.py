@@ -1,7 +1,7 @@
-"""Shapes of Claude Code's files: transcript paths, the meta files of agents, and the lines of a transcript.
+"""Shapes of Claude Code's files: transcript paths, meta files of agents, and transcript lines.
 
-Only fields that are used are declared. Every field has a default and unknown ones are ignored, so that a line of any
-release decodes. Values that may be large and are seldom needed stay `Raw`: tool arguments, results, attachments.
+Only used fields are declared, each with a default, and unknown ones are ignored, so that a line of any release decodes.
+Large values that are seldom needed stay `Raw`: arguments, results, attachments.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SYNTHETIC: Final = "<synthetic>"
 
 
 class _Camel(msgspec.Struct, gc=False, rename="camel"):
-    """An object of the client, with keys in camel case; the API's objects inside it have keys in snake case."""
+    """An object of the client, with keys in camel case; the API's objects inside it have snake case."""
 
 
 class MessageHead(msgspec.Struct, gc=False):
-    """A message without its content. `stop_details` is Raw because only its presence matters."""
+    """A message without its content; of `stop_details` only the presence matters."""
 
     id: Name | None = None
     model: Name | None = None
@@ -173,7 +173,7 @@ class Attachment(_Camel):
 
 
 class Outcome(_Camel):
-    """The fields that are read from a `toolUseResult`.
+    """The used fields of a `toolUseResult`.
 
     `run_id` names the folder of a workflow's agents, `teammate_id` an agent of a team as `<name>@<team>`.
     """
@@ -233,7 +233,7 @@ rendered_texts: Final = msgspec.json.Decoder(list[Rendered])
 TITLES: Final = frozenset({"custom-title", "ai-title", "summary"})
 BARE: Final = TITLES | {"api-request", "cost-state"}
 TIMED: Final = frozenset({"queue-operation"})  # ignored, but may have the first time in a file
-# `progress` lines repeat whole messages of sub-agents with their usage: they are never counted.
+# `progress` lines repeat whole messages of sub-agents with their usage, and are never counted.
 IGNORED: Final = TIMED | frozenset(
     {
         "agent-color",
@@ -274,10 +274,7 @@ _LONGEST_NAME: Final = 64
 
 
 class AgentMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """The `agent-<id>.meta.json` of a sub-agent's transcript.
-
-    A teammate has its `name` and its team's, and no call.
-    """
+    """The `agent-<id>.meta.json` of a sub-agent's transcript; a teammate has its and its team's name, and no call."""
 
     agent_type: str | None = None
     tool_use_id: str | None = None
@@ -293,9 +290,9 @@ class AgentMeta(msgspec.Struct, frozen=True, rename="camel"):
 class LogPath(msgspec.Struct, frozen=True):
     """The parts of a transcript's path.
 
-    `session_id` is None if only the lines name it; `stem` is used if they do not either. `rail_id` is None for a main
-    transcript. `word` is a file name like `chat` that replaces the session id in the lines. `run_id` is the workflow
-    run of an agent.
+    `session_id` is None if only the lines name it; `stem` is used if they do not. `rail_id` is None for a main
+    transcript. `word` is a file name like `chat` that replaces the session id in lines. `run_id` is the workflow run of
+    an agent.
     """
 
     stem: str
@@ -312,13 +309,12 @@ _SUBAGENTS: Final = "subagents"
 _WORKFLOWS: Final = "workflows"
 _NO_SESSIONS: Final = frozenset({"memory", "journal"})
 _NO_LOGS: Final = frozenset({"memory", "tool-results"})  # folders below a project; a project may have any name
-# Other tools may write a folder per session in which every transcript is called `chat`.
+# Other tools may write a folder per session with a transcript called `chat`.
 _WORD: Final = re.compile(r"[A-Za-z_-]{1,11}")
 _metas: Final = SafeDecoder(AgentMeta)
 
 
 def parse_path(relative_path: str) -> LogPath | None:
-    """Parse a path below `projects/`; None if it is not a transcript."""
     *folders, name = relative_path.split("/")
     stem = name.removesuffix(ENDING)
     if stem in ("", name, _AGENT, *_NO_SESSIONS) or stem.startswith(".") or _NO_LOGS.intersection(folders[1:]):
@@ -342,13 +338,13 @@ def meta_path(relative_path: str) -> str | None:
 
 
 def with_meta(path: LogPath, data: bytes) -> LogPath:
-    """The path with the content of its meta file, which is ignored if it cannot be decoded."""
+    """The path with its meta file's content, which is ignored if it is invalid."""
     meta = _metas.value(data)
     return path if meta is None else msgspec.structs.replace(path, meta=meta)
 
 
 def leading_type(line: bytes) -> str | None:
-    """The type of a line whose first key it is, as in all lines outside the conversation; without decoding."""
+    """The type of a line that begins with it, as all lines outside the conversation do; without decoding."""
     if not line.startswith(_TYPE_FIRST):
         return None
     end = line.find(b'"', len(_TYPE_FIRST), len(_TYPE_FIRST) + _LONGEST_NAME)

@@ -1,4 +1,4 @@
-"""Reads Claude Code's registry of live processes, `sessions/<pid>.json`; a leaf that burnctl can import."""
+"""Reads Claude Code's registry of live processes, `sessions/<pid>.json`. burnctl imports it too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_ENTRIES = 1000  # far more than there are processes
 
 
 class LiveSession:
-    """A process in the registry: its session and its working folder."""
+    """A live process: its session and working folder."""
 
     __slots__ = ("cwd", "id")
 
@@ -21,7 +21,7 @@ class LiveSession:
 
 
 def live_sessions(config: str) -> dict[int, LiveSession]:
-    """The current session of each Claude Code process, by process id; entries that cannot be read are left out."""
+    """The current session of each Claude Code process by process id, without unreadable entries."""
     folder = os.path.join(config, "sessions")
     try:
         names = os.listdir(folder)[:_MAX_ENTRIES]

@@ -1,4 +1,4 @@
-"""Memory of a transcript's reader: the tree of lines, open messages and prompts, and the output so far."""
+"""Memory of a transcript's reader: the tree of lines, open messages and prompts, and the output."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ V = TypeVar("V")
 class Spot(msgspec.Struct, frozen=True, gc=False):
     """A line and its position: its rail, the link above it, its time.
 
-    `name` is the line's uuid, or is made from its offset if it has none.
+    `name` is the line's uuid, or made from its offset.
     """
 
     line: ClaudeLine
@@ -56,9 +56,9 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
 
 
 class Memory:
-    """Everything a reader remembers: its state, the rows since the last reading, and packs with older rows.
+    """All that a reader remembers: its state, the rows since the last reading, and packs with older rows.
 
-    A row is in one of the three as soon as its line was read, so the output does not depend on where readings were cut.
+    A row is in one of these as soon as its line was read, so the output does not depend on how readings were cut.
     """
 
     def __init__(self, path: LogPath, state: ClaudeState, store: PackStore | None) -> None:
@@ -74,13 +74,13 @@ class Memory:
 
     @property
     def session_id(self) -> str:
-        """The session of the path, else the first that a line named; it never changes once it was used."""
+        """The session of the path, else the first that a line names; it never changes once it was used."""
         if self.state.session_id is None:
             self.state.session_id = self.path.stem
         return self.state.session_id
 
     def send_meta(self) -> None:
-        """Output the content of an agent's meta file once; the file may appear after the transcript."""
+        """Outputs an agent's meta file once; the file may appear after the transcript."""
         path = self.path
         if path.meta is None or path.rail_id is None or path.session_id is None or self.state.meta_sent:
             return
@@ -97,10 +97,10 @@ class Memory:
     # Lines.
 
     def locate(self, line: ClaudeLine, ts: str, offset: int) -> Spot:
-        """Find a line's rail and the link above it.
+        """Finds a line's rail and the link above it.
 
-        A line follows its rail's last line if its parent is not in this file, which is normal, or if it names none:
-        Claude Code always does, other tools may not. All lines with the same missing parent follow the same line.
+        A line without a parent in this file, which is normal, follows its rail's last line, as does one that names none
+        (other tools). All lines with the same missing parent follow the same line.
         """
         above = None if line.parent_uuid is msgspec.UNSET else line.parent_uuid
         parent = self.link(above)
@@ -148,13 +148,13 @@ class Memory:
         rail.last = spot.name
 
     def follow(self, spot: Spot, blocks: tuple[Block, ...] = ()) -> None:
-        """Link a line that is neither a message nor a prompt: it continues the turn and prompt above it."""
+        """Links a line that is neither message nor prompt: it continues the turn and prompt above it."""
         parent = spot.parent
         turn, prompt = (parent.turn, parent.prompt) if parent is not None else (None, None)
         self.add_link(spot, turn=turn, prompt=prompt, blocks=blocks)
 
     def time_of(self, text: str | None) -> str:
-        """A line's time in canonical form, or the last one seen if it has no readable time."""
+        """A line's time in canonical form, or the last readable one."""
         ts = iso(text)
         if ts is None:
             return self.state.stamp or NEVER
@@ -164,7 +164,7 @@ class Memory:
         return ts
 
     def repeats(self, spot: Spot) -> bool:
-        """Whether a line was copied from the log of another session: it is marked, or is older than the file."""
+        """Whether a line was copied from another session: it is marked, or older than the file."""
         birth, line = self.state.birth, spot.line
         return line.forked_from is not None or self.is_strange(line) or (birth is not None and spot.ts < birth)
 
@@ -176,7 +176,7 @@ class Memory:
         return birth is not None and spot.ts < birth and to_ms(spot.ts) < to_ms(birth) - _INSTANT_MS
 
     def is_strange(self, line: LineHead) -> bool:
-        """Whether a line names another session than its file does, like the lines that a desktop app's fork repeats."""
+        """Whether a line names another session than its file, as in a desktop app's fork."""
         return bool(line.session_id) and self.path.session_id not in (None, line.session_id)
 
     # Context of the next message.
@@ -190,7 +190,7 @@ class Memory:
         is_attachment: bool = False,
         text_key: str | None = None,
     ) -> None:
-        """Add blocks that may enter the context of the rail's next message."""
+        """Adds blocks that may enter the context of the rail's next message."""
         if not blocks:
             return
         rail, parent = spot.rail, spot.parent.uuid if spot.parent is not None else None
@@ -200,7 +200,7 @@ class Memory:
             del rail.recent[0]
 
     def original_of(self, spot: Spot, blocks: tuple[Block, ...], text_key: str | None) -> Link | None:
-        """The line that this one repeats under another uuid: the same result of a call, or the same text and time."""
+        """The line that this one repeats under another uuid: the same result, or the same text and time."""
         for entry in spot.rail.recent:
             is_same = entry.blocks == blocks if text_key is None else entry.text_key == text_key
             if is_same and entry.uuid != spot.name:
@@ -210,8 +210,8 @@ class Memory:
     def new_context(self, rail: ClaudeRail, parent: Link | None) -> tuple[Block, ...]:
         """The blocks between a new message and the message above it, in file order.
 
-        These are the entries on the chain, the results that answer the same message off the chain (parallel calls fork
-        it), and attachments below any of them. An abandoned branch is not on such a path.
+        These are the entries on the chain, results for the same message off the chain (parallel calls fork it), and
+        attachments below them; an abandoned branch is not among them.
         """
         chain: dict[str, Link] = {}
         link = parent
@@ -231,9 +231,9 @@ class Memory:
         return tuple([block for _, blocks in entries for block in blocks])
 
     def begin_generation(self, rail: ClaudeRail, message_id: str) -> int:
-        """Count a new message on the rail and drop entries that no later one can reach; gives its number.
+        """Counts a new message on the rail and drops entries that no later one can reach; returns its number.
 
-        The number is its place in the file, unless messages were read before that are no longer in the file.
+        The number is its place in the file, unless earlier messages are no longer in the file.
         """
         place = rail.next_index
         rail.next_index += 1
@@ -256,7 +256,7 @@ class Memory:
         return candidate if candidate is not None or self._packs is None else self._packs.candidate(message_id)
 
     def touch(self, candidate: Candidate) -> None:
-        """Output a new or changed candidate with the next reading."""
+        """Outputs a new or changed candidate with the next reading."""
         self._touched[candidate.message_id] = candidate
         keep(self.state.candidates, candidate.message_id, candidate, MAX_CANDIDATES)
 
@@ -267,7 +267,7 @@ class Memory:
             self.touch(candidate)
 
     def bill(self, usage: UsageObject | None) -> Bill:
-        """The bill of a usage object, which most lines of a message repeat."""
+        """The bill of a usage object, cached since most lines of a message repeat it."""
         if usage != self._bill[0]:
             self._bill = (usage, bill_of(usage))
         return self._bill[1]
@@ -293,7 +293,6 @@ class Memory:
         group_id: str | None = None,
         ts: str = "",
     ) -> None:
-        """Output which call started an agent."""
         link = AgentLink(session_id or self.session_id, agent_id, evidence, tool_use_id, type, group_id, ts)
         self.out.agents.append(link)
 
@@ -346,7 +345,7 @@ _NO_ROWS: Final = LineRows()
 
 
 def keep(values: dict[str, V], key: str, value: V, most: int, retire: Callable[[V], None] | None = None) -> None:
-    """Put a value last; the first is removed if there are too many."""
+    """Puts a value last; removes the first if there are too many."""
     values.pop(key, None)
     values[key] = value
     if len(values) > most:

@@ -1,4 +1,4 @@
-"""Reads assistant lines: they open a candidate, add blocks and calls to it, and may raise its usage."""
+"""Reads assistant lines: they open a candidate, add blocks and calls, and may raise its usage."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ from burnd.records.turn import FORKED, token_count
 
 REFUSAL: Final = "refusal"
 BACKGROUND: Final = "bg"
-# A relay may give all its responses one id. An id that may be unique has a digit, is long, or is Anthropic's.
+# A relay may give all responses one id. A unique one has a digit, is long, or is Anthropic's.
 WORD: Final = re.compile(r"(?!msg)[A-Za-z_-]{1,11}")
 MOST_BLOCKS: Final = 2000
-# The first release that writes `stop_details` on every completed line. Since then a stop reason alone proves
-# nothing: a stream that died is logged with `end_turn` and a placeholder count.
+# The first release with `stop_details` on every completed line. Since then a stop reason alone proves nothing: a stream
+# that died is logged with `end_turn` and a placeholder count.
 _STOP_DETAILS_SINCE: Final = (2, 1, 150)
 _FAILED_SHELL: Final = re.compile(PRODUCT.failed_shell)
 
 
 def read_assistant(memory: Memory, spot: Spot) -> None:
-    """Read a line of a model's response, or of a message that the client wrote in its place."""
+    """Reads a line of a response, or of a message that the client wrote in its place."""
     message = spot.line.message
     if message is None or message.model == SYNTHETIC:
         memory.follow(spot)
@@ -71,10 +71,10 @@ def read_assistant(memory: Memory, spot: Spot) -> None:
 
 
 def _message_id(memory: Memory, spot: Spot, message: ClaudeMessage) -> str:
-    """The id of a response, or a substitute if it has none or only a word that other responses have too.
+    """The id of a response, or a substitute if it has none or only a word that others have too.
 
-    The lines of one response follow one another or the same line. A substitute made from the offset contains the time,
-    so that lines of two files with the same name differ; the offset is last because ids are indexed by their ends.
+    The lines of one response follow one another or the same line. A substitute from the offset contains the time, so
+    that files with the same name differ; the offset is last because ids are indexed by their ends.
     """
     line, above, word = spot.line, spot.parent, message.id
     if word and (line.request_id is not None or not WORD.fullmatch(word)):
@@ -92,7 +92,7 @@ def _message_id(memory: Memory, spot: Spot, message: ClaudeMessage) -> str:
 
 
 def _read_synthetic(memory: Memory, spot: Spot) -> None:
-    """Read a message that the client wrote because a request failed, was refused or got no response."""
+    """Reads the client's message about a request that failed, was refused or got no response."""
     line = spot.line
     if line.refused_message_id is not None:
         refused = memory.candidate(line.refused_message_id)
@@ -112,7 +112,6 @@ def add_event(
     message_id: str | None = None,
     status: int | None = None,
 ) -> None:
-    """Record an event that is not a turn."""
     memory.out.events.append(
         Event(
             source=SOURCE,
@@ -129,7 +128,7 @@ def add_event(
 
 
 def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
-    """Open a candidate; the lines above its first line are the new context that the model received."""
+    """Opens a candidate; the lines above its first line are the model's new context."""
     rail, parent, line = spot.rail, spot.parent, spot.line
     memory.settle(rail.open)
     rail.open = message_id
@@ -146,7 +145,7 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
         rail_id=rail.id,
         turn_index=memory.begin_generation(rail, message_id),
         ts=spot.ts,
-        # Only the first line decides whether it is marked: a client wrote all of a branch again without marks.
+        # Only the first line decides: a client rewrote a branch without marks.
         rank=WORST_RANK if line.forked_from is not None else WORST_RANK & ~FORKED,
         is_strange=memory.is_strange(line) or line.session_kind == BACKGROUND,
         parent=parent.turn if parent is not None else None,
@@ -162,7 +161,7 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
 
 
 def _update_usage(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeMessage) -> None:
-    """Take the line's usage object if it is the best so far, and lower the rank by the line's evidence."""
+    """Takes the line's usage if it is the best so far, and lowers the rank by the line's evidence."""
     line, usage = spot.line, message.usage
     if spot.ts < candidate.ts:
         candidate.ts = spot.ts
@@ -187,7 +186,7 @@ def _update_usage(memory: Memory, candidate: Candidate, spot: Spot, message: Cla
 
 
 def is_final(line: LineHead, message: MessageHead) -> bool:
-    """Whether a line was written after the response had ended, so that its output count is final."""
+    """Whether the response had ended when the line was written, so that its output count is final."""
     if message.stop_details:
         return True
     if message.stop_reason is None:
@@ -197,7 +196,7 @@ def is_final(line: LineHead, message: MessageHead) -> bool:
 
 
 def stated_output(usage: UsageObject | None) -> int:
-    """The output tokens that a line states, NO_USAGE if its usage is missing or empty."""
+    """The output tokens that a line states; NO_USAGE if its usage is missing or empty."""
     if usage is None or (usage.output_tokens is None and usage_of(usage) == Usage()):
         return NO_USAGE
     return token_count(usage.output_tokens)
@@ -216,7 +215,7 @@ def rank_of(memory: Memory, line: LineHead) -> int:
 
 
 def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeMessage) -> None:
-    """Add the blocks of a line, except those that an earlier line of the message has."""
+    """Adds a line's blocks, except those of earlier lines of the message."""
     content = message.content
     blocks: Sequence[ContentBlock]
     blocks = [ContentBlock(type="text", text=content)] if isinstance(content, str) else content or []
@@ -227,7 +226,7 @@ def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeM
         prints = [print_ for print_ in prints if print_ not in earlier]
         if not blocks:
             return
-    # No model writes so many blocks; without a limit, each further line of such a log would take longer.
+    # No model writes so many blocks; without a limit, each further line would take longer.
     room = max(0, MOST_BLOCKS - len(candidate.made))
     for block in blocks[:room]:
         made = _made(block)
@@ -246,7 +245,7 @@ def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeM
 
 
 def _print(line: ClaudeLine, block: ContentBlock) -> int:
-    """A fingerprint of a block within its message: of its id, or of its text and its index if the client logs it."""
+    """A fingerprint of a block within its message: of its id, or of its text and logged index."""
     if block.id:
         return crc32(f"{block.type} {block.id}".encode())
     text = block.tool_use_id or block.text or f"{block.thinking or ''} {block.signature or block.data or ''}"
@@ -255,7 +254,7 @@ def _print(line: ClaudeLine, block: ContentBlock) -> int:
 
 
 def _made(block: ContentBlock) -> Block | None:
-    """A block of output by its size. The size of hidden thinking is that of its signature."""
+    """A block of output by its size; hidden thinking has the size of its signature."""
     if block.type in CALLS:
         return Block(kind="call", bytes=len(block.input), call_id=block.id)
     if block.type in ("thinking", "redacted_thinking"):
@@ -273,7 +272,7 @@ def _add_call(memory: Memory, candidate: Candidate, block: ContentBlock) -> None
     block.input = parsed.input
     if _has_call(candidate, call.id):
         return
-    # A tool of the provider is answered within the response, if at all.
+    # The provider's tools are answered within the response, if at all.
     runs_here = block.type == "tool_use"
     candidate.calls += (call if runs_here else replace(call, is_error=False),)
     if parsed.file is not None and parsed.file not in candidate.files:
@@ -286,7 +285,7 @@ def _add_call(memory: Memory, candidate: Candidate, block: ContentBlock) -> None
 
 
 def _walk(memory: Memory, candidate: Candidate, tool: str) -> None:
-    """Continue the retry walk over all calls of the prompt."""
+    """Continues the retry walk over the prompt's calls."""
     prompt = memory.prompt(candidate.prompt_id)
     if prompt is None:
         return
@@ -297,7 +296,7 @@ def _walk(memory: Memory, candidate: Candidate, tool: str) -> None:
 
 
 def add_result(memory: Memory, spot: Spot, block: ContentBlock) -> tuple[tuple[Block, ...], Candidate | None]:
-    """Add a result to its call; gives the result's blocks, and the message with the call if there is one."""
+    """Adds a result to its call; returns its blocks, and the message with the call if there is one."""
     call_id = block.tool_use_id or ""
     result = result_of(call_id, block.content)
     memory.state.delegations.pop(call_id, None)
@@ -312,13 +311,13 @@ def add_result(memory: Memory, spot: Spot, block: ContentBlock) -> tuple[tuple[B
 
 
 def _with_result(call: ToolCall, block: ContentBlock, result: Result) -> ToolCall:
-    """The call with its outcome. It failed if it is marked so, or its command's exit code is not zero."""
+    """The call with its outcome: it failed if marked so, or if the exit code is not zero."""
     failed = bool(block.is_error) or (call.name == "Bash" and _FAILED_SHELL.match(result.head) is not None)
     return replace(call, result_hash=result.hash, is_error=failed, is_refused=failed and result.is_refusal)
 
 
 def _message_with(memory: Memory, spot: Spot, call_id: str) -> Candidate | None:
-    """The candidate with this call: that of the turn above, of the line that the result names, or a recent one."""
+    """The candidate with this call: of the turn above, of the line that the result names, or a recent one."""
     above = memory.candidate(spot.parent.turn) if spot.parent is not None else None
     if above is not None and _has_call(above, call_id):
         return above

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _CLEANUP_DAYS = 30  # its own default
 _SHORT_DAYS = 2
 MANAGED = ("/etc/claude-code", "/Library/Application Support/ClaudeCode")  # folders of a machine's policy
-_NAME_LIMIT = 200  # characters of a project's folder name; a longer one ends in a hash instead
+_NAME_LIMIT = 200  # of a project's folder name; a longer one ends in a hash
 
 
 class ClaudeCode(Product):
@@ -69,7 +69,7 @@ class ClaudeCode(Product):
     }
     whole_file_tools = ("Write",)
     failed_shell = r"(?:Error: )?Exit code -?[1-9]"
-    # Commands for the client itself begin with their names, and are no prompts.
+    # Commands for the client begin with their names, and are no prompts.
     command = (
         r"\s*<command-message>.*?</command-message>\s*<command-name>\s*/?([^<\s]+)\s*</command-name>"
         r"(?:\s*<command-args>(.*?)(?:</command-args>|\Z))?"
@@ -116,12 +116,12 @@ class ClaudeCode(Product):
     hooks_file = "settings.json"
 
     def named_homes(self, environ: Mapping[str, str]) -> list[str]:
-        """One path, commas included, as the client takes it; and the parts, since other tools read a list."""
+        """One path, commas included, as the client takes it; and its parts, since other tools read a list."""
         named = environ.get("CLAUDE_CONFIG_DIR", "")
         return [named, *(named.split(",") if "," in named else ())]
 
     def memory_folders(self, homes: Iterable[str], projects: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-        """`memory/` of each project's folder; of a project whose folder name others share, without the project."""
+        """`memory/` of each project's folder; without the project if several share the folder name."""
         by_name: dict[str, str | None] = {}
         for project in dict.fromkeys(projects):
             name = project_name(project)[:_NAME_LIMIT]
@@ -132,7 +132,7 @@ class ClaudeCode(Product):
                 yield os.path.join(below, name, "memory"), by_name.get(name[:_NAME_LIMIT])
 
     def checks(self, homes: Iterable[str]) -> Iterator[Check]:
-        """Check how long Claude Code keeps its logs."""
+        """Checks how long Claude Code keeps its logs."""
         home = next((folder for folder in homes if os.path.isdir(os.path.join(folder, "projects"))), None)
         if home is None:
             return
@@ -150,13 +150,13 @@ class ClaudeCode(Product):
 
 
 def config_folder(environ: Mapping[str, str]) -> str:
-    """`$CLAUDE_CONFIG_DIR`, one folder as it is written, else `~/.claude`. Raises OSError in a deleted folder."""
+    """`$CLAUDE_CONFIG_DIR` as it is written, else `~/.claude`. Raises OSError in a deleted folder."""
     named = environ.get("CLAUDE_CONFIG_DIR")
     return os.path.abspath(named) if named else os.path.join(os.path.expanduser("~"), ".claude")
 
 
 def project_folders(config: str, working_folder: str, environ: Mapping[str, str]) -> list[str]:
-    """The folders below `projects/` for a working folder: those of a long path end in various hashes."""
+    """The folders below `projects/` for a working folder; those of a long path end in various hashes."""
     projects = os.path.join(config, "projects")
     name = environ.get("CLAUDE_CODE_PROJECT_DIR_NAME") or project_name(os.path.realpath(working_folder))
     is_long = len(name) > _NAME_LIMIT
@@ -169,7 +169,7 @@ def project_folders(config: str, working_folder: str, environ: Mapping[str, str]
 
 
 def project_name(folder: str) -> str:
-    """The name of a project's folder below `projects/`. A character beyond the BMP counts twice, as in UTF-16."""
+    """A project's folder name below `projects/`. A character beyond the BMP counts twice, as in UTF-16."""
     units = "".join("--" if ord(letter) > 0xFFFF else letter for letter in folder)
     return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in units)
 

@@ -1,4 +1,4 @@
-"""Reads user lines and attachments: prompts, tool results, and texts that the harness wrote in the user's place."""
+"""Reads user lines and attachments: prompts, tool results, and texts of the harness."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _HARNESS_TEXTS: Final = (
     "This session is being continued from a previous conversation that ran out of context",
     "Stop hook feedback:",
 )
-# Senders that are not people. Others are people or pass on their text: `human`, `sdk`, `bridge`.
+# Senders that are not people; others are, or pass on their text: `human`, `sdk`, `bridge`.
 _NO_PERSONS: Final = frozenset(
     {
         "auto-continuation",
@@ -85,7 +85,6 @@ WEB_SEARCH: Final = "WebSearch"
 
 
 def read_user(memory: Memory, spot: Spot) -> None:
-    """Read a prompt, the results of calls, or a text of the harness."""
     line = spot.line
     content = line.message.content if line.message is not None else None
     if isinstance(content, list) and len(content) == 1 and content[0].type == "tool_result":
@@ -112,7 +111,7 @@ def read_user(memory: Memory, spot: Spot) -> None:
 
 
 def _read_result(memory: Memory, spot: Spot, content: list[ContentBlock]) -> None:
-    """Read the result of one call, which most user lines are."""
+    """Reads the result of one call, which most user lines are."""
     blocks, answers = _add_results(memory, spot, content)
     if _is_repeated(memory, spot, blocks, None):
         return
@@ -122,7 +121,7 @@ def _read_result(memory: Memory, spot: Spot, content: list[ContentBlock]) -> Non
 
 
 def read_attachment(memory: Memory, spot: Spot) -> None:
-    """Read an attachment of a prompt or a result, or a prompt that was queued while the agent was busy."""
+    """Reads an attachment, or a prompt that was queued while the agent was busy."""
     attachment = claude_lines.attachments.value(spot.line.attachment)
     if attachment is None:
         memory.follow(spot)
@@ -144,7 +143,7 @@ def read_attachment(memory: Memory, spot: Spot) -> None:
 
 
 def _is_repeated(memory: Memory, spot: Spot, blocks: tuple[Block, ...], text_key: str | None) -> bool:
-    """Whether a line repeats an earlier one under another uuid, as old clients did; it is then linked to that one."""
+    """Whether a line repeats an earlier one under another uuid, as old clients did; it is linked to that one."""
     if text_key is None and not any(block.call_id for block in blocks):
         return False
     original = memory.original_of(spot, blocks, text_key)
@@ -154,7 +153,7 @@ def _is_repeated(memory: Memory, spot: Spot, blocks: tuple[Block, ...], text_key
 
 
 def is_prompt_line(spot: Spot) -> bool:
-    """Whether a person wrote this; on an agent's rail, whether it is the prompt that the agent was started with."""
+    """Whether a person wrote this; on an agent's rail, whether it is the agent's initial prompt."""
     line, rail = spot.line, spot.rail
     content = line.message.content if line.message is not None else None
     has_results = isinstance(content, list) and any(block.type == "tool_result" for block in content)
@@ -166,7 +165,7 @@ def is_prompt_line(spot: Spot) -> bool:
 
 
 def is_harness_text(line: ClaudeLine, text: str) -> bool:
-    """Whether the harness wrote this user line: caveats, notifications, echoes of commands, interrupts, reminders."""
+    """Whether the harness wrote this: caveats, notifications, echoes of commands, interrupts, reminders."""
     is_sent_by_harness = line.turn_origin == "task_notification" or (
         line.origin is not None and line.origin.kind in _NO_PERSONS
     )
@@ -176,13 +175,13 @@ def is_harness_text(line: ClaudeLine, text: str) -> bool:
 
 
 def _has_no_words(content: str | list[ContentBlock] | None, text: str) -> bool:
-    """Whether a person wrote none of the text, and nothing but text is in the content, such as an image."""
+    """Whether a person wrote none of the text and nothing else, such as an image, is there."""
     has_more = isinstance(content, list) and any(block.type != "text" for block in content)
     return not has_more and not person_text(text).strip()
 
 
 def _is_queued_prompt(attachment: Attachment, text: str) -> bool:
-    """Whether a person typed this while the agent was busy. Earlier releases do not log the sender."""
+    """Whether a person typed this while the agent was busy; earlier releases do not log the sender."""
     if attachment.type != "queued_command" or not _blocks_of(attachment.prompt, "prompt"):
         return False
     if attachment.origin is not None:
@@ -203,7 +202,7 @@ def _begin_prompt(memory: Memory, spot: Spot, text: str, blocks: tuple[Block, ..
 
 
 def _claim_delegation(memory: Memory, spot: Spot, text: str) -> None:
-    """Link a sidechain in the main file to the call with the same prompt."""
+    """Links a sidechain in the main file to the call with the same prompt."""
     rail, delegations, prompt_hash = spot.rail, memory.state.delegations, short_hash(text.encode())
     call = next((one for one in delegations.values() if one.prompt_hash == prompt_hash), None)
     if call is not None:
@@ -213,7 +212,7 @@ def _claim_delegation(memory: Memory, spot: Spot, text: str) -> None:
 
 
 def _read_harness_text(memory: Memory, spot: Spot, text: str) -> None:
-    """Record an interrupt, or the agent that a task notification is about."""
+    """Records an interrupt, or the agent of a task notification."""
     if text.lstrip().startswith(_INTERRUPT):
         turn = spot.parent.turn if spot.parent is not None else None
         add_event(memory, spot, "interrupt", message_id=spot.line.interrupted_message_id or turn)
@@ -229,7 +228,7 @@ def _read_harness_text(memory: Memory, spot: Spot, text: str) -> None:
 
 
 def _notification(text: str) -> tuple[str, str] | None:
-    """The task and the call that a task notification is about."""
+    """The task and the call of a task notification."""
     match = _NOTIFICATION.search(text, 0, _HEAD) if text.lstrip().startswith(_TASK_NOTIFICATION) else None
     return (match[1], match[2]) if match else None
 
@@ -240,7 +239,7 @@ def _call_in(candidates: Iterable[Candidate], call_id: str) -> ToolCall | None:
 
 
 def _add_results(memory: Memory, spot: Spot, results: list[ContentBlock]) -> tuple[tuple[Block, ...], tuple[str, ...]]:
-    """Add a line's results to their calls; gives the results' blocks, and the ids of the messages with the calls."""
+    """Adds a line's results to their calls; returns their blocks, and the ids of the messages with the calls."""
     blocks: tuple[Block, ...] = ()
     callers: dict[str, Candidate] = {}
     for block in results:
@@ -258,7 +257,7 @@ def _add_results(memory: Memory, spot: Spot, results: list[ContentBlock]) -> tup
 
 
 def _read_agent_id(memory: Memory, spot: Spot, block: ContentBlock, callers: Iterable[Candidate]) -> None:
-    """Find the agent in the text of a result, at whose end the harness names it, if no field of the line does."""
+    """Finds the agent that a result's text names at its end, if no field does."""
     call = _call_in(callers, block.tool_use_id or "")
     if call is None or call.name not in DELEGATES:
         return
@@ -268,21 +267,21 @@ def _read_agent_id(memory: Memory, spot: Spot, block: ContentBlock, callers: Ite
 
 
 def _read_outcome(memory: Memory, spot: Spot, outcome: Outcome, call_id: str, callers: Iterable[Candidate]) -> None:
-    """Read the `toolUseResult` of a line: agents that a call started, web searches, output saved in a file."""
+    """Reads a `toolUseResult`: agents that a call started, web searches, output saved in a file."""
     call = _call_in(callers, call_id)
     agent_type = call.target if call is not None else None
     for agent_id in filter(None, (outcome.agent_id, outcome.run_id, outcome.teammate_id)):
         memory.add_agent(agent_id, "result", tool_use_id=call_id, type=agent_type, ts=spot.ts)
     if outcome.search_count:
         _add_searches(memory, callers, call_id, token_count(outcome.search_count))
-    # Only the file's name counts, not the folder that the log claims.
+    # Only the file's name is trusted, not its folder.
     name = (outcome.persisted_output_path or "").replace("\\", "/").rsplit("/", 1)[-1]
     if name not in ("", ".", "..") and "\0" not in name:
         memory.out.saved.append(SavedOutput(memory.session_id, spot.rail.id, spot.name, spot.ts, name, call_id))
 
 
 def _add_searches(memory: Memory, callers: Iterable[Candidate], call_id: str, searches: int) -> None:
-    """Add the searches in a WebSearch result to its call, since their request is not in the log."""
+    """Adds the searches in a WebSearch result to its call, since their request is not logged."""
     for candidate in callers:
         calls = tuple(
             [
@@ -296,8 +295,8 @@ def _add_searches(memory: Memory, callers: Iterable[Candidate], call_id: str, se
 
 
 def _with_call(blocks: tuple[Block, ...], text: str, call_id: str | None = None) -> tuple[Block, ...]:
-    """Assign a text of the harness to its call: the one that its line names (the text of a skill, the pages of a
-    document), or the background call that a notification is about.
+    """Assigns a harness text to its call: the one that its line names (a skill's text, a document's pages), or the
+    background call of a notification.
     """
     if call_id is None and (notification := _notification(text)) is not None:
         call_id = notification[1]
@@ -305,7 +304,7 @@ def _with_call(blocks: tuple[Block, ...], text: str, call_id: str | None = None)
 
 
 def _blocks_of(content: str | list[ContentBlock] | None, kind: str) -> tuple[Block, ...]:
-    """The blocks of a user line or a queued prompt except results: texts of this kind, images, files."""
+    """The blocks of a user line or queued prompt without results: texts of this kind, images, files."""
     if isinstance(content, str):
         return (Block(kind=kind, bytes=size(content)),) if content else ()
     blocks: list[Block] = []

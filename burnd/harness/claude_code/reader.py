@@ -55,8 +55,8 @@ _MOST_USD: Final = 1e9
 class ClaudeReader:
     """Reads the whole lines of one transcript, in file order.
 
-    The output is the same however the lines are cut into readings, and whether the state stayed in memory or was stored
-    and loaded, if `store` has the packs of all earlier readings. Without a state the file is read from its start.
+    The output is the same however the lines are cut into readings, and whether or not the state was stored and loaded,
+    if `store` has the packs of all earlier readings. Without a state the file is read from its start.
     """
 
     def __init__(self, path: LogPath, state: ClaudeState | None = None, store: PackStore | None = None) -> None:
@@ -64,9 +64,8 @@ class ClaudeReader:
         self._memory.send_meta()
 
     def feed(self, line: bytes, offset: int) -> str | None:
-        """Read one line, with or without its newline, that begins at `offset` in its file. Raises only PackLost.
-
-        Returns the reason if the line, or part of it, could not be used.
+        """Reads one line that begins at `offset`; returns the reason if any of it could not be used. Raises only
+        PackLost.
         """
         counts = self._memory.out.counts
         counts.lines += 1
@@ -80,7 +79,7 @@ class ClaudeReader:
         return reason if decoded is None else self._read(decoded, line, offset) or reason
 
     def flush(self, *, answered_only: bool = False) -> None:
-        """Settle open messages: nothing more is expected, though it may still come."""
+        """Settles open messages; more may still come."""
         for candidate in self.open_candidates():
             if candidate.answered or not answered_only:
                 self._memory.settle(candidate.message_id)
@@ -88,12 +87,11 @@ class ClaudeReader:
             report_attempts(self._memory)
 
     def waiting_sessions(self) -> set[str]:
-        """The sessions with a message that may still grow, or a request without its response."""
         sessions = {candidate.session_id for candidate in self.open_candidates()}
         return sessions | {self._memory.session_id} if awaits_response(self._memory) else sessions
 
     def open_candidates(self) -> list[Candidate]:
-        """The newest message of each rail while it is not settled."""
+        """The newest message of each rail that is not settled."""
         newest = (self._memory.candidate(rail.open) for rail in self._memory.state.rails.values())
         return [candidate for candidate in newest if candidate is not None and not candidate.settled]
 
@@ -102,7 +100,7 @@ class ClaudeReader:
         return self._memory.take()
 
     def again(self) -> bytes:
-        """The initial state for reading the transcript again: only the number of messages of each rail."""
+        """The initial state for another reading: only the number of messages of each rail."""
         state = self._memory.state
         now = {rail.id: rail.next_index + rail.ahead for rail in state.rails.values()}
         most = {rail: max(now.get(rail, 0), state.counted.get(rail, 0)) for rail in now | state.counted}
@@ -141,7 +139,7 @@ class ClaudeReader:
         if read is not None:
             read(memory, memory.locate(line, ts, offset))
             return None
-        if line.uuid is not None:  # a line of an unknown type may still be the parent of others
+        if line.uuid is not None:  # it may still be the parent of others
             memory.follow(memory.locate(line, ts, offset))
         tally(counts.skipped if line.type in IGNORED else counts.unknown, line.type or "(none)")
         return None
@@ -152,20 +150,20 @@ class ClaudeReader:
             state.session_id = self._memory.path.word or session_id
 
     def _learn(self, line: ClaudeLine) -> None:
-        """Learn the session and its project, and the sessions that it was derived from."""
+        """Notes the session, its project, and the sessions it was derived from."""
         self._learn_session(line.session_id)
         state, out = self._memory.state, self._memory.out
         if state.project is None:
             state.project = bounded_path(line.cwd)
         forked_from = line.forked_from.session_id if line.forked_from is not None else None
-        # `session_id` names the session that the process started with, even after /clear or /branch.
+        # `session_id` is the process's first session, even after /clear or /branch.
         for origin, origins in ((line.process_session, out.process_origins), (forked_from, out.origins)):
             if origin and origin != state.session_id and (ts := iso(line.timestamp)) is not None:
                 origins[origin] = max(origins.get(origin, 0), to_ms(ts))
 
 
 def _read_title(memory: Memory, line: BareLine, offset: int) -> None:
-    """Record a title that changed; clients repeat the same one all the time."""
+    """Records a changed title; clients repeat the same one all the time."""
     text = _title_text(line)
     if not text:
         return
@@ -183,7 +181,7 @@ def _read_title(memory: Memory, line: BareLine, offset: int) -> None:
 
 
 def parse_summary(data: bytes, leaf_uuid: str, ts: str) -> Content | None:
-    """The summary of a leaf in a line that was read at `ts`, without a session; None if it is no longer there."""
+    """The summary of a leaf in a line that was read at `ts`, without a session; None if it is gone."""
     line = claude_lines.bare_lines.value(data)
     if line is None or line.type != "summary" or line.leaf_uuid != leaf_uuid or not _title_text(line):
         return None
@@ -196,7 +194,7 @@ def _title_text(line: BareLine) -> str:
 
 
 def _read_request(memory: Memory, line: BareLine) -> None:
-    """Read a request that this session made: copies of its response in other files come without it."""
+    """Reads a request of this session; copies of its response in other files lack it."""
     state = memory.state
     if state.birth is None:
         state.birth = iso(line.timestamp)
@@ -211,7 +209,6 @@ def _read_request(memory: Memory, line: BareLine) -> None:
 
 
 def _read_totals(memory: Memory, line: BareLine) -> None:
-    """Read the running totals and costs of a `cost-state` line."""
     models = {name: usage for name, usage in (line.model_usage or {}).items() if usage is not None}
     costs = {name: usage.cost_usd or 0.0 for name, usage in models.items()}
     searches = {name: token_count(usage.web_search_requests) for name, usage in models.items()}
@@ -242,7 +239,7 @@ def _total(model: ModelUsage) -> Usage:
 
 
 def read_system(memory: Memory, spot: Spot) -> None:
-    """Read compactions, retries and fallbacks; other system lines only continue the chain."""
+    """Reads compactions, retries and fallbacks; other system lines only continue the chain."""
     line = spot.line
     if line.subtype == "compact_boundary":
         read_compaction(memory, spot)
@@ -258,7 +255,7 @@ def read_system(memory: Memory, spot: Spot) -> None:
 
 
 def read_compaction(memory: Memory, spot: Spot) -> None:
-    """Begin a new context: no turn is above it, but the prompt continues."""
+    """Begins a new context: no turn is above it, but the prompt continues."""
     line, rail = spot.line, spot.rail
     before = memory.link(line.logical_parent_uuid) or memory.link(rail.last)
     memory.add_link(replace(spot, parent=None), turn=None, prompt=before.prompt if before is not None else None)

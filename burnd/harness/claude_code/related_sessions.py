@@ -1,8 +1,8 @@
 """Facts about a session from outside its transcript: summaries in other sessions' files, and its process.
 
-Old clients wrote a summary into another session's file. It is recorded only with the sessions that hold the line it
-names, so that it is deleted with their content; until that line is read, only the summary's position is stored. After
-/clear or /branch a process works on another session, which its entry in the folder of live sessions shows.
+Old clients wrote a summary into another session's file. It is recorded with the sessions that have the line it names,
+so that it is deleted with their content; until that line is read, only its position is stored. After /clear or /branch
+a process works on another session, as its entry in the folder of live sessions shows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Summary(NamedTuple):
 
 
 class LeafLine(NamedTuple):
-    """A line that a summary names, and the session that holds it."""
+    """A line that a summary names, and its session."""
 
     session_id: str
     uuid: str
@@ -56,7 +56,7 @@ class LeafLine(NamedTuple):
 
 
 class LeafTitles:
-    """The positions of all summaries, by the uuid of the line that they name."""
+    """The positions of all summaries, by the uuid of the line they name."""
 
     def __init__(self) -> None:
         self._summaries: defaultdict[str, set[Summary]] = defaultdict(set)
@@ -73,7 +73,7 @@ class LeafTitles:
             raise index.failed(error) from error
 
     async def add_to(self, batch: Batch, pipeline: Pipeline, pieces: Sequence[Piece]) -> None:
-        """Adds the summaries of lines in these pieces or in earlier ones."""
+        """Adds the summaries of lines in these or earlier pieces."""
         new: dict[Summary, Content] = {}
         for piece in pieces:
             titles = cast("ClaudeReading", piece.reading).titles
@@ -88,7 +88,6 @@ class LeafTitles:
             batch.content += await self._titles_of(piece, new)
 
     async def _titles_of(self, piece: Piece, new: Mapping[Summary, Content]) -> list[Content]:
-        """The summaries of lines in a piece."""
         session_id = piece.reading.session_id
         if session_id is None or not _is_main(piece.change.path):
             return []
@@ -103,14 +102,14 @@ class LeafTitles:
 
 
 def _cursor(leaf: str, summary: Summary) -> CursorChange:
-    """The stored form; a path that is not UTF-8 could not be opened by its key, so its bytes are stored as well."""
+    """The stored form, with the path's bytes, since the key of a path that is not UTF-8 cannot be opened."""
     key = msgspec.json.encode((leaf, path_key(summary.path), summary.offset)).decode()
     folders = os.fsencode(summary.root), os.fsencode(summary.path)
     return CursorChange(_TITLE_CURSORS, key, msgspec.msgpack.encode((*folders, summary.ts)))
 
 
 def _read_summaries(leaf: str, summaries: Iterable[Summary], new: Mapping[Summary, Content]) -> list[Content]:
-    """The summaries of a line: those of this batch, and others from their files if they are still there."""
+    """The summaries of a line: of this batch, and others from their files if still there."""
     titles = [new.get(one) or parse_summary(_line_at(one), leaf, one.ts) for one in sorted(summaries)]
     return [title for title in titles if title is not None]
 
@@ -125,18 +124,18 @@ def _line_at(summary: Summary) -> bytes:
 
 
 def _is_nearby(piece: Piece, summary: Summary) -> bool:
-    """Whether a log is in the folder of a summary or below it; a summary is about a session of its own project."""
+    """Whether a log is in or below the folder of a summary, which is about a session of its project."""
     return piece.change.path.startswith(f"{os.path.dirname(path_key(summary.path))}/")
 
 
 def _is_main(path: str) -> bool:
-    """Whether a log is that of a session and not of an agent."""
+    """Whether a log is a session's and not an agent's."""
     parsed = parse_path(f"project/{os.path.basename(path)}")
     return parsed is not None and parsed.rail_id is None
 
 
 async def _find_lines(index: IndexStore, piece: Piece, leaves: set[str]) -> list[LeafLine]:
-    """Search all sessions of the piece's project for lines with these uuids."""
+    """Searches all sessions of the piece's project for lines with these uuids."""
     folder = os.path.dirname(piece.change.path)
     return await index.ask(partial(_lines_below, folder=folder, leaves=leaves), within=60, urgent=True)
 
@@ -156,7 +155,7 @@ def _lines_below(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[
 
 
 def _session_of(db: sqlite3.Connection, file: int) -> str | None:
-    """The session that a log was read as; not every path names it. None if the log must be read again."""
+    """The session that a log was read as; None if it must be read again."""
     ((data,),) = db.execute("SELECT state FROM files WHERE id = ?", (file,)).fetchall()
     try:
         state = load_state(decompressed(data or b""))
@@ -186,7 +185,7 @@ class LiveProcesses:
         self._sessions = {key: bytes(value).decode("utf-8", "replace") for key, value in rows}
 
     async def add_to(self, batch: Batch, roots: Iterable[str], now_ms: int) -> None:
-        """Add to a batch the origins of sessions that processes of these roots switched to."""
+        """Adds the origins of sessions that processes of these roots switched to."""
         async with self._lock:
             self._compare(batch, await anyio.to_thread.run_sync(_live, sorted(set(roots))), now_ms)
 
@@ -205,7 +204,7 @@ class LiveProcesses:
 
 
 def _live(roots: list[str]) -> dict[str, str]:
-    """The session of each process; its start time distinguishes a process from a later one with the same pid."""
+    """The session of each process; the start time distinguishes processes with the same pid."""
     live: dict[str, str] = {}
     for config in map(os.path.dirname, roots):
         for pid, session in live_sessions(config).items():

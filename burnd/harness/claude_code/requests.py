@@ -39,7 +39,7 @@ _texts: Final = msgspec.json.Decoder(str)
 
 
 def begin_attempt(memory: Memory, line: BareLine) -> None:
-    """Adds the attempt of an `api-request` line, which waits for its response."""
+    """Adds the attempt of an `api-request` line."""
     state = memory.state
     if line.id is None or line.id in state.answered or line.id in state.attempts:
         return
@@ -63,7 +63,7 @@ def begin_attempt(memory: Memory, line: BareLine) -> None:
 
 
 def _tokens_of_base(memory: Memory, line: BareLine) -> int:
-    """A lower bound of an attempt's context: that of the request it extends, if it keeps all of it."""
+    """A lower bound of an attempt's context: that of the request it extends as a whole."""
     if line.base is None:
         return 0
     base = memory.state.answered.get(line.base) or memory.state.attempts.get(line.base)
@@ -82,7 +82,7 @@ def _shape(raw: msgspec.Raw) -> tuple[str, str]:
 
 
 def answer_attempt(memory: Memory, request_ref: str | None, usage: TokenCounts | None) -> None:
-    """Handles a line of a response: its attempt is answered, and earlier ones of the same run never will be."""
+    """Handles a response's line: its attempt is answered, and earlier ones of the run never will be."""
     state = memory.state
     attempt = state.attempts.pop(request_ref, None) if request_ref is not None else None
     if attempt is None:
@@ -106,7 +106,7 @@ def answer_attempt(memory: Memory, request_ref: str | None, usage: TokenCounts |
 
 
 def refuse_attempt(memory: Memory, spot: Spot) -> None:
-    """Handles a retry (`system/api_error`): the attempt before it was refused, unless its connection broke."""
+    """Handles a retry (`system/api_error`): the attempt before was refused, unless its connection broke."""
     facts = _error_of(spot)
     if facts is None or (facts.status is None and facts.code not in _NOT_CONNECTED):
         return
@@ -116,7 +116,7 @@ def refuse_attempt(memory: Memory, spot: Spot) -> None:
 
 
 def fail_run(memory: Memory, status: int | None) -> None:
-    """Handles a client that gave up, with an HTTP status if there was one."""
+    """Handles a client that gave up, perhaps with an HTTP status."""
     attempts = _run(memory)
     if status is not None:
         is_repeated = status == _RATE_LIMIT or status >= 500
@@ -126,14 +126,14 @@ def fail_run(memory: Memory, status: int | None) -> None:
 
 
 def fall_back(memory: Memory, model: str | None) -> None:
-    """Handles a fallback to another model because this one was overloaded."""
+    """Handles a fallback to another model because of overload."""
     before = [attempt for attempt in _run(memory) if attempt.model == model]
     if before:
         _refuse(memory, before[-1])
 
 
 def end_run(memory: Memory) -> None:
-    """Handles a new prompt or a resumed session: attempts without a response get none any more."""
+    """Handles a new prompt or resumed session: open attempts get no response any more."""
     for attempt in _run(memory):
         attempt.run = NO_RUN
         _report(memory, attempt)
@@ -147,7 +147,7 @@ def report_attempts(memory: Memory) -> None:
 
 
 def awaits_response(memory: Memory) -> bool:
-    """Whether an attempt without a response is not reported yet."""
+    """Whether an attempt without a response is unreported."""
     return any(attempt.reported == UNREPORTED for attempt in memory.state.attempts.values())
 
 
@@ -169,12 +169,12 @@ def _report(memory: Memory, attempt: Attempt) -> None:
 
 
 def _withdraw(memory: Memory, attempt: Attempt) -> None:
-    """Withdraws even an attempt that was not reported: an earlier reading of the log may have reported it."""
+    """Withdraws even an unreported attempt: an earlier reading may have reported it."""
     memory.out.requests.append(msgspec.structs.replace(_record(memory, attempt), usage=Usage(), withdrawn=True))
 
 
 def _record(memory: Memory, attempt: Attempt) -> Request:
-    """The attempt as a record. Tokens count as cache reads, the cheapest kind, so its cost is a lower bound."""
+    """The attempt as a record. Tokens count as cache reads, the cheapest kind, for a lower bound."""
     return Request(
         source=SOURCE,
         session_id=memory.session_id,
@@ -187,11 +187,10 @@ def _record(memory: Memory, attempt: Attempt) -> Request:
 
 
 def _error_of(spot: Spot) -> claude_lines.ErrorFacts | None:
-    """The error of the attempt before a retry, from the retry's line."""
+    """The error of the attempt before a retry."""
     return claude_lines.error_facts.value(spot.line.error) if spot.line.error else None
 
 
 def status_of(spot: Spot) -> int | None:
-    """The HTTP status of the attempt before a retry."""
     facts = _error_of(spot)
     return facts.status if facts is not None else None

@@ -1,4 +1,4 @@
-"""Claude Code as a source: its transcripts, and the files next to them with metadata, titles and tool output."""
+"""Claude Code as a source: transcripts, and files beside them with metadata, titles and tool output."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 META = ".meta.json"
 _LARGEST_META = 64 << 10
-_NEWS_EVERY_S = 2.0  # until a process that switched to another session is noticed
+_NEWS_EVERY_S = 2.0  # until a process's switch to another session is noticed
 _LARGEST_OUTPUT = 64 << 20
-TITLE_N = 1 << 20  # the number of a title from its own file: after those from lines
+TITLE_N = 1 << 20  # number of a title from its own file: after those from lines
 
 
 class CustomTitle(msgspec.Struct, rename="camel"):
@@ -47,7 +47,7 @@ _titles = SafeDecoder(CustomTitle)
 class ClaudeLogs(LogFormat):
     """Transcripts below every `projects` folder, read by `ClaudeReader`.
 
-    A child process imports this module too: what needs an event loop is imported where it is used.
+    A child process imports this module too: import what needs an event loop where it is used.
     """
 
     source: ClassVar[str] = SOURCE
@@ -73,7 +73,7 @@ class ClaudeLogs(LogFormat):
         return ClaudeReader(log.place, state, packs)
 
     def look_beside(self, log: Log) -> None:
-        """Read the meta file of an agent's transcript, which may appear after it."""
+        """Reads an agent's meta file, which may appear after its transcript."""
         if log.place.rail_id is None or log.place.meta is not None:
             return
         relative = meta_path(below(log.path, log.root))
@@ -106,7 +106,7 @@ class ClaudeLogs(LogFormat):
         return _NEWS_EVERY_S if self._has_private_session() else None
 
     async def news(self, roots: Sequence[str]) -> Batch | None:
-        """The sessions that client processes switched to, while there is a private session."""
+        """The sessions that processes switched to, while there is a private session."""
         if not self._has_private_session():
             return None
         batch = Batch()
@@ -121,7 +121,7 @@ def make(context: SourceContext) -> Source:
 
 
 def _with_saved_outputs(log: Log, reading: ClaudeReading) -> list[Content]:
-    """The content of a reading, with every result that was saved in full right after its preview."""
+    """The content of a reading, with saved results right after their previews."""
     outputs = {output.message_id: output for output in reading.saved}
     if not outputs:
         return reading.content
@@ -136,7 +136,6 @@ def _with_saved_outputs(log: Log, reading: ClaudeReading) -> list[Content]:
 
 
 def _saved_output(log: Log, output: SavedOutput) -> Content | None:
-    """The record of a tool result that the client saved in a separate file."""
     name, session = os.path.basename(output.name), output.session_id
     if not name or session != os.path.basename(session) or session in ("", ".", ".."):
         return None
@@ -160,7 +159,7 @@ def _saved_output(log: Log, output: SavedOutput) -> Content | None:
 
 
 def _custom_title(log: Log, reading: ClaudeReading) -> list[Content]:
-    """The title that a person gave a session, which some clients store in a separate file."""
+    """The title that a person gave, which some clients store in a separate file."""
     place = log.place
     if place.session_id is None or place.rail_id is not None or not reading.content:
         return []

@@ -1,8 +1,8 @@
 """State of a transcript's reader: what it needs to continue at the next line, and the rows of older lines.
 
-The state stays small however long a session is. Rows that leave it are stored in packs, each a compressed value with
-hundreds of rows: a row is needed again only if a log refers back to an old line, and a table row for each line would
-take most of the index and most of the time to write it.
+The state stays small however long a session is. Rows that leave it go into packs, compressed values with hundreds of
+rows: they are needed only if a log refers back to an old line, and a table row for each line would take most of the
+index and of the time to write it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ MAX_ENTRIES: Final = 256
 MAX_GENERATIONS: Final = 3
 
 _SMALL_PACK: Final = 16 << 10  # compressed; a smaller pack is extended by the next reading
-_LARGE_PACK: Final = 128 << 10  # not compressed; the rows of a larger reading become a pack of their own
+_LARGE_PACK: Final = 128 << 10  # not compressed; the rows of a larger reading get their own pack
 _PACKS_OPEN: Final = 4
 
 
 class Link(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A line in the conversation's tree: its rail, the turn and the prompt at or above it, and its own blocks.
+    """A line in the conversation's tree: its rail, the turn and prompt at or above it, and its blocks.
 
-    The chain of lines between two messages goes up through `parent` until a line that `is_response`. A parent that is
-    not in the file is replaced by the rail's last line, so `parent` is never dangling.
+    The chain between two messages goes up through `parent` to a line that `is_response`. A parent outside the file is
+    replaced by the rail's last line.
     """
 
     uuid: str
@@ -59,7 +59,7 @@ class Link(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class ClaudePrompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The word classes of a prompt, and the retry walk over its turns so far."""
+    """The word classes of a prompt, and the retry walk over its turns."""
 
     id: str
     words: tuple[str, ...] = ()
@@ -69,8 +69,8 @@ class ClaudePrompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Blocks that may enter the context of the rail's next message.
 
-    `answers` are the messages whose calls it answers; an attachment enters together with its parent. `text_key`
-    identifies a text by time and hash.
+    `answers` are the messages whose calls it answers; an attachment enters with its parent. `text_key` identifies a
+    text by time and hash.
     """
 
     uuid: str
@@ -86,8 +86,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class ClaudeRail(msgspec.Struct, gc=False, array_like=True):
     """The main conversation or one sub-agent. `open` is its newest message, `last` its newest line.
 
-    `next_index` counts the messages in the file, `ahead` those that were read before and are no longer in it. Only a
-    rail that `has_turns` in the index, from an earlier reading, can have such messages.
+    `next_index` counts the messages in the file, `ahead` those read before that are no longer in it; only a rail that
+    `has_turns` in the index can have such messages.
     """
 
     id: str
@@ -103,7 +103,7 @@ class ClaudeRail(msgspec.Struct, gc=False, array_like=True):
 
 
 class Delegation(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A call that starts an agent and has no result yet, with the hash of its prompt."""
+    """A call without result that starts an agent, with its prompt's hash."""
 
     call_id: str
     prompt_hash: str
@@ -113,9 +113,8 @@ class Delegation(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Attempt(msgspec.Struct, gc=False, array_like=True):
     """An `api-request` line without a response.
 
-    `base` is the request it extends, `size` its number of parts, `adds` whether any of them are new. `shape` is a hash
-    of its parameters, `run` counts prompts. `tokens` is a lower bound of its context, `reported` the bound in its
-    record.
+    `base` is the request it extends, `size` its number of parts, `adds` whether any are new. `shape` is a hash of its
+    parameters, `run` counts prompts. `tokens` is a lower bound of its context, `reported` the bound in its record.
     """
 
     id: str
@@ -132,17 +131,17 @@ class Attempt(msgspec.Struct, gc=False, array_like=True):
 
 
 class Answered(NamedTuple):
-    """A request with a response: the tokens of its context, and its number of parts."""
+    """A request with a response: the tokens of its context, its number of parts."""
 
     tokens: int
     size: int
 
 
 class ClaudeState(msgspec.Struct, omit_defaults=True):
-    """Everything a reader needs to continue at the next line, except old rows.
+    """All that a reader needs to continue at the next line, except old rows.
 
-    `birth` is the first time in the file, `stamp` the last one. `titles` has for each kind the number of changes and
-    the hash of the last title. `counted` is the number of messages of each rail before the file was replaced.
+    `birth` is the first time in the file, `stamp` the last. `titles` has for each kind the number of changes and the
+    last title's hash. `counted` is the number of messages of each rail before the file was replaced.
     """
 
     version: int = VERSION
@@ -165,7 +164,7 @@ class ClaudeState(msgspec.Struct, omit_defaults=True):
 
 
 class SavedOutput(msgspec.Struct, frozen=True):
-    """A result that is too big for its line: the file `tool-results/<name>` of the session holds it in full."""
+    """A result too big for its line: the session's file `tool-results/<name>` has it in full."""
 
     session_id: str
     rail_id: str
@@ -176,7 +175,7 @@ class SavedOutput(msgspec.Struct, frozen=True):
 
 
 class LeafTitle(NamedTuple):
-    """A title of the session that holds the leaf line, often in another file; its own line begins at `offset`."""
+    """A title of the session with the leaf line, often in another file; its own line begins at `offset`."""
 
     leaf_uuid: str
     offset: int
@@ -191,7 +190,7 @@ class ClaudeReading(log.LogReading, kw_only=True):
 
 
 class LineRows(msgspec.Struct, array_like=True):
-    """Rows that lines made, by name; the newest row of a name counts."""
+    """Rows of lines by name; the newest row of a name counts."""
 
     links: dict[str, Link] = {}
     prompts: dict[str, ClaudePrompt] = {}
@@ -200,9 +199,9 @@ class LineRows(msgspec.Struct, array_like=True):
 
 
 class PackStore(Protocol):
-    """The packs of one transcript and the turns of its session, as the index has them.
+    """The packs of one transcript and the turns of its session in the index.
 
-    A transcript that is read from its start has no packs.
+    A transcript read from its start has no packs.
     """
 
     def ids(self) -> Sequence[int]:
@@ -233,9 +232,9 @@ _LINK, _PROMPT, _RAIL, _CANDIDATE = range(4)
 class Packs:
     """Finds rows in the packs of a transcript.
 
-    Most names that are looked up are new. So that this does not take longer the longer a file is, the hashed names of
-    each pack stay in memory, eight bytes each, and only a pack that holds the name is opened. An open pack takes up to
-    forty times its stored size and is closed at the end of the reading. Only the newest pack can change.
+    Most names looked up are new. So that this does not take longer the longer a file is, the hashed names of each pack
+    stay in memory, eight bytes each, and only a pack with the name is opened. An open pack takes up to forty times its
+    stored size and is closed at the end of the reading. Only the newest pack can change.
     """
 
     def __init__(self, store: PackStore) -> None:
@@ -282,7 +281,7 @@ class Packs:
             raise PackLost from error
 
     def add(self, rows: LineRows) -> tuple[bytes, int | None]:
-        """Pack new rows, and close all packs; the id is that of the newest pack if the new one replaces it."""
+        """Packs new rows and closes all packs; returns the id of the newest pack if the new one replaces it."""
         self._opened.clear()
         data, newest = _encode(rows), next(iter(self._store.ids()), None)
         if newest is None or len(data) >= _LARGE_PACK or len(stored := self._store.get(newest)) >= _SMALL_PACK:
@@ -307,7 +306,7 @@ def _unpack(pack: bytes) -> tuple[RawRows, ...]:
 
 
 def _number(kind: int, name: str) -> int:
-    """The kind and name of a row as a number of eight bytes; on a collision a pack is opened in vain."""
+    """The kind and name of a row as an eight-byte number; on a collision a pack is opened in vain."""
     return hash(name) & ~3 | kind
 
 

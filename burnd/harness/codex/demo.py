@@ -1,4 +1,4 @@
-"""Writes a session of the demo as Codex does: a rollout of items, with a token count after each response."""
+"""Writes a demo session as Codex does: a rollout of items, with a token count after each response."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PREFIX = 9_600
 
 
 def write(folder: str, story: Story, cwd: str, clock: float) -> str:
-    """Adds a whole session below `folder`, with its name in the list of names; returns its id."""
+    """Writes a session below `folder`, and its name; returns its id."""
     rollout = _Rollout(story, cwd, clock)
     rollout.play()
     begun = datetime.fromtimestamp(clock, UTC)
@@ -104,7 +104,7 @@ class _Rollout(Log):
         return datetime.fromtimestamp(self.clock, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def _new_id(self) -> str:
-        """A UUID that begins with the time (version 7), as Codex names threads and tasks."""
+        """A UUID of version 7, as Codex names threads and tasks."""
         self.clock += 0.001
         rest = 7 << 76 | self._rng.getrandbits(12) << 64 | 2 << 62 | self._rng.getrandbits(62)
         return str(uuid.UUID(int=int(self.clock * 1000) << 80 | rest))

@@ -1,4 +1,4 @@
-"""Shapes of the lines in Codex rollouts, from the bare items of early releases to numbered ones, and token arithmetic.
+"""Line shapes of Codex rollouts, from the bare items of early releases to numbered ones, and token arithmetic.
 
 Codex counts tokens for a whole thread and repeats the sum: a response used what the sum grew by.
 """
@@ -26,14 +26,14 @@ CALLS: Final = frozenset(
         "tool_search_call",
     }
 )
-OUTPUTS: Final = CALLS | {"reasoning"}  # made by the model, as are messages of the role "assistant"
+OUTPUTS: Final = CALLS | {"reasoning"}  # made by the model, like messages of the role "assistant"
 RESULTS: Final = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
 ITEMS: Final = OUTPUTS | RESULTS | {"message", "agent_message", "ghost_snapshot", "compaction", "context_compaction"}
 _SUMMARY_PREFIX: Final = "Another language model started to solve this problem and produced a summary"
 
 
 class CodexLine(msgspec.Struct, gc=False):
-    """A line's envelope. Early releases had none: the line is the item itself, or the session's metadata."""
+    """A line's envelope. In early releases the line is the item or the metadata itself."""
 
     timestamp: str | float | None = None
     type: str | None = None
@@ -59,7 +59,7 @@ class Git(msgspec.Struct):
 
 
 class CodexMeta(msgspec.Struct):
-    """`session_meta`, the first line of a rollout; a fork's rollout repeats its parent's after its own."""
+    """`session_meta`, the first line of a rollout; a fork has its parent's after its own."""
 
     id: Name | None = None
     session_id: Name | None = None
@@ -84,7 +84,7 @@ class TaskContext(msgspec.Struct):
 
 
 class CodexTokens(msgspec.Struct):
-    """The provider's counts: cached tokens are part of the input, reasoning tokens part of the output."""
+    """The provider's counts: cached tokens are part of the input, reasoning of the output."""
 
     input_tokens: int | None = None
     cached_input_tokens: int | None = None
@@ -148,7 +148,7 @@ class UsageRecord(msgspec.Struct):
 
 
 class ItemMetadata(msgspec.Struct):
-    """Newer releases note the kinds of an item's pieces."""
+    """The kinds of an item's pieces, in newer releases."""
 
     content_item_kinds: list[str] | None = None
 
@@ -226,7 +226,7 @@ def summary_in(history: msgspec.Raw) -> str:
 class TokenSum(NamedTuple):
     """Tokens as Codex counts them: `cached` and `written` are part of `input`, `reasoning` of `output`.
 
-    `all` is the total that Codex states; it identifies a repeated sum whose parts are missing.
+    `all` is the stated total; it identifies a repeated sum whose parts are missing.
     """
 
     input: int = 0
@@ -257,7 +257,7 @@ ZERO: Final = TokenSum()
 
 
 class Unmetered(NamedTuple):
-    """A response's usage and thread sum from a `token_usage_record`, before a `token_count` counts it too."""
+    """A response's usage and thread sum from a `token_usage_record` that no `token_count` covers yet."""
 
     used: TokenSum
     thread: TokenSum | None = None
@@ -284,11 +284,11 @@ def totals_of(tokens: CodexTokens | None) -> TokenSum | None:
 
 
 def used_since(sums: Sequence[TokenSum], total: TokenSum | None, last: TokenSum | None) -> TokenSum:
-    """The usage since the newest of the earlier sums; `last` is Codex's count for the newest response.
+    """The usage since the newest earlier sum; `last` is Codex's count for the newest response.
 
-    `last` is right if the sum continues a recent one, or there is no earlier sum (a fork continues its parent's), or
-    the sum fell (it restarts when a context has overflowed). Otherwise `last` or some lines are missing, and the growth
-    of the sum is right.
+    `last` is right if the sum continues a recent one, if there is no earlier sum (a fork continues its parent's), or if
+    it fell (it restarts when a context overflowed). Otherwise `last` or some lines are missing, and the growth of the
+    sum is right.
     """
     if total is None or total.is_zero:
         return last or ZERO

@@ -18,7 +18,7 @@ class Codex(Product):
 
     program = "codex"
     resume = ("resume",)
-    # Lines of old releases have no ids; newer ones are named by the id of their task, which copies keep.
+    # Lines of old releases have no ids; newer ones have their task's id, also in copies.
     copies = Copies(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", begun_ms=uuid7_ms)
     has_plan = True
     plans = {  # noqa: RUF012
@@ -44,7 +44,7 @@ class Codex(Product):
         "edit": "apply_patch write_file",
         "shell": "exec_command shell shell_command local_shell exec",
         "delegate": "spawn_agent",
-        # Codex has no plan to leave; stating the plan is the call that plans.
+        # Codex has no plan mode to leave; it plans by stating the plan.
         "plan_exit": "update_plan",
         "read": "read_file view_image",
         "search": "grep_files list_dir",

@@ -68,7 +68,7 @@ _CWD_LINE: Final = "Current working directory: "
 
 
 class CodexReader:
-    """Reads the whole lines of one rollout, in file order; a `state` of None begins at the file's start."""
+    """Reads the whole lines of one rollout, in file order; without a `state`, from the file's start."""
 
     def __init__(self, place: RolloutName, state: CodexState | None = None) -> None:
         self._log: RolloutLog = RolloutLog(place, state or CodexState())
@@ -82,7 +82,6 @@ class CodexReader:
         }
 
     def feed(self, line: bytes, offset: int) -> str | None:
-        """Read one line that begins at `offset` in its file; returns the reason if any of it could not be used."""
         log = self._log
         counts, state = log.out.counts, log.state
         counts.lines += 1
@@ -97,26 +96,22 @@ class CodexReader:
         return None
 
     def flush(self, *, answered_only: bool = False) -> None:
-        """Settle what is open: nothing more is expected, though it may still come."""
         for candidate in self.open_candidates():
             if candidate.answered or not answered_only:
                 self._log.settle(candidate)
 
     def open_candidates(self) -> list[Candidate]:
-        """The newest response while it is not settled."""
         current = self._log.current
         return [current] if current is not None and not current.settled else []
 
     def waiting_sessions(self) -> set[str]:
-        """The session, while its newest response may still grow."""
         return {candidate.session_id for candidate in self.open_candidates()}
 
     def take(self) -> LogReading:
-        """The output since the last take, and the state to continue from."""
         return self._log.take()
 
     def again(self) -> bytes:
-        """No state is carried over when a rollout is read again: Codex never truncates one."""
+        """None: Codex never truncates a rollout."""
         return b""
 
     def _read_meta(self, line: LineRef, payload: bytes) -> None:
@@ -228,7 +223,7 @@ def _begin_session(log: RolloutLog, line: LineRef, meta: CodexMeta) -> None:
 
 
 def _read_agent(log: RolloutLog, meta: CodexMeta) -> str | None:
-    """Note that the session is an agent's, if it is; returns its parent session."""
+    """Notes that the session is an agent's, if so; returns its parent session."""
     source = plain(meta.source)
     kind: Any = source.get("subagent") if isinstance(source, dict) else None
     if kind is None and meta.parent_thread_id is None:
@@ -242,7 +237,7 @@ def _read_agent(log: RolloutLog, meta: CodexMeta) -> str | None:
 
 
 def place_of(relative: str) -> RolloutName | None:
-    """The place of a rollout at `2026/11/16/rollout-<time>-<id>.jsonl`; None if the path is not a rollout."""
+    """The session of a rollout at `2026/11/16/rollout-<time>-<id>.jsonl`; None if it is not a rollout."""
     name = relative.rsplit("/", 1)[-1].removesuffix(COMPRESSED.removeprefix(".jsonl"))
     if not name.endswith(".jsonl") or name.startswith("."):
         return None
@@ -252,7 +247,7 @@ def place_of(relative: str) -> RolloutName | None:
 
 
 def read_event(log: RolloutLog, line: LineRef, event: EventMessage) -> bool:
-    """Read an `event_msg`; returns whether its type is used. Most repeat items."""
+    """Reads an `event_msg`; returns whether its type is used. Most repeat items."""
     kind = event.type
     if kind == "token_count":
         if event.info is not None:
@@ -289,7 +284,7 @@ def _apply_settings(log: RolloutLog, settings: ThreadSettings) -> None:
 
 
 def _read_limits(log: RolloutLog, line: LineRef, limits: RateLimits) -> None:
-    """Output the used part of the plan's windows, where it changed. Other limits have windows of the same lengths."""
+    """Outputs changed values of the plan's windows. Other limits have windows of the same lengths."""
     if limits.limit_id not in (None, _PLAN):
         return
     for window in (limits.primary, limits.secondary):
@@ -320,7 +315,7 @@ def _reset_ms(window: LimitWindow, ts: str) -> int:
 
 
 def _abort(log: RolloutLog, line: LineRef) -> None:
-    """End an aborted task. Its billed responses stay; one that was cut off is marked."""
+    """Ends an aborted task. Its billed responses stay; one that was cut off is marked."""
     current = log.current
     if current is not None and not current.final:
         current.stop_reason = "aborted"
@@ -330,7 +325,7 @@ def _abort(log: RolloutLog, line: LineRef) -> None:
 
 
 def _roll_back(log: RolloutLog, count: int) -> None:
-    """Take the newest prompts and their responses out of the context; they stay billed."""
+    """Takes the newest prompts and their responses out of the context; they stay billed."""
     state = log.state
     end_task(log)
     dropped = state.prompts[-count:] if count > 0 else []
@@ -352,14 +347,13 @@ def _set_name(log: RolloutLog, line: LineRef, name: str | None) -> None:
 def title_request(session_id: str, ts: str) -> Request:
     """The request for a thread's first name, which Codex does not log; its model and usage are unknown.
 
-    A name right after the first prompt was made by a model. One that the user chose that early counts too, since
-    the log does not distinguish them.
+    A name right after the first prompt was made by a model, or, which the log does not show, by a quick user.
     """
     return Request(source=SOURCE, session_id=session_id, rail_id=MAIN, id=f"title:{session_id}", ts=ts)
 
 
 def read_message(log: RolloutLog, line: LineRef, item: Item) -> None:
-    """Read a message to the model: a user's prompt, or text that the harness adds."""
+    """Reads a message to the model: a prompt, or text that the harness adds."""
     parts = texts(item.content)
     typed = _typed_texts(item, parts) if item.role == "user" else []
     session, message_id = log.state.session, item.id or line.id
@@ -378,7 +372,7 @@ def read_message(log: RolloutLog, line: LineRef, item: Item) -> None:
 
 
 def _typed_texts(item: Item, parts: Sequence[str]) -> list[str]:
-    """The texts of a `user` message that the user typed, by their kinds or else their form."""
+    """The typed texts of a `user` message, by their kinds or else their form."""
     kinds = item.metadata.content_item_kinds if item.metadata is not None else None
     if kinds is not None and len(kinds) == len(parts):
         return [text for text, kind in zip(parts, kinds, strict=True) if kind.startswith("user.") or kind == "user"]
@@ -386,7 +380,7 @@ def _typed_texts(item: Item, parts: Sequence[str]) -> list[str]:
 
 
 def is_harness_text(text: str) -> bool:
-    """Whether Codex wrote a text: it is one element like `<environment_context>`, or has a certain heading."""
+    """Whether Codex wrote a text: one element like `<environment_context>`, or a certain heading."""
     body = text.strip()
     if not body or body.startswith(_HEADING):
         return True
@@ -415,7 +409,7 @@ def folder_in(text: str) -> str | None:
 def _begin_prompt(log: RolloutLog, prompt_id: str, text: str) -> None:
     state = log.state
     if state.task is None:
-        end_task(log)  # releases without tasks begin one with every prompt
+        end_task(log)  # without tasks, every prompt begins one
     else:
         end_response(log)
     state.prompt_count += 1
@@ -423,7 +417,7 @@ def _begin_prompt(log: RolloutLog, prompt_id: str, text: str) -> None:
 
 
 def read_result(log: RolloutLog, line: LineRef, item: Item) -> None:
-    """Read a call's result, and note its outcome in the response with the call."""
+    """Reads a call's result, and notes its outcome in the response with the call."""
     result = result_of(item)
     call_id, message_id = item.call_id or "", item.id or line.id
     log.enter(*result.blocks)
@@ -444,7 +438,6 @@ def read_result(log: RolloutLog, line: LineRef, item: Item) -> None:
 
 
 def _link_agent(log: RolloutLog, line: LineRef, call_id: str, result: Result) -> None:
-    """Link the thread that a call started to that call."""
     agent_type = log.state.spawns.pop(call_id, None)
     thread = started_agent(result) if agent_type is not None else None
     if thread is not None:

@@ -1,7 +1,7 @@
-"""Assembles a model's responses from the lines of a Codex rollout, which has their parts but no line for the whole.
+"""Assembles responses from the lines of a Codex rollout, which has their parts only.
 
-A response is what the model made between two `token_count` lines. Releases differ in the order: up to 0.6x the count
-comes before the items of its response, later after them, or after their results.
+A response is what the model made between two `token_count` lines. Up to release 0.6x the count comes before the items
+of its response, later after them or after their results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ MAX_ITEMS: Final = 2000
 
 
 def begin_task(log: RolloutLog, task: str | None) -> None:
-    """Continue this task, or end the one before and begin it."""
     state = log.state
     if task is None or task == state.task:
         return
@@ -40,37 +39,37 @@ def begin_task(log: RolloutLog, task: str | None) -> None:
 
 
 def end_task(log: RolloutLog) -> None:
-    """Settle the current response: no items or counts can follow for it."""
+    """Settles the current response: no items or counts can follow for it."""
     log.settle(log.current)
     log.state.current = None
 
 
 def end_response(log: RolloutLog) -> None:
-    """Let the next items begin a new response; one that is not billed yet may still be."""
+    """Lets the next items begin a new response; one that is not billed yet may still be."""
     state, current = log.state, log.current
     if current is not None and (current.final or state.task is None):
         state.closed = True
 
 
 def count_tokens(log: RolloutLog, line: LineRef, total: TokenSum | None, last: TokenSum | None) -> None:
-    """Bill a response for a `token_count` with a new sum, unless a usage record billed it before."""
+    """Bills a response for a `token_count` with a new sum, unless a usage record billed it before."""
     state = log.state
     if _is_repeated(total, state.sums):
-        return  # as with every update of rate limits
+        return  # as at every update of rate limits
     used = used_since(state.sums, total, last)
     if total is not None:
         state.sums = [*state.sums, total][-MAX_SUMS:]
     counted = next((n for n, one in enumerate(state.unmetered, 1) if one.is_counted_by(total, last)), 0)
     if not counted and used != last:
         counted = len(state.unmetered)
-    for record in state.unmetered[:counted]:  # an interrupted response is counted later, along with others
+    for record in state.unmetered[:counted]:  # an interrupted response is counted later, with others
         used = used.since(record.used)
     state.unmetered = state.unmetered[counted:]
     _bill(log, line, total, last, used)
 
 
 def record_usage(log: RolloutLog, line: LineRef, thread: TokenSum | None, used: TokenSum | None) -> None:
-    """Bill a response for a usage record. Its sum includes compactions, which the sum of `token_count` does not."""
+    """Bills a response for a usage record. Its sum includes compactions, unlike that of `token_count`."""
     state = log.state
     if _is_repeated(thread, [*state.sums, *state.threads]):
         return
@@ -86,7 +85,7 @@ def _is_repeated(total: TokenSum | None, sums: Sequence[TokenSum]) -> bool:
 
 
 def _bill(log: RolloutLog, line: LineRef, total: TokenSum | None, last: TokenSum | None, used: TokenSum) -> None:
-    """Bill the response whose items were just read, or else begin one whose items follow."""
+    """Bills the response whose items were just read, or else begins one whose items follow."""
     state = log.state
     is_inherited = not state.is_begun and state.session.root is not None and total == last
     state.is_begun = True
@@ -110,7 +109,7 @@ def _bill(log: RolloutLog, line: LineRef, total: TokenSum | None, last: TokenSum
 
 
 def add_output(log: RolloutLog, line: LineRef, item: Item) -> None:
-    """Add the model's output to the current response, or begin the next with it."""
+    """Adds the model's output to the current response, or begins the next with it."""
     state = log.state
     spoken = [*texts(item.summary), *texts(item.content)]
     if log.repeats_parent(line.ts):
@@ -119,7 +118,7 @@ def add_output(log: RolloutLog, line: LineRef, item: Item) -> None:
         return
     candidate = log.current
     if candidate is None or state.closed:
-        # The same in every release's way of writing the item.
+        # Independent of how a release writes the item.
         mark = item.call_id or item.encrypted_content or "".join(texts(item.content)) or item.type or ""
         candidate = _begin_response(log, line, f"{state.next_index} {mark}")
     if (n := len(candidate.lines)) < MAX_ITEMS:
@@ -139,11 +138,10 @@ def add_output(log: RolloutLog, line: LineRef, item: Item) -> None:
 
 
 def _begin_response(log: RolloutLog, line: LineRef, beginning: str) -> Candidate:
-    """Open a candidate; its input is what was entered since the last one.
+    """Opens a candidate; its input is what entered since the last one.
 
-    Its id must be the same in the rollout of every fork that repeats it. A task's id is unique, and the number of
-    responses billed in it before gives the position. Without such ids it is the session that all forks come from and a
-    hash of the response's beginning.
+    Its id must be the same in every fork that repeats it: the task's unique id with the number of responses billed in
+    it before, else the session that all forks come from with a hash of the response's beginning.
     """
     state, session, prompt = log.state, log.state.session, log.prompt
     log.settle(log.current)

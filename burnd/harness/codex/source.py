@@ -1,4 +1,4 @@
-"""Codex as a source: rollouts by day and archived ones, compressed ones too, and the file of thread names."""
+"""Codex as a source: rollouts by day, archived and compressed ones, and the file of thread names."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from burnd.records.content import title_record
 from burnd.records.foreign_json import SafeDecoder
 from burnd.records.times import to_ms
 
-MOST_UNPACKED = 512 << 20  # far more than a conversation; a small file may claim to unpack to any size
+MOST_UNPACKED = 512 << 20  # far more than a conversation; a small file may unpack to any size
 _FINISHED: Final = b"read to its end"
 _BLOCK: Final = 1 << 20
 _LARGEST_WINDOW: Final = 1 << 27
 
 _NAMES_FILE: Final = "session_index.jsonl"
 LARGEST_NAMES_FILE: Final = 16 << 20
-_FIRST_NUMBER: Final = 1 << 20  # of titles from that file: they override those in the rollout
+_FIRST_NUMBER: Final = 1 << 20  # of titles from that file, which override those in rollouts
 _SOON_MS: Final = 10 * 60 * 1000
 _EXISTING: Final = "SELECT session_id FROM sessions WHERE session_id IN ({keys})"
 
 
 class CodexLogs(LogFormat):
-    """Rollouts below the folders that Codex is configured with, read by `CodexReader`."""
+    """Rollouts below Codex's configured folders, read by `CodexReader`."""
 
     source: ClassVar[str] = SOURCE
     suffixes: ClassVar[tuple[str, ...]] = (SUFFIX, COMPRESSED)
@@ -85,10 +85,10 @@ def make(context: SourceContext) -> Source:
 
 
 def read_compressed(path: str, cursor: Cursor | None, *, root: str | None, max_bytes: int) -> Chunk:
-    """Read the next lines of a compressed rollout, which never grows.
+    """Reads the next lines of a compressed rollout, which never grows.
 
-    The cursor counts unpacked bytes; `_FINISHED` replaces the hash of the file's head once all was read.
-    Raises Refused for a file that must not be read, OSError for one that cannot be read now.
+    The cursor counts unpacked bytes; `_FINISHED` replaces the hash of the file's head once all was read. Raises
+    Refused, or OSError if it cannot be read now.
     """
     with os.fdopen(open_regular(path, root=root), "rb") as file:
         stat = os.fstat(file.fileno())
@@ -132,7 +132,7 @@ def unpacked(file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 class _Unpacked:
-    """Lines of about `most` bytes from `start` on; `skipped` and `cut` are (offset, size) of lines that are too long.
+    """Lines of about `most` bytes from `start` on; `skipped` and `cut` are (offset, size) of too long lines.
 
     `cut` is the first line beyond the limit of unpacked bytes.
     """
@@ -177,14 +177,14 @@ _name_lines: Final = SafeDecoder(NameLine)
 
 
 class ThreadNames:
-    """Reads the file of thread names when it changed, and holds names back until their threads are recorded."""
+    """Reads the file of thread names when it changed, and keeps names until their threads are recorded."""
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[int, int, int]] = {}
         self._waiting: list[Content | Request] = []
 
     def read(self, folders: Iterable[str]) -> None:
-        """Read changed files in these folders. Blocks."""
+        """Reads changed files in these folders. Blocks."""
         for folder in map(os.path.realpath, folders):
             path = os.path.join(folder, _NAMES_FILE)
             try:
@@ -194,7 +194,7 @@ class ThreadNames:
             version = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
             if self._read.get(path) != version:
                 self._read[path] = version
-                # Names that were recorded before have the same numbers, and are dropped as duplicates.
+                # Names recorded before have the same numbers, and are dropped as duplicates.
                 titles = titles_in(small_file(path, folder, LARGEST_NAMES_FILE) or b"")
                 self._waiting += [*titles, *title_requests(titles)]
 
@@ -228,7 +228,7 @@ def titles_in(data: bytes) -> list[Content]:
 
 
 def title_requests(titles: Iterable[Content]) -> list[Request]:
-    """The requests for first names of threads, if these were given within minutes of the thread's start."""
+    """The requests for first names of threads, if given within minutes of the start."""
     first = [title for title in titles if title.n == _FIRST_NUMBER and title.ts != NEVER]
     return [
         title_request(title.session_id, title.ts)

@@ -1,4 +1,4 @@
-"""The state of a Codex reader: the part stored between reads, bounded however long a session grows, and its output."""
+"""The state of a Codex reader, bounded however long a session grows, and its output."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RolloutName(msgspec.Struct, frozen=True):
 
 
 class CodexPrompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A prompt's word classes, the retry walk over its turns so far, and the turn before it."""
+    """A prompt's word classes, the retry walk over its turns, and the turn before it."""
 
     id: str
     words: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class CodexPrompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class SessionFacts(msgspec.Struct, omit_defaults=True):
-    """Facts about the session. `root` is the first of the sessions whose history the rollout repeats."""
+    """Facts about the session; `root` is the first session whose history the rollout repeats."""
 
     session_id: str | None = None
     root: str | None = None
@@ -58,13 +58,12 @@ class SessionFacts(msgspec.Struct, omit_defaults=True):
 
 
 class CodexState(msgspec.Struct, omit_defaults=True):
-    """Everything a reader needs to continue at the next line.
+    """All that a reader needs to continue at the next line.
 
-    `sums` are the latest sums of `token_count` lines, `threads` those of usage records, and `unmetered` the responses
-    with a usage record and no `token_count` yet. `is_begun`: there was more than the session's metadata.
-    `current` is the response that the next items may belong to, unless it is `closed`: then it only waits for results.
-    `entering` are the blocks that the next response will get as input. A task is one request of the user and all that
-    follows from it; `tasks` counts the billed responses of the latest ones.
+    `sums` are the latest sums of `token_count` lines, `threads` those of usage records, `unmetered` the responses with
+    a usage record and no `token_count` yet. `is_begun`: there was more than metadata. The next items may belong to
+    `current`, unless it is `closed` and only waits for results. `entering` are blocks of the next response's input. A
+    task is one request of the user and all that follows; `tasks` counts the billed responses of the latest ones.
     """
 
     version: int = VERSION
@@ -108,7 +107,7 @@ class LineRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class RolloutLog:
-    """A rollout being read: its state, and the records since the last `take`."""
+    """A rollout being read: its state, and the output since the last `take`."""
 
     def __init__(self, place: RolloutName, state: CodexState) -> None:
         self.place = place
@@ -133,10 +132,10 @@ class RolloutLog:
         return self.state.prompts[-1] if self.state.prompts else None
 
     def time_of(self, timestamp: str | float | None) -> str:
-        """A line's time in canonical form, or that of the line before if it has none."""
+        """A line's time in canonical form, or that of the line before."""
         if timestamp is None or isinstance(timestamp, str):
             ts = iso(timestamp)
-        else:  # seconds, or milliseconds where that many seconds are ages away
+        else:  # seconds, or milliseconds if that many seconds are far away
             ts = to_iso(int(timestamp if abs(timestamp) > _LARGEST_SECONDS else timestamp * 1000))
         if ts is None:
             return self.state.ts or NEVER
@@ -144,9 +143,9 @@ class RolloutLog:
         return ts
 
     def repeats(self, ts: str) -> bool:
-        """Whether the line is copied from another session's rollout: it is older than this session.
+        """Whether the line is copied from another session: it is older than this one.
 
-        A fork's rollout repeats its parent's lines with the time of copying, but a task's id has the time of its start.
+        A fork repeats lines with the time of copying, but a task's id has the time of its start.
         """
         created = self.state.session.created_ms
         if created is None:
@@ -155,14 +154,14 @@ class RolloutLog:
         return (to_ms(ts) if started is None else started) < created
 
     def repeats_parent(self, ts: str) -> bool:
-        """Whether the line is copied into an agent's rollout from the session that started it.
+        """Whether an agent's rollout copied the line from the session that started it.
 
-        One session may start hundreds of agents, each with a copy of its whole history, which counts as their input.
+        A session may start hundreds of agents, each with a copy of its history, which counts as their input.
         """
         return self.state.session.subagent is not None and self.repeats(ts)
 
     def touch(self, candidate: Candidate) -> None:
-        """Store a new or changed candidate, and output it with the next `take`."""
+        """Stores a new or changed candidate for the next `take`."""
         self.touched[candidate.message_id] = candidate
         candidates = self.state.candidates
         candidates.pop(candidate.message_id, None)
@@ -176,7 +175,7 @@ class RolloutLog:
             self.touch(candidate)
 
     def enter(self, *blocks: Block) -> None:
-        """Add to the input of the next response; beyond a limit, the oldest blocks become one."""
+        """Adds to the input of the next response; beyond a limit, the oldest blocks become one."""
         entering = self.state.entering
         entering += blocks
         if len(entering) > MAX_BLOCKS:
@@ -195,7 +194,7 @@ class RolloutLog:
         b: int = 0,
         **part: Any,
     ) -> None:
-        """Output content, except what an agent's rollout repeats of its parent; `part` is a call, result or file."""
+        """Outputs content, except what an agent repeats of its parent; `part` is a call, result or file."""
         if self.repeats_parent(line.ts):
             return
         if self.repeats(line.ts):
@@ -216,7 +215,7 @@ class RolloutLog:
         )
 
     def add_event(self, line: LineRef, name: str) -> None:
-        """Output an event, unless the rollout repeats another's."""
+        """Outputs an event, unless it is copied."""
         if self.repeats(line.ts):
             return
         self.out.events.append(

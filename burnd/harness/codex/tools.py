@@ -1,4 +1,4 @@
-"""Tool calls in Codex rollouts: targets, failures and refusals, and the agents they start."""
+"""Tool calls in Codex rollouts: targets, failures, refusals, and agents they start."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _FAILURES: Final = (
     "command timed out",
     "collab spawn failed",
 )
-# The user did not allow a call, or stopped it. A rule or the sandbox forbidding it is a failure like any other.
+# The user refused or stopped a call. A rule or the sandbox that forbids it is a failure like any other.
 _REFUSAL: Final = re.compile(
     r"\s*(?:Wall time: [\d.]+ seconds\n)?(?:(?:\w+ ){0,3}rejected by user|aborted by user"
     r"|user (?:rejected|cancelled) MCP tool call"
@@ -77,7 +77,7 @@ class CallDetails(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A call's result: its text, its blocks, the URLs of its images, and whether the call failed."""
+    """A call's result: text, blocks, URLs of images, and whether the call failed."""
 
     text: str
     blocks: tuple[Block, ...]
@@ -91,7 +91,7 @@ class Result(NamedTuple):
 
 
 def call_of(item: Item, line_id: str) -> CallDetails:
-    """The call in an item. Its arguments are a text of JSON, a plain text, or an action object."""
+    """The call in an item. Its arguments are JSON in a text, a plain text, or an action object."""
     name = _name_of(item)
     raw = item.arguments or item.input or item.action
     value = plain(raw)
@@ -121,7 +121,7 @@ def call_of(item: Item, line_id: str) -> CallDetails:
 
 
 def searches_of(item: Item) -> int:
-    """The number of web searches that are billed for a call; opening a page is not."""
+    """The number of billed web searches; opening a page is none."""
     if item.type != "web_search_call":
         return 0
     action = plain(item.action)
@@ -129,7 +129,7 @@ def searches_of(item: Item) -> int:
 
 
 def result_of(item: Item) -> Result:
-    """The result in an item: a text, pieces of text and images, or an object with either as its content."""
+    """The result in an item: a text, pieces of text and images, or an object with either as content."""
     value = plain(item.output)
     failed = isinstance(value, dict) and value.get("success") is False
     if isinstance(value, dict) and "content" in value:
@@ -148,14 +148,14 @@ def image_block(url: str, call_id: str | None = None) -> Block:
 
 
 def started_agent(result: Result) -> str | None:
-    """The thread of the agent that a call started, from its result."""
+    """The thread of the agent that a call started."""
     value = _parsed(result.text)
     agent = value.get("agent_id") if isinstance(value, dict) else None
     return agent if isinstance(agent, str) and agent else None
 
 
 def _name_of(item: Item) -> str:
-    """The tool's name, with its MCP server; other namespaces only give the release that brought the tool."""
+    """The tool's name with its MCP server; other namespaces only give a release."""
     name = item.name or _NAMES.get(item.type or "", item.type or "")
     space = item.namespace or ""
     if space.startswith(_MCP) and not name.startswith(_MCP):
@@ -178,13 +178,12 @@ def _command_of(fields: dict[str, Any]) -> str | None:
 
 
 def _command_in(program: Any) -> str | None:
-    """The first shell command in a program."""
     match = _COMMAND.search(program[:_MAX_PROGRAM]) if isinstance(program, str) else None
     return match["command"] if match else None
 
 
 def _target_of(name: str, fields: dict[str, Any], command: str | None, files: tuple[str, ...]) -> str | None:
-    """A path, a command's verb, a host or an agent's type. Search terms are content, and no target."""
+    """A path, a command's verb, a host or an agent's type; never search terms, which are content."""
     what = kind(name)
     if what == "shell":
         return verb_of(command)
@@ -197,7 +196,7 @@ def _target_of(name: str, fields: dict[str, Any], command: str | None, files: tu
 
 
 def _is_failure(text: str) -> bool:
-    """Whether a result reports a nonzero exit code, or that the call was not made."""
+    """Whether a result has a nonzero exit code, or the call was not made."""
     head = text[:_HEAD]
     if match := _EXIT_CODE.search(head):
         return int(match[1]) != 0
@@ -223,7 +222,7 @@ def _pieces_of(value: Any) -> list[Piece]:
 
 
 def _parsed(value: Any) -> Any:
-    """The object or list that a text has as JSON, else the value itself."""
+    """The object or list in a JSON text, else the value itself."""
     if not isinstance(value, str) or value[:1] not in ("{", "["):
         return value
     parsed = plain(msgspec.Raw(value.encode("utf-8", "replace")))

@@ -1,4 +1,4 @@
-"""Cursors of a database, and the search for sessions that have changed since these were stored."""
+"""Cursors of a database, and the search for sessions that changed since."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SESSION = "session:"
 
 
 class RowCursor(msgspec.Struct, frozen=True, array_like=True):
-    """The next rowid to read, the message before it, and the identity of the file.
+    """The next rowid to read, the message before it, and the file's identity.
 
-    Rowids are reused after the newest rows were deleted, and change when a database is written from a dump. In both
-    cases the message before the next rowid is another one.
+    Rowids are reused after the newest rows were deleted, and change when a database is restored from a dump: then the
+    message before the next rowid is another one.
     """
 
     next: int = FIRST_ROWID
@@ -34,15 +34,15 @@ class RowCursor(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_last(self) -> bool:
-        """Whether the largest rowid is taken: SQLite then gives new rows any free one."""
+        """Whether the largest rowid is taken, so that SQLite gives new rows any free one."""
         return self.next > LAST_ROWID
 
 
 class SessionCursor(msgspec.Struct, frozen=True, array_like=True):
-    """The digests of a session's row and of its messages' versions, and the last number in its event log.
+    """Digests of a session's row and of its messages' versions, and the last number in its event log.
 
-    `unfinished` are responses that opencode never finished: id, update time, and digest of message and parts.
-    `unusable` are the first rows that were not used.
+    `unfinished` are responses that opencode never finished: id, update time, digest. `unusable` are the first unused
+    rows.
     """
 
     row: int
@@ -64,7 +64,6 @@ class Cursors(NamedTuple):
 def cursor_changes(
     source: str, rows: RowCursor | None, sessions: Iterable[tuple[str, SessionCursor | None]]
 ) -> list[CursorChange]:
-    """Cursors to store; None removes that of a session."""
     encode = msgspec.msgpack.encode
     changes = [
         CursorChange(source, _SESSION + name, encode(cursor) if cursor is not None else None)
@@ -74,7 +73,7 @@ def cursor_changes(
 
 
 def load_cursors(stored: Iterable[tuple[str, bytes]]) -> Cursors:
-    """Stored cursors; one that cannot be decoded, as after an upgrade, is left out."""
+    """Stored cursors, without those that cannot be decoded, as after an upgrade."""
     rows, sessions = RowCursor(), {}
     for key, value in stored:
         if key == _ROWS:
@@ -92,15 +91,15 @@ def _decode(value: bytes, kind: type[T]) -> T | None:
 
 
 class ChangeFinder:
-    """Finds the sessions of a database that have changed: by new rows, by their own rows, and those still open.
+    """Finds changed sessions: by new rows, by their own rows, and those still open.
 
-    `waiting` are the sessions to read, in the order of their newest messages, each with whether to look at all its
-    parts (`deep`). `postponed` are those to read again once another database can be read.
+    `waiting` are the sessions to read, in order of their newest messages, each with whether to compare all parts
+    (`deep`). `postponed` are read again once another database can be read.
     """
 
     def __init__(self, includes: Callable[[StoredSession], bool], cursors: Cursors) -> None:
         self.stored_rows = cursors.rows
-        self.rows = cursors.rows  # after all rows whose sessions are marked; these may not be read yet
+        self.rows = cursors.rows  # behind all rows whose sessions are marked, though perhaps unread
         self.sessions = cursors.sessions
         self.with_unusable = {name: one for name, one in cursors.sessions.items() if one.unusable_count}
         self.waiting: dict[str, bool] = {}
@@ -121,7 +120,7 @@ class ChangeFinder:
             self._live.add(session_id)
 
     def in_order(self) -> list[tuple[str, bool]]:
-        """The waiting sessions: those that are live, then the one with the newest message first."""
+        """The waiting sessions: live ones, then the one with the newest message first."""
         live = [item for item in self.waiting.items() if item[0] in self._live]
         return live + [item for item in reversed(self.waiting.items()) if item[0] not in self._live]
 
@@ -139,7 +138,7 @@ class ChangeFinder:
         self.postponed.clear()
 
     def find_new(self, db: sqlite3.Connection, identity: tuple[int, int]) -> str:
-        """Marks the sessions of new rows. Returns the reason if all sessions must be compared instead."""
+        """Marks the sessions of new rows. Returns the reason if all sessions must be compared."""
         reason = ""
         if self.rows.identity not in (None, identity):
             reason = "another file is in its place"
@@ -149,7 +148,7 @@ class ChangeFinder:
         self.rows = replace(self.rows, identity=identity)
         while True:
             sessions: list[str] = []
-            with queries.snapshot(db):  # the last message must be there in the very state that is read
+            with queries.snapshot(db):  # the last message must be in the state that is read
                 last_id = self.rows.last_id
                 if last_id is not None and queries.message_at(db, self.rows.next - 1) != last_id:
                     reason = "rows were deleted or renumbered"
@@ -164,16 +163,16 @@ class ChangeFinder:
                 if self.rows.is_last:
                     sessions = queries.sessions_with_messages(db)
             for session_id in reversed(dict.fromkeys(reversed(sessions))):
-                is_deep = self.waiting.pop(session_id, False)  # it moves to the end: its message is the newest so far
+                is_deep = self.waiting.pop(session_id, False)  # moves to the end: its message is the newest so far
                 self.mark(session_id, deep=is_deep or bool(reason) or self.rows.is_last)
             if not page or self.rows.is_last:
                 return reason
 
     def scan(self, db: sqlite3.Connection, schema: Schema, with_open_turns: Iterable[str]) -> None:
-        """Compares the row of every session, and its event log, with its cursor.
+        """Compares every session's row and event log with its cursor.
 
-        In a session without an event log, as before 1.16 or after an import, a message may change without a trace in
-        the session's row: so it is looked at deeply in the first scan, and after rows were deleted.
+        Without an event log, as before 1.16 or after an import, a message may change without a trace in its session's
+        row: such sessions are compared deeply in the first scan, and after rows were deleted.
         """
         sequences = queries.sequences(db, schema)
         present: set[str] = set()
@@ -193,7 +192,7 @@ class ChangeFinder:
         self._scans_deeply, self._has_scanned = False, True
 
     def _check_unfinished(self, db: sqlite3.Connection, schema: Schema) -> None:
-        """Marks the sessions of responses that seemed dead and have changed after all."""
+        """Marks the sessions of unfinished responses that changed after all."""
         watched = {
             message_id: (updated, digest, session_id)
             for session_id, cursor in self.sessions.items()
@@ -206,13 +205,13 @@ class ChangeFinder:
                 self.mark(session_id, deep=True)
 
     def reread(self, session_id: str) -> None:
-        """Marks a session to be read even if it has not changed."""
+        """Marks a session to be read even if unchanged."""
         if session_id in self.sessions:
             self.sessions[session_id] = replace(self.sessions[session_id], pending=True)
             self.mark(session_id, deep=True)
 
     def committed(self, rows: RowCursor | None, sessions: dict[str, SessionCursor | None]) -> None:
-        """Takes cursors that are durable now."""
+        """Takes durable cursors."""
         for session_id, cursor in sessions.items():
             self.with_unusable.pop(session_id, None)
             if cursor is None:

@@ -1,9 +1,8 @@
-"""Read-only connections to opencode's databases that leave no files behind, and the schema of a database.
+"""Read-only connections to opencode's databases that leave no files behind, and the schema.
 
-A reader of a database in WAL mode creates the `-wal` and `-shm` files if they are missing, and leaves them. So a
-database without a log, which no program has open, is read as immutable, and the result counts only if the file did not
-change meanwhile. An open connection keeps other programs from getting exclusive access, so it is kept only while rows
-keep coming.
+A reader in WAL mode creates missing `-wal` and `-shm` files and leaves them. So a database without a log, which no
+program has open, is read as immutable, and the result counts only if the file did not change meanwhile. An open
+connection prevents exclusive access by others, so it is closed when no rows come.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _UNREADABLE = ("SQLITE_CORRUPT", "SQLITE_TOOBIG", "SQLITE_NOTADB", "SQLITE_IOERR
 
 
 class StaleRead(Exception):
-    """Raised when a database changed while it was read, so that the result does not count: read again."""
+    """Raised when a database changed while it was read: read again."""
 
 
 class Unsupported(Exception):
@@ -45,7 +44,6 @@ def damage_name(error: sqlite3.Error) -> str:
 
 
 def is_lock(error: Exception) -> bool:
-    """Whether another program has locked the database."""
     return error_name(error).startswith(_LOCKED)
 
 
@@ -53,7 +51,7 @@ def is_lock(error: Exception) -> bool:
 
 
 class Signature(NamedTuple):
-    """File system facts of a database and its log; any change of the rows changes them."""
+    """File system facts of a database and its log, which change with the rows."""
 
     dev: int
     ino: int
@@ -67,7 +65,7 @@ class Signature(NamedTuple):
 
 
 class DataVersion(NamedTuple):
-    """A state of the rows. SQLite's `data_version` can be compared within one connection only."""
+    """A state of the rows; SQLite's `data_version` is comparable within one connection only."""
 
     connection: int
     state: object
@@ -116,13 +114,12 @@ class Database:
             yield db
 
     def version(self, db: sqlite3.Connection) -> DataVersion:
-        """A value that stays the same while nothing is written. `db` is the connection that is being read with."""
+        """A value that is the same while nothing is written; `db` is the connection in use."""
         if db is not self._connection:
             return DataVersion(0, self.signature())
         return DataVersion(self._connections, db.execute("PRAGMA data_version").fetchone()[0])
 
     def close(self) -> None:
-        """Closes the connection; the next read opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -145,7 +142,7 @@ class Database:
             if self._connection is None:
                 self._connection, self._connected_to = self._connect(), before.identity
                 if before.log is not None and _log_facts(self.path) is None:
-                    raise StaleRead  # the last program to close the database has just removed the log
+                    raise StaleRead  # the last program has just closed the database and removed the log
                 self._connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()  # opens the log at once
             yield self._connection
         except sqlite3.Error as error:
@@ -175,7 +172,7 @@ class Database:
     def _is_in_wal_mode(self) -> bool:
         """Whether a shared connection would create the log.
 
-        Closing this descriptor drops all locks that the process has on the file, so there must be no connection.
+        Closing this descriptor drops all locks of the process on the file, so there must be no connection.
         """
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -186,7 +183,7 @@ class Database:
 
 
 def _log_facts(path: str) -> tuple[int, int, int] | None:
-    """Facts of the `-wal` file. If the path is a link, SQLite keeps it beside the real file."""
+    """Facts of the `-wal` file, which is beside the real file if the path is a link."""
     try:
         facts = os.stat((os.path.realpath(path) if os.path.islink(path) else path) + "-wal")
     except OSError:
@@ -218,7 +215,7 @@ _V2_TABLES = ("session_v2", "session_message")
 
 
 class Schema(NamedTuple):
-    """SQL for the columns that a database has; `session` selects `SESSION_COLUMNS`, then columns for a digest."""
+    """SQL for the columns of a database; `session` selects `SESSION_COLUMNS`, then columns for a digest."""
 
     session: str
     message_updated: str
@@ -227,7 +224,7 @@ class Schema(NamedTuple):
 
 
 def probe(db: sqlite3.Connection) -> Schema:
-    """Looks up the columns by name, since releases differ. Raises Unsupported."""
+    """Looks up columns by name, since releases differ. Raises Unsupported."""
     columns = {table: _columns(db, table) for table in _REQUIRED}
     missing = [table for table, names in columns.items() if not names]
     if missing:
@@ -253,7 +250,7 @@ def probe(db: sqlite3.Connection) -> Schema:
 
 
 def v2_tables(db: sqlite3.Connection) -> tuple[str, ...]:
-    """The tables of opencode's coming format that have rows already."""
+    """The tables of opencode's coming format that have rows."""
     present = [table for table in _V2_TABLES if _columns(db, table)]
     return tuple(table for table in present if db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None)
 

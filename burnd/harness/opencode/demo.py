@@ -1,4 +1,4 @@
-"""Writes a session of the demo into a database as opencode does: a session, its messages, their parts."""
+"""Writes a demo session into a database as opencode does: a session, messages, parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS part(id TEXT PRIMARY KEY, message_id TEXT NOT NULL, s
 
 
 def write(folder: str, story: Story, cwd: str, clock: float) -> str:
-    """Adds a whole session to the database below `folder`; returns its id."""
+    """Adds a session to the database below `folder`; returns its id."""
     path = os.path.join(folder, "opencode", "opencode.db")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     db = sqlite3.connect(path)

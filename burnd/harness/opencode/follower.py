@@ -1,4 +1,4 @@
-"""Follows one database in a worker thread: finds changed sessions, reads them, and collects what is new."""
+"""Follows one database in a worker thread: finds changed sessions, reads them, collects what is new."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from burnd.recording.source import UnusedInAll, UnusedLine
 from burnd.records import Turn
 
 BATCH_BYTES = 8 << 20
-LOCK_PATIENCE_S = 60.0  # how long a session waits for another database that is locked
+LOCK_PATIENCE_S = 60.0  # how long a session waits for another, locked database
 _READ_S = 0.15
 _MESSAGES_IN_MEMORY = 5000
 
@@ -49,12 +49,11 @@ log = structlog.get_logger()
 
 
 def cursor_source(key: str) -> str:
-    """The name under which the cursors of a database are stored."""
     return f"{SOURCE}:{key}"
 
 
 class DatabaseChanges(SessionChanges):
-    """Changes of several sessions, and the cursors to store with them. `size` is the number of bytes read."""
+    """Changes of several sessions with the cursors to store; `size` is the number of bytes read."""
 
     row_cursor: RowCursor | None = None
     session_cursors: dict[str, SessionCursor | None] = msgspec.field(default_factory=dict)
@@ -62,7 +61,7 @@ class DatabaseChanges(SessionChanges):
 
 
 class LookResult(NamedTuple):
-    """Whether rows have certainly changed since the last look, and the reason if all sessions are compared again."""
+    """Whether rows have certainly changed since the last look, and why all sessions are compared again."""
 
     changed: bool
     rewound: str = ""
@@ -71,7 +70,7 @@ class LookResult(NamedTuple):
 class Precedence:
     """Looks up which messages of a session the databases with precedence have.
 
-    An import into another channel's database keeps all ids; the first database that has a message records it.
+    An import into another channel's database keeps all ids; the first database with a message records it.
     """
 
     def __init__(self, counts: Counter[str]) -> None:
@@ -81,10 +80,10 @@ class Precedence:
         self._locked_at: dict[str, float] = {}
 
     def messages_elsewhere(self, session_id: str, before: MessageIds | None, now: float) -> MessageIds | None:
-        """The messages of a session that earlier databases have; None if none of them has the session.
+        """The messages of a session that earlier databases have; None if none has the session.
 
-        Raises StaleRead while one of them is locked. If it stays locked, or cannot be read at all, the earlier result
-        (`before`) counts, so that new messages in this database are not lost.
+        Raises StaleRead while one is locked. If it stays locked or is unreadable, the earlier result (`before`) counts,
+        so that new messages here are not lost.
         """
         results = [self._messages_in(database, session_id, before, now) for database in self.earlier]
         ids = [one for one in results if one is not None]
@@ -115,7 +114,7 @@ class Precedence:
 
 
 class DatabaseFollower:
-    """`look` finds what changed, `read` takes it, `settle` collects what has become quiet; one thread at a time."""
+    """`look` finds what changed, `read` takes it, `settle` collects what is quiet; one thread at a time."""
 
     def __init__(
         self,
@@ -149,7 +148,6 @@ class DatabaseFollower:
 
     @property
     def due(self) -> float | None:
-        """When the next message settles if nothing changes."""
         return min(self._due.values(), default=None)
 
     def close(self) -> None:
@@ -182,11 +180,11 @@ class DatabaseFollower:
                     damage = damage_name(error)
                 self.v2_tables = v2_tables(db)
             changed, self._version = version.has_changed_since(self._version), version
-        self.damage = damage or self.damage  # not if the read was stale: a page being written may look damaged
+        self.damage = damage or self.damage  # not after a stale read: a page being written may look damaged
         return LookResult(changed, rewound)
 
     def read(self, now: float, wall_ms: int, max_bytes: int = BATCH_BYTES) -> DatabaseChanges:
-        """Reads some of the waiting sessions, for a fraction of a second."""
+        """Reads some waiting sessions, for a fraction of a second."""
         changes = DatabaseChanges()
         for rows in self._fetch(max_bytes):
             if not rows.is_partial:
@@ -198,7 +196,7 @@ class DatabaseFollower:
         return changes
 
     def settle(self, now: float, *, flush: bool = False, session_id: str | None = None) -> DatabaseChanges:
-        """Collects what has become quiet; with `flush` all that is open, or all of one session."""
+        """Collects what is quiet; with `flush` all that is open, or all of one session."""
         changes = DatabaseChanges()
         for name, state in list(self._sessions.items()):
             is_flushed = flush and session_id in (None, name)
@@ -208,25 +206,23 @@ class DatabaseFollower:
         return changes
 
     def unusable(self) -> UnusedInAll:
-        """The rows that were not used: the first of each session, then the second of each, and so on."""
+        """The unused rows: the first of each session, then the second of each, and so on."""
         cursors = self.finder.with_unusable.values()
         ranked = sorted((n, row) for cursor in cursors for n, row in enumerate(cursor.unusable))[:LINES_SHOWN]
         rows = [UnusedLine(self.db.path, 0, row.size, row.reason, row.row) for _, row in ranked]
         return UnusedInAll(sum(cursor.unusable_count for cursor in cursors), 0, rows)
 
     def skipped(self) -> list[str]:
-        """The messages that are skipped since they crashed the process."""
+        """The messages skipped after crashes."""
         sessions = self.finder.with_unusable.items()
         return [f"{row.row} of {name}" for name, cursor in sessions for row in cursor.unusable if row.reason == FATAL]
 
     def cursor_changes(self, changes: DatabaseChanges) -> list[CursorChange]:
-        """The cursors to store with these changes."""
         before = self.finder.sessions
         sessions = [item for item in changes.session_cursors.items() if item[1] != before.get(item[0])]
         return cursor_changes(cursor_source(self.key), changes.row_cursor, sessions)
 
     def committed(self, changes: DatabaseChanges) -> None:
-        """Notes that changes are durable."""
         for turn in changes.orphans:
             self.open_turns.pop(turn.message_id, None)
         for candidate in (step.candidate for step in changes.steps):
@@ -238,13 +234,12 @@ class DatabaseFollower:
         self._free_memory()
 
     def failed(self, changes: DatabaseChanges) -> None:
-        """Reads the sessions again, since their changes could not be recorded."""
+        """Reads the sessions again, since their changes were not recorded."""
         for name in changes.session_cursors:
             self._forget(name)
             self.finder.mark(name, deep=True)
 
     def reread(self, session_id: str) -> None:
-        """Decodes a session again, even if it has not changed."""
         self._forget(session_id)
         self.finder.reread(session_id)
 
@@ -256,7 +251,7 @@ class DatabaseFollower:
         self._unreadable.clear()
 
     def ids_of(self, session_id: str) -> MessageIds | None:
-        """The messages of a session; None if this database does not have it. Raises as `look` does."""
+        """The messages of a session; None if this database lacks it. Raises as `look` does."""
         with self.db.reading() as db:
             stored = queries.one_session(db, self._probe(db), session_id)
             if stored is None or not self._options.includes(stored):
@@ -264,7 +259,6 @@ class DatabaseFollower:
             return queries.message_ids(db, session_id)
 
     def has_cursor(self, session_id: str) -> bool:
-        """Whether a session of this database was recorded."""
         return session_id in self.finder.sessions
 
     def _probe(self, db: sqlite3.Connection) -> Schema:
@@ -296,7 +290,7 @@ class DatabaseFollower:
     def _fetch_session(
         self, db: sqlite3.Connection, schema: Schema, name: str, *, deep: bool, max_bytes: int
     ) -> SessionRows:
-        """The rows that must be decoded; a session that is not in memory is first compared with its cursor."""
+        """The rows to decode; a session that is not in memory is first compared with its cursor."""
         state, cursor = self._sessions.get(name), self.finder.sessions.get(name)
         with queries.snapshot(db):
             stored = queries.one_session(db, schema, name) or queries.orphaned_session(db, name)
@@ -315,7 +309,7 @@ class DatabaseFollower:
             return SessionRows(name, stored, sequence, versions, fetched, is_partial=done < len(ids))
 
     def _take_safely(self, rows: SessionRows, now: float, wall_ms: int, changes: DatabaseChanges) -> None:
-        """Takes the rows of a session; one that fails must not stop the others."""
+        """Takes the rows of a session; a failure must not stop the others."""
         name = rows.session_id
         try:
             result = self._take(rows, now, wall_ms)
@@ -359,7 +353,6 @@ class DatabaseFollower:
         return self._collect(state, now)
 
     def _collect(self, state: SessionState, now: float, *, flush: bool = False) -> tuple[SessionChanges, SessionCursor]:
-        """What is new in a session, and its cursor."""
         name = state.row.id
         changes, due = state.changes(now, flush=flush)
         changes.orphans += state.orphans(self.open_turns)
@@ -381,7 +374,7 @@ class DatabaseFollower:
         return changes, cursor
 
     def _drop(self, session_id: str, now: float) -> SessionChanges:
-        """Settles what is open in a session that is gone, or not to be read any more."""
+        """Settles what is open in a session that is gone or excluded now."""
         changes = SessionChanges()
         state = self._sessions.get(session_id)
         if state is not None:
@@ -392,7 +385,7 @@ class DatabaseFollower:
         return changes
 
     def _free_memory(self) -> None:
-        """Forgets sessions in which nothing is open, the longest unchanged first; during a first read all of them."""
+        """Drops sessions without anything open, the longest unchanged first; during a first read all."""
         surplus = sum(map(len, self._sessions.values())) - (_MESSAGES_IN_MEMORY if self.caught_up else 0)
         for name, state in list(self._sessions.items()):
             if surplus <= 0:

@@ -23,7 +23,7 @@ def add(
 ) -> None:
     """Adds the global file, those of the project, of its settings and of inner folders.
 
-    Where opencode has no file of its own, it reads that of Claude Code.
+    Without a file of its own, opencode reads that of Claude Code.
     """
     with_claude = not any(
         environ.get(name, "").lower() in ("1", "true")
@@ -45,7 +45,7 @@ def add(
 
 
 def _configured(folders: Sequence[str], homes: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
-    """The files that `instructions` of any configuration name; URLs are left out."""
+    """The files that `instructions` of any configuration names, without URLs."""
     places = [os.path.join(above, inner) for above in reversed(folders) for inner in ("", ".opencode")]
     own = [os.path.join(home, "config.json") for home in homes]
     paths = own + [os.path.join(place, name) for place in (*homes, *places) for name in CONFIGURATIONS]
@@ -57,7 +57,7 @@ def _configured(folders: Sequence[str], homes: Sequence[str], environ: Mapping[s
 
 
 def _matching(pattern: str, folders: Sequence[str]) -> Iterator[str]:
-    """The files that match a pattern; one that is relative is tried in each folder."""
+    """The files that match a pattern; a relative one is tried in each folder."""
     for folder in [""] if os.path.isabs(pattern) else folders:
         matches = glob.iglob(os.path.join(glob.escape(folder), pattern), recursive=True)
         yield from sorted(islice(matches, _MOST_NAMED))

@@ -1,6 +1,6 @@
-"""Converts one decoded message to its facts (`OpencodeMessage`), its tool calls, and its content records. Pure.
+"""Converts one decoded message to its facts (`OpencodeMessage`), tool calls and content records. Pure.
 
-Nothing here depends on the messages before or after it: `session` puts messages in order.
+Each message is converted alone; `session` puts them in order.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LARGEST_STATUS: Final = 999
 _OUTPUT_PARTS: Final = ("text", "reasoning", "tool")
 _DEFAULT_TITLE: Final = re.compile(r"(?:New|Child) session - \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _NULL: Final = msgspec.Raw(b"null")
-_SAVED_OUTPUT: Final = 1 << 20  # block number of a whole output beside its preview: after all blocks of a part
+_SAVED_OUTPUT: Final = 1 << 20  # block number of a whole output: after all blocks of a part
 
 _TASK: Final = "task"
 _INVALID: Final = "invalid"
@@ -74,7 +74,7 @@ _TARGET_ARGUMENTS: Final = {
 _FILE_TOOLS: Final = frozenset({"read", "edit", "write", "multiedit"})
 _REPLACING_TOOLS: Final = frozenset({"edit", "multiedit"})
 _PATCH_TOOLS: Final = frozenset({"patch", "apply_patch"})
-# The user did not allow a call, or stopped it. A rule forbidding it is a failure like any other.
+# The user refused or stopped a call. A rule that forbids it is a failure like any other.
 _REFUSAL: Final = re.compile(
     r"\s*(?:Error: )?(?:The user (?:rejected permission|dismissed this question)|User aborted the command)"
 )
@@ -83,7 +83,7 @@ _REFUSAL: Final = re.compile(
 class UserMessage(msgspec.Struct, frozen=True, gc=False):
     """A user row: its blocks, and whether a person wrote any of it.
 
-    `trigger` is set if the row requests a compaction. `text_hash` identifies a prompt that is repeated.
+    `trigger` is set if the row requests a compaction; `text_hash` identifies a repeated prompt.
     """
 
     blocks: tuple[Block, ...] = ()
@@ -94,7 +94,7 @@ class UserMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Response(msgspec.Struct, frozen=True, gc=False):
-    """An assistant row, one step of a model: its usage, its output, its calls and their results."""
+    """An assistant row, one step of a model: usage, output, calls and results."""
 
     parent: str | None = None
     model: str = ""
@@ -120,7 +120,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpencodeMessage(msgspec.Struct, frozen=True, gc=False):
-    """The facts of one message. A row that cannot be decoded, or of an unknown role, has neither user nor response."""
+    """The facts of one message. A row that is invalid or of an unknown role has neither user nor response."""
 
     id: str
     created: int
@@ -136,7 +136,7 @@ class OpencodeMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether it is a response whose end, or the result of one of its calls, is missing."""
+        """Whether it is a response without its end, or without the result of a call."""
         response = self.response
         return response is not None and (
             response.completed is None or any(call.is_error is None for call in response.calls)
@@ -146,7 +146,7 @@ class OpencodeMessage(msgspec.Struct, frozen=True, gc=False):
 class OpencodeCall(NamedTuple):
     """A tool call, the files it names, its blocks, and the session it started.
 
-    `input` are its arguments as well-formed JSON; `answer` is the text of its result, if it has one.
+    `input` are its arguments as valid JSON; `answer` is the text of its result.
     """
 
     call: ToolCall
@@ -230,7 +230,7 @@ def _response(
 
 
 def _is_summary(data: MessageData) -> bool:
-    """Whether this is the response of a compaction. On user rows `summary` is an object with another meaning."""
+    """Whether this is a compaction's response. On user rows `summary` is an object."""
     return data.role == _ASSISTANT and bytes(data.summary) == b"true"
 
 
@@ -240,7 +240,7 @@ def _status(data: FailureData | None) -> int | None:
 
 
 def _output_blocks(parts: Sequence[Part], calls: Mapping[int, OpencodeCall]) -> tuple[Block, ...]:
-    """The output in its order. Hidden thinking has the size of its signature."""
+    """The output in order; hidden thinking has the size of its signature."""
     blocks: list[Block] = []
     for n, (_, part) in enumerate(parts):
         if part.type == "tool":
@@ -261,7 +261,7 @@ def _retry(part: Part) -> tuple[str, int | None, int | None]:
 
 
 def calls_of(decoded: DecodedMessage) -> dict[int, OpencodeCall]:
-    """The calls of a message by the number of their part. A repeated call id is replaced by the part's id."""
+    """The calls of a message by part number; a repeated call id is replaced by the part's id."""
     calls: dict[int, OpencodeCall] = {}
     ids: set[str] = set()
     for n, (part_id, part) in enumerate(decoded.parts):
@@ -273,7 +273,6 @@ def calls_of(decoded: DecodedMessage) -> dict[int, OpencodeCall]:
 
 
 def call_of(part: PartData, call_id: str) -> OpencodeCall:
-    """The call in a `tool` part."""
     name = part.tool or ""
     state = part.state or ToolState()
     value, well_formed = unpack(state.input) if state.input else Unpacked(None, state.input)
@@ -308,7 +307,7 @@ def call_of(part: PartData, call_id: str) -> OpencodeCall:
 
 
 def attached_block(file: Attachment, call_id: str | None = None) -> Block | None:
-    """The block of a file whose bytes are in the row; None for one that is only named, since it is shown as text."""
+    """The block of a file with bytes in the row; None for one that is only named and shown as text."""
     data = inline_data(file.url or "")
     if data is None:
         return None
@@ -327,7 +326,7 @@ def _answer(state: ToolState) -> str | None:
 
 
 def _has_failed(name: str, state: ToolState) -> bool:
-    """An error, an unknown tool, or a command with an exit code other than zero, which opencode calls `completed`."""
+    """Whether it is an error, an unknown tool, or a nonzero exit code, which opencode calls `completed`."""
     if state.status == "error" or name == _INVALID:
         return True
     code = (state.metadata or ToolMetadata()).exit
@@ -335,7 +334,7 @@ def _has_failed(name: str, state: ToolState) -> bool:
 
 
 def _target(name: str, arguments: dict[str, Any], files: tuple[str, ...]) -> str | None:
-    """A path, a command's verb, a host, an agent's type or a skill's name. A search pattern is content."""
+    """A path, a command's verb, a host, an agent's type or a skill's name; never a search pattern, which is content."""
     if tool_kind(name) == "shell":
         return verb_of(arguments.get("command"))
     if name == "webfetch":
@@ -379,7 +378,7 @@ def content_of(
     *,
     reasoning: bool = True,
 ) -> list[Content]:
-    """The content of a message, numbered by part and by block within it; `reasoning` includes the text of thinking."""
+    """The content of a message, numbered by part and block; `reasoning` includes thinking."""
     records: list[Content] = []
     at = iso(row.created)
     common: dict[str, Any] = {"session_id": session_id, "rail_id": MAIN, "message_id": row.id, "ts": at}
@@ -420,7 +419,7 @@ def _output_content(part: PartData, text_kind: Kind) -> Iterator[_ContentBlock]:
 
 
 def _call_content(parsed: OpencodeCall, state: ToolState, at: str) -> Iterator[_ContentBlock]:
-    """The call, then its result, then each file that is attached to the result."""
+    """The call, its result, then each file attached to the result."""
     call = parsed.call
     yield "assistant", "tool_use", {"tool_use": ToolUse(id=call.id, name=call.name, input=parsed.input or _NULL)}
     if parsed.answer is None:
@@ -435,7 +434,7 @@ def _call_content(parsed: OpencodeCall, state: ToolState, at: str) -> Iterator[_
 
 
 def saved_outputs(records: Sequence[Content], decoded: DecodedMessage) -> Iterator[tuple[str, Content]]:
-    """Results that are cut in the row, each with the path of the file with the whole output, kept for a week."""
+    """Results that are cut in the row, each with the path of the whole output, which opencode keeps for a week."""
     results = {record.n: record for record in records if record.tool_result is not None}
     for n, (_, part) in enumerate(decoded.parts):
         metadata = part.state.metadata if part.type == "tool" and part.state is not None else None
@@ -444,7 +443,7 @@ def saved_outputs(records: Sequence[Content], decoded: DecodedMessage) -> Iterat
 
 
 def whole_output(record: Content, text: str) -> Content:
-    """A record with the whole output of a call, in addition to the record with its cut result."""
+    """A record of the whole output, in addition to that of the cut result."""
     cut = record.tool_result
     whole = ToolResult(
         tool_use_id=cut.tool_use_id if cut is not None else "", content=msgspec.Raw(msgspec.json.encode(text))

@@ -99,17 +99,16 @@ class OpenCode(Product):
     plugin_file = os.path.join("plugin", "burnd-guard.js")
 
     def logs(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
-        """Its databases; if none exists, the paths at which one is expected."""
+        """Its databases; if there is none, the expected paths."""
         folder, named = data_folder(environ, user_home), named_databases(environ, user_home, extra)
         return present_databases([folder], named) or [*named, folder]
 
     def config_homes(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:  # noqa: ARG002
-        """Its folders of settings, which are not those of its data."""
         return list(filter(os.path.isabs, config_folders(environ, user_home)))
 
 
 def config_folders(environ: Mapping[str, str], user_home: str) -> list[str]:
-    """The folders of its settings; the one that the environment names counts first."""
+    """The folders of its settings; the one named by the environment first."""
     base = environ.get("XDG_CONFIG_HOME") or os.path.join(user_home, ".config")
     return [folder for folder in (environ.get("OPENCODE_CONFIG_DIR"), os.path.join(base, "opencode")) if folder]
 
@@ -134,7 +133,7 @@ def announced_places(roots: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def present_databases(folders: Iterable[str], named: Iterable[str]) -> list[str]:
-    """The databases that exist, each once however many names it has, in order of preference."""
+    """The databases that exist, each once under any names, preferred first."""
     paths: dict[tuple[int, int], str] = {}
     for path in (*named, *(path for folder in folders for path in _channels(folder))):
         try:
@@ -147,7 +146,7 @@ def present_databases(folders: Iterable[str], named: Iterable[str]) -> list[str]
 
 
 def _channels(folder: str) -> list[str]:
-    """The databases of all release channels in a folder, that of the usual one first."""
+    """The databases of all release channels in a folder, the usual one first."""
     try:
         names = os.listdir(folder)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Every query on opencode's database: short ones, in pages, never across a wait."""
+"""Every query on opencode's database: short, in pages, never across a wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SESSION_TYPES = [(name, (int, float) if name.startswith("time_") else bytes) fo
 
 
 class StoredSession(NamedTuple):
-    """A session's row, when it was archived, a digest that changes with the row, and columns of unexpected types."""
+    """A session's row, when it was archived, a digest of the row, and columns of unexpected types."""
 
     row: SessionRow
     archived: int | None
@@ -49,7 +49,7 @@ class _TooMuch(Exception):
 
 @contextlib.contextmanager
 def snapshot(db: sqlite3.Connection) -> Iterator[None]:
-    """Runs several queries on one state of the database; it must end in an instant."""
+    """Runs several queries on one state of the database; must be quick."""
     db.execute("BEGIN")
     try:
         yield
@@ -66,7 +66,6 @@ def schema_version(db: sqlite3.Connection) -> int:
 
 
 def message_at(db: sqlite3.Connection, rowid: int) -> str | None:
-    """The id of the message with this rowid."""
     row = db.execute("SELECT id FROM message WHERE rowid = ?", (rowid,)).fetchone()
     return text(row[0]) if row is not None else None
 
@@ -78,7 +77,7 @@ def last_message(db: sqlite3.Connection) -> tuple[int, str] | None:
 
 
 def new_messages(db: sqlite3.Connection, rowid: int) -> list[tuple[int, str, str]]:
-    """The rowid, id and session of a page of messages, from this rowid on."""
+    """Rowid, id and session of a page of messages, from this rowid on."""
     sql = "SELECT rowid, id, session_id FROM message WHERE rowid >= ? ORDER BY rowid LIMIT ?"
     return [(row[0], text(row[1]), text(row[2])) for row in db.execute(sql, (rowid, PAGE))]
 
@@ -91,7 +90,7 @@ SessionCache = dict[Any, tuple[int, StoredSession]]  # by id: the hash of a sess
 
 
 def all_sessions(db: sqlite3.Connection, schema: Schema, cache: SessionCache) -> Iterator[StoredSession]:
-    """Every session; one whose row has not changed comes from the cache."""
+    """Every session; unchanged rows come from the cache."""
     at = FIRST_ROWID
     while at <= LAST_ROWID:
         sql = f"SELECT rowid, {schema.session} FROM session WHERE rowid >= ? ORDER BY rowid LIMIT ?"
@@ -112,13 +111,13 @@ def one_session(db: sqlite3.Connection, schema: Schema, session_id: str) -> Stor
 
 
 def orphaned_session(db: sqlite3.Connection, session_id: str) -> StoredSession | None:
-    """A session whose row is gone while its messages are still there."""
+    """A session whose row is gone while its messages are there."""
     created = db.execute("SELECT min(time_created) FROM message WHERE session_id = ?", (session_id,)).fetchone()[0]
     return StoredSession(SessionRow(session_id, number(created)), None, 0) if created is not None else None
 
 
 def sequences(db: sqlite3.Connection, schema: Schema) -> dict[str, int]:
-    """The last number in the event log of each session; empty if the release has no event log."""
+    """The last event number of each session; empty if the release has no event log."""
     if not schema.has_sequences:
         return {}
     rows = db.execute("SELECT aggregate_id, seq FROM event_sequence").fetchall()
@@ -126,7 +125,7 @@ def sequences(db: sqlite3.Connection, schema: Schema) -> dict[str, int]:
 
 
 def sequence_of(db: sqlite3.Connection, schema: Schema, session_id: str) -> int:
-    """The last number in the event log of one session; -1 if it has none."""
+    """The last event number of one session; -1 if it has none."""
     if not schema.has_sequences:
         return -1
     row = db.execute("SELECT seq FROM event_sequence WHERE aggregate_id = ?", (session_id,)).fetchone()
@@ -150,7 +149,6 @@ def message_ids(db: sqlite3.Connection, session_id: str) -> frozenset[str]:
 
 
 def versions_of(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> dict[str, MessageVersion]:
-    """The versions of these messages and their parts."""
     versions: list[MessageVersion] = []
     for some in _groups(ids, PAGE):
         sql = f"SELECT id, time_created, {schema.message_updated} FROM message WHERE id IN ({_marks(some)})"
@@ -161,7 +159,7 @@ def versions_of(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> d
 def session_versions(
     db: sqlite3.Connection, schema: Schema, session_id: str, *, with_parts: bool
 ) -> list[MessageVersion]:
-    """The messages of a session in order of time, since ids do not sort by time."""
+    """The messages of a session by time, since ids do not sort by time."""
     columns = f"id, time_created, {schema.message_updated}"
     sql = f"SELECT {columns} FROM message WHERE session_id = ? ORDER BY time_created, id"
     versions = _versions(db.execute(sql, (session_id,)))
@@ -169,7 +167,6 @@ def session_versions(
 
 
 def version_of(row: MessageRow) -> MessageVersion:
-    """The version of a message that was read with its parts."""
     parts = [(part.id, part.updated) for part in row.parts]
     return _version(row.id, row.created, row.updated, parts, row.more_parts)
 
@@ -206,7 +203,7 @@ def _with_parts(db: sqlite3.Connection, schema: Schema, versions: Sequence[Messa
 
 
 def fetch(db: sqlite3.Connection, schema: Schema, ids: Sequence[str], max_bytes: int) -> tuple[Fetched, int]:
-    """Messages with their parts, in this order, up to `max_bytes`; and the number of ids that were handled."""
+    """Messages with their parts, in this order, up to `max_bytes`; and the number of ids handled."""
     fetched, done = Fetched([]), 0
     for some in _groups(ids, _MESSAGES_AT_ONCE):
         try:
@@ -246,7 +243,7 @@ def _fetch_together(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) 
 
 
 def _fetch_one(db: sqlite3.Connection, schema: Schema, message_id: str) -> Fetched:
-    """One message, part by part. Rows that are too large are reduced to their small values."""
+    """One message, part by part; too large rows are reduced to their small values."""
     try:
         sql = f"SELECT rowid, time_created, {schema.message_updated} FROM message WHERE id = ?"
         row = db.execute(sql, (message_id,)).fetchone()
@@ -304,7 +301,7 @@ def _marks(items: Sequence[object]) -> str:
 
 
 def text(value: Any) -> str:
-    """A value that should be text; a column in SQLite may hold anything."""
+    """A value that should be text; SQLite columns may hold anything."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""Decodes the rows of a session to messages and content: here, or for a suspect session in a child process."""
+"""Decodes the rows of a session to messages and content; those of a suspect session in a child process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ log = structlog.get_logger()
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
-    """Which sessions to read, and how much of them. Folders include all below them, or are patterns of folders."""
+    """Which sessions to read, and how much. Folders include all below them, or are patterns."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     tool_outputs: bool = False
 
     def includes(self, stored: StoredSession) -> bool:
-        """Whether to read a session. `exclude` wins over `include`."""
+        """Whether to read a session; `exclude` wins."""
         if stored.archived is not None and not self.archived:
             return False
         folder = stored.row.directory or ""
@@ -84,7 +84,7 @@ def _covers(pattern: str, folder: str) -> bool:
 
 
 class SessionRows(NamedTuple):
-    """The rows of a session to decode. Without `stored` the session is gone, or is not to be read any more."""
+    """The rows of a session to decode. Without `stored` the session is gone or excluded now."""
 
     session_id: str
     stored: StoredSession | None = None
@@ -105,7 +105,7 @@ class DecodeRequest(NamedTuple):
 
 
 class DecodedRow(NamedTuple):
-    """The facts and content of a message, and its rows that were not used."""
+    """The facts and content of a message, and its unused rows."""
 
     message: OpencodeMessage
     content: list[Shelved]
@@ -113,7 +113,7 @@ class DecodedRow(NamedTuple):
 
 
 class RowDecoder:
-    """Decodes rows, and prepares their content for the disk. Used here and in the child process."""
+    """Decodes rows, and prepares content for the disk, here and in the child."""
 
     def __init__(self, folders: Sequence[str], options: ReadOptions, inline_bytes: int = INLINE_BYTES) -> None:
         self._folders, self._options, self._inline_bytes = folders, options, inline_bytes
@@ -122,7 +122,7 @@ class RowDecoder:
         return pickle.dumps(self.decode(request, guard))
 
     def decode(self, request: DecodeRequest, guard: Guard) -> dict[str, DecodedRow]:
-        """The messages by id. One that crashed the process repeatedly is skipped."""
+        """The messages by id; one that crashed the process repeatedly is skipped."""
         decoded: dict[str, DecodedRow] = {}
 
         def skip(row: MessageRow) -> None:
@@ -170,13 +170,13 @@ class SessionReader:
         self._child = ChildProcess(RowDecoder, folders, options, inline_bytes, is_trial=True)
 
     def decode(self, rows: SessionRows, state: SessionState, now: float, wall_ms: int) -> dict[str, MessageReading]:
-        """The messages by id; one whose bytes are the same as before is not decoded again."""
+        """The messages by id; unchanged bytes are not decoded again."""
         readings: dict[str, MessageReading] = {}
         changed: list[MessageRow] = []
         for row in rows.fetched.rows:
             digest = hash((row.created, row.data, *(part.data for part in row.parts)))
             quiet_since = now
-            if state.is_old:  # the rows were there before: their own times say how long they have been quiet
+            if state.is_old:  # rows from before: their own times say how long they have been quiet
                 newest = max([row.updated, *(part.updated for part in row.parts)])
                 quiet_since = now - max(0, wall_ms - newest) / 1000
             message = state.unchanged(row.id, digest)

@@ -1,4 +1,4 @@
-"""The rows of opencode's database, the JSON in their `data`, and the usage they state."""
+"""Rows of opencode's database, the JSON in their `data`, and the usage they state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NET_OUTPUT_SINCE: Final = (1, 3, 16)
 
 
 class PartRow(NamedTuple):
-    """A row of `part`. `size` is set if the row was too large, so that its long texts are cut."""
+    """A row of `part`. `size` is set if it was too large, so that long texts are cut."""
 
     id: str
     updated: int
@@ -33,7 +33,7 @@ class PartRow(NamedTuple):
 
 
 class MessageRow(NamedTuple):
-    """A row of `message` with its parts in the order of their ids. `size` is as for parts."""
+    """A row of `message` with its parts by id; `size` as for parts."""
 
     id: str
     created: int
@@ -41,11 +41,11 @@ class MessageRow(NamedTuple):
     data: bytes
     parts: tuple[PartRow, ...] = ()
     size: int | None = None
-    more_parts: tuple[int, int] = (0, 0)  # the number of parts that were not read, and the newest change of them
+    more_parts: tuple[int, int] = (0, 0)  # number and newest change of the parts that were not read
 
 
 class MessageVersion(NamedTuple):
-    """A message in the order of its session. `digest` changes with it and its parts; 0 if parts were not looked at."""
+    """A message in its session's order. `digest` changes with it and its parts; 0 without parts."""
 
     id: str
     created: int
@@ -73,7 +73,7 @@ class CacheTokens(msgspec.Struct):
 
 
 class OpencodeTokens(msgspec.Struct):
-    """The tokens of one step. Early releases do not write `total`."""
+    """The tokens of one step; early releases lack `total`."""
 
     total: Number = None
     input: Number = None
@@ -91,7 +91,7 @@ class Times(msgspec.Struct):
 
 
 class FailureData(msgspec.Struct, rename="camel"):
-    """Details of an error. Only the status code is read: the rest may quote the provider."""
+    """Details of an error; only the status code is read, since the rest may quote the provider."""
 
     status_code: int | None = None
 
@@ -104,7 +104,7 @@ class Failure(msgspec.Struct):
 
 
 class MessageData(msgspec.Struct):
-    """`message.data` of either role. `summary` is an object on user rows, and true on the response of a compaction."""
+    """`message.data` of either role. `summary` is an object on user rows, true on a compaction's response."""
 
     role: str | None = None
     time: Times | None = None
@@ -121,7 +121,7 @@ class MessageData(msgspec.Struct):
 
 
 class ToolMetadata(msgspec.Struct, rename="camel"):
-    """Metadata of a call; fields that repeat the output are not read."""
+    """Metadata of a call, without fields that repeat the output."""
 
     exit: int | None = None
     session_id: str | None = None
@@ -180,7 +180,7 @@ class Part(NamedTuple):
 
 
 class UnusableRow(NamedTuple):
-    """A row that was not used, or only in part: its table and id, its size, and the reason."""
+    """A row that was not used, or only in part: table and id, size, reason."""
 
     row: str
     size: int
@@ -188,14 +188,14 @@ class UnusableRow(NamedTuple):
 
 
 class DecodedMessage(NamedTuple):
-    """A message's JSON, its parts, and the rows that were not used, or only in part."""
+    """A message's JSON, its parts, and the rows that were not used fully."""
 
     data: MessageData
     parts: list[Part]
     unusable: list[UnusableRow]
 
 
-# The time of a message is part of its turn and of every block of its content.
+# Turns and all blocks of content have the message's time.
 iso: Final = lru_cache(maxsize=1024)(to_iso)
 
 _messages: Final = SafeDecoder(MessageData)
@@ -203,7 +203,7 @@ _parts: Final = SafeDecoder(PartData)
 
 
 def decode_message(row: MessageRow) -> DecodedMessage | Rejected:
-    """Decodes a message and its parts; Rejected if the message's own JSON cannot be decoded."""
+    """Decodes a message and its parts; Rejected if the message's own JSON is invalid."""
     message = _messages.decode(row.data)
     if isinstance(message, Rejected):
         return message
@@ -225,7 +225,7 @@ def unusable_message(row: MessageRow, reason: str) -> UnusableRow:
 
 
 def _reasons(decoded: object, name: str, row: MessageRow | PartRow) -> list[UnusableRow]:
-    """Why a decoded row, or a part of it, is not used: one entry or none."""
+    """Why a row is not used fully: one entry or none."""
     reason = CUT["large"] if row.size is not None else None
     if isinstance(decoded, Rejected):
         reason = f"rejected {decoded.reason}"
@@ -241,15 +241,15 @@ def digest_of(values: Iterable[object]) -> int:
 
 
 def milliseconds(value: Number) -> int | None:
-    """A time from a row's JSON in whole milliseconds; None if it is out of range."""
+    """A time from JSON in whole milliseconds; None if out of range."""
     return int(value) if value is not None and 0 <= value < 1 << 53 else None
 
 
 def message_usage(message: OpencodeTokens | None, steps: Sequence[OpencodeTokens], version: str | None = None) -> Usage:
-    """The usage of a message: the larger of its own tokens and the sum over its `step-finish` parts.
+    """The usage of a message: the larger of its own tokens and the sum of its `step-finish` parts.
 
-    Normally both are equal. A message with several steps states only the last one's tokens, and one that was
-    interrupted before its last update states none. `version` is the release that created the session.
+    Normally both are equal. With several steps a message states only the last one's tokens; an interrupted one states
+    none. `version` is the release that created the session.
     """
     own = net_usage(message, version) if message is not None else Usage()
     total = Usage()
@@ -259,7 +259,7 @@ def message_usage(message: OpencodeTokens | None, steps: Sequence[OpencodeTokens
 
 
 def message_cost(message: Number, steps: Sequence[Number]) -> float | None:
-    """The cost in USD as opencode states it; None for 0, which it writes if it has no price for the model."""
+    """The stated cost in USD; None for 0, which opencode writes if it has no price."""
     own, *of_steps = (float(usd) if usd is not None and 0 < usd < _LARGEST_USD else 0.0 for usd in (message, *steps))
     return max(own, sum(of_steps)) or None
 

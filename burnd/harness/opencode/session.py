@@ -1,7 +1,7 @@
-"""Follows one session of opencode's: walks through its messages in order, settles them, and collects what is new. Pure.
+"""Follows one session: walks through its messages in order, settles them, collects what is new. Pure.
 
-The walk only looks back, and its state is a small value: so it can be resumed before any message that changed, and ends
-where one walk over the whole session ends. The result depends on the rows only, not on when they were read.
+The walk only looks back and its state is small, so it can resume before any changed message and ends as a walk over the
+whole session does. The result depends on the rows only, not on when they were read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EVENT_NAMES: Final = {
 
 
 class OpencodePrompt(msgspec.Struct, frozen=True, gc=False):
-    """A person's prompt by its word classes, and the retry walk over its steps so far."""
+    """A person's prompt: its word classes, and the retry walk over its steps."""
 
     id: str
     words: tuple[str, ...] = ()
@@ -46,10 +46,10 @@ class OpencodePrompt(msgspec.Struct, frozen=True, gc=False):
 
 
 class WalkState(msgspec.Struct, frozen=True):
-    """All that the walk carries from one message to the next.
+    """What the walk carries from one message to the next.
 
-    `user_rows` maps the last user rows to their prompts: a row that opencode wrote belongs to the prompt before it.
-    `compaction` is the newest row that requested a compaction, and its trigger.
+    `user_rows` maps the last user rows to prompts: a row that opencode wrote belongs to the prompt before it.
+    `compaction` is the newest row that requested one, and its trigger.
     """
 
     next_index: int = 0
@@ -177,7 +177,7 @@ def _walk_response(
 
 
 def _prompt_of(state: WalkState, response: Response) -> OpencodePrompt | None:
-    """The prompt of the row that a response answers; the newest one if that row is gone."""
+    """The prompt that a response answers; the newest one if that row is gone."""
     newest = state.prompts[-1].id if state.prompts else None
     prompt_id = next((prompt for row, prompt in reversed(state.user_rows) if row == response.parent), newest)
     return next((one for one in state.prompts if one.id == prompt_id), None)
@@ -190,10 +190,10 @@ def _subagent(session: SessionRow, message: OpencodeMessage) -> Subagent | None:
 
 
 def _quality(response: Response) -> Quality:
-    """`partial` if the model started to answer and the usage is unknown, since that was paid for.
+    """`partial` if the model started to answer and the usage is unknown, since that was billed.
 
-    `empty` if the request failed before that, and for rows that are no request (`!shell`): these have neither a finish
-    nor an error.
+    `empty` if the request failed before that, and for rows without request (`!shell`), which have neither finish nor
+    error.
     """
     if response.completed is None:
         return "partial"
@@ -224,7 +224,6 @@ def _events(session_id: str, message: OpencodeMessage, response: Response) -> li
 
 
 def session_record(session: SessionRow, agent: str | None) -> Session:
-    """The session as the ledger records it; its title is content."""
     return Session(
         session_id=session.id,
         source=SOURCE,
@@ -274,7 +273,7 @@ class SessionChanges(msgspec.Struct):
 
 
 class _Entry:
-    """A message of the session: its last reading, the walk behind it, and how it was last recorded."""
+    """A message: its last reading, the walk behind it, and how it was last recorded."""
 
     __slots__ = ("content", "reading", "recorded", "settled", "state", "step")
 
@@ -291,7 +290,7 @@ class _Entry:
         return self.reading.message
 
     def update(self, reading: MessageReading, now: float) -> bool:
-        """Takes a newer reading; returns whether it differs from the last one."""
+        """Takes a newer reading; returns whether it differs."""
         if reading.digest == self.reading.digest:
             self.reading = self.reading._replace(version=reading.version)
             return False
@@ -302,9 +301,9 @@ class _Entry:
 class SessionState:
     """The messages of one session in order. Used by one thread at a time.
 
-    `is_old`: its rows were there before they were first read, so their own times say how long they have been quiet.
-    `elsewhere` are the ids of messages in databases with precedence; None if none of them has the session.
-    `row_digest` and `sequence` are those of the last reading.
+    `is_old`: its rows are from before the first read, so their own times show how long they have been quiet.
+    `elsewhere` are the ids of messages in databases with precedence; None if none has the session. `row_digest` and
+    `sequence` are those of the last reading.
     """
 
     def __init__(self, session: SessionRow, path: str, *, is_old: bool = False) -> None:
@@ -329,7 +328,7 @@ class SessionState:
         return len(self._entries)
 
     def unchanged(self, message_id: str, digest: int) -> OpencodeMessage | None:
-        """The facts of a message whose bytes are the same as when it was last read."""
+        """The facts of a message whose bytes have not changed."""
         entry = self._by_id.get(message_id)
         return entry.message if entry is not None and entry.reading.digest == digest else None
 
@@ -340,13 +339,13 @@ class SessionState:
 
     @property
     def unfinished(self) -> tuple[tuple[str, int, int], ...]:
-        """The id, update time and digest of responses that opencode never finished."""
+        """Id, update time and digest of responses that opencode never finished."""
         versions = [entry.reading.version for entry in self._entries if entry.message.is_unfinished]
         return tuple((version.id, version.updated, version.digest) for version in versions)
 
     @property
     def unusable(self) -> list[UnusableRow]:
-        """The rows that were not used as they are: that of the session itself, and those of messages and parts."""
+        """The rows that were not used fully: of the session, its messages and parts."""
         rows = [row for entry in self._entries for row in entry.reading.unusable]
         if self.wrong_columns:
             reason = f"unexpected types in {', '.join(self.wrong_columns)}"
@@ -371,9 +370,9 @@ class SessionState:
             self._walk_from = self._record_from = 0
 
     def update(self, order: Sequence[str], readings: Mapping[str, MessageReading], now: float) -> None:
-        """Takes the ids of the session's messages in order, and the messages that were just read."""
+        """Takes the ids of the session's messages in order, and the messages just read."""
         entries: list[_Entry] = []
-        same = len(self._entries)  # number of entries at the start that are unchanged
+        same = len(self._entries)  # unchanged entries at the start
         for message_id in order:
             entry, reading = self._by_id.get(message_id), readings.get(message_id)
             changed = entry is None or (reading is not None and entry.update(reading, now))
@@ -394,9 +393,9 @@ class SessionState:
         self._entries, self._by_id, self._row_ids = entries, by_id, frozenset(order)
 
     def changes(self, now: float, *, flush: bool = False) -> tuple[SessionChanges, float | None]:
-        """What is new since the last call, with quiet messages settled; and the time when the next one settles.
+        """What is new since the last call, with quiet messages settled; and when the next one settles.
 
-        Content is recorded in the session's order: it waits for all messages before it to settle.
+        Content waits for all earlier messages to settle, so that it is recorded in order.
         """
         self._walk()
         changes = self._facts()
@@ -420,7 +419,7 @@ class SessionState:
         return changes, due if first_open <= last else None
 
     def orphans(self, open_turns: Mapping[str, Turn]) -> list[Turn]:
-        """Finds open turns whose rows are gone; they are settled, since the money was spent."""
+        """Open turns whose rows are gone; they are settled, since they were billed."""
         own = self.row.id
         return [turn for name, turn in open_turns.items() if turn.session_id == own and name not in self._row_ids]
 
@@ -456,14 +455,14 @@ class SessionState:
         return self.elsewhere is None or message_id not in self.elsewhere
 
     def _facts(self) -> SessionChanges:
-        """The session's record, its title and its child sessions, as far as they are new."""
+        """What is new of the session's record, title and child sessions."""
         changes = SessionChanges(agents=self._new_children())
         if self.elsewhere is not None or not self._entries:
             return changes  # a session without a message is not recorded yet
         agent = next((entry.message.agent for entry in self._entries if entry.message.agent), None)
         record, title = session_record(self.row, agent), title_of(self.row)
         if is_copied(self.row, self._entries[0].message) and not any(entry.step for entry in self._entries):
-            title = None  # a fork's title repeats the original's: wait for its first step, which shows the origin
+            title = None  # a fork repeats the original's title: wait for its first step, which shows the origin
         changes.sessions += [record] if record != self._session else []
         if title is not None and title != self._title:
             changes.content += shelve([title], INLINE_BYTES)

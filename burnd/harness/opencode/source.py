@@ -1,4 +1,4 @@
-"""The source for opencode: finds its databases, polls them without disturbing it, and records what is new."""
+"""The source for opencode: finds its databases, polls them without disturbing it, records what is new."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Why a database is not read, and what the file looked like then.
+    """Why a database is not read, and the file's signature then.
 
-    It is tried again at `until`, or from `on_change` on if the file has changed: it may have been restored.
+    It is tried again at `until`, or from `on_change` on if the file changed, as by a restore.
     """
 
     state: State
@@ -69,14 +69,14 @@ class Problem(msgspec.Struct, frozen=True):
     signature: Signature | None = None
 
     def is_over(self, now: float, signature: Signature) -> bool:
-        """Whether to try again. Another file in its place is always tried."""
+        """Whether to try again; another file in its place is always tried."""
         if self.signature is None or self.signature.identity != signature.identity:
             return True
         return now >= self.until or (now >= self.on_change and self.signature != signature)
 
 
 class ScheduledDatabase:
-    """A database and when to look at it again. `problem` concerns all of it, `damage` only some rows."""
+    """A database and when to look at it again; `damage` concerns only some rows."""
 
     def __init__(self, follower: DatabaseFollower) -> None:
         self.follower = follower
@@ -96,14 +96,13 @@ class ScheduledDatabase:
 
     @property
     def is_behind(self) -> bool:
-        """Whether sums are incomplete: readable rows are unread, or many sessions wait."""
+        """Whether totals are incomplete: rows are unread, or many sessions wait."""
         if self.problem is not None and self.problem.state == "degraded":
             return False
         return not self.follower.caught_up or len(self.follower.finder.waiting) > _MANY_SESSIONS
 
     @property
     def worst(self) -> Problem | None:
-        """What is wrong with the database, if anything."""
         problem = self.problem or self.damage
         if problem is not None or not self.follower.v2_tables:
             return problem
@@ -125,11 +124,10 @@ class ScheduledDatabase:
         return self.damage is not None and self.damage.is_over(now, signature)
 
     def is_hot(self, now: float, pace: Pace) -> bool:
-        """Whether it changed so recently that the connection is kept."""
+        """Whether it changed so recently that the connection stays open."""
         return now - self.changed_at < pace.rest
 
     def pause(self, now: float, pace: Pace) -> float:
-        """How long to wait before the next look."""
         if now - self.changed_at < pace.idle_after or self.follower.due is not None:
             return pace.tick
         until = self.problem.until - now if self.problem is not None else pace.idle_tick
@@ -137,13 +135,13 @@ class ScheduledDatabase:
 
 
 def problem_of(error: Exception, before: Problem | None, now: float) -> Problem:
-    """The problem behind an error; `before` counts the tries so far."""
+    """The problem behind an error; `before` counts the tries."""
     if isinstance(error, Unsupported):
         remedy, until = "update burnd, if opencode is newer than it", now + _LAST_RETRY_S
         return Problem("degraded", f"unsupported opencode schema ({error})", remedy, until, 1, on_change=now)
     name = error_name(error)
     tries = before.tries + 1 if before is not None else 1
-    # A lock is mostly short: try every second at first, then ever less often.
+    # Most locks are short: try every second at first, then less often.
     until = now + min(_LAST_RETRY_S, _FIRST_RETRY_S * float(2 ** min(10, max(0, tries - _QUICK_TRIES))))
     if is_lock(error):
         return Problem("waiting", f"locked by another program ({name})", "", until, tries)
@@ -169,7 +167,7 @@ def damage_of(name: str, now: float) -> Problem:
 
 
 class OpenCode:
-    """Looks at every database in turn, in one task. Changes go to the pipeline, one batch at a time."""
+    """Looks at every database in turn, in one task, and commits one batch at a time."""
 
     name = SOURCE
 
@@ -217,13 +215,12 @@ class OpenCode:
             self.close()
 
     def close(self) -> None:
-        """Closes databases, child processes and the note of the crash guard."""
         for one in self._databases.values():
             one.follower.close()
         self._guard.close()
 
     async def flush(self, session_id: str | None = None) -> str | None:
-        """Records everything readable and settles open turns; returns the reason if a database could not be read."""
+        """Records everything readable and settles open turns; returns the reason if a database is unreadable."""
         done = anyio.Event()
         self._flushes.append((session_id, done))
         self._wake.set()
@@ -232,7 +229,7 @@ class OpenCode:
         return f"{worst[0]}: {worst[1].detail}" if worst is not None else None
 
     def add_roots(self, folders: Sequence[str]) -> None:
-        """Reads these as well: databases, folders of databases, or values of XDG_DATA_HOME."""
+        """Reads these too: databases, folders of databases, or values of XDG_DATA_HOME."""
         more, named = announced_places(folders)
         self._folders += [folder for folder in more if folder not in self._folders]
         self._named += [path for path in named if path not in self._named]
@@ -267,7 +264,7 @@ class OpenCode:
     # One round
 
     async def attend(self) -> None:
-        """Records what is new, settles what is quiet, and answers the flushes that were requested before."""
+        """Records what is new, settles what is quiet, and answers earlier flush requests."""
         if self._generation != self._pipeline.generation:
             await self._start_over()
         flushes, self._flushes = self._flushes, []
@@ -288,7 +285,7 @@ class OpenCode:
             done.set()
 
     async def _discover(self) -> None:
-        """Opens databases that have appeared and closes those that are gone."""
+        """Opens new databases and closes those that are gone."""
         self._discover_at = next_tick(self._clock(), self._pace.discover)
         paths = await self._in_thread(lambda: present_databases(self._folders, self._named))
         gone = [path for path in self._databases if path not in paths]
@@ -317,7 +314,6 @@ class OpenCode:
         return DatabaseFollower(path, self._options, cursors, turns, self._guard, self._folders, inline_bytes)
 
     async def _visit(self, one: ScheduledDatabase, *, forced: bool) -> None:
-        """Looks at a database if it is due, and reads what is new."""
         now, follower = self._clock(), one.follower
         signature = follower.db.signature()
         if signature is None:
@@ -365,7 +361,7 @@ class OpenCode:
             log.info("source.rewound", source=self.name, reason=result.rewound)
 
     async def _read(self, one: ScheduledDatabase, *, whole: bool) -> None:
-        """Reads and records until no session waits, or it is the next database's turn."""
+        """Reads and records until no session waits, or the next database is due."""
         follower = one.follower
         if not one.backfill.since:
             size = one.signature.size + (one.signature.log or (0, 0, 0))[1] if one.signature is not None else 0
@@ -385,7 +381,7 @@ class OpenCode:
                 break
 
     async def _start_over(self) -> None:
-        """Reads everything again, since the index was rebuilt, and with it the cursors are lost."""
+        """Reads everything again after the index, and with it the cursors, were lost."""
         self._generation = self._pipeline.generation
         sql = "SELECT source, key FROM cursors WHERE source LIKE ?"
         rows = await self._pipeline.index.rows(sql, (cursor_source("%"),))
@@ -398,7 +394,7 @@ class OpenCode:
     # Recording
 
     async def _record(self, follower: DatabaseFollower, changes: DatabaseChanges) -> None:
-        """Makes changes durable, with the cursors of their database."""
+        """Makes changes durable, with their database's cursors."""
         cursors = follower.cursor_changes(changes)
         if changes.steps or changes.orphans or changes.content or changes.sessions or changes.agents or cursors:
             is_open = any(not step.candidate.settled for step in changes.steps)
@@ -424,7 +420,7 @@ class OpenCode:
         follower.committed(changes)
 
     async def _settle_gone(self, present: Collection[str]) -> None:
-        """Settles turns that were open in databases which are gone: the money was spent."""
+        """Settles open turns of databases that are gone, since they were billed."""
         orphans = [turn for path, turn in await self._open_turns() if path not in present]
         if orphans:
             await self._committer.commit(Batch(orphans=orphans))
@@ -438,7 +434,7 @@ class OpenCode:
     # Status
 
     def _condition(self) -> tuple[State, str, str]:
-        """The state, a sentence about it, and a remedy. The worst of several databases counts."""
+        """The state, a sentence and a remedy, of the worst database."""
         databases = self._databases.values()
         if self._committer.blocked:
             return "waiting", self._committer.blocked, "free some space; nothing is lost meanwhile"
@@ -457,7 +453,6 @@ class OpenCode:
         return "polling", detail, ""
 
     def _worst(self) -> tuple[str, Problem] | None:
-        """The path and the problem of the database with the worst one."""
         problems = [(one.path, problem) for one in self._databases.values() if (problem := one.worst) is not None]
         return max(problems, key=lambda item: item[1].state == "degraded", default=None)
 
@@ -471,13 +466,12 @@ class OpenCode:
         return Progress(min(done, total), total, done / seconds)
 
     def _locked(self) -> str:
-        """The reason if other programs lock all databases that are not read yet, else empty."""
+        """The reason if other programs lock all unread databases, else empty."""
         behind = [one for one in self._databases.values() if one.is_behind]
         problems = [f"{one.path} is {one.problem.detail}" for one in behind if one.problem is not None]
         return "; ".join(problems) if len(problems) == len(behind) else ""
 
     def _log_state(self) -> None:
-        """Logs a state when it begins."""
         state, detail, _ = self._condition()
         if (state, detail) != self._logged_state:
             self._logged_state = (state, detail)
@@ -485,7 +479,6 @@ class OpenCode:
             write("source.state", source=self.name, state=state, detail=detail)
 
     def _pause(self, now: float) -> float:
-        """How long to wait before the next round."""
         discovery = max(0.0, self._discover_at - now)
         return min([discovery, *(one.pause(now, self._pace) for one in self._databases.values())])
 
