@@ -26,7 +26,7 @@ from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.codex import reader as codex_reader
 from burnd.harness.codex import tools as codex_tools
 from burnd.harness.codex.reader import CodexReader
-from burnd.harness.codex.state import RolloutName
+from burnd.harness.codex.rollout import RolloutName
 from burnd.pricing import names
 from burnd.queries import quotes
 from burnd.recording.projects import git_settings

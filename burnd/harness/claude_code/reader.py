@@ -23,16 +23,17 @@ from burnd.harness.claude_code.lines import (
     leading_type,
 )
 from burnd.harness.claude_code.memory import Memory, Spot, keep
-from burnd.harness.claude_code.messages import add_event, read_assistant
-from burnd.harness.claude_code.prompts import read_attachment, read_user
-from burnd.harness.claude_code.requests import (
+from burnd.harness.claude_code.messages import (
+    add_event,
     awaits_response,
     begin_attempt,
     fall_back,
+    read_assistant,
     refuse_attempt,
     report_attempts,
     status_of,
 )
+from burnd.harness.claude_code.prompts import read_attachment, read_user
 from burnd.harness.claude_code.state import MAX_REQUESTS, ClaudeReading, ClaudeState, LeafTitle, PackStore, dump_state
 from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import NEVER, decode_line, iso, tally

@@ -38,11 +38,21 @@ from burnd.harness.claude_code.lines import (
     parse_path,
 )
 from burnd.harness.claude_code.memory import Memory, Spot
-from burnd.harness.claude_code.messages import BACKGROUND, WORD, is_final, rank_of, stated_output
+from burnd.harness.claude_code.messages import (
+    BACKGROUND,
+    WORD,
+    answer_attempt,
+    end_run,
+    fail_run,
+    fall_back,
+    is_final,
+    rank_of,
+    refuse_attempt,
+    stated_output,
+)
 from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.prompts import WEB_SEARCH, is_prompt_line
 from burnd.harness.claude_code.reader import ClaudeReader, read_compaction
-from burnd.harness.claude_code.requests import answer_attempt, end_run, fail_run, fall_back, refuse_attempt
 from burnd.harness.claude_code.state import ClaudeRail
 from burnd.harness.totals import LogTask, LogTotals, Places, lines_in, without_content
 from burnd.index.keys import path_key

@@ -27,8 +27,7 @@ from burnd.harness.codex.lines import (
     texts,
     totals_of,
 )
-from burnd.harness.codex.responses import add_output, begin_task, count_tokens, end_response, end_task, record_usage
-from burnd.harness.codex.state import (
+from burnd.harness.codex.rollout import (
     MAX_PROMPTS,
     SOURCE,
     CodexPrompt,
@@ -36,7 +35,13 @@ from burnd.harness.codex.state import (
     LineRef,
     RolloutLog,
     RolloutName,
+    add_output,
+    begin_task,
+    count_tokens,
+    end_response,
+    end_task,
     is_uuid,
+    record_usage,
 )
 from burnd.harness.codex.tools import Result, image_block, result_of, started_agent
 from burnd.harness.product import uuid7_ms

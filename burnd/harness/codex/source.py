@@ -16,7 +16,7 @@ import zstandard
 
 from burnd.harness.codex.product import PRODUCT
 from burnd.harness.codex.reader import COMPRESSED, TITLE_ID, CodexReader, place_of, title_request
-from burnd.harness.codex.state import SOURCE, RolloutName, load_state
+from burnd.harness.codex.rollout import SOURCE, RolloutName, load_state
 from burnd.harness.product import uuid7_ms
 from burnd.harness.supervisor import SourceContext
 from burnd.index.reader_packs import FilePacks

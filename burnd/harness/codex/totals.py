@@ -25,7 +25,7 @@ import zstandard
 from burnd.harness.codex.lines import RESULTS
 from burnd.harness.codex.product import PRODUCT
 from burnd.harness.codex.reader import COMPRESSED, CodexReader, place_of
-from burnd.harness.codex.state import SOURCE, CodexState, RolloutLog, RolloutName
+from burnd.harness.codex.rollout import SOURCE, CodexState, RolloutLog, RolloutName
 from burnd.harness.totals import LogTask, LogTotals, Places, lines_in, without_content
 from burnd.index.keys import path_key
 from burnd.logfiles.scanner import SUFFIX, below, small_file

@@ -1,4 +1,4 @@
-"""Requests without a response: which of them may have been billed, and the least that they used."""
+"""Requests of Claude Code without a response (`messages`): which may have been billed, and the least that they used."""
 
 from __future__ import annotations
 

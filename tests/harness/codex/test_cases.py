@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from burnd.harness.codex.reader import CodexReader, place_of
-from burnd.harness.codex.state import RolloutName, load_state
+from burnd.harness.codex.rollout import RolloutName, load_state
 from burnd.logfiles.log_reader import LogReading
 from burnd.recording.ownership import Decision, decide
 from burnd.records import ToolCall, Turn, Usage

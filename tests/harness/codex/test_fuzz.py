@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from burnd.harness.codex.reader import CodexReader
-from burnd.harness.codex.state import RolloutName, load_state
+from burnd.harness.codex.rollout import RolloutName, load_state
 from burnd.recording.candidate import turn_of
 from burnd.records import Turn
 from burnd.records.codec import Entry, decode, decode_content, encode, encode_content
