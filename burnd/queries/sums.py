@@ -51,6 +51,7 @@ class Grouping(NamedTuple):
     group: str
     session: str
     condition: str
+    source: str = "json_each(?) g"
 
 
 class Table(NamedTuple):
@@ -377,7 +378,7 @@ class Reader:
         if chosen.groups is not None:
             grouping = grouping or self._groups_of_sessions()
             columns["group"] = grouping.group
-            source = f"json_each(?) g CROSS JOIN {source}"
+            source = f"{grouping.source} CROSS JOIN {source}"
             bound.append(grouping.rows)
             # All conditions on the session are checked on the list: SQLite might else look up every selected session.
             terms = [term._replace(sql=term.sql.replace(session, grouping.session)) for term in terms]
@@ -428,9 +429,12 @@ def groups_of_times(groups: Groups) -> Grouping:
         for begin, end, group in parts
         if group != OUT
     ]
-    during = "{session} = g.value ->> 0 AND x.ts >= g.value ->> 1 AND x.ts < g.value ->> 2"
+    # LIMIT makes SQLite decode each element once, and not for every turn.
+    columns = "value ->> 0 AS session, value ->> 1 AS begin, value ->> 2 AS until, value ->> 3 AS number"
+    source = f"(SELECT {columns} FROM json_each(?) LIMIT -1) g"
+    during = "{session} = g.session AND x.ts >= g.begin AND x.ts < g.until"
     condition = f"{during} AND {{turn}} NOT IN (SELECT value FROM json_each('{_json([*groups.single])}'))"
-    return Grouping(_json(rows), "(g.value ->> 3)", "(g.value ->> 0)", condition)
+    return Grouping(_json(rows), "g.number", "g.session", condition, source)
 
 
 def groups_of_turns(groups: Groups) -> Grouping:
