@@ -29,6 +29,7 @@ from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.recording.retention import Cleanup, Retention
 from burnd.server.listener import Listener
 from burnd.server.methods import METHODS
+from burnd.server.metrics import Metrics
 from burnd.server.service import Service
 from burnd.settings.config import Settings
 from burnd.tasks import BackgroundTask
@@ -131,7 +132,9 @@ def _supervised(service: Service, pipeline: Pipeline, name: str, make: Make) -> 
 def _background_tasks(service: Service) -> list[BackgroundTask]:
     """The tasks beside the sources. Recording does not depend on any of them."""
     retention = Retention(service.pipeline, lambda: service.settings.retention_ms, service.notices)
+    address = service.settings.metrics_address
     return [
+        *([BackgroundTask("metrics", Metrics(service, address).run)] if address else []),
         BackgroundTask("reading the spool", service.spool.run),
         BackgroundTask("search", service.search_indexer.run),
         BackgroundTask("attribution", service.explainer.run),

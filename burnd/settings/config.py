@@ -20,7 +20,7 @@ from burnd.ledger import files
 from burnd.paths import Home
 from burnd.records.session import ContentMode
 from burnd.records.times import DAY_MS
-from burnd.settings.keys import BY_NAME, FOREVER, GUARD_LIMITS, KEYS, PLANS, Key
+from burnd.settings.keys import BY_NAME, FOREVER, GUARD_LIMITS, KEYS, PLANS, Address, Key, loopback_address
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,12 @@ class Settings:
     def machine_id(self) -> str:
         """The id of the machine; empty for the one in the home."""
         return cast("str", self.values["machine.id"])
+
+    @property
+    def metrics_address(self) -> Address | None:
+        """Where to serve metrics; None for nowhere."""
+        text = self.values["metrics.listen"]
+        return loopback_address(text) if text else None
 
     @property
     def allows_root(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -46,6 +47,31 @@ def _text(value: Any) -> Any:
 def _machine(value: Any) -> Any:
     if not isinstance(value, str) or (value and not _MACHINE_ID.fullmatch(value)):
         raise ValueError(f"must be 1 to 64 letters, digits, hyphens or underscores, not {value!r}")
+    return value
+
+
+class Address(NamedTuple):
+    """A loopback address and a port."""
+
+    host: str
+    port: int
+
+
+def loopback_address(text: str) -> Address:
+    """Parses `127.0.0.1:9464` or `[::1]:9464`. Raises ValueError for any other kind of address."""
+    host, _, port = text.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not ipaddress.ip_address(host).is_loopback or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ValueError(text)
+    return Address(host, int(port))
+
+
+def _listen(value: Any) -> Any:
+    try:
+        if value != "":
+            loopback_address(value)
+    except (ValueError, AttributeError):
+        raise ValueError(f"must be a loopback address and a port, such as 127.0.0.1:9464, not {value!r}") from None
     return value
 
 
@@ -211,6 +237,13 @@ KEYS = (
         "The id of this machine in exports, for containers and the like. Empty is a random one that is kept in the\n"
         "home (machine.json), and replaced when the home is copied.",
         restart=False,
+    ),
+    Key(
+        "metrics.listen",
+        "",
+        _listen,
+        "A loopback address for Prometheus, such as 127.0.0.1:9464; empty for none. Every user of this machine can\n"
+        "then read models, projects and costs.",
     ),
     Key(
         "socket.allow_root",
