@@ -22,7 +22,7 @@ from burnd.index.query_pool import TookTooLong
 from burnd.ledger.files import replace_file
 from burnd.paths import user_home
 from burnd.pricing import usd
-from burnd.queries.spending import Standing, standings
+from burnd.queries.spending import BudgetUse, budget_uses
 from burnd.queries.view import View
 from burnd.records.times import to_iso
 
@@ -53,7 +53,7 @@ class BudgetWatch:
         budgets: Mapping[str, Decimal],
         command: Command,
         *,
-        look: Callable[[Callable[[View], list[Standing]]], Awaitable[list[Standing]]],
+        look: Callable[[Callable[[View], list[BudgetUse]]], Awaitable[list[BudgetUse]]],
         announce: Callable[[dict[str, Any]], None] = lambda _: None,
         notices: dict[str, str] | None = None,
     ) -> None:
@@ -77,7 +77,7 @@ class BudgetWatch:
 
     async def _check(self, commands: anyio.abc.TaskGroup) -> None:
         try:
-            for standing in await self._look(lambda view: standings(view, self._budgets)):
+            for standing in await self._look(lambda view: budget_uses(view, self._budgets)):
                 if standing.crossed and await self._is_news(standing):
                     self._announce(standing.answer())
                     log.warning("budget.crossed", period=standing.period.name, limit_usd=float(standing.limit))
@@ -86,12 +86,12 @@ class BudgetWatch:
         except (StorageError, IndexDamaged, TookTooLong) as error:
             log.warning("budget.waiting", reason=type(error).__name__)
 
-    async def _is_news(self, standing: Standing) -> bool:
+    async def _is_news(self, standing: BudgetUse) -> bool:
         """Whether this crossing is new. It is saved before it is announced: twice is worse than late."""
         crossing = _Crossing(standing.period.begin, str(standing.limit))
         return await anyio.to_thread.run_sync(_save, self._crossings, standing.period.name, crossing)
 
-    async def _run_command(self, standing: Standing) -> None:
+    async def _run_command(self, standing: BudgetUse) -> None:
         self._notices.pop(self.problem, None)
         try:
             code = await run_command(self._command, _variables(standing))
@@ -145,11 +145,11 @@ async def run_command(command: Command, variables: Mapping[str, str]) -> int | N
             await process.aclose()
 
 
-def _variables(standing: Standing) -> dict[str, str]:
+def _variables(standing: BudgetUse) -> dict[str, str]:
     return {
         "BURND_BUDGET_PERIOD": standing.period.name,
         "BURND_BUDGET_LIMIT_USD": f"{standing.limit:f}",
-        "BURND_BUDGET_SPENT_USD": f"{usd(standing.spent.units):.2f}",
+        "BURND_BUDGET_SPENT_USD": f"{usd(standing.used.units):.2f}",
         "BURND_BUDGET_FROM": to_iso(standing.period.begin),
         "BURND_BUDGET_TO": to_iso(standing.period.end),
     }

@@ -18,7 +18,7 @@ from burnd.budget_watch import BudgetWatch, run_command
 from burnd.errors import ConfigError
 from burnd.paths import Home
 from burnd.pricing import PriceTable
-from burnd.queries.spending import Standing, period_of, standings
+from burnd.queries.spending import BudgetUse, budget_uses, period_of
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
@@ -74,8 +74,8 @@ def spends(name: str, ts: str = NOW, output: int = 1000) -> Any:
     return turn(name, ts=ts, usage=Usage(output=output))
 
 
-async def standing(pipeline: Pipeline, limit: str, now: str = NOW) -> Standing:
-    (found,) = await look(pipeline, lambda view: standings(view, {"daily": Decimal(limit)}), now)
+async def standing(pipeline: Pipeline, limit: str, now: str = NOW) -> BudgetUse:
+    (found,) = await look(pipeline, lambda view: budget_uses(view, {"daily": Decimal(limit)}), now)
     return found
 
 

@@ -203,7 +203,7 @@ _FUNCTIONS: dict[str, Callable[[str], object]] = {
     "value in a git config": lambda text: list(git_settings(f'[remote "origin"]\nurl = {text}')),
     "remote": canonical_remote,
     "model": lambda text: names.parse(text, ()),
-    "title": quotes._ASIDES.match,
+    "title": quotes._HARNESS_TAGS.match,
     "command as a title": quotes._command,
     "first line": quotes._first_line,
     "search terms": words.spelled_out,

@@ -33,7 +33,7 @@ from burnd.clients.announcements import (
 )
 from burnd.errors import IndexDamaged, NotNow
 from burnd.ledger import files
-from burnd.queries.session_ids import no_such_session, stamped_sessions
+from burnd.queries.session_ids import no_such_session, resolve_stamp_sessions
 from burnd.queries.view import Refusal
 from burnd.quota import Quotas
 from burnd.recording.candidate import Batch
@@ -222,7 +222,7 @@ class Spool:
         """
         is_reading = self.is_reading()
         named = {stamp.selector.session_id or "" for stamp in stamps.values()} - {""}
-        ask = partial(stamped_sessions, names=named, is_growing=self.is_growing())
+        ask = partial(resolve_stamp_sessions, names=named, is_growing=self.is_growing())
         sessions = await self._pipeline.index.ask(ask, urgent=True) if named else {}
         resolved: dict[str, Stamp] = {}
         for name, stamp in stamps.items():

@@ -14,7 +14,7 @@ from burnd.queries import dimensions, names
 from burnd.queries.dimensions import Dimension
 from burnd.queries.limits import SAME_RESET_MS
 from burnd.queries.quality import rate, wilson
-from burnd.queries.selection import Chosen, Selection, choose
+from burnd.queries.selection import Scope, Selection, choose
 from burnd.queries.spending import unlogged_of
 from burnd.queries.sums import By, Reader
 from burnd.queries.tally import Kind, Tally, shown_model
@@ -34,17 +34,17 @@ class Peak(NamedTuple):
 
 
 def quota_shares(
-    view: View, chosen: Chosen, by: By, label: Callable[[tuple[Any, ...], Kind], Hashable]
+    view: View, scope: Scope, by: By, label: Callable[[tuple[Any, ...], Kind], Hashable]
 ) -> dict[Hashable, float]:
     """The share of the quota that was used up, by label, over the newest days that have readings; empty without any."""
-    time = _time_with_readings(view, chosen.selection)
+    time = _time_with_readings(view, scope.selection)
     filled = _filled(view, *time) if time is not None else {}
     if time is None or not filled:
         return {}
     begin, end = time
-    whole = _costs(view, chosen, Selection(begin=begin, end=end), By(), lambda _, kind: kind.source)
-    span = chosen.selection._replace(begin=begin, end=end)
-    parts = _costs(view, chosen, span, by, lambda keys, kind: (label(keys, kind), kind.source))
+    whole = _costs(view, scope, Selection(begin=begin, end=end), By(), lambda _, kind: kind.source)
+    span = scope.selection._replace(begin=begin, end=end)
+    parts = _costs(view, scope, span, by, lambda keys, kind: (label(keys, kind), kind.source))
     used: defaultdict[Hashable, float] = defaultdict(float)
     for (name, source), units in parts.items():
         if units and source in filled:
@@ -92,11 +92,11 @@ def _points(peaks: Iterable[Peak]) -> float:
 
 
 def _costs(
-    view: View, chosen: Chosen, selection: Selection, by: By, label: Callable[[Any, Kind], Hashable]
+    view: View, scope: Scope, selection: Selection, by: By, label: Callable[[Any, Kind], Hashable]
 ) -> dict[Any, int]:
     units: defaultdict[Any, int] = defaultdict(int)
-    for keys, number, tier, counts in Reader(view, selection, chosen.kinds, measures=_PRICED).read(by):
-        kind = chosen.kinds[number]
+    for keys, number, tier, counts in Reader(view, selection, scope.kinds, measures=_PRICED).read(by):
+        kind = scope.kinds[number]
         if not kind.is_unlogged:
             units[label(keys, kind)] += kind.units(tier, counts) or 0
     return units
@@ -180,18 +180,18 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     """The answer of the method `compare`."""
     by = dimensions.split(params.by, COMPARED)
     target = _target(view, params.what_if)
-    chosen = _narrowed(view, params, choose(view, params, dimensions.tag_keys(by)))
-    dimension = dimensions.dimension(view, by, chosen.selection)
-    reader = Reader(view, chosen.selection, chosen.kinds, target.thresholds if target else ())
+    scope = _narrowed(view, params, choose(view, params, dimensions.tag_keys(by)))
+    dimension = dimensions.dimension(view, by, scope.selection)
+    reader = Reader(view, scope.selection, scope.kinds, target.thresholds if target else ())
     place_of = _places(view, dimension)
     rows = [*reader.read(dimension.by.plus(By(("activity",))))]
     cells: defaultdict[Place, Cell] = defaultdict(Cell)
     for keys, number, tier, counts in rows:
-        kind = chosen.kinds[number]
+        kind = scope.kinds[number]
         if not kind.is_unlogged:
             cells[place_of(keys, kind)].add(kind, tier, counts, target)
     for keys, number, retries, (count,) in reader.retried(dimension.by.plus(By(("activity",)))):
-        retried = cells[place_of(keys, chosen.kinds[number])].retried
+        retried = cells[place_of(keys, scope.kinds[number])].retried
         retried[retries] = retried.get(retries, 0) + count
     ranked = _ranked(cells)
     shown = _shown(view, params, dimension, ranked)
@@ -199,11 +199,11 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     compared = frozenset(order)
     present = {place.category for place, cell in cells.items() if place.name in compared and not cell.tally.is_nothing}
     categories = [label for label in (*LABELS, UNLABELLED) if label in present]
-    shares = quota_shares(view, chosen, dimension.by.plus(By(("activity",))), place_of)
+    shares = quota_shares(view, scope, dimension.by.plus(By(("activity",))), place_of)
     every = [Place(key, category) for key in order for category in categories]
     names = {key: named["key"] for key, named in shown.items()}
     answer: dict[str, Any] = {
-        "filters": chosen.said,
+        "filters": scope.filters,
         "by": params.by,
         "models": [names[key] for key in order],
         "categories": categories,
@@ -215,7 +215,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
         "coverage": _coverages(order, names, cells, params.min_sample),
         "notes": _notes(order, names, categories, cells),
         "moreModels": len(shown) - len(order),
-        "unlogged": unlogged_of(rows, chosen.kinds),
+        "unlogged": unlogged_of(rows, scope.kinds),
     }
     if len(by) > 1:
         for cell, place in zip(answer["cells"], every, strict=True):
@@ -249,13 +249,13 @@ def _target(view: View, name: str | None) -> Price | None:
     return price
 
 
-def _narrowed(view: View, params: CompareParams, chosen: Chosen) -> Chosen:
+def _narrowed(view: View, params: CompareParams, scope: Scope) -> Scope:
     """Only the models that are to be compared, where they are named."""
     if params.models is None:
-        return chosen
-    wanted = names.by_model(view, chosen.kinds, params.models)
-    already = chosen.selection.kinds
-    return chosen._replace(selection=chosen.selection._replace(kinds=wanted if already is None else wanted & already))
+        return scope
+    wanted = names.by_model(view, scope.kinds, params.models)
+    already = scope.selection.kinds
+    return scope._replace(selection=scope.selection._replace(kinds=wanted if already is None else wanted & already))
 
 
 def _places(view: View, dimension: Dimension) -> Callable[[Sequence[Any], Kind], Place]:

@@ -219,15 +219,15 @@ class Label(NamedTuple):
 def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | None = None) -> dict[str, Any]:
     """The answer of the method `hotspots`."""
     cause, second = _split(params.by)
-    chosen = choose(view, params, dimensions.tag_keys(second))
-    reader = Reader(view, chosen.selection, chosen.kinds)
-    by_model = dimensions.dimension(view, ["model"], chosen.selection)
-    added = add_up(reader.read(by_model.by), chosen, by_model)
-    causes = CauseReader(view, ledger, chosen.selection, reader)
-    dimension = dimensions.dimension(view, second, chosen.selection) if second else None
-    table = _Rows(view, cause, params, chosen.kinds, dimension)
+    scope = choose(view, params, dimensions.tag_keys(second))
+    reader = Reader(view, scope.selection, scope.kinds)
+    by_model = dimensions.dimension(view, ["model"], scope.selection)
+    added = add_up(reader.read(by_model.by), scope, by_model)
+    causes = CauseReader(view, ledger, scope.selection, reader)
+    dimension = dimensions.dimension(view, second, scope.selection) if second else None
+    table = _Rows(view, cause, params, scope.kinds, dimension)
     if cause == "prompt":
-        table.add_prompts(chosen.selection, reader, causes)
+        table.add_prompts(scope.selection, reader, causes)
     else:
         table.add_causes(causes)
     rows = table.ranked(added.total)
@@ -235,7 +235,7 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | 
     names = _second_names(dimension, rows)
     whole = added.total.units
     return {
-        "filters": chosen.said,
+        "filters": scope.filters,
         "by": params.by,
         "rank": params.rank,
         "totals": added.total.answer(),

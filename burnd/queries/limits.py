@@ -15,7 +15,7 @@ import msgspec
 from burnd.contract.reports import LimitsParams
 from burnd.queries import names
 from burnd.queries.periods import Stretch
-from burnd.queries.spending import Spending, standings
+from burnd.queries.spending import Spending, budget_uses
 from burnd.queries.tally import Tally, kinds_of
 from burnd.queries.view import View
 from burnd.records.times import HOUR_MS, to_iso
@@ -157,13 +157,13 @@ def limits(view: View, params: LimitsParams, budgets: Mapping[str, Decimal] | No
     """Windows of five hours and of seven days, with what was recorded of the account beside what the ledger counted."""
     names.by_source(kinds_of(view), params.source)
     plan = _Plan(view, params.source)
-    found = [standing.answer() for standing in standings(view, budgets or {})]
+    uses = [use.answer() for use in budget_uses(view, budgets or {})]
     return {
         "source": params.source,
         "now": to_iso(view.now),
         "windows": {name: plan.shown(name, params.history) for name in LENGTHS},
-        "budgets": found,
-        "crossed": [budget["period"] for budget in found if budget["crossed"]],
+        "budgets": uses,
+        "crossed": [budget["period"] for budget in uses if budget["crossed"]],
     }
 
 

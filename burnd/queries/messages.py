@@ -1,4 +1,4 @@
-"""The messages of a session, page by page, with the cost of each turn; where its content is stored."""
+"""Messages of a session in pages, with the cost of each turn, and positions of stored content."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from burnd.content.recall import Reading, Recall, is_reference, reference
 from burnd.contract.sessions import BLOCK_BYTES, MOST_MESSAGES, MessagesParams
 from burnd.pricing import Tokens
 from burnd.queries import names, session_ids
-from burnd.queries.sessions import Known, find, rails
+from burnd.queries.sessions import SessionEntry, find, rails
 from burnd.queries.view import Missing, NoSession, View
 from burnd.records import BlobRef, Content
 from burnd.records.codec import clean
 from burnd.records.content import MAIN
 from burnd.records.times import to_iso
 
-Kept = Literal["yes", "pruned", "no"]
+ContentState = Literal["yes", "pruned", "no"]
 
 
 class Page(NamedTuple):
-    """The positions of records in their sidecar, the number of all records, and whether content is stored."""
+    """Positions of records in their sidecar, the number of all records, and whether content is stored."""
 
     places: list[tuple[int, int]]
     total: int
-    kept: Kept
+    state: ContentState
 
 
 def page(view: View, session_id: str, message_id: str | None, offset: int, limit: int) -> Page:
-    """The newest line of each record, in the order of the rails. Raises Missing."""
-    found = view.rows("SELECT id, pruned_up_to IS NOT NULL FROM sessions WHERE session_id = ?", (session_id,))
-    if not found:
+    """The newest revision of each record, in the order of the rails. Raises Missing."""
+    rows = view.rows("SELECT id, pruned_up_to IS NOT NULL FROM sessions WHERE session_id = ?", (session_id,))
+    if not rows:
         raise NoSession(f"there is no session {session_id[:100]!r}")
-    ((session, was_pruned),) = found
+    ((session, was_pruned),) = rows
     rows = view.rows(_RECORDS, (session, message_id, limit, offset))
-    ((total,),) = view.rows(_HOW_MANY, (session, message_id))
+    ((total,),) = view.rows(_COUNT, (session, message_id))
     if total == 0 and message_id is not None and not _has_turn(view, session, message_id):
         raise Missing(f"there is no message {message_id[:100]!r} in this session")
-    kept: Kept = "yes" if total else "pruned" if was_pruned else "no"
-    return Page([(position, length) for position, length in rows], total, kept)
+    state: ContentState = "yes" if total else "pruned" if was_pruned else "no"
+    return Page([(position, length) for position, length in rows], total, state)
 
 
 def _has_turn(view: View, session: int, message_id: str) -> bool:
@@ -50,25 +50,25 @@ def _has_turn(view: View, session: int, message_id: str) -> bool:
 
 
 def family(view: View, session_id: str) -> set[str]:
-    """A session and all sessions that it or its children started. Raises Missing."""
-    if not (found := view.rows("SELECT id FROM sessions WHERE session_id = ?", (session_id,))):
+    """A session and all its descendants. Raises Missing."""
+    if not (rows := view.rows("SELECT id FROM sessions WHERE session_id = ?", (session_id,))):
         raise NoSession(f"there is no session {session_id[:100]!r}")
-    return set(session_ids.below(view, [found[0][0]]).values())
+    return set(session_ids.below(view, [rows[0][0]]).values())
 
 
 def of_project(view: View, project: str) -> set[str]:
-    """The sessions of a project, with all sessions that they or their children started. Raises Missing or Refusal."""
-    found = names.sessions(view, project)
-    if not found:
+    """The sessions of a project and all their descendants. Raises Missing or Refusal."""
+    own = names.sessions(view, project)
+    if not own:
         raise Missing(f"there is no session of project {project[:200]!r}")
-    return set(session_ids.below(view, found).values())
+    return set(session_ids.below(view, own).values())
 
 
 def summaries(view: View, session_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Facts by which a user recognises sessions."""
+    """Facts by which a user recognizes sessions."""
     names = ("sessionId", "source", "project", "messages", "bytes")
-    found = view.keyed(_SUMMARIES, [(session_id,) for session_id in session_ids])
-    return [dict(zip(names, row, strict=True)) for row in sorted(found)]
+    rows = view.keyed(_SUMMARIES, [(session_id,) for session_id in session_ids])
+    return [dict(zip(names, row, strict=True)) for row in sorted(rows)]
 
 
 _NEWEST = """
@@ -77,7 +77,7 @@ FROM messages WHERE session = ?1 AND (?2 IS NULL OR message_id = ?2) GROUP BY ra
 _RECORDS = f"""
 SELECT max(position), length {_NEWEST} ORDER BY rail, msg_idx, message_id, n, b LIMIT ?3 OFFSET ?4
 """
-_HOW_MANY = f"SELECT count(*) FROM (SELECT 1 {_NEWEST})"
+_COUNT = f"SELECT count(*) FROM (SELECT 1 {_NEWEST})"
 _SUMMARIES = """
 WITH wanted(session_id) AS ({keys})
 SELECT s.session_id, n.name, p.name, s.kept_count, s.content_bytes FROM wanted w
@@ -88,17 +88,17 @@ LEFT JOIN names n ON n.id = s.source LEFT JOIN names p ON p.id = s.project
 
 PAGE_BYTES: Final = 1 << 20
 _LEAST_BLOCK: Final = 256
-_ESCAPED: Final = 6  # bytes that one may have in JSON
-_FARTHEST: Final = 1 << 40  # beyond every session's last message
-_MOST_BLOCKS: Final = 400  # of one message
+_JSON_BYTES: Final = 6  # bytes that one byte may take in JSON
+_LAST_OFFSET: Final = 1 << 40  # beyond the last message of any session
+_MOST_BLOCKS: Final = 400  # per message
 _PRUNED: Final = "content not retained: it was pruned"
-_NOT_KEPT: Final = "content not retained: nothing of this session was kept, or its file in content/ is gone"
+_NOT_STORED: Final = "content not retained: none of this session was stored, or its file in content/ was deleted"
 _GONE: Final = "content is gone: the session's file in content/ was deleted or cannot be read"
-_EMPTY: Final = "nothing was said in it yet"
+_EMPTY: Final = "it has no messages yet"
 
 
-class Line(NamedTuple):
-    """Where one record of a message stands, and in which of several spans."""
+class RecordLine(NamedTuple):
+    """The position of a record of a message, and the number of its span."""
 
     span: int
     msg_idx: int
@@ -113,37 +113,37 @@ class Line(NamedTuple):
 
 
 def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, Any]:
-    """A page of a session's messages. Where their content is not retained, the turns are there all the same."""
-    known = find(view, params.id)
-    facts = known.facts
-    every = rails(view, known.row)
-    rail = params.rail or _usual_rail(view, known, every)
-    offset, limit = min(max(params.offset, 0), _FARTHEST), min(max(params.limit, 1), MOST_MESSAGES)
-    is_gone = facts["content"] == "yes" and not recall.has(known.session_id)
-    kept = None if is_gone else next((found["messages"] for found in every if found["railId"] == rail), None)
+    """A page of a session's messages; without stored content, its turns."""
+    session = find(view, params.id)
+    facts = session.facts
+    every = rails(view, session.row)
+    rail = params.rail or _default_rail(view, session, every)
+    offset, limit = min(max(params.offset, 0), _LAST_OFFSET), min(max(params.limit, 1), MOST_MESSAGES)
+    is_gone = facts["content"] == "yes" and not recall.has(session.session_id)
+    stored = None if is_gone else next((one["messages"] for one in every if one["railId"] == rail), None)
     answer: dict[str, Any] = {
-        "sessionId": known.session_id,
+        "sessionId": session.session_id,
         "source": facts["source"],
         "title": facts["title"],
         "project": facts["project"],
         "railId": rail,
         "rails": every,
         "offset": offset,
-        "retained": kept is not None,
+        "retained": stored is not None,
     }
-    if kept is not None:
+    if stored is not None:
         block_bytes = min(max(params.block_bytes, _LEAST_BLOCK), BLOCK_BYTES)
-        (lines,) = lines_of(view, [Span(known.row, rail, offset, offset + limit)])
-        page = _Page(recall, known.session_id, block_bytes).filled(lines)
-        total = kept
+        (lines,) = lines_of(view, [Span(session.row, rail, offset, offset + limit)])
+        page = _Page(recall, session.session_id, block_bytes).filled(lines)
+        total = stored
     else:
         answer["why"] = _GONE if is_gone else why_not_retained(facts)
-        page, total = _bare_turns(view, known, rail, offset, limit)
+        page, total = _bare_turns(view, session, rail, offset, limit)
         if params.rail is not None and not total:
             raise Missing(
                 f"there is no subagent {params.rail[:100]!r} in this session", "burnctl show names those it has"
             )
-    _add_turns(view, known.row, page)
+    _add_turns(view, session.row, page)
     answer |= {"total": total, "messages": page}
     if offset + len(page) < total and page:
         answer["next"] = offset + len(page)
@@ -151,22 +151,22 @@ def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, An
 
 
 def why_not_retained(facts: dict[str, Any]) -> str:
-    """Why there is nothing of a session to be read."""
+    """The reason why a session has no content."""
     if facts["content"] == "pruned":
         return _PRUNED
-    return _EMPTY if facts["createdBy"] is not None and not facts["messageCount"] else _NOT_KEPT
+    return _EMPTY if facts["createdBy"] is not None and not facts["messageCount"] else _NOT_STORED
 
 
-def _usual_rail(view: View, known: Known, every: Sequence[dict[str, Any]]) -> str:
+def _default_rail(view: View, session: SessionEntry, every: Sequence[dict[str, Any]]) -> str:
     if every:
         return str(every[0]["railId"])
-    found = view.rows("SELECT DISTINCT rail FROM turns WHERE session = ?", (known.row,))
-    said = sorted((rail for (rail,) in found), key=lambda rail: (rail != MAIN, rail))
-    return said[0] if said else MAIN
+    rows = view.rows("SELECT DISTINCT rail FROM turns WHERE session = ?", (session.row,))
+    rails = sorted((rail for (rail,) in rows), key=lambda rail: (rail != MAIN, rail))
+    return rails[0] if rails else MAIN
 
 
 class Span(NamedTuple):
-    """The messages from `begin` up to `end` along a rail of a session."""
+    """Messages from `begin` to before `end` on a rail of a session."""
 
     session: int
     rail: str
@@ -174,12 +174,14 @@ class Span(NamedTuple):
     end: int
 
 
-def lines_of(view: View, spans: Sequence[Span]) -> list[list[Line]]:
-    """For each span its records in order."""
-    found: list[list[Line]] = [[] for _ in spans]
-    for line in map(Line._make, sorted(view.keyed(_LINES, [(number, *span) for number, span in enumerate(spans)]))):
-        found[line.span].append(line)
-    return found
+def lines_of(view: View, spans: Sequence[Span]) -> list[list[RecordLine]]:
+    """The records of each span in order."""
+    by_span: list[list[RecordLine]] = [[] for _ in spans]
+    for line in map(
+        RecordLine._make, sorted(view.keyed(_LINES, [(number, *span) for number, span in enumerate(spans)]))
+    ):
+        by_span[line.span].append(line)
+    return by_span
 
 
 _LINES = """
@@ -190,7 +192,7 @@ CROSS JOIN messages m ON m.session = w.session AND m.rail = w.rail AND m.msg_idx
 
 
 class _Page:
-    """Messages as long as they fit; of a first one that is larger than a page, what fits."""
+    """Fills a page with whole messages; a first message larger than the page is cut."""
 
     def __init__(self, recall: Recall, session_id: str, block_bytes: int) -> None:
         self._recall = recall
@@ -200,18 +202,18 @@ class _Page:
         self._is_full = False
         self._calls: dict[str, str] = {}
 
-    def filled(self, lines: Sequence[Line]) -> list[dict[str, Any]]:
+    def filled(self, lines: Sequence[RecordLine]) -> list[dict[str, Any]]:
         page: list[dict[str, Any]] = []
-        with self._recall.opened(self._session_id) as reading:
+        with self._recall.opened(self._session_id) as file:
             for _, group in groupby(lines, key=lambda line: line.msg_idx):
-                message = self._message(reading, list(group))
+                message = self._message(file, list(group))
                 if self._is_full and page:
                     break
                 page.append(message)
         return page
 
-    def _message(self, reading: Reading, own: Sequence[Line]) -> dict[str, Any]:
-        records = (reading.record(line.position, line.length, self._enough()) for line in own[:_MOST_BLOCKS])
+    def _message(self, file: Reading, own: Sequence[RecordLine]) -> dict[str, Any]:
+        records = (file.record(line.position, line.length, self._enough()) for line in own[:_MOST_BLOCKS])
         message: dict[str, Any] = {
             "msgIdx": own[0].msg_idx,
             "messageId": own[0].message_id,
@@ -224,8 +226,8 @@ class _Page:
         return message
 
     def _enough(self) -> int:
-        """How much to read of a large block, so that what is cut can be seen to be."""
-        return (self._room() + 4) * _ESCAPED
+        """The bytes to read of a large block, enough to see that it is cut."""
+        return (self._room() + 4) * _JSON_BYTES
 
     def _room(self) -> int:
         return max(min(self._block_bytes, self._left), 0)
@@ -269,22 +271,24 @@ class _Page:
 
     def _cut(self, text: str, block: dict[str, Any]) -> str:
         data = clean(text).encode()
-        wanted = min(len(data), self._block_bytes)
+        size = min(len(data), self._block_bytes)
         room = self._room()
-        self._is_full = self._is_full or wanted > room
-        self._left -= min(wanted, room)
+        self._is_full = self._is_full or size > room
+        self._left -= min(size, room)
         if len(data) <= room:
             return text
         block["truncated"] = True
         return data[:room].decode("utf-8", "ignore")
 
 
-def _bare_turns(view: View, known: Known, rail: str, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
-    """The turns of a rail as messages without their content."""
+def _bare_turns(
+    view: View, session: SessionEntry, rail: str, offset: int, limit: int
+) -> tuple[list[dict[str, Any]], int]:
+    """The turns of a rail as messages without content."""
     where = "FROM turns WHERE session = ? AND rail = ?"
-    ((total,),) = view.rows(f"SELECT count(*) {where}", (known.row, rail))
+    ((total,),) = view.rows(f"SELECT count(*) {where}", (session.row, rail))
     rows = view.rows(
-        f"SELECT message_id, ts {where} ORDER BY turn_index, ts LIMIT ? OFFSET ?", (known.row, rail, limit, offset)
+        f"SELECT message_id, ts {where} ORDER BY turn_index, ts LIMIT ? OFFSET ?", (session.row, rail, limit, offset)
     )
     page = [
         {"msgIdx": offset + i, "messageId": message_id, "role": "assistant", "ts": to_iso(ts), "blocks": []}
@@ -294,7 +298,7 @@ def _bare_turns(view: View, known: Known, rail: str, offset: int, limit: int) ->
 
 
 def _add_turns(view: View, session: int, page: Iterable[dict[str, Any]]) -> None:
-    """Puts beside each answer what it used and cost."""
+    """Adds usage and cost to assistant messages."""
     answers = {message["messageId"]: message for message in page if message["role"] == "assistant"}
     for row in view.keyed(_TURNS.format(session=int(session), keys="{keys}"), [(id_,) for id_ in answers]):
         message_id, turn_index, model, provider, terms, searches, activity, is_open, *counts = row

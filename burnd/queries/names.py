@@ -1,4 +1,4 @@
-"""Finds what people name: sources, providers, models by id or family, projects, branches, versions, subagents."""
+"""Resolves names in filters: sources, providers, models by id or family, projects, branches, versions, subagents."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from burnd.queries.tally import Kind, Kinds, shown_model
 from burnd.queries.view import Folder, Missing, Mistaken, Refusal, View
 from burnd.records.names import canonical_remote
 
-SHOWN = 8
+MOST_NAMES = 8
 _NOT_WORDS = re.compile(r"[^a-z0-9]+")
 
 
 def by_source(kinds: Kinds, given: str) -> frozenset[int]:
     if given not in SOURCES and not any(kind.source == given for kind in kinds):
         raise _no_source(given)
-    return _those(kinds, lambda kind: kind.source == given)
+    return _matching(kinds, lambda kind: kind.source == given)
 
 
 def check_source(view: View, given: str) -> None:
-    """Raises Mistaken where there neither are nor could be sessions of it."""
+    """Raises Mistaken if the source is unknown and no session has it."""
     if given not in SOURCES and not view.rows(_OF_SOURCE, (given,)):
         raise _no_source(given)
 
 
 def _no_source(given: str) -> Mistaken:
-    return Mistaken(f"{given[:40]!r} is no source", f"one of: {', '.join(SOURCES)}")
+    return Mistaken(f"unknown source {given[:40]!r}", f"one of: {', '.join(SOURCES)}")
 
 
 def by_provider(kinds: Kinds, given: str) -> frozenset[int]:
-    found = _those(kinds, lambda kind: (kind.provider or "").lower() == given.lower())
-    if not found:
+    matches = _matching(kinds, lambda kind: (kind.provider or "").lower() == given.lower())
+    if not matches:
         raise no_such("provider", given, {kind.provider for kind in kinds if kind.provider})
-    return found
+    return matches
 
 
 def by_model(view: View, kinds: Kinds, given: str | list[str]) -> frozenset[int]:
-    """Turns of any of these models; several may stand in one text with commas between them."""
+    """Turns of any of these models; a text may name several, separated by commas."""
     texts = given.split(",") if isinstance(given, str) else given
     names = [name for text in texts if (name := text.strip())]
     if not names:
@@ -51,17 +51,17 @@ def by_model(view: View, kinds: Kinds, given: str | list[str]) -> frozenset[int]
 
 
 def _one_model(view: View, kinds: Kinds, given: str) -> frozenset[int]:
-    """A model by its name in a log or in reports; where none has exactly that name, all of the family it names.
+    """A model by its name in a log or in reports; if none has that name, all models of the family it names.
 
-    `sonnet` is every model with that word in its name, `claude-opus-4` every one with these words in a row. A model
-    that the price list knows but nobody used is no mistake.
+    `sonnet` matches every model with that word in its name, `claude-opus-4` every model with these words in a row. A
+    model that is only in the price list matches no turn.
     """
-    shown = shown_model(view.prices, given).lower()
-    exact = _those(kinds, lambda kind: given.lower() == kind.logged.lower() or shown == kind.model.lower())
+    model = shown_model(view.prices, given).lower()
+    exact = _matching(kinds, lambda kind: given.lower() == kind.logged.lower() or model == kind.model.lower())
     if exact:
         return exact
     words = f" {_words(given)} "
-    family = _those(kinds, lambda kind: words in f" {_words(kind.model)} " or words in f" {_words(kind.logged)} ")
+    family = _matching(kinds, lambda kind: words in f" {_words(kind.model)} " or words in f" {_words(kind.logged)} ")
     if not family and view.prices.find(given) is None:
         raise no_such("model", given, {kind.model for kind in kinds})
     return family
@@ -71,24 +71,26 @@ def _words(name: str) -> str:
     return _NOT_WORDS.sub(" ", name.lower()).strip()
 
 
-def _those(kinds: Kinds, wanted: Callable[[Kind], bool]) -> frozenset[int]:
-    return frozenset(kind.id for kind in kinds if wanted(kind))
+def _matching(kinds: Kinds, matches: Callable[[Kind], bool]) -> frozenset[int]:
+    return frozenset(kind.id for kind in kinds if matches(kind))
 
 
 def branch(view: View, given: str) -> frozenset[int]:
-    found = view.rows("SELECT id FROM names WHERE name = ?", (given,))
-    if not found:
+    rows = view.rows("SELECT id FROM names WHERE name = ?", (given,))
+    if not rows:
         raise Missing(f"no turn was made on a branch {given[:80]!r}", "burnctl summary --by branch lists them")
-    return frozenset(row[0] for row in found)
+    return frozenset(row[0] for row in rows)
 
 
 def version(view: View, given: str) -> frozenset[int]:
-    """The release of a harness by its whole name, or all that begin with these parts: 2.1 is 2.1.0 and 2.1.4."""
+    """A release of a harness by its full name, or all releases that begin with these parts: 2.1 matches 2.1.0 and
+    2.1.4.
+    """
     names: dict[str, int] = {name: number for number, name in view.rows(_VERSIONS)}
-    found = {number for name, number in names.items() if name == given or name.startswith(f"{given}.")}
-    if not found:
+    numbers = {number for name, number in names.items() if name == given or name.startswith(f"{given}.")}
+    if not numbers:
         raise no_such("version", given, names)
-    return frozenset(found)
+    return frozenset(numbers)
 
 
 def subagents(view: View, given: str) -> frozenset[int]:
@@ -96,11 +98,11 @@ def subagents(view: View, given: str) -> frozenset[int]:
     return frozenset(row[0] for row in view.rows(_SUBAGENTS, (given, given)))
 
 
-def no_such(what: str, given: str, known: Iterable[str | None]) -> Missing:
-    names = sorted(name for name in known if name)
-    near = get_close_matches(given.lower(), names, SHOWN, 0.5)
-    hint = f"recorded are: {', '.join(names[:SHOWN])}" if names else "nothing is recorded yet"
-    return Missing(f"no turn is of a {what} {given[:80]!r}", f"did you mean: {', '.join(near)}" if near else hint)
+def no_such(what: str, given: str, recorded: Iterable[str | None]) -> Missing:
+    names = sorted(name for name in recorded if name)
+    near = get_close_matches(given.lower(), names, MOST_NAMES, 0.5)
+    hint = f"recorded are: {', '.join(names[:MOST_NAMES])}" if names else "nothing is recorded yet"
+    return Missing(f"no usage recorded for {what} {given[:80]!r}", f"did you mean: {', '.join(near)}" if near else hint)
 
 
 _OF_SOURCE = "SELECT 1 FROM sessions s JOIN names n ON n.id = s.source WHERE n.name = ? LIMIT 1"
@@ -112,54 +114,54 @@ SELECT id, name FROM names WHERE id IN (
 _SUBAGENTS = "SELECT s.id FROM subagents s LEFT JOIN names n ON n.id = s.type WHERE s.agent_id = ? OR n.name = ?"
 
 
-LONGEST = 4096
-Where = tuple[str | None, str | None]  # a folder, and the key of its remote
+LONGEST_PROJECT = 4096
+FolderAndKey = tuple[str | None, str | None]  # a folder, and the key of its remote
 
 
 class Project(NamedTuple):
-    """Folders, and the keys of remotes."""
+    """A project: its folders, and the keys of its remotes."""
 
     folders: AbstractSet[str]
     keys: AbstractSet[str]
 
     def covers(self, folder: str | None, key: str | None) -> bool:
-        """Whether the project has this folder, or a clone of the remote with this key."""
+        """Whether the folder is in the project, or the key is one of its remotes."""
         return key in self.keys or (folder is not None and any(_is_in(folder, own) for own in self.folders))
 
 
-def meant(view: View, given: str) -> Project:
-    """The project that a caller names: by a folder, by a remote in any spelling, or by the last parts of either.
+def project_of(view: View, given: str) -> Project:
+    """The project given by a folder, by a remote in any spelling, or by the last parts of either.
 
-    The root of a repository means all its clones and worktrees, a folder below it only that folder with all below it.
-    If nothing is recorded there, it means the repository. The disk was looked at before. Raises Mistaken; for a name,
+    The root of a repository means all its clones and worktrees, a folder below it only that folder and its subfolders,
+    or the repository if nothing is recorded there. Uses the view's folders, not the disk. Raises Mistaken; for a name,
     also Missing and Refusal.
     """
-    if not given.strip() or len(given) > LONGEST:
+    if not given.strip() or len(given) > LONGEST_PROJECT:
         raise Mistaken("project is empty or too long", "give a folder, a remote like github.com/me/it, or its end")
-    in_turns: list[Where] = [(folder, key) for _, folder, key in view.rows(_PLACES)]
+    in_turns: list[FolderAndKey] = [(folder, key) for _, folder, key in view.rows(_PLACES)]
     if os.path.isabs(given):
         return _by_folder(view.folders.get(given) or Folder.unseen(given), in_turns)
     return _by_name(given, {*in_turns, *view.rows(_OF_SESSIONS)})
 
 
-def to_come(view: View, given: str) -> Project:
-    """The same for turns that are yet to land: a name that nothing has so far is a remote's."""
+def future_project(view: View, given: str) -> Project:
+    """The same for future turns: an unknown name is taken as a remote."""
     try:
-        return meant(view, given)
+        return project_of(view, given)
     except Missing:
         return Project(frozenset(), frozenset((canonical_remote(given) or given.strip("/"),)))
 
 
 def places(view: View, given: str) -> frozenset[int] | None:
-    """The places of a project's turns. None where that is every place there is."""
-    project, known = meant(view, given), view.rows(_PLACES)
-    found = frozenset(place for place, folder, key in known if project.covers(folder, key))
-    return found if len(found) < len(known) else None
+    """The places of a project's turns; None if these are all places."""
+    project, rows = project_of(view, given), view.rows(_PLACES)
+    own = frozenset(place for place, folder, key in rows if project.covers(folder, key))
+    return own if len(own) < len(rows) else None
 
 
 def sessions(view: View, given: str) -> set[int]:
-    """The rows of the sessions that are of a project, or have a turn that is."""
-    project = meant(view, given)
+    """The rows of sessions that belong to a project or have a turn in it."""
+    project = project_of(view, given)
     of_turns = [(place,) for place, folder, key in view.rows(_PLACES) if project.covers(folder, key)]
     folders = [(number,) for number, folder in view.rows(_FOLDERS) if project.covers(folder, None)]
     rows = view.keyed(_IN_PLACES, of_turns) + view.keyed(_IN_FOLDERS, folders)
@@ -167,18 +169,18 @@ def sessions(view: View, given: str) -> set[int]:
 
 
 def folders(view: View) -> list[str]:
-    """The folders of all sessions, that of the newest session first."""
+    """The folders of all sessions, those of the newest sessions first."""
     newest: dict[str, int] = {}
-    for folder, key, at in [*view.rows(_WORKED_IN), *((folder, key, 0) for _, folder, key in view.rows(_PLACES))]:
+    for folder, key, at in [*view.rows(_NEWEST_IN), *((folder, key, 0) for _, folder, key in view.rows(_PLACES))]:
         for name in (folder, key):
             if name is not None and os.path.isabs(name):
                 newest[name] = max(newest.get(name, 0), at)
     return sorted(newest, key=lambda name: (-newest[name], name))
 
 
-def _by_folder(folder: Folder, places: Iterable[Where]) -> Project:
+def _by_folder(folder: Folder, places: Iterable[FolderAndKey]) -> Project:
     within = [(own, key) for own, key in places if own and any(_is_in(own, name) for name in folder.names)]
-    # Keys that are recorded with a folder around it, for one that is gone.
+    # Keys recorded with a parent folder, for a folder that was deleted.
     around = {key for own, key in places if key and own and any(_is_in(name, own) for name in folder.names)}
     is_inside = folder.is_inside
     if is_inside is None:
@@ -186,43 +188,43 @@ def _by_folder(folder: Folder, places: Iterable[Where]) -> Project:
     if is_inside and within:
         return Project(frozenset(folder.names), frozenset())
     keys = around.union(folder.keys)
-    repositories = {key for key in keys if os.path.isabs(key)}  # of worktrees that have no remote
+    repositories = {key for key in keys if os.path.isabs(key)}  # of worktrees without a remote
     return Project(repositories.union(folder.names), keys.union(folder.names))
 
 
-def _is_below_root(folder: Folder, key: str, places: Iterable[Where]) -> bool:
-    """Whether the records have a folder above this one in the same repository."""
+def _is_below_root(folder: Folder, key: str, places: Iterable[FolderAndKey]) -> bool:
+    """Whether a parent of this folder is recorded in the same repository."""
     above = {own for own, other in places if other == key} | ({key} if os.path.isabs(key) else set())
     return any(own not in folder.names and _is_in(name, own) for own in above - {None} if own for name in folder.names)
 
 
-def _by_name(given: str, places: Iterable[Where]) -> Project:
-    """By the whole remote in any spelling, else by the last parts of a remote or folder, if they mean one project."""
+def _by_name(given: str, places: Iterable[FolderAndKey]) -> Project:
+    """By the full remote in any spelling, else by the last parts of a remote or folder, if these name one project."""
     remote = canonical_remote(given) or given.strip("/")
-    if exact := {where for where in places if remote == where[1] or given in where}:
+    if exact := {place for place in places if remote == place[1] or given in place}:
         return _all_of(exact)
-    ends = {where for where in places if any(f"/{name}".endswith(f"/{remote}") for name in where if name)}
+    ends = {place for place in places if any(f"/{name}".endswith(f"/{remote}") for name in place if name)}
     names = {key or folder for folder, key in ends or places} - {None}
     if not ends:
         raise no_such("project", given, names | {os.path.basename(name) for name in names if name})
     if len(names) > 1:
-        shown = ", ".join(sorted(name for name in names if name)[:SHOWN])
-        raise Refusal(f"{given[:80]!r} is the end of several projects", f"give one of: {shown}")
+        candidates = ", ".join(sorted(name for name in names if name)[:MOST_NAMES])
+        raise Refusal(f"{given[:80]!r} matches several projects", f"give one of: {candidates}")
     return _all_of(ends)
 
 
-def _all_of(wheres: Iterable[Where]) -> Project:
-    """Every clone where there is a remote, else the folder."""
-    folders = frozenset(folder for folder, key in wheres if folder and not key)
-    return Project(folders, frozenset(key for _, key in wheres if key))
+def _all_of(places: Iterable[FolderAndKey]) -> Project:
+    """All clones if there is a remote, else the folder."""
+    folders = frozenset(folder for folder, key in places if folder and not key)
+    return Project(folders, frozenset(key for _, key in places if key))
 
 
 def _is_in(folder: str, other: str) -> bool:
-    """Whether a folder is the other one or lies below it."""
+    """Whether a folder is the other one or below it."""
     return folder == other or folder.startswith(other.rstrip("/") + "/")
 
 
-# Only where there is a turn now: what one that was revised said before would else depend on when the index was made.
+# Only places that have a turn now: places of earlier revisions would depend on when the index was built.
 _PLACES = """
 SELECT p.id, f.name, k.name FROM places p LEFT JOIN names f ON f.id = p.project
 LEFT JOIN names k ON k.id = p.project_key WHERE p.id IN (
@@ -233,7 +235,7 @@ _OF_SESSIONS = (
     "SELECT f.name, k.name FROM (SELECT DISTINCT project, project_key FROM sessions) s "
     "LEFT JOIN names f ON f.id = s.project LEFT JOIN names k ON k.id = s.project_key"
 )
-_WORKED_IN = (
+_NEWEST_IN = (
     "SELECT f.name, k.name, max(coalesce(s.updated_at, 0)) FROM sessions s LEFT JOIN names f ON f.id = s.project "
     "LEFT JOIN names k ON k.id = s.project_key GROUP BY s.project, s.project_key"
 )

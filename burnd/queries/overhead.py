@@ -1,6 +1,6 @@
-"""What sessions began with, before anybody had said a word: what prefixes cost, for whoever knows what is in them.
+"""Cost of prefixes: the system prompt, tools and memory files that every session starts with.
 
-The daemon reads no memory file: it says what a token of the prefix came to, and who asks has the files.
+Gives the cost of one token of a prefix; the client reads the files. The daemon reads no memory file.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Any
 from burnd.pricing import usd
 from burnd.queries import waste
 from burnd.queries.bills import Pricer, total
-from burnd.queries.selection import Chosen
-from burnd.queries.spending import spent_in, unlogged_in
+from burnd.queries.selection import Scope
+from burnd.queries.spending import tally_of, unlogged_in
 from burnd.queries.sums import By, Reader
 from burnd.queries.view import View
 
 
-def answer(view: View, seen: waste.Seen) -> dict[str, Any]:
+def answer(view: View, seen: waste.WasteFindings) -> dict[str, Any]:
     """The answer of the method `overhead`."""
-    chosen = seen.chosen.in_view(view)
-    prefixes = [one.prefix for one in seen.found if one.prefix is not None and one.prefix.spent]
+    scope = seen.scope.in_view(view)
+    prefixes = [one.prefix for one in seen.families if one.prefix is not None and one.prefix.spent]
     sources: dict[str, str] = dict(view.keyed(_SOURCES, [(prefix.session_id,) for prefix in prefixes]))
     by_source: defaultdict[str, list[waste.Prefix]] = defaultdict(list)
     for prefix in prefixes:
         by_source[sources.get(prefix.session_id) or ""].append(prefix)
     pricer = Pricer(view.prices)
     return {
-        "filters": chosen.said,
-        "totals": spent_in(view, chosen).answer(),
-        "unlogged": unlogged_in(view, chosen),
+        "filters": scope.filters,
+        "totals": tally_of(view, scope).answer(),
+        "unlogged": unlogged_in(view, scope),
         "sources": [_source(name, some, pricer) for name, some in sorted(by_source.items())],
-        "servers": _servers(view, chosen),
+        "servers": _servers(view, scope),
     }
 
 
 def _source(name: str, prefixes: list[waste.Prefix], pricer: Pricer) -> dict[str, Any]:
-    """`usdPerToken` is what one token more in every one of these prefixes would have cost."""
+    """`usdPerToken` is the cost of one more token in every one of these prefixes."""
     costs = [(prefix.tokens, pricer.of(dict(prefix.spent))) for prefix in prefixes]
     sizes = [tokens for tokens, _ in costs]
     per_token = sum(cost.units / tokens for tokens, cost in costs)
@@ -55,7 +55,7 @@ def _source(name: str, prefixes: list[waste.Prefix], pricer: Pricer) -> dict[str
 
 
 def _instructions(prefixes: Iterable[waste.Prefix]) -> list[dict[str, Any]]:
-    """The instruction files in logs, each with its size in the newest session that began with it."""
+    """Instruction files in logs, with their size in the newest session that started with each."""
     sizes: dict[str, int] = {}
     sessions: defaultdict[str, int] = defaultdict(int)
     for prefix in sorted(prefixes, key=lambda one: (one.ts, one.session_id)):
@@ -66,13 +66,13 @@ def _instructions(prefixes: Iterable[waste.Prefix]) -> list[dict[str, Any]]:
 
 
 def _rides(prefixes: Iterable[waste.Prefix]) -> int:
-    """In how many requests prefixes were paid for, in full or from the cache."""
-    return sum(sum(spent.context for _, spent in prefix.spent) // prefix.tokens for prefix in prefixes)
+    """The number of requests that paid for a prefix, in full or from the cache."""
+    return sum(sum(tokens.context for _, tokens in prefix.spent) // prefix.tokens for prefix in prefixes)
 
 
-def _servers(view: View, chosen: Chosen) -> list[dict[str, Any]]:
-    """The MCP servers that were called in these sessions, the busiest first."""
-    sessions = {keys for keys, *_ in Reader(view, chosen.selection, chosen.kinds).read(By(("session",)))}
+def _servers(view: View, scope: Scope) -> list[dict[str, Any]]:
+    """The MCP servers called in these sessions, the busiest first."""
+    sessions = {keys for keys, *_ in Reader(view, scope.selection, scope.kinds).read(By(("session",)))}
     calls: defaultdict[str, int] = defaultdict(int)
     for name, times in view.keyed(_CALLED, sessions):
         calls[name.split("__")[1]] += times

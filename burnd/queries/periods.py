@@ -1,4 +1,4 @@
-"""The caller's time: what `7d`, `yesterday` or a date means in their time zone, and where their days begin."""
+"""Times and time zones of a caller: parses `7d`, `yesterday` or a date, and finds local days and clock changes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _FORMS = (
     "use 30m, 24h, 7d, 4w, today, yesterday, week, month, a date like 2026-05-01, a month like 2026-05, "
     "an ISO time, or milliseconds since 1970"
 )
-_LOOK_EVERY_MS = 7 * DAY_MS  # no zone ever kept an offset for less than a week on purpose
-# Changes of a zone's clocks are followed from 1970 to 2100: a turn of another time has a broken clock anyway.
+_PROBE_MS = 7 * DAY_MS  # no zone has changed twice within a week
+# Clock changes are considered from 1970 to 2100; a turn of another time comes from a broken clock.
 _FIRST_CHANGE_MS = 0
 _LAST_CHANGE_MS = 4_102_444_800_000
 _LARGEST_OFFSET_MIN = 24 * 60 - 1
 
 
 class Stretch(NamedTuple):
-    """From this millisecond on, up to but not including that one, with the zone's distance from UTC meanwhile."""
+    """A time from `begin` to before `end` with one offset from UTC."""
 
     begin: int
     end: int
@@ -36,7 +36,7 @@ class Stretch(NamedTuple):
 
 
 def zone_of(given: str | int | None) -> tzinfo:
-    """A time zone by its IANA name, as `+05:45`, or as minutes east of UTC; UTC where none is given."""
+    """A time zone by its IANA name, as `+05:45`, or as minutes east of UTC; UTC by default."""
     if given is None or given == "":
         return UTC
     if isinstance(given, int):
@@ -48,23 +48,23 @@ def zone_of(given: str | int | None) -> tzinfo:
         return ZoneInfo(given)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         hint = "use a name like Europe/Berlin, an offset like +05:45, or minutes east of UTC"
-        raise Mistaken(f"{given[:60]!r} is no time zone", hint) from None
+        raise Mistaken(f"unknown time zone {given[:60]!r}", hint) from None
 
 
 def _fixed(minutes: int, given: str) -> tzinfo:
     if abs(minutes) > _LARGEST_OFFSET_MIN:
-        raise Mistaken(f"{given!r} is no time zone", "an offset is less than a day")
+        raise Mistaken(f"unknown time zone {given!r}", "an offset is less than a day")
     return timezone(timedelta(minutes=minutes))
 
 
 def moment(given: str | int, now: int, zone: tzinfo, *, is_end: bool = False) -> int:
-    """The millisecond that `since` or `until` means. A day or a month that is the end is meant whole."""
+    """Parses `since` or `until` to milliseconds. A day or month as the end is included whole."""
     if isinstance(given, int):
         return min(max(given, EARLIEST_MS), LATEST_MS)
     text = given.strip()
     if text.lower() == "now":
         return now
-    if (days := _named(text.lower(), local(now, zone).date())) is not None:
+    if (days := _named_period(text.lower(), local(now, zone).date())) is not None:
         return _midnight(days[is_end], zone)
     if match := _RELATIVE.fullmatch(text):
         return max(now - int(match[1]) * _UNITS[match[2].lower()], EARLIEST_MS)
@@ -75,11 +75,11 @@ def moment(given: str | int, now: int, zone: tzinfo, *, is_end: bool = False) ->
             return _midnight(datetime.fromisoformat(text).toordinal() + is_end, zone)
         return _instant(datetime.fromisoformat(text), zone)
     except (ValueError, OverflowError):
-        raise Mistaken(f"{text[:60]!r} is no time", _FORMS) from None
+        raise Mistaken(f"invalid time {text[:60]!r}", _FORMS) from None
 
 
-def _named(text: str, today: date) -> tuple[int, int] | None:
-    """The first day of what a word means, and the day after its last."""
+def _named_period(text: str, today: date) -> tuple[int, int] | None:
+    """The first day of a named period, and the day after its last."""
     day = today.toordinal()
     if text == "today":
         return day, day + 1
@@ -101,14 +101,14 @@ def _instant(when: datetime, zone: tzinfo) -> int:
 
 
 def _midnight(ordinal: int, zone: tzinfo) -> int:
-    """The first millisecond of a day; where the clock jumps over midnight, the moment it jumps."""
-    if ordinal <= 2:  # in some zones it begins before the first date that Python has
+    """The first millisecond of a day; if clocks jump over midnight, the time of the jump."""
+    if ordinal <= 2:  # in some zones it begins before Python's first date
         return EARLIEST_MS
     if ordinal > date.max.toordinal():
         return LATEST_MS
     begin = _ms(datetime.fromordinal(ordinal).replace(tzinfo=zone))
     same_day = local(begin, zone).toordinal() == ordinal
-    # In a zone that jumps at midnight, 00:00 does not exist and is reckoned as an hour of the day before.
+    # If clocks jump at midnight, 00:00 does not exist and falls on the day before.
     return begin if same_day else _jump(begin, begin + 3 * HOUR_MS, zone)
 
 
@@ -120,28 +120,28 @@ def _ms(when: datetime) -> int:
 
 
 def local(ms: int, zone: tzinfo) -> datetime:
-    """The wall clock at that time."""
+    """Local time."""
     return (_EPOCH + timedelta(milliseconds=ms)).astimezone(zone)
 
 
 def offset_at(ms: int, zone: tzinfo) -> int:
-    """How far the zone's clocks are ahead of UTC at that time, in milliseconds."""
+    """The zone's offset from UTC in milliseconds, east positive."""
     try:
         away = local(ms, zone).utcoffset() or timedelta()
-    except OverflowError:  # the first and last day there is
+    except OverflowError:  # on the first and last day
         return 0
     return round(away.total_seconds() * 1000)
 
 
 def stretches(begin: int, end: int, zone: tzinfo) -> list[Stretch]:
-    """The time from `begin` to `end` cut wherever the zone's clocks are set."""
+    """Divides a time wherever the zone's clocks change."""
     if isinstance(zone, timezone) or begin >= end:
         return [Stretch(begin, end, offset_at(begin, zone))] if begin < end else []
     cuts: list[Stretch] = []
-    same = max(begin, min(_FIRST_CHANGE_MS, end - 1))  # the last moment that is known to have this offset
+    same = max(begin, min(_FIRST_CHANGE_MS, end - 1))  # the last moment verified to have this offset
     at, offset = begin, offset_at(same, zone)
     while same < min(end, _LAST_CHANGE_MS) - 1:
-        ahead = min(same + _LOOK_EVERY_MS, end - 1)
+        ahead = min(same + _PROBE_MS, end - 1)
         if offset_at(ahead, zone) != offset:
             ahead = _jump(same, ahead, zone)
             cuts.append(Stretch(at, ahead, offset))
@@ -151,7 +151,7 @@ def stretches(begin: int, end: int, zone: tzinfo) -> list[Stretch]:
 
 
 def _jump(before: int, after: int, zone: tzinfo) -> int:
-    """The first millisecond of another offset than at `before`; `after` has another one."""
+    """The first millisecond with another offset than `before`; `after` has another one."""
     offset = offset_at(before, zone)
     while after - before > 1:
         middle = (before + after) // 2
@@ -163,44 +163,44 @@ def _jump(before: int, after: int, zone: tzinfo) -> int:
 
 
 def day_name(number: int) -> str:
-    """The name of a local day, numbered from the first of the year 1."""
+    """A local day, numbered from the year 1, like 2026-05-01."""
     return datetime.fromordinal(number + 1).strftime("%Y-%m-%d").rjust(10, "0")
 
 
 def week_name(number: int) -> str:
-    """The name of the week that a local day is in, by ISO 8601: it begins on Monday."""
+    """The ISO 8601 week of a local day, like 2026-W18."""
     year, week, _ = datetime.fromordinal(number + 1).isocalendar()
     return f"{year:04}-W{week:02}"
 
 
 def month_name(number: int) -> str:
-    """The name of the month that a local day is in."""
+    """The month of a local day, like 2026-05."""
     return day_name(number)[:7]
 
 
 def hour_place(offset: int) -> int:
-    """The place of an hour among those of the same name: if clocks are set back, the larger distance from UTC is first.
+    """Orders hours of the same name: when clocks are set back, the one with the larger offset is first.
 
-    Local hours are numbered from the year 1 on, times `HOUR_PLACES`, plus this place: so they are in order.
+    The number of a local hour is its count from the year 1, times `HOUR_PLACES`, plus this.
     """
     return HOUR_PLACES // 2 - offset // 1000
 
 
 def hour_name(number: int) -> str:
-    """The name of a local hour, with its distance from UTC: when clocks are set back, an hour comes twice."""
+    """A local hour with its offset from UTC, since an hour comes twice when clocks are set back."""
     hour, place = divmod(number, HOUR_PLACES)
-    return f"{_day_of_hour(hour // 24)}T{hour % 24:02}:00{_distance(HOUR_PLACES // 2 - place)}"
+    return f"{_day_of_hour(hour // 24)}T{hour % 24:02}:00{_offset_name(HOUR_PLACES // 2 - place)}"
 
 
 _day_of_hour = lru_cache(1024)(day_name)
 
 
 @lru_cache(1024)
-def _distance(offset: int) -> str:
-    """A distance from UTC in seconds, like +05:45."""
+def _offset_name(offset: int) -> str:
+    """An offset in seconds, like +05:45."""
     minutes, seconds = divmod(abs(offset), 60)
     return f"{'-' if offset < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}" + (f":{seconds:02}" if seconds else "")
 
 
-HOUR_PLACES = 200_000  # more than twice the seconds of a day
+HOUR_PLACES = 200_000  # over twice the seconds of a day
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

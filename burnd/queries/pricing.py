@@ -1,4 +1,4 @@
-"""What a model costs, at which context size, by whose list, or why it has no price."""
+"""The method `pricing`: the price of a model by context size and the list it comes from, or why there is none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from burnd.queries.view import Mistaken, View
 
 
 def show(view: View, params: PricingParams) -> dict[str, Any]:
-    """The price that turns of this model are counted at; `priced` is false when there is none."""
+    """The price used for turns of this model; `priced` is false if there is none."""
     if not params.model.strip():
         raise Mistaken("a model's name must not be empty")
     prices = view.prices
@@ -43,7 +43,7 @@ def _priced(prices: PriceTable, price: Price) -> dict[str, Any]:
 
 
 def _tiers(price: Price, rates: tuple[Rates, ...]) -> list[dict[str, Any]]:
-    """Dollars per million tokens; each tier holds over so many tokens of context."""
+    """Dollars per million tokens; a tier applies above `over` tokens of context."""
     sizes = (0, *price.thresholds)
     return [
         {"over": over, **{name: float(usd_per_million(rate)) for name, rate in zip(_KINDS, of_tier, strict=True)}}

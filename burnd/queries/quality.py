@@ -1,4 +1,4 @@
-"""How well work went: prompts that needed no second try, and how sessions ended."""
+"""Quality of work: one-shot rates of prompts, and outcomes of sessions."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from math import sqrt
 from typing import Any, Final
 
 from burnd.queries.dimensions import Dimension
-from burnd.queries.selection import Chosen
+from burnd.queries.selection import Scope
 from burnd.queries.sums import Reader
 from burnd.queries.tally import Tally
 from burnd.queries.view import View
 
 OUTCOMES: Final = ("completed", "abandoned", "errored", "unknown")
-QUIET_MS: Final = 600_000  # a session with a turn this recent may well go on
-Outcomes = dict[str, int]  # sessions by how they ended
+QUIET_MS: Final = 600_000  # a session with a turn this recent may continue
+Outcomes = dict[str, int]  # sessions by outcome
 _DONE = frozenset(("end_turn", "stop", "stop_sequence"))
 _WAITING = frozenset(("tool_use", "tool-calls"))
 _REFUSED = frozenset(("refusal", "content-filter", "content_filter", "error"))
-_Z = 1.959963984540054  # of the normal distribution, 95 % lie within so many deviations
+_Z = 1.959963984540054  # 95 % of a normal distribution lies within this many deviations
 
 
 def quality(turns: Tally, outcomes: Outcomes | None) -> dict[str, Any]:
-    """The rates of a row, and how its sessions ended."""
+    """The rates of a row and the outcomes of its sessions."""
     return {
         "editTurns": turns.edits,
         "oneShotTurns": turns.one_shots,
@@ -37,22 +37,22 @@ def quality(turns: Tally, outcomes: Outcomes | None) -> dict[str, Any]:
     }
 
 
-def outcomes(view: View, reader: Reader, chosen: Chosen, dimension: Dimension) -> dict[Hashable, Outcomes]:
-    """How sessions ended whose last turn is selected, by row."""
-    found: defaultdict[Hashable, Outcomes] = defaultdict(lambda: dict.fromkeys(OUTCOMES, 0))
-    ended = cache(partial(_ended, view))  # of very many sessions few end in different ways
+def outcomes(view: View, reader: Reader, scope: Scope, dimension: Dimension) -> dict[Hashable, Outcomes]:
+    """Outcomes of the sessions whose last turn is selected, by row."""
+    by_row: defaultdict[Hashable, Outcomes] = defaultdict(lambda: dict.fromkeys(OUTCOMES, 0))
+    ended = cache(partial(_ended, view))  # many sessions have few distinct endings
     for keys, number, facts, (count,) in reader.endings(dimension.by, _FACTS.format(view.now - QUIET_MS)):
-        kind = chosen.kinds[number]
-        found[dimension.label(keys, kind)][ended(facts, kind.is_open)] += count
-    return found
+        kind = scope.kinds[number]
+        by_row[dimension.label(keys, kind)][ended(facts, kind.is_open)] += count
+    return by_row
 
 
-def in_all(found: Collection[Outcomes]) -> Outcomes:
-    return {name: sum(one[name] for one in found) for name in OUTCOMES}
+def in_all(outcomes: Collection[Outcomes]) -> Outcomes:
+    return {name: sum(one[name] for one in outcomes) for name in OUTCOMES}
 
 
 def _ended(view: View, facts: int, is_open: bool) -> str:
-    """How a session ended, by the number that `_FACTS` makes."""
+    """The outcome of a session, by the number made by `_FACTS`."""
     rest, quality = divmod(facts, len(_QUALITIES))
     reasons, is_recent = divmod(rest, 2)
     stop, event = (_name(view, number) for number in divmod(reasons, _NAMES))
@@ -60,12 +60,12 @@ def _ended(view: View, facts: int, is_open: bool) -> str:
 
 
 def _name(view: View, number: int) -> str | None:
-    found = view.rows("SELECT name FROM names WHERE id = ?", (number,))
-    return found[0][0] if found else None
+    rows = view.rows("SELECT name FROM names WHERE id = ?", (number,))
+    return rows[0][0] if rows else None
 
 
 def outcome(stop: str | None, event: str | None, *, quality: str, may_go_on: bool) -> str:
-    """How a session ended, by why its last turn stopped and what happened after that. docs/reports.md has the rules."""
+    """The outcome of a session by its last stop reason and what followed. docs/reports.md has the rules."""
     if event in ("api_error", "refusal") or stop in _REFUSED:
         return "errored"
     if event is not None:
@@ -84,7 +84,7 @@ def rate(part: int, whole: int) -> float | None:
 
 
 def wilson(part: int, whole: int) -> list[float] | None:
-    """The 95 % interval of a rate, by Wilson's score: sound for small samples and for rates near 0 and 1."""
+    """The 95 % Wilson score interval of a rate, valid for small samples and rates near 0 and 1."""
     if not whole:
         return None
     share, square = part / whole, _Z * _Z
@@ -94,10 +94,9 @@ def wilson(part: int, whole: int) -> list[float] | None:
     return [max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)]
 
 
-# Why it stopped, what happened then, whether that was a moment ago, how well it is known: one number is far quicker to
-# group by than so many columns, or than a text.
+# Stop reason, later event, recency and quality in one number: grouping by it is much faster than by four columns.
 _QUALITIES = ("final", "partial", "empty")
-_NAMES = 1 << 31  # more than there are
+_NAMES = 1 << 31  # above every name id
 _FACTS = (
     f"((coalesce(x.stop_reason, 0) * {_NAMES} + coalesce(e.event, 0)) * 2 + (x.ts >= {{}})) * {len(_QUALITIES)}"
     f" + CASE x.quality WHEN 'final' THEN 0 WHEN 'partial' THEN 1 ELSE 2 END"

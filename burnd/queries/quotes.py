@@ -1,7 +1,4 @@
-"""Quotes content in a few words, and gives sessions without a title one from their first prompt.
-
-Used by `why`, `waste` and the list of sessions. Without stored content there are no quotes.
-"""
+"""Short quotes from content for `why`, `waste` and lists of sessions, and titles from first prompts."""
 
 from __future__ import annotations
 
@@ -23,9 +20,9 @@ from burnd.records.content import MAIN
 
 LONGEST: Final = 120
 READ_BYTES: Final = 4096
-_LOOKED_THROUGH: Final = 64
-# Arguments that describe a call, the best first.
-_DESCRIBING: Final = ("command", "cmd", "description", "pattern", "query", "url", "prompt")
+_MOST_RECORDS: Final = 64
+# Arguments that describe a call, best first.
+_DESCRIPTIVE_ARGUMENTS: Final = ("command", "cmd", "description", "pattern", "query", "url", "prompt")
 _ERROR: Final = re.compile(
     r"error|fail|fatal|exception|denied|not found|no such|cannot|refused|panic|✗|✕", re.IGNORECASE
 )
@@ -41,37 +38,37 @@ SELECT min(msg_idx) FROM {MESSAGES_BY_ID} WHERE session = ?1 AND {is_message("?2
 """
 _PROMPT: Final = f"""
 SELECT position, length FROM messages WHERE session = ?1 AND rail = ?2 AND msg_idx < ?3
-AND msg_idx >= ?3 - {_LOOKED_THROUGH} AND role = 'user' AND kind = 'text' ORDER BY msg_idx DESC, n, b LIMIT 4
+AND msg_idx >= ?3 - {_MOST_RECORDS} AND role = 'user' AND kind = 'text' ORDER BY msg_idx DESC, n, b LIMIT 4
 """
 _RESULTS: Final = f"""
 SELECT position, length FROM messages WHERE session = ?1 AND rail = ?2 AND msg_idx >= ?3
-AND msg_idx <= ?3 + {_LOOKED_THROUGH} AND kind = 'tool_result' ORDER BY msg_idx, n, b LIMIT {_LOOKED_THROUGH}
+AND msg_idx <= ?3 + {_MOST_RECORDS} AND kind = 'tool_result' ORDER BY msg_idx, n, b LIMIT {_MOST_RECORDS}
 """
 
 
 class Quotes:
-    """Quotes from the content of sessions; `recall` is None if content may not be read."""
+    """Quotes content of sessions; `recall` is None if content may not be read."""
 
     def __init__(self, view: View, recall: Recall | None) -> None:
         self._view = view
         self._recall = recall
 
     def of(self, rail: RailName, cause: Cause | CauseOrigin) -> str | None:
-        """The beginning of a prompt or an answer, or the arguments of a call; None without content."""
+        """The start of a prompt or answer, or the arguments of a call; None without content."""
         if self._recall is None or not cause.message_id:
             return None
-        with self._recall.opened(rail.session_id) as reading:
+        with self._recall.opened(rail.session_id) as file:
             if cause.kind == "prompt":
-                return self._prompt(reading, rail, cause.message_id)
+                return self._prompt(file, rail, cause.message_id)
             if cause.kind == "answer":
-                records = self._records(reading, rail, cause.message_id, "text")
+                records = self._records(file, rail, cause.message_id, "text")
                 return next((first_words(record.text) for record in records), None)
             if cause.kind == "call":
-                return self._call(reading, rail, cause.message_id, cause.call_id)
+                return self._call(file, rail, cause.message_id, cause.call_id)
         return None
 
     def call(self, session: int, session_id: str, rail_id: str | None, turn_index: int, call_id: str) -> str | None:
-        """The arguments of a call in that turn of a rail, or of any rail if it is None."""
+        """The arguments of a call in that turn of a rail, or of any rail if `rail_id` is None."""
         if self._recall is None:
             return None
         if rail_id is None:
@@ -79,51 +76,55 @@ class Quotes:
         else:
             turns = self._view.rows(_TURN, (session, rail_id, turn_index))
         rail = RailName(session, session_id, rail_id or "")
-        with self._recall.opened(session_id) as reading:
-            quotes = (self._call(reading, rail, message_id, call_id) for (message_id,) in turns)
+        with self._recall.opened(session_id) as file:
+            quotes = (self._call(file, rail, message_id, call_id) for (message_id,) in turns)
             return next((quote for quote in quotes if quote is not None), None)
 
     def error(self, rail: RailName, turn_index: int, call_id: str) -> str | None:
-        """The first line of the error of a failed call in that turn."""
+        """The first line of a failed call's error."""
         turns = self._view.rows(_TURN, (rail.session, rail.rail_id, turn_index)) if self._recall is not None else []
-        # Usage that was billed beside a turn has its number, and no message.
+        # Usage billed beside a turn has the turn's number but no message.
         place = next((place for (message,) in turns if (place := self._place(rail, message)) is not None), None)
         if self._recall is None or place is None:
             return None
-        with self._recall.opened(rail.session_id) as reading:
-            for record in self._found(reading, _RESULTS, (rail.session, rail.rail_id, place)):
+        with self._recall.opened(rail.session_id) as file:
+            for record in self._read(file, _RESULTS, (rail.session, rail.rail_id, place)):
                 result = record.tool_result
                 if result is not None and result.tool_use_id == call_id:
                     return _first_line(_plain(_decoded(result.content)))
         return None
 
-    def _prompt(self, reading: Reading, rail: RailName, message_id: str) -> str | None:
+    def _prompt(self, file: Reading, rail: RailName, message_id: str) -> str | None:
         place = self._place(rail, message_id)
         if place is None:
             return None
-        # A harness puts its own text into tags.
-        texts = (record.text for record in self._found(reading, _PROMPT, (rail.session, rail.rail_id, place)))
+        # Text of the harness is in tags.
+        texts = (record.text for record in self._read(file, _PROMPT, (rail.session, rail.rail_id, place)))
         return next((first_words(text) for text in texts if isinstance(text, str) and text[:1] != "<"), None)
 
-    def _call(self, reading: Reading, rail: RailName, message_id: str, call_id: str | None) -> str | None:
-        for record in self._records(reading, rail, message_id, "tool_use"):
+    def _call(self, file: Reading, rail: RailName, message_id: str, call_id: str | None) -> str | None:
+        for record in self._records(file, rail, message_id, "tool_use"):
             use = record.tool_use
             if use is not None and use.id == call_id:
-                given = _decoded(use.input)
-                names = [name for name in _DESCRIBING if isinstance(given, dict) and isinstance(given.get(name), str)]
-                return first_words(given[names[0]]) if names else None
+                arguments = _decoded(use.input)
+                names = [
+                    name
+                    for name in _DESCRIPTIVE_ARGUMENTS
+                    if isinstance(arguments, dict) and isinstance(arguments.get(name), str)
+                ]
+                return first_words(arguments[names[0]]) if names else None
         return None
 
     def _place(self, rail: RailName, message_id: str) -> int | None:
         ((place,),) = self._view.rows(_PLACE, (rail.session, message_id, rail.rail_id))
         return place if isinstance(place, int) else None
 
-    def _records(self, reading: Reading, rail: RailName, message_id: str, kind: str) -> Iterator[Content]:
-        return self._found(reading, _RECORDS, (rail.session, message_id, kind, _LOOKED_THROUGH))
+    def _records(self, file: Reading, rail: RailName, message_id: str, kind: str) -> Iterator[Content]:
+        return self._read(file, _RECORDS, (rail.session, message_id, kind, _MOST_RECORDS))
 
-    def _found(self, reading: Reading, sql: str, values: tuple[Any, ...]) -> Iterator[Content]:
+    def _read(self, file: Reading, sql: str, values: tuple[Any, ...]) -> Iterator[Content]:
         for position, length in self._view.rows(sql, values):
-            record = reading.record(position, length, READ_BYTES)
+            record = file.record(position, length, READ_BYTES)
             if record is not None:
                 yield record
 
@@ -144,37 +145,37 @@ def _plain(value: Any) -> str:
 
 
 def _first_line(text: str) -> str | None:
-    """The first line that looks like an error, or else the first that is not an exit code."""
+    """The first line that looks like an error, else the first that is not an exit code."""
     lines = [line for line in _ERROR_TAGS.sub("", text[:READ_BYTES]).splitlines() if line.strip()]
     errors = [line for line in lines if _ERROR.search(line)] or [line for line in lines if "Exit code" not in line]
     return first_words(next(iter(errors or lines), ""))
 
 
 def first_words(text: Any) -> str | None:
-    """The beginning of a text in one line."""
+    """The start of a text in one line."""
     words = " ".join(text[:READ_BYTES].split()) if isinstance(text, str) else ""
     return (words[: LONGEST - 1] + "…" if len(words) > LONGEST else words) or None
 
 
-LONGEST_SUMMARY: Final = 64 << 10  # bytes of each block, and characters in all
-_OPENING_MESSAGES: Final = 64  # messages; before the first prompt there is little but what the harness says
+LONGEST_SUMMARY: Final = 64 << 10  # bytes of each block, and characters of the whole
+_OPENING_MESSAGES: Final = 64  # messages; before the first prompt there is only text of the harness
 _MOST_BLOCKS: Final = 4
-_LONGEST_CHARACTER: Final = 4  # bytes: one that is cut in two is left out
-# What a harness puts before a person's words: <system-reminder>, <ide_selection>.
-_ASIDES: Final = re.compile(r"\s*(?:<([a-z]+[_-][a-z_-]+)>.*?</\1>\s*)+", re.DOTALL)
-_ENDLESS: Final = re.compile(r"\s*<[a-z]+[_-][a-z_-]+>")
+_LONGEST_CHARACTER: Final = 4  # bytes; a character cut in two is dropped
+# Text that a harness puts before the user's: <system-reminder>, <ide_selection>.
+_HARNESS_TAGS: Final = re.compile(r"\s*(?:<([a-z]+[_-][a-z_-]+)>.*?</\1>\s*)+", re.DOTALL)
+_OPEN_TAG: Final = re.compile(r"\s*<[a-z]+[_-][a-z_-]+>")
 _COMMANDS: Final = [re.compile(product.command, re.DOTALL) for product in PRODUCTS if product.command]
 _FIRST_PROMPTS: Final = f"""
-WITH said AS MATERIALIZED (
+WITH opening AS MATERIALIZED (
   SELECT msg_idx, n, b, role, position, length FROM messages
   WHERE session = (SELECT id FROM sessions WHERE session_id = ?1) AND rail = '{MAIN}' AND msg_idx < {_OPENING_MESSAGES}
   AND kind = 'text' AND role IN ('user', 'system')),
-asked AS (SELECT * FROM said WHERE role = 'user' ORDER BY msg_idx, n, b LIMIT {_MOST_BLOCKS}),
+prompts AS (SELECT * FROM opening WHERE role = 'user' ORDER BY msg_idx, n, b LIMIT {_MOST_BLOCKS}),
 before AS (
-  SELECT * FROM said
-  WHERE role = 'system' AND msg_idx < coalesce((SELECT min(msg_idx) FROM asked), {_OPENING_MESSAGES})
+  SELECT * FROM opening
+  WHERE role = 'system' AND msg_idx < coalesce((SELECT min(msg_idx) FROM prompts), {_OPENING_MESSAGES})
   ORDER BY msg_idx, n, b LIMIT {_MOST_BLOCKS})
-SELECT position, length FROM (SELECT * FROM before UNION ALL SELECT * FROM asked) ORDER BY msg_idx, n, b
+SELECT position, length FROM (SELECT * FROM before UNION ALL SELECT * FROM prompts) ORDER BY msg_idx, n, b
 """
 
 _LAST_COMPACTION: Final = f"""
@@ -185,41 +186,41 @@ ORDER BY n, b
 """
 
 
-def name_all(view: View, recall: Recall, sessions: Sequence[dict[str, Any]]) -> None:
-    """Give a title to those that have neither a title nor a summary, where their content is kept."""
-    nameless = [one for one in sessions if not one["title"] and not one["summary"] and one["content"] == "yes"]
-    places = [(one["sessionId"], _first_prompts(view, one["sessionId"])) for one in nameless]
-    for session, found in zip(nameless, recall.records(places), strict=True):
-        said = (_asked(record) for record in found if record is not None)
-        session["title"] = next(filter(None, said), None)
+def add_titles(view: View, recall: Recall, sessions: Sequence[dict[str, Any]]) -> None:
+    """Gives sessions without title and summary a title from their first prompt, if content is stored."""
+    untitled = [one for one in sessions if not one["title"] and not one["summary"] and one["content"] == "yes"]
+    places = [(one["sessionId"], _first_prompts(view, one["sessionId"])) for one in untitled]
+    for session, records in zip(untitled, recall.records(places), strict=True):
+        texts = (_user_text(record) for record in records if record is not None)
+        session["title"] = next(filter(None, texts), None)
 
 
 def add_compaction_summary(view: View, recall: Recall, session: dict[str, Any]) -> None:
-    """Give a session the summary of its last compaction as its own, unless a client set one."""
-    found = view.rows("SELECT id, nullif(summary, '') FROM sessions WHERE session_id = ?", (session["sessionId"],))
-    if not found or found[0][1] is not None:
+    """Uses the summary of the last compaction as the session's, unless a client set one."""
+    rows = view.rows("SELECT id, nullif(summary, '') FROM sessions WHERE session_id = ?", (session["sessionId"],))
+    if not rows or rows[0][1] is not None:
         return
-    places = [Spot(position, length, LONGEST_SUMMARY) for position, length in view.rows(_LAST_COMPACTION, found[0][:1])]
+    places = [Spot(position, length, LONGEST_SUMMARY) for position, length in view.rows(_LAST_COMPACTION, rows[0][:1])]
     (records,) = recall.records([(session["sessionId"], places)])
     text = "\n".join(record.text for record in records if record is not None and isinstance(record.text, str))
     if text:
         session["summary"] = text if len(text) <= LONGEST_SUMMARY else f"{text[:LONGEST_SUMMARY]}\u2026"
 
 
-def _asked(record: Content) -> str | None:
-    """How the words begin that a person typed, or the command that stands for them; None for what the harness says."""
+def _user_text(record: Content) -> str | None:
+    """The start of the user's text or of the command for it; None for text of the harness."""
     if not isinstance(record.text, str):
         return None
     if record.role != "user":
         return _command(record.text)
-    aside = _ASIDES.match(record.text)
-    said = record.text[aside.end() :] if aside else record.text
+    aside = _HARNESS_TAGS.match(record.text)
+    text = record.text[aside.end() :] if aside else record.text
     is_cut = len(record.text.encode()) > READ_BYTES - _LONGEST_CHARACTER
-    return None if is_cut and _ENDLESS.match(said) else first_words(said)
+    return None if is_cut and _OPEN_TAG.match(text) else first_words(text)
 
 
 def _command(text: str) -> str | None:
-    """A command as a person types it."""
+    """A command as the user types it."""
     match = next(filter(None, (pattern.match(text) for pattern in _COMMANDS)), None)
     return first_words(f"/{match[1]} {match[2] or ''}") if match else None
 

@@ -1,7 +1,7 @@
-"""Finds sessions by their words: the best message of each, with the messages around it. Bounded for any query.
+"""Searches sessions by words: the best message of each, with the messages around it. Bounded for any query.
 
-Matches of words become messages that are there: weighed with their titles, narrowed by filters. The search index knows
-words, and messages as wholes; so phrases, and words by their author, are checked in the text.
+Candidates of the search index are ranked together with their titles. It indexes words of whole messages only, so
+phrases, and words by author, are checked in the text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from burnd.queries import names
 from burnd.queries.messages import why_not_retained
 from burnd.queries.names import check_source
 from burnd.queries.search_windows import Hit, Windows
-from burnd.queries.sessions import Known, find, known_of, times
+from burnd.queries.sessions import SessionEntry, entries_of, find, times
 from burnd.queries.view import View
 from burnd.records import Content
 from burnd.records.times import to_ms
@@ -30,21 +30,21 @@ from burnd.search.passages import Spotter
 from burnd.search.query import NO_SPREAD, Match, Only, Spread, Typed, Wanted, typed
 from burnd.tokens.record_words import strings
 
-# Where nothing was found yet, it is worth more time.
+# Limits on checking; the higher one applies until the first match.
 _MOST_READ_CHARS, _SOON_S, _LATE_S = 64 << 20, 0.008, 0.04
 _EDGE: Final = "\n"
 
 
-_Records = list[tuple[int, int, str]]  # of a message: where each stands, how long it is, by whom
+_Records = list[tuple[int, int, str]]  # of a message: position, length and role of each
 
 
 class Check:
-    """Looks into messages, as many as are worth it."""
+    """Checks phrases and authors in the text of messages, within a limit."""
 
-    def __init__(self, view: View, recall: Recall, spotter: Spotter, wanted: Wanted, only: Only, pages: int) -> None:
+    def __init__(self, view: View, recall: Recall, spotter: Spotter, terms: Wanted, only: Only, pages: int) -> None:
         self._view, self._recall, self._spotter, self._only = view, recall, spotter, only
         self._pages = pages
-        self._has_phrases = bool(wanted.phrases)
+        self._has_phrases = bool(terms.phrases)
         self._read_chars = 0
         self._spent = 0.0
         self._passed = 0
@@ -55,25 +55,25 @@ class Check:
 
     @property
     def gave_up(self) -> bool:
-        """Whether too many messages had the words to look into every one."""
+        """Whether there were too many candidates to check."""
         most = _SOON_S if self._passed else _LATE_S
         return self._read_chars >= _MOST_READ_CHARS * self._pages or self._spent > most * self._pages
 
-    def passed(self, places: Sequence[Place]) -> Sequence[Place]:
-        """Those of the messages that really say it, and titles, into which others look."""
+    def verified(self, places: Sequence[Place]) -> Sequence[Place]:
+        """The messages that pass the check, and all titles."""
         if not self.is_needed:
             return places
-        begun = time.thread_time()
+        started = time.thread_time()
         records = self._records([place for place in places if place.message_id])
         unsure = [place for place, own in records.items() if self._has_phrases or not self._is_certain(own)]
         spots = [(place.session_id, [Spot(row[0], row[1]) for row in records[place]]) for place in unsure]
         wrong = {
             place
-            for place, found in zip(unsure, self._recall.records(spots), strict=True)
-            if not self._says([record for record in found if record is not None])
+            for place, texts in zip(unsure, self._recall.records(spots), strict=True)
+            if not self._matches([record for record in texts if record is not None])
         }
         self._passed += len(unsure) - len(wrong)
-        self._spent += time.thread_time() - begun
+        self._spent += time.thread_time() - started
         return [place for place in places if place not in wrong]
 
     def _records(self, places: Sequence[Place]) -> dict[Place, _Records]:
@@ -82,14 +82,14 @@ class Check:
             records.setdefault(Place(session_id, rail, message_id), []).append(tuple(record))
         return records
 
-    def _says(self, records: Sequence[Content]) -> bool:
-        """Whether the phrases stand in a message, and who is asked for said one of the words."""
+    def _matches(self, records: Sequence[Content]) -> bool:
+        """Whether a message has the phrases and, by the requested author, one of the words."""
         text = _EDGE.join(text for record in narrowed(records, self._only) for text in strings(record))
         self._read_chars += len(text)
         return self._spotter.has_phrases(text) and (self._has_phrases or bool(self._spotter.spots(text)))
 
     def _is_certain(self, rows: _Records) -> bool:
-        """A message that is all by one, or is one record: then what the index says of it is exact."""
+        """Whether the index is exact: the message has one author or one record."""
         return len(rows) == 1 or (self._only.tool is None and len({role for _, _, role in rows}) == 1)
 
 
@@ -106,29 +106,29 @@ if TYPE_CHECKING:
     from burnd.search.lookup import Lookup
 
 _TITLES: Final = 200
-_LOTS: Final = 3  # a lot is looked up in so many parts: where nothing is checked, mostly the first is enough
+_LOTS: Final = 3  # parts in which a batch is looked up; without a check the first usually suffices
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A message or a title that matches, and what it is worth with everything that speaks for it."""
+    """A message or title that matches, and its score including title, summaries and other messages."""
 
     score: float
     match: Match
     is_title: bool = False
 
 
-class _There(NamedTuple):
-    """What there is of some places: sessions by their id, and the numbers of messages along their rails."""
+class _Existing(NamedTuple):
+    """Sessions by id, and message numbers by session row, message and rail, for the candidates that exist."""
 
-    sessions: dict[str, Known]
-    numbers: dict[tuple[int, str, str], int]  # by a session's row, a message, a rail
+    sessions: dict[str, SessionEntry]
+    numbers: dict[tuple[int, str, str], int]
 
 
 class Candidates:
-    """One search: candidates in the order of their worth, each looked up in the index, since it may be gone.
+    """One search: candidates by score, each looked up in the index, since it may have been deleted.
 
-    `lot` is how many are weighed together; with `each`, every message of a session counts and not only its best.
-    `pages` is how many pages of hits are needed, for which more messages may be read.
+    `lot` is the number ranked together; with `each`, all messages of a session are hits, not only the best. `pages` is
+    the number of pages needed: the limit on checking grows with it.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Candidates:
         view: View,
         lookup: Lookup,
         recall: Recall,
-        wanted: Wanted,
+        terms: Wanted,
         only: Only,
         *,
         lot: int,
@@ -144,34 +144,34 @@ class Candidates:
         pages: int,
     ) -> None:
         self._view, self._lookup = view, lookup
-        self._wanted, self._only = wanted, only
+        self._terms, self._only = terms, only
         self._lot, self._each = lot, each
-        self.spotter = Spotter(wanted.shown, wanted.phrases)
-        self.check = Check(view, recall, self.spotter, wanted, only, pages)
+        self.spotter = Spotter(terms.shown, terms.phrases)
+        self.check = Check(view, recall, self.spotter, terms, only, pages)
         self._at_once = max(lot if self.check.is_needed else lot // _LOTS, 1)
 
     def hits(self) -> Iterator[Hit]:
-        """Every hit there is, best first."""
-        taken: set[object] = set()
-        told: set[str] = set()
-        weighed = self._weighed()
-        while lot := list(islice(weighed, self._at_once)):
+        """All hits, best first."""
+        keys_shown: set[object] = set()
+        sessions_shown: set[str] = set()
+        ranked = self._ranked()
+        while lot := list(islice(ranked, self._at_once)):
             places = [self._lookup.place(candidate.match) for candidate in lot]
-            there = self._there(self.check.passed(places))
+            existing = self._existing(self.check.verified(places))
             for candidate, place in zip(lot, places, strict=True):
                 key = place if self._each else place.session_id
-                # A title speaks for the messages that are hits themselves.
-                is_known = place.session_id in told if candidate.is_title else key in taken
-                hit = self._hit(candidate, place, there) if not is_known else None
+                # A title is a hit only if no message of the session is.
+                is_shown = place.session_id in sessions_shown if candidate.is_title else key in keys_shown
+                hit = self._hit(candidate, place, existing) if not is_shown else None
                 if hit is not None:
-                    taken.add(key)
-                    told.add(place.session_id)
+                    keys_shown.add(key)
+                    sessions_shown.add(place.session_id)
                     yield hit
             if self.check.gave_up:
                 return
 
-    def _weighed(self) -> Iterator[Candidate]:
-        """A session's title speaks for all its messages: so they rank above a twin's without it."""
+    def _ranked(self) -> Iterator[Candidate]:
+        """Candidates by score; a matching title raises all messages of its session."""
         pages = self._find(self._only)
         matches: list[Match] = []
         while len(matches) < self._lot and (page := next(pages, None)) is not None:
@@ -180,100 +180,102 @@ class Candidates:
         titles = self._titles(found_in)
         about = self._about(titles, found_in)
         spread = self._spread()
-        worth = _weighed(matches, about, spread)
-        if others := self._to_look_into(about, spread, worth):
-            found = self._more(self._only._replace(sessions=frozenset(others)), len(others))
-            worth += _weighed(found, about, spread)
+        candidates = _ranked(matches, about, spread)
+        if others := self._to_look_into(about, spread, candidates):
+            more = self._more(self._only._replace(sessions=frozenset(others)), len(others))
+            candidates += _ranked(more, about, spread)
         if not self._only.has_author:
-            # Messages that are looked into may turn out to be none: then the title still speaks.
-            spoken_for = {candidate.match.session for candidate in worth} if self._is_by_session else set()
-            worth += [Candidate(m.score, m, is_title=True) for m in titles.values() if m.session not in spoken_for]
-        yield from sorted(worth, key=_order)
+            # Checked messages may fail; then the title remains.
+            with_messages = {candidate.match.session for candidate in candidates} if self._is_by_session else set()
+            candidates += [
+                Candidate(m.score, m, is_title=True) for m in titles.values() if m.session not in with_messages
+            ]
+        yield from sorted(candidates, key=_order)
         for page in pages:
-            yield from _weighed(page, about, spread)
+            yield from _ranked(page, about, spread)
 
     @property
     def _is_by_session(self) -> bool:
-        """Whether a session's best message is all that is wanted of it, and certain."""
+        """Whether only the best message of each session is needed, and needs no check."""
         return not self._each and not self.check.is_needed
 
     def _spread(self) -> Spread:
-        return self._lookup.spread(self._wanted, self._only) if self._is_by_session else NO_SPREAD
+        return self._lookup.spread(self._terms, self._only) if self._is_by_session else NO_SPREAD
 
     def _find(self, only: Only) -> Iterator[list[Match]]:
-        """Where matches are looked into, a session's best may turn out to be none: then all are needed."""
-        return (self._lookup.sessions if self._is_by_session else self._lookup.messages)(self._wanted, only)
+        """Searches for sessions, or for all messages if matches have to be checked."""
+        return (self._lookup.sessions if self._is_by_session else self._lookup.messages)(self._terms, only)
 
     def _more(self, only: Only, sessions: int) -> Iterable[Match]:
         if self._is_by_session:
-            return self._lookup.best_of(self._wanted, only)
-        return islice(chain.from_iterable(self._lookup.messages(self._wanted, only)), self._lot + sessions)
+            return self._lookup.best_of(self._terms, only)
+        return islice(chain.from_iterable(self._lookup.messages(self._terms, only)), self._lot + sessions)
 
     def _titles(self, sessions: set[int]) -> dict[int, Match]:
-        """The titles that match best, and those of these sessions."""
-        found = self._lookup.titles(self._wanted, self._only, _TITLES, sessions)
-        return {match.session: match for match in found}
+        """The best titles, and those of these sessions."""
+        titles = self._lookup.titles(self._terms, self._only, _TITLES, sessions)
+        return {match.session: match for match in titles}
 
     def _about(self, titles: Mapping[int, Match], sessions: set[int]) -> dict[int, float]:
         """The score of each session's title and best compaction summary."""
         best: dict[int, float] = {}
-        for match in self._lookup.compactions(self._wanted, self._only, _TITLES, sessions):
+        for match in self._lookup.compactions(self._terms, self._only, _TITLES, sessions):
             best[match.session] = max(best.get(match.session, 0.0), match.score)
         for session, match in titles.items():
             best[session] = best.get(session, 0.0) + match.score
         return best
 
-    def _to_look_into(self, about: Mapping[int, float], spread: Spread, worth: Sequence[Candidate]) -> list[int]:
-        """Sessions whose title, summaries or other messages rank them above their best message alone."""
-        known = set() if self._each else {candidate.match.session for candidate in worth}
-        others = [session for session in dict.fromkeys([*about, *spread.several()]) if session not in known]
+    def _to_look_into(self, about: Mapping[int, float], spread: Spread, candidates: Sequence[Candidate]) -> list[int]:
+        """Sessions that their title, summaries or other messages may raise above the candidates."""
+        sessions = set() if self._each else {candidate.match.session for candidate in candidates}
+        others = [session for session in dict.fromkeys([*about, *spread.several()]) if session not in sessions]
         last = least = 0.0
-        if self._is_by_session and len(worth) >= self._lot:
-            # What is not among the matches has no better message than the last of them.
-            last = worth[-1].match.score
-            least = nlargest(self._at_once, [candidate.score for candidate in worth])[-1]
-        at_most = {session: _worth(last, session, about, spread) for session in others}
+        if self._is_by_session and len(candidates) >= self._lot:
+            # Sessions outside the matches have no better message than the last match.
+            last = candidates[-1].match.score
+            least = nlargest(self._at_once, [candidate.score for candidate in candidates])[-1]
+        at_most = {session: _score(last, session, about, spread) for session in others}
         return nlargest(self._lot, [session for session in others if at_most[session] > least], key=at_most.__getitem__)
 
-    def _there(self, places: Sequence[Place]) -> _There:
-        sessions = known_of(self._view, {place.session_id for place in places})
-        wanted = [
+    def _existing(self, places: Sequence[Place]) -> _Existing:
+        sessions = entries_of(self._view, {place.session_id for place in places})
+        terms = [
             (sessions[place.session_id].row, place.message_id, place.rail)
             for place in places
             if place.message_id and place.session_id in sessions
         ]
-        return _There(sessions, {row[:3]: row[3] for row in self._view.keyed(_NUMBERS, wanted)})
+        return _Existing(sessions, {row[:3]: row[3] for row in self._view.keyed(_NUMBERS, terms)})
 
-    def _hit(self, candidate: Candidate, place: Place, there: _There) -> Hit | None:
-        known = there.sessions.get(place.session_id)
-        if known is None:
+    def _hit(self, candidate: Candidate, place: Place, existing: _Existing) -> Hit | None:
+        session = existing.sessions.get(place.session_id)
+        if session is None:
             return None
         if candidate.is_title:
-            return Hit(known, candidate.score) if self._title_matches(known) else None
-        number = there.numbers.get((known.row, place.message_id, place.rail))
-        return Hit(known, candidate.score, place.rail, number) if number is not None else None
+            return Hit(session, candidate.score) if self._title_matches(session) else None
+        number = existing.numbers.get((session.row, place.message_id, place.rail))
+        return Hit(session, candidate.score, place.rail, number) if number is not None else None
 
-    def _title_matches(self, known: Known) -> bool:
-        """Whether the title is still the one that matched, and the session was in the time that is asked for."""
-        facts, only = known.facts, self._only
-        begun, ended = (to_ms(facts[name]) if facts[name] else 0 for name in ("createdAt", "updatedAt"))
-        if (only.since is not None and ended < only.since) or (only.until is not None and begun >= only.until):
+    def _title_matches(self, session: SessionEntry) -> bool:
+        """Whether the title still matches, and the session is in the requested time."""
+        facts, only = session.facts, self._only
+        started, ended = (to_ms(facts[name]) if facts[name] else 0 for name in ("createdAt", "updatedAt"))
+        if (only.since is not None and ended < only.since) or (only.until is not None and started >= only.until):
             return False
         text = "\n".join(filter(None, (facts["title"], facts["summary"])))
         return bool(self.spotter.spots(text)) and self.spotter.has_phrases(text)
 
 
 def _order(candidate: Candidate) -> tuple[float, int, int]:
-    """Best first, then newest first; the same in every index of the same content."""
+    """Best first, then newest; the same in every index of the same content."""
     return -round(candidate.score, 3), -candidate.match.ts, candidate.match.session
 
 
-def _weighed(matches: Iterable[Match], about: Mapping[int, float], spread: Spread) -> list[Candidate]:
-    return [Candidate(_worth(match.score, match.session, about, spread), match) for match in matches]
+def _ranked(matches: Iterable[Match], about: Mapping[int, float], spread: Spread) -> list[Candidate]:
+    return [Candidate(_score(match.score, match.session, about, spread), match) for match in matches]
 
 
-def _worth(score: float, session: int, about: Mapping[int, float], spread: Spread) -> float:
-    """The score of a message together with its session's other messages, title and summaries."""
+def _score(score: float, session: int, about: Mapping[int, float], spread: Spread) -> float:
+    """The score of a message with its session's other messages, title and summaries."""
     return spread.worth(score, session) + about.get(session, 0.0)
 
 
@@ -285,52 +287,49 @@ GROUP BY 1, 2, 3
 """
 
 
-if TYPE_CHECKING:
-    from burnd.search.lookup import Lookup
-
-_ALL_WORDS: Final = 8  # words of a query that are looked up together
-# Candidates that are weighed together. The same for every page and limit, so that pages of one query fit together.
-_WEIGHED: Final = 3 * MOST_HITS
+_ALL_WORDS: Final = 8  # words of a query that are searched together
+# Candidates ranked together: the same for every page and limit, so that pages of one query are consistent.
+_RANKED: Final = 3 * MOST_HITS
 
 Role = Literal["user", "assistant", "tool_result", "system"]
 
 
 def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> dict[str, Any]:
-    """The hits, best first."""
-    asked = typed(params.query)
-    wanted = lookup.understand(asked)
+    """The hits, best first, with a note if some may be missing."""
+    query = typed(params.query)
+    terms = lookup.understand(query)
     only = _narrowed(view, params)
     answer: dict[str, Any] = {"query": params.query[:1000], "hits": []}
-    if not any(lookup.words(piece) for piece in (*asked.pieces, *asked.phrases)):
+    if not any(lookup.words(piece) for piece in (*query.pieces, *query.phrases)):
         return answer | {"note": "the query has no word to search for"}
-    if wanted.corrected:
-        answer["corrected"] = wanted.corrected
+    if terms.corrected:
+        answer["corrected"] = terms.corrected
     limit = min(max(params.limit, 0), MOST_HITS)
     pages = 1 + params.offset // MOST_HITS
-    candidates = Candidates(view, lookup, recall, wanted, only, lot=_WEIGHED, each=params.all, pages=pages)
+    candidates = Candidates(view, lookup, recall, terms, only, lot=_RANKED, each=params.all, pages=pages)
     hits = list(islice(candidates.hits(), params.offset, params.offset + limit))
     if 0 < limit == len(hits) and params.offset + limit < LAST_HIT:
         answer["next"] = params.offset + limit
     windows = Windows(view, recall, candidates.spotter, only, *window(params.before, params.after))
     answer["hits"] = windows.around(hits)
-    if hits and not _has_all_words(lookup, asked, wanted, only):
+    if hits and not _has_all_words(lookup, query, terms, only):
         answer["allWords"] = False
     if note := _note(view, params, candidates, hits):
         answer["note"] = note
     return answer
 
 
-def _has_all_words(lookup: Lookup, asked: Typed, wanted: Wanted, only: Only) -> bool:
+def _has_all_words(lookup: Lookup, query: Typed, terms: Wanted, only: Only) -> bool:
     """Whether any message that passes the filters has every word of the query."""
-    words = dict.fromkeys(word for piece in (*asked.pieces, *asked.phrases) for word in lookup.words(piece))
+    words = dict.fromkeys(word for piece in (*query.pieces, *query.phrases) for word in lookup.words(piece))
     if len(words) < 2:
         return True
-    together = wanted._replace(musts=tuple(islice(words, _ALL_WORDS)))
+    together = terms._replace(musts=tuple(islice(words, _ALL_WORDS)))
     return any(next(lookup.messages(together, only), []))
 
 
 def _note(view: View, params: SearchParams, candidates: Candidates, hits: Sequence[Hit]) -> str:
-    """The reason for missing hits, if there is one."""
+    """The reason for missing hits, if any."""
     if candidates.check.gave_up:
         return "too many messages have these words: only the best were checked"
     if params.session is not None and not hits:
@@ -340,7 +339,7 @@ def _note(view: View, params: SearchParams, candidates: Candidates, hits: Sequen
 
 
 def window(before: int, after: int) -> tuple[int, int]:
-    """The number of messages to show before and after a hit, at most sixteen with the hit."""
+    """Limits the messages before and after a hit to sixteen with the hit."""
     most = MOST_WINDOW - 1
     before, after = min(max(before, 0), most), min(max(after, 0), most)
     if before + after > most:
@@ -350,7 +349,7 @@ def window(before: int, after: int) -> tuple[int, int]:
 
 
 def _narrowed(view: View, params: SearchParams) -> Only:
-    """The filters of the parameters, with sessions by their keys in the index."""
+    """The filters of the parameters, with sessions by their keys in the search index."""
     rows: set[int] | None = None
     if params.session is not None:
         rows = {find(view, params.session).row}
@@ -372,8 +371,8 @@ def _narrowed(view: View, params: SearchParams) -> Only:
 
 
 def _keys(view: View, rows: set[int]) -> frozenset[int]:
-    found = view.keyed("SELECT session_id FROM sessions WHERE id IN ({keys})", [(row,) for row in rows])
-    return frozenset(session_key(session_id) for (session_id,) in found)
+    ids = view.keyed("SELECT session_id FROM sessions WHERE id IN ({keys})", [(row,) for row in rows])
+    return frozenset(session_key(session_id) for (session_id,) in ids)
 
 
 _OF_SOURCE = "SELECT s.id FROM sessions s JOIN names n ON n.id = s.source WHERE n.name = ?"

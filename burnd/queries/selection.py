@@ -1,4 +1,4 @@
-"""The filters that all reports share, as numbers of the index, and the groups that tags divide turns into."""
+"""Selection: resolves the filters that all reports share to index numbers, and groups turns by tags."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from burnd.queries.view import Mistaken, Row, View
 from burnd.records.names import bounded, bounded_tags
 from burnd.records.times import EARLIEST_MS, LATEST_MS, to_iso
 
-Values = tuple[str | None, ...]  # of the keys that were asked for, in their order
-_ALL_AT_ONCE = 2000  # more sessions than this are quicker read in one go than looked up
+Values = tuple[str | None, ...]  # of the requested keys, in order
+_ALL_AT_ONCE = 2000  # above this many sessions a full scan is faster than lookups
 _ALWAYS = (EARLIEST_MS, LATEST_MS + 1)
 
 
 class Part(NamedTuple):
-    """The turns of a session from this millisecond on, up to but not including that one."""
+    """The turns of a session from `begin` to before `end`."""
 
     session: int
     begin: int
@@ -33,11 +33,11 @@ class Part(NamedTuple):
     values: Values
 
 
-class Stamped(NamedTuple):
-    """The tags of all turns that have any, for the keys that were asked for.
+class TurnTags(NamedTuple):
+    """The tags of all turns for the requested keys.
 
-    `whole` has sessions all of whose turns are tagged the same, `parts` all of the others' turns, by time, except for
-    those in `single`: turns that have a stamp of their own, by their number, with their session.
+    `whole` has sessions whose turns all have the same tags. `parts` has the turns of the others by time, except those
+    in `single`: turns with their own stamp, by turn number, with their session.
     """
 
     keys: tuple[str, ...]
@@ -46,8 +46,8 @@ class Stamped(NamedTuple):
     single: dict[int, tuple[int, Values]]
 
 
-class _Word(NamedTuple):
-    """What a stamp says of one key: its place in the order of stamps, the value (None: removed), and when it holds."""
+class _KeyValue(NamedTuple):
+    """The value of one key in a stamp (None: removed), its position in the order of stamps, and when it applies."""
 
     order: tuple[int, int]
     value: str | None
@@ -56,45 +56,49 @@ class _Word(NamedTuple):
     end: int
 
 
-def stamped(view: View, keys: Iterable[str]) -> Stamped:
-    """Folds the stamps that say any of these keys."""
-    return _Fold(view, tuple(dict.fromkeys(keys))).result()
+def resolve_tags(view: View, keys: Iterable[str]) -> TurnTags:
+    """Resolves the stamps that have any of these keys."""
+    return _Resolver(view, tuple(dict.fromkeys(keys))).result()
 
 
-def is_said(view: View, key: str, value: str) -> bool:
-    """Whether any stamp gives this key this value: where none does, nothing needs to be folded to find its turns."""
-    return bool(view.rows(_SAID, (key, value, key, value)))
+def has_value(view: View, key: str, value: str) -> bool:
+    """Whether any stamp has this value. If not, no turn can match and nothing has to be resolved."""
+    return bool(view.rows(_HAS_VALUE, (key, value, key, value)))
 
 
-class _Fold:
-    """Most sessions have no parent and no stamp on a part of them: what was said of those is read as it is."""
+class _Resolver:
+    """Resolves stamps to tags. Fast for most sessions, which have no parent and no stamp on a part of them."""
 
     def __init__(self, view: View, keys: tuple[str, ...]) -> None:
         self._view = view
         self._keys = keys
-        self._on_range: defaultdict[str, list[_Word]] = defaultdict(list)
-        self._by_message: defaultdict[str, list[_Word]] = defaultdict(list)
+        self._on_range: defaultdict[str, list[_KeyValue]] = defaultdict(list)
+        self._by_message: defaultdict[str, list[_KeyValue]] = defaultdict(list)
         for key in range(len(keys)):
             self._read_narrow(key)
         self._parents: dict[str, str] = dict(view.rows(_PARENTS))
-        self._on_session: defaultdict[str, list[_Word]] = defaultdict(list)  # of those of which more is to be said
+        self._on_session: defaultdict[str, list[_KeyValue]] = defaultdict(
+            list
+        )  # of sessions with parents or partial stamps
 
     def _read_narrow(self, key: int) -> None:
         for position, ts, session_id, message_id, begin, end, value in self._view.rows(_NARROW, (self._keys[key],)):
             if message_id is not None:
-                self._by_message[message_id].append(_Word((ts, position), value, key, *_ALWAYS))
+                self._by_message[message_id].append(_KeyValue((ts, position), value, key, *_ALWAYS))
             else:
-                self._on_range[session_id].append(_Word((ts, position), value, key, begin, end))
+                self._on_range[session_id].append(_KeyValue((ts, position), value, key, begin, end))
 
-    def result(self) -> Stamped:
+    def result(self) -> TurnTags:
         turns = self._view.keyed(_MESSAGES, [(message_id,) for message_id in sorted(self._by_message)])
         special = self._parents.keys() | self._on_range.keys()
         lines = {name: lineage(name, self._parents) for name in (*special, *(row[-1] for row in turns))}
-        self._read_words({elder for line in lines.values() for elder in line})
-        stamped = self._on_session.keys() | self._on_range.keys()
+        self._read_tags({elder for line in lines.values() for elder in line})
+        resolve_tags = self._on_session.keys() | self._on_range.keys()
         whole = self._own()
         parts: list[Part] = []
-        for number, session_id in self._numbered({name for name in special if not stamped.isdisjoint(lines[name])}):
+        for number, session_id in self._numbered(
+            {name for name in special if not resolve_tags.isdisjoint(lines[name])}
+        ):
             line = lines[session_id]
             if self._on_range.keys().isdisjoint(line):
                 whole[number] = self._fold(line, EARLIEST_MS)
@@ -102,24 +106,24 @@ class _Fold:
                 whole.pop(number, None)
                 parts += self._parts(number, line)
         single = self._single(turns, lines, parts, whole)
-        return Stamped(self._keys, whole, parts, single)
+        return TurnTags(self._keys, whole, parts, single)
 
     def _own(self) -> dict[int, Values]:
-        """What is said of sessions as a whole: the last for each key, since the others can never count."""
-        said: list[dict[int, str | None]] = [dict(self._view.rows(_OWN, (key,))) for key in self._keys]
-        numbers = dict.fromkeys(chain.from_iterable(said))
-        return dict(zip(numbers, zip(*[map(own.get, numbers) for own in said], strict=True), strict=True))
+        """Tags of sessions as a whole: the last value of each key."""
+        values: list[dict[int, str | None]] = [dict(self._view.rows(_OWN, (key,))) for key in self._keys]
+        numbers = dict.fromkeys(chain.from_iterable(values))
+        return dict(zip(numbers, zip(*[map(own.get, numbers) for own in values], strict=True), strict=True))
 
-    def _read_words(self, session_ids: set[str]) -> None:
+    def _read_tags(self, session_ids: set[str]) -> None:
         if len(session_ids) > _ALL_AT_ONCE:
-            found = [row for key in self._keys for row in self._view.rows(_WHOLE, (key,)) if row[1] in session_ids]
+            rows = [row for key in self._keys for row in self._view.rows(_WHOLE, (key,)) if row[1] in session_ids]
         else:
-            found = self._view.keyed(_WORDS, [(key, name) for key in self._keys for name in sorted(session_ids)])
-        for key, session_id, ts, position, value in found:
-            self._on_session[session_id].append(_Word((ts, position), value, self._keys.index(key), *_ALWAYS))
+            rows = self._view.keyed(_SESSION_TAGS, [(key, name) for key in self._keys for name in sorted(session_ids)])
+        for key, session_id, ts, position, value in rows:
+            self._on_session[session_id].append(_KeyValue((ts, position), value, self._keys.index(key), *_ALWAYS))
 
-    def _words(self, session_id: str) -> list[_Word]:
-        """All that is said of a session, whenever it holds."""
+    def _tags(self, session_id: str) -> list[_KeyValue]:
+        """All tags of a session, at any time."""
         return self._on_session.get(session_id, []) + self._on_range.get(session_id, [])
 
     def _numbered(self, session_ids: set[str]) -> list[tuple[int, str]]:
@@ -131,14 +135,14 @@ class _Fold:
     def _parts(self, number: int, line: list[str]) -> list[Part]:
         cuts = set(_ALWAYS)
         for session_id in line:
-            for word in self._words(session_id):
-                cuts |= {word.begin, word.end}
+            for tag in self._tags(session_id):
+                cuts |= {tag.begin, tag.end}
         return [Part(number, begin, end, self._fold(line, begin)) for begin, end in pairwise(sorted(cuts))]
 
     def _single(
         self, turns: list[Row], lines: Mapping[str, list[str]], parts: list[Part], whole: dict[int, Values]
     ) -> dict[int, tuple[int, Values]]:
-        """The turns with stamps of their own; their sessions' other turns become parts."""
+        """Turns with their own stamps; the other turns of their sessions become parts."""
         mixed = {part.session for part in parts}
         nothing: Values = (None,) * len(self._keys)
         single = {}
@@ -149,29 +153,29 @@ class _Fold:
                 parts.append(Part(number, *_ALWAYS, whole.pop(number, nothing)))
         return single
 
-    def _fold(self, line: list[str], ts: int, of_message: Iterable[_Word] = ()) -> Values:
-        """The root's stamps first, then those of its child on the way down, so that a session's own keys win."""
-        words: list[_Word] = []
+    def _fold(self, line: list[str], ts: int, of_message: Iterable[_KeyValue] = ()) -> Values:
+        """Applies stamps from the root session down, so that a session's own keys win."""
+        tags: list[_KeyValue] = []
         for session_id in line:
-            said = [word for word in self._words(session_id) if word.begin <= ts < word.end]
-            words += sorted([*said, *of_message] if session_id is line[-1] else said, key=lambda word: word.order)
-        return self._values(words)
+            own = [tag for tag in self._tags(session_id) if tag.begin <= ts < tag.end]
+            tags += sorted([*own, *of_message] if session_id is line[-1] else own, key=lambda tag: tag.order)
+        return self._values(tags)
 
-    def _values(self, words: list[_Word]) -> Values:
+    def _values(self, tags: list[_KeyValue]) -> Values:
         values: list[str | None] = [None] * len(self._keys)
-        for word in words:
-            values[word.key] = word.value
+        for tag in tags:
+            values[tag.key] = tag.value
         return tuple(values)
 
 
 _PARENTS = "SELECT session_id, parent_session_id FROM sessions WHERE parent_session_id IS NOT NULL"
-_SAID = """
+_HAS_VALUE = """
 SELECT 1 FROM session_tags WHERE key = ? AND value = ?
 UNION ALL SELECT 1 FROM narrow_tags WHERE key = ? AND value = ? LIMIT 1
 """
 _OWN = "SELECT s.id, t.value FROM session_tags t CROSS JOIN sessions s ON s.session_id = t.session_id WHERE t.key = ?"
 _WHOLE = "SELECT key, session_id, ts, position, value FROM session_tags WHERE key = ?"
-_WORDS = """
+_SESSION_TAGS = """
 WITH w(key, session_id) AS ({keys}) SELECT t.key, t.session_id, t.ts, t.position, t.value
 FROM w CROSS JOIN session_tags t ON t.key = w.key AND t.session_id = w.session_id
 """
@@ -183,34 +187,34 @@ CROSS JOIN turns t ON t.source = f.id AND t.message_id = w.message_id JOIN sessi
 """
 
 
-AGENTS = ("agentId", "agent")  # the first that a turn has is its agent
+AGENTS = ("agentId", "agent")  # the first one present is a turn's agent
 PARENT_AGENT = "parentAgentId"
 WORKFLOWS = ("workflowId", "workflow")
 OUT = -1  # the group of turns that are not selected
 
 
 class Groups:
-    """Turns divided by their tags; `labels` has the values that each number stands for.
+    """Turns grouped by tags; `labels` has the tag values of each group.
 
-    Sessions without a stamp are in group `rest`. `mixed` are the sessions whose turns are in several groups: by time in
-    `parts`, except for the turns in `single`.
+    Sessions without stamps are in group `rest`. Sessions in `mixed` have turns in several groups: by time in `parts`,
+    except turns in `single`.
     """
 
-    def __init__(self, stamped: Stamped, label: Callable[[Mapping[str, str | None]], Hashable | None]) -> None:
+    def __init__(self, resolve_tags: TurnTags, label: Callable[[Mapping[str, str | None]], Hashable | None]) -> None:
         numbers: dict[Hashable, int] = {}
-        known: dict[Values, int] = {}
+        group_of: dict[Values, int] = {}
 
         def number(values: Values) -> int:
-            if values not in known:
-                text = label(dict(zip(stamped.keys, values, strict=True)))
-                known[values] = OUT if text is None else numbers.setdefault(text, len(numbers))
-            return known[values]
+            if values not in group_of:
+                text = label(dict(zip(resolve_tags.keys, values, strict=True)))
+                group_of[values] = OUT if text is None else numbers.setdefault(text, len(numbers))
+            return group_of[values]
 
-        self.rest = number((None,) * len(stamped.keys))
-        self.whole = {session: number(values) for session, values in stamped.whole.items()}
-        self.single = {turn: number(values) for turn, (_, values) in stamped.single.items()}
+        self.rest = number((None,) * len(resolve_tags.keys))
+        self.whole = {session: number(values) for session, values in resolve_tags.whole.items()}
+        self.single = {turn: number(values) for turn, (_, values) in resolve_tags.single.items()}
         self.parts: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        for session, begin, end, values in stamped.parts:
+        for session, begin, end, values in resolve_tags.parts:
             self.parts[session].append((begin, end, number(values)))
         self.mixed = frozenset(self.parts)
         self.labels: tuple[Any, ...] = tuple(numbers)
@@ -229,7 +233,7 @@ class Groups:
 
 
 class Selection(NamedTuple):
-    """The filters of a report in the numbers of the index. None is no filter; an empty set selects nothing."""
+    """The filters of a report in index numbers. None means no filter; an empty set selects nothing."""
 
     begin: int | None = None
     end: int | None = None
@@ -242,33 +246,33 @@ class Selection(NamedTuple):
     sessions: frozenset[int] | None = None
     groups: Groups | None = None
     agent_groups: frozenset[int] | None = None  # turns of these groups ...
-    subagents: frozenset[int] = frozenset()  # ... or of these subagents, if either is asked for
+    subagents: frozenset[int] = frozenset()  # ... or of these subagents, with a filter on agents
 
     def takes(self, group: int, subagent: int) -> bool:
         """Whether turns of this group and subagent are selected."""
-        is_theirs = self.agent_groups is None or group in self.agent_groups or subagent in self.subagents
-        return group != OUT and is_theirs
+        is_agent = self.agent_groups is None or group in self.agent_groups or subagent in self.subagents
+        return group != OUT and is_agent
 
     @property
     def is_of_all_sessions(self) -> bool:
-        """Whether sums over all sessions can answer."""
+        """Whether sums over all sessions can be used."""
         return (self.branches, self.sessions, self.groups, self.agent_groups) == (None, None, None, None)
 
 
-class Chosen(NamedTuple):
-    """A selection, the classes of turns there are, and the filters as an answer repeats them."""
+class Scope(NamedTuple):
+    """A selection, the classes of turns, and the filters as an answer repeats them."""
 
     selection: Selection
     kinds: Kinds
-    said: dict[str, Any]
+    filters: dict[str, Any]
 
-    def in_view(self, view: View) -> Chosen:
-        """The same selection in a later view of the index, which may have new classes of turns."""
+    def in_view(self, view: View) -> Scope:
+        """The same selection in a later view, which may have new classes of turns."""
         return self._replace(kinds=kinds_of(view))
 
 
-def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Chosen:
-    """What the filters select. With `tag_keys` turns are also divided by the values of those tags."""
+def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Scope:
+    """Resolves filters. With `tag_keys`, turns are also grouped by the values of these tags."""
     zone = zone_of(filters.tz)
     begin = moment(filters.since, view.now, zone) if filters.since is not None else None
     end = moment(filters.until, view.now, zone, is_end=True) if filters.until is not None else None
@@ -286,23 +290,23 @@ def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Chos
         branches=names.branch(view, filters.branch) if filters.branch is not None else None,
         sessions=_family(view, filters.session) if filters.session is not None else None,
     )
-    return Chosen(_by_tags(view, filters, selection, tag_keys), kinds, _shown(filters, begin, end))
+    return Scope(_by_tags(view, filters, selection, tag_keys), kinds, _resolved(filters, begin, end))
 
 
 def _family(view: View, given: str) -> frozenset[int]:
-    """The session with this id, or the only one whose id begins so, with all its child sessions."""
+    """A session by id or unique prefix, with all its child sessions."""
     return frozenset(session_ids.below(view, [row_of(view, given)]))
 
 
 def _kinds(view: View, filters: Filters, kinds: Kinds) -> frozenset[int] | None:
-    wanted = []
+    by_filter = []
     if filters.source is not None:
-        wanted.append(names.by_source(kinds, filters.source))
+        by_filter.append(names.by_source(kinds, filters.source))
     if filters.model is not None:
-        wanted.append(names.by_model(view, kinds, filters.model))
+        by_filter.append(names.by_model(view, kinds, filters.model))
     if filters.provider is not None:
-        wanted.append(names.by_provider(kinds, filters.provider))
-    return frozenset.intersection(*wanted) if wanted else None
+        by_filter.append(names.by_provider(kinds, filters.provider))
+    return frozenset.intersection(*by_filter) if by_filter else None
 
 
 def _activity(view: View, label: str) -> frozenset[int]:
@@ -312,34 +316,34 @@ def _activity(view: View, label: str) -> frozenset[int]:
 
 
 def _by_tags(view: View, filters: Filters, selection: Selection, tag_keys: tuple[str, ...]) -> Selection:
-    """Divides turns by their stamps, if any filter or group-by needs it; a label is the values of `tag_keys`."""
+    """Groups turns by tags, if a filter or the report needs it; labels are the values of `tag_keys`."""
     tag_keys = tuple(map(bounded, tag_keys))
-    wanted = bounded_tags(filters.tags)
-    keys = [*wanted, *tag_keys, *(WORKFLOWS if filters.workflow is not None else ())]
+    tags_required = bounded_tags(filters.tags)
+    keys = [*tags_required, *tag_keys, *(WORKFLOWS if filters.workflow is not None else ())]
     agent = None if filters.agent is None else bounded(filters.agent)
     if filters.agent is not None and agent is not None:
         selection = selection._replace(agent_groups=frozenset(), subagents=names.subagents(view, filters.agent))
-        keys += AGENTS if keys or any(is_said(view, key, agent) for key in AGENTS) else ()
+        keys += AGENTS if keys or any(has_value(view, key, agent) for key in AGENTS) else ()
     if not keys:
         return selection
     workflow = None if filters.workflow is None else bounded(filters.workflow)
 
     def label(tags: Mapping[str, str | None]) -> Hashable | None:
-        if any(tags.get(key) != value for key, value in wanted.items()):
+        if any(tags.get(key) != value for key, value in tags_required.items()):
             return None
         if workflow is not None and workflow not in (tags.get(key) for key in WORKFLOWS):
             return None
-        is_theirs = agent is not None and agent in (tags.get(key) for key in AGENTS)
-        return tuple(tags.get(key) for key in tag_keys), is_theirs
+        is_agent = agent is not None and agent in (tags.get(key) for key in AGENTS)
+        return tuple(tags.get(key) for key in tag_keys), is_agent
 
-    groups = Groups(stamped(view, keys), label)
-    in_groups = frozenset(number for number, (_, is_theirs) in enumerate(groups.labels) if is_theirs)
+    groups = Groups(resolve_tags(view, keys), label)
+    in_groups = frozenset(number for number, (_, is_agent) in enumerate(groups.labels) if is_agent)
     groups.labels = tuple(values for values, _ in groups.labels)
     return selection._replace(groups=groups, agent_groups=None if agent is None else in_groups)
 
 
-def _shown(filters: Filters, begin: int | None, end: int | None) -> dict[str, Any]:
-    """The filters that were given, times as times."""
-    shown = {name: getattr(filters, name) for name in Filters.params}
-    shown |= {name: to_iso(at) if at is not None else None for name, at in (("since", begin), ("until", end))}
-    return {name: value for name, value in shown.items() if value not in (None, {})}
+def _resolved(filters: Filters, begin: int | None, end: int | None) -> dict[str, Any]:
+    """The filters that are set, with resolved times."""
+    given = {name: getattr(filters, name) for name in Filters.params}
+    given |= {name: to_iso(at) if at is not None else None for name, at in (("since", begin), ("until", end))}
+    return {name: value for name, value in given.items() if value not in (None, {})}

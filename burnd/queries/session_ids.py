@@ -1,4 +1,4 @@
-"""Sessions by their ids, found by as much of the beginning as is enough; and all that sessions started."""
+"""Session ids: finds sessions by id or unique prefix, and the families of sessions."""
 
 from __future__ import annotations
 
@@ -20,68 +20,68 @@ _SHORTENED: Final = re.compile("|".join(shortened for _, shortened in _FORMS))
 
 
 def row_of(view: View, given: str) -> int:
-    """The row of the session with this id, or of the only one whose id begins so. Raises Missing or Refusal."""
+    """The row of the session with this id or unique prefix. Raises Missing or Refusal."""
     if not given:
         raise Mistaken("a session's id must not be empty", _HINT)
-    found = view.rows("SELECT id, session_id FROM sessions WHERE session_id = ?", (given,))
-    # A prefix as a range: LIKE would take an underscore for any character.
-    found = found or view.rows(_BEGINNING, (given, given + "\U0010ffff", _SHOWN + 1))
-    if not found:
+    matches = view.rows("SELECT id, session_id FROM sessions WHERE session_id = ?", (given,))
+    # A range, since LIKE treats an underscore as any character.
+    matches = matches or view.rows(_BEGINNING, (given, given + "\U0010ffff", _SHOWN + 1))
+    if not matches:
         raise NoSession(f"no session is or begins with {given[:80]!r}", _HINT)
-    if len(found) > 1:
-        raise _ambiguous(given, found)
-    return int(found[0][0])
+    if len(matches) > 1:
+        raise _ambiguous(given, matches)
+    return int(matches[0][0])
 
 
-def stamped_sessions(
+def resolve_stamp_sessions(
     db: sqlite3.Connection, names: Iterable[str], *, is_growing: bool = False
 ) -> dict[str, str | Refusal | None]:
-    """The sessions that stamps name by an id, or by as much of its beginning as no other session shares.
+    """Resolves the ids or unique prefixes that stamps name.
 
-    A stamp may come before its session: an id that no session begins with is that of a session to come, unless it
-    reads like the beginning of a harness's id. Then None. A Refusal where several sessions begin so. With `is_growing`,
-    old logs add sessions that may share a beginning, so a shortened id of a harness is None too.
+    A stamp may come before its session: an id that no session begins with belongs to a future session, unless it looks
+    like a shortened id of a harness; then None. Refusal if several sessions match. With `is_growing`, old logs are
+    still being read and may add matches, so a shortened id of a harness is None too.
     """
-    return {given: _stamped_session(db, given, is_growing=is_growing) for given in names}
+    return {given: _resolve(db, given, is_growing=is_growing) for given in names}
 
 
-def _stamped_session(db: sqlite3.Connection, given: str, *, is_growing: bool) -> str | Refusal | None:
+def _resolve(db: sqlite3.Connection, given: str, *, is_growing: bool) -> str | Refusal | None:
     if _WHOLE.fullmatch(given) or db.execute(_EXACT, (given,)).fetchone() is not None:
         return given
-    found = db.execute(_BEGINNING, (given, given + "\U0010ffff", _SHOWN + 1)).fetchall()
-    if len(found) > 1:
-        return _ambiguous(given, found)
+    matches = db.execute(_BEGINNING, (given, given + "\U0010ffff", _SHOWN + 1)).fetchall()
+    if len(matches) > 1:
+        return _ambiguous(given, matches)
     is_shortened = _SHORTENED.fullmatch(given) is not None
-    if found and not (is_growing and is_shortened):
-        return str(found[0][1])
+    if matches and not (is_growing and is_shortened):
+        return str(matches[0][1])
     return None if is_shortened else given
 
 
 def no_such_session(given: str) -> str:
-    """Why a stamp is refused whose session is named by the beginning of an id that no session has."""
+    """The error for a stamp whose session is given by a prefix that no session has."""
     return f"no session begins with {given[:80]!r}, and it is too short for the id of a session to come"
 
 
-def _ambiguous(given: str, found: Sequence[Row]) -> Refusal:
-    shown = ", ".join(session_id for _, session_id in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
-    return Refusal(f"more than one session begins with {given[:80]!r}", f"say more of it: {shown}")
+def _ambiguous(given: str, matches: Sequence[Row]) -> Refusal:
+    ids = ", ".join(session_id for _, session_id in matches[:_SHOWN]) + (", ..." if len(matches) > _SHOWN else "")
+    return Refusal(f"more than one session begins with {given[:80]!r}", f"give a longer prefix: {ids}")
 
 
 def short_ids(view: View, session_ids: Iterable[str]) -> dict[str, str]:
-    """As much of the beginning of each id as no other session shares: its neighbours in the alphabet share most."""
-    found = view.keyed(_NEIGHBOURS, [(session_id,) for session_id in session_ids])
-    return {own: own[: 1 + max(_alike(own, before), _alike(own, after))] for own, before, after in found}
+    """The shortest unique prefix of each id, by comparison with its neighbours in order."""
+    rows = view.keyed(_NEIGHBOURS, [(session_id,) for session_id in session_ids])
+    return {own: own[: 1 + max(_common_prefix(own, before), _common_prefix(own, after))] for own, before, after in rows}
 
 
-def _alike(one: str, other: str) -> int:
-    """How many characters two ids begin alike."""
+def _common_prefix(one: str, other: str) -> int:
+    """The length of the common prefix."""
     for number, (char, of_other) in enumerate(zip(one, other, strict=False)):
         if char != of_other:
             return number
     return min(len(one), len(other))
 
 
-# Of a row `s` of sessions: not one whose log only holds summaries of other sessions' lines.
+# Condition on a row `s` of sessions: excludes logs that only have summaries of other sessions' lines.
 IS_A_SESSION = """
 (s.kept_count + s.pruned_count + s.said_count > 0 OR s.created_by IS NOT NULL OR s.title IS NOT NULL
  OR EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id)
@@ -101,13 +101,12 @@ SELECT own, coalesce((SELECT max(session_id) FROM sessions WHERE session_id < ow
 
 
 def below(view: View, sessions: Iterable[int]) -> dict[int, str]:
-    """These sessions and all that they or their children started: ids by rows."""
+    """These sessions and all their descendants: ids by row."""
     return dict(view.keyed(_BELOW, [(session,) for session in sessions]))
 
 
 def by_root(view: View, sessions: Iterable[int]) -> dict[int, tuple[int, ...]]:
-    """All members of the families of these sessions, by their roots. A circle of parents, which only damage could
-    make, is cut somewhere."""
+    """The members of the families of these sessions, by root. A cycle of parents, possible only by damage, is cut."""
     parents: dict[int, int] = dict(view.rows(_PARENTS))
     roots: dict[int, int] = {}
 
@@ -119,12 +118,12 @@ def by_root(view: View, sessions: Iterable[int]) -> dict[int, tuple[int, ...]]:
         roots.update(dict.fromkeys(line, top))
         return top
 
-    wanted = {root_of(session) for session in sessions}
+    tops = {root_of(session) for session in sessions}
     members: defaultdict[int, set[int]] = defaultdict(set)
     for session in (*parents, *sessions):
-        if (root := root_of(session)) in wanted:
+        if (root := root_of(session)) in tops:
             members[root].add(session)
-    return {root: (root, *sorted(members[root] - {root})) for root in sorted(wanted)}
+    return {root: (root, *sorted(members[root] - {root})) for root in sorted(tops)}
 
 
 _BELOW = """

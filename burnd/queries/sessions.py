@@ -1,4 +1,4 @@
-"""Which sessions there are, and what is known of one: rows of facts, never what was said."""
+"""Sessions: lists them in pages and gives the facts of one, without content."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _NAMES: Final = (
 )
 
 
-class Known(NamedTuple):
-    """A session, its row in the index, and what is known of it."""
+class SessionEntry(NamedTuple):
+    """A session, its row in the index, and the columns of `_COLUMNS`."""
 
     row: int
     session_id: str
@@ -46,27 +46,27 @@ class Known(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is known of it as answers show it."""
-        return shown(self.columns)
+        """Facts as in answers."""
+        return facts_of(self.columns)
 
 
 def list_sessions(view: View, params: ListParams) -> dict[str, Any]:
-    """A page of sessions. Left out are those that only hold summaries of other sessions' lines."""
+    """A page of sessions, without logs that only have summaries of other sessions' lines."""
     limit = min(max(params.limit, 1), MOST_SESSIONS)
     conditions, values = _conditions(view, params)
     if params.next is not None:
         conditions.append("(coalesce(s.updated_at, 0), s.session_id) < (?, ?)")
-        values += _place(params.next)
+        values += _parse_position(params.next)
     where = " AND ".join([IS_A_SESSION, *conditions])
     order = "ORDER BY coalesce(s.updated_at, 0) DESC, s.session_id DESC LIMIT ?"
     rows = view.rows(f"SELECT s.id, {_COLUMNS} WHERE {where} {order}", [*values, limit + 1])
-    page = [_briefly(shown(row[1:])) for row in rows[:limit]]
+    page = [_shortened(facts_of(row[1:])) for row in rows[:limit]]
     enough = short_ids(view, [session["sessionId"] for session in page])
     page = [session | {"shortId": enough[session["sessionId"]]} for session in page]
     if params.costs:
-        spent = _spent(view, [row[0] for row in rows[:limit]])
+        tallies = _tallies(view, [row[0] for row in rows[:limit]])
         for session, row in zip(page, rows, strict=False):
-            session |= spent.get(row[0], Tally()).answer()
+            session |= tallies.get(row[0], Tally()).answer()
     answer: dict[str, Any] = {"sessions": page}
     if len(rows) > limit:
         last = page[-1]
@@ -75,63 +75,65 @@ def list_sessions(view: View, params: ListParams) -> dict[str, Any]:
 
 
 def meta(view: View, params: MetaParams) -> dict[str, Any]:
-    """All that is known of one session: its rails, what it started, what it has spent with them."""
-    known = find(view, params.id)
-    children = view.rows("SELECT session_id FROM sessions WHERE parent_session_id = ? ORDER BY 1", (known.session_id,))
+    """The facts of one session, its rails, child sessions, and total use."""
+    session = find(view, params.id)
+    children = view.rows(
+        "SELECT session_id FROM sessions WHERE parent_session_id = ? ORDER BY 1", (session.session_id,)
+    )
     return {
-        **known.facts,
-        "rails": rails(view, known.row),
+        **session.facts,
+        "rails": rails(view, session.row),
         "children": [child for (child,) in children],
-        **Spending(view).of_session(known.session_id).answer(),
+        **Spending(view).of_session(session.session_id).answer(),
     }
 
 
-def find(view: View, given: str) -> Known:
-    """The session with this id, or the only one whose id begins so. Raises Missing or Refusal."""
+def find(view: View, given: str) -> SessionEntry:
+    """The session with this id or unique prefix. Raises Missing or Refusal."""
     ((row, *columns),) = view.rows(f"SELECT s.id, {_COLUMNS} WHERE s.id = ?", (row_of(view, given),))
-    return Known(row, columns[0], tuple(columns))
+    return SessionEntry(row, columns[0], tuple(columns))
 
 
-def exactly(view: View, session_id: str) -> Known | None:
-    """The session with this very id."""
-    return known_of(view, [session_id]).get(session_id)
+def exactly(view: View, session_id: str) -> SessionEntry | None:
+    """The session with exactly this id."""
+    return entries_of(view, [session_id]).get(session_id)
 
 
-def known_of(view: View, session_ids: Iterable[str]) -> dict[str, Known]:
-    """The sessions with these very ids, as far as there are any."""
+def entries_of(view: View, session_ids: Iterable[str]) -> dict[str, SessionEntry]:
+    """The sessions with exactly these ids, without those that do not exist."""
     keys = [(session_id,) for session_id in session_ids]
     rows = view.keyed(f"SELECT s.id, {_COLUMNS} WHERE s.session_id IN ({{keys}})", keys)
-    return {row[1]: Known(row[0], row[1], row[1:]) for row in rows}
+    return {row[1]: SessionEntry(row[0], row[1], row[1:]) for row in rows}
 
 
-def shown(row: tuple[Any, ...]) -> dict[str, Any]:
-    """A row of `_COLUMNS` as answers show it."""
-    found = dict(zip(_NAMES, row, strict=True))
+def facts_of(row: tuple[Any, ...]) -> dict[str, Any]:
+    """A row of `_COLUMNS` as in answers."""
+    facts = dict(zip(_NAMES, row, strict=True))
     for name in ("createdAt", "updatedAt"):
-        found[name] = to_iso(found[name]) if found[name] is not None else None
-    return found
+        facts[name] = to_iso(facts[name]) if facts[name] is not None else None
+    return facts
 
 
-def _briefly(facts: dict[str, Any]) -> dict[str, Any]:
-    """For a list: a summary may be long, and there may be many."""
+def _shortened(facts: dict[str, Any]) -> dict[str, Any]:
+    """Shortens the summary for a list."""
     summary = facts["summary"]
     is_long = summary is not None and len(summary) > _SUMMARY_LISTED
     return facts | {"summary": f"{summary[:_SUMMARY_LISTED]}\u2026"} if is_long else facts
 
 
 def rails(view: View, session: int) -> list[dict[str, Any]]:
-    """The conversations of a session, the main one first, with how many messages are kept of each."""
-    found = view.rows(
+    """The rails of a session, the main one first, with the number of stored messages."""
+    rows = view.rows(
         "SELECT rail, max(msg_idx) + 1 FROM messages WHERE session = ? AND rail <> ? GROUP BY rail", (session, NO_RAIL)
     )
-    found.sort(key=lambda row: (row[0] != MAIN, row[0]))
-    return [{"railId": rail, "messages": count} for rail, count in found]
+    rows.sort(key=lambda row: (row[0] != MAIN, row[0]))
+    return [{"railId": rail, "messages": count} for rail, count in rows]
 
 
 def times(
     view: View, since: int | str | None, until: int | str | None, tz: int | str | None
 ) -> tuple[int | None, int | None]:
-    """From when and until when, in milliseconds since 1970. Raises Refusal."""
+    """Resolves a period to milliseconds since 1970. Raises Refusal."""
     zone = zone_of(tz)
     begin = moment(since, view.now, zone) if since is not None else None
     end = moment(until, view.now, zone, is_end=True) if until is not None else None
@@ -143,35 +145,35 @@ def _conditions(view: View, params: ListParams) -> tuple[list[str], list[Any]]:
     if params.source is not None:
         check_source(view, params.source)
     parent = find(view, params.parent).session_id if params.parent is not None else None
-    wanted = (
+    filters = (
         ("s.source = (SELECT id FROM names WHERE name = ?)", params.source),
         ("s.updated_at >= ?", since),
         ("s.created_at < ?", until),
         ("s.agent = ?", params.agent),
         ("s.parent_session_id = ?", parent),
     )
-    conditions = [sql for sql, value in wanted if value is not None]
+    conditions = [sql for sql, value in filters if value is not None]
     if params.project is not None:
         conditions.append(f"s.id IN ({','.join(map(str, sorted(names.sessions(view, params.project))))})")
-    return conditions, [value for _, value in wanted if value is not None]
+    return conditions, [value for _, value in filters if value is not None]
 
 
-def _spent(view: View, sessions: Iterable[int]) -> dict[int, Tally]:
-    """What each of these sessions itself has spent."""
+def _tallies(view: View, sessions: Iterable[int]) -> dict[int, Tally]:
+    """The use of each of these sessions, without their descendants."""
     kinds = kinds_of(view)
     rows = Reader(view, Selection(sessions=frozenset(sessions)), kinds).read(By(("session",)))
     return tallied(rows, kinds, lambda keys, _: keys[0])
 
 
-def _place(token: str) -> list[Any]:
-    """Where the page before ended. Raises Refusal."""
+def _parse_position(token: str) -> list[Any]:
+    """Parses the position where the page before ended. Raises Refusal."""
     at, dot, session_id = token.partition(".")
     if not dot or not at.removeprefix("-").isdecimal() or len(at) > 16:
-        raise Refusal("next is not what a page of sessions gave", "leave it out to begin with the first page")
+        raise Refusal("next is not the next of a page of sessions", "leave it out for the first page")
     return [int(at), session_id]
 
 
-# What the ledger does not say of a session yet, since all of its turns still grow, these say themselves.
+# While all turns of a session are open, the ledger has no project for it: take it from the first turn.
 _FIRST_TURN = "FROM turns t WHERE s.project IS NULL AND t.session = s.id ORDER BY t.rail, t.turn_index LIMIT 1"
 _COLUMNS = f"""
 s.session_id, n.name, s.parent_session_id, p.name, k.name, s.agent, s.created_by,

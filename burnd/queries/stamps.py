@@ -1,4 +1,4 @@
-"""Which stamps were said, a page of them."""
+"""Lists stamps in pages, and finds keys that no stamp has."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from burnd.queries.view import Refusal, View
 from burnd.records.names import bounded
 from burnd.records.times import to_iso, to_ms
 
-_PAGE_BYTES: Final = 4 << 20  # a page ends with the stamp that reaches it; a single stamp comes in a request of 1 MiB
+_PAGE_BYTES: Final = 4 << 20  # a page ends with the stamp that exceeds it; one stamp fits a request of 1 MiB
 
 
 def list_stamps(view: View, params: ListStampsParams) -> dict[str, Any]:
-    """In the order in which they were said; `next` is what to give as `after` for the next page."""
+    """Stamps in the order they were recorded; `next` is the `after` of the next page."""
     since = None if params.since is None else time_of(params.since, "since")
     until = None if params.until is None else time_of(params.until, "until")
-    asked = (params.after, params.session, params.message, since, until)
+    filters = (params.after, params.session, params.message, since, until)
     stamps: list[dict[str, Any]] = []
     last = size = 0
-    for row in view.db.execute(_STAMPS, asked):
-        found = _shown(row)
-        if not _has(found, params):
+    for row in view.db.execute(_STAMPS, filters):
+        stamp = _answer(row)
+        if not _has(stamp, params):
             continue
         if len(stamps) == params.limit or size >= _PAGE_BYTES:
             return {"stamps": stamps, "next": last}
-        stamps.append(found)
+        stamps.append(stamp)
         last = row[0]
         size += sum(len(text.encode()) for text in (row[2], row[3], row[6]) if text is not None)
     return {"stamps": stamps, "next": None}
@@ -42,27 +42,27 @@ def time_of(text: str, name: str) -> int:
 
 
 def unknown_keys(view: View, keys: Iterable[str]) -> list[str]:
-    """Those of the keys that no stamp has."""
+    """The keys that no stamp has."""
     return [key for key in keys if not view.rows(_WITH_KEY, (bounded(key),))]
 
 
-def _has(found: dict[str, Any], params: ListStampsParams) -> bool:
-    tags = found["enrichment"] | dict.fromkeys(found.get("removes", ()))
+def _has(stamp: dict[str, Any], params: ListStampsParams) -> bool:
+    tags = stamp["enrichment"] | dict.fromkeys(stamp.get("removes", ()))
     if params.key is None:
         return params.value is None or params.value in tags.values()
     key = bounded(params.key)
     return any(bounded(name) == key and params.value in (None, value) for name, value in tags.items())
 
 
-def _shown(row: tuple[Any, ...]) -> dict[str, Any]:
+def _answer(row: tuple[Any, ...]) -> dict[str, Any]:
     _, ts, session_id, message_id, from_ts, to_ts, enrichment = row
     selector: dict[str, Any] = {"messageId": message_id} if session_id is None else {"sessionId": session_id}
     if from_ts is not None:
         selector["range"] = {"fromTs": to_iso(from_ts), "toTs": to_iso(to_ts)}
     tags = msgspec.json.decode(enrichment)
-    given = {key: value for key, value in tags.items() if value is not None}
-    removes = [key for key in tags if key not in given]
-    return {"ts": to_iso(ts), "selector": selector, "enrichment": given} | ({"removes": removes} if removes else {})
+    values = {key: value for key, value in tags.items() if value is not None}
+    removes = [key for key in tags if key not in values]
+    return {"ts": to_iso(ts), "selector": selector, "enrichment": values} | ({"removes": removes} if removes else {})
 
 
 _STAMPS = """

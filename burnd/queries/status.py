@@ -1,4 +1,4 @@
-"""The state of the daemon's data, and the few numbers of a status line."""
+"""Counts of the daemon's data for `status`, and the figures of a status line."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 from burnd.contract.reports import StatuslineParams
 from burnd.queries.limits import running_quota, running_window
-from burnd.queries.spending import Spending, period_of, standings
+from burnd.queries.spending import Spending, budget_uses, period_of
 from burnd.queries.tally import Tally
 from burnd.queries.view import View
 
 SKIPPED_SHOWN = 20
 
 
-class Skipped(NamedTuple):
-    """A line of the ledger that could not be used, by the bytes it takes."""
+class SkippedLine(NamedTuple):
+    """A line of the ledger that could not be read, by position and length."""
 
     position: int
     length: int
@@ -25,7 +25,7 @@ class Skipped(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How much there is of everything."""
+    """Numbers of records of each kind."""
 
     turns: int = 0  # in the ledger
     open_turns: int = 0
@@ -33,22 +33,22 @@ class Counts(NamedTuple):
     stamps: int = 0
     sidecars: int = 0
     sidecar_bytes: int = 0
-    uncounted: int = 0  # rails whose causes wait to be counted
+    uncounted: int = 0  # rails to be attributed
     skipped_lines: int = 0
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedLine, ...] = ()
 
 
 def count(view: View) -> Counts:
-    """Quick, however large the index is: every count walks an index of few bytes a row, or a short table."""
+    """Counts records. Fast for any size: each count scans a small index or a short table."""
     open_turns, unlogged = _one(view, _OPEN)
-    (shown,) = _one(view, "SELECT count(*) FROM turns")
+    (turns,) = _one(view, "SELECT count(*) FROM turns")
     sessions, sidecars, sidecar_bytes = _one(view, _SESSIONS)
     (stamps,) = _one(view, "SELECT count(*) FROM stamps")
     (uncounted,) = _one(view, "SELECT count(*) FROM changed")
     (skipped_lines,) = _one(view, "SELECT count(*) FROM skipped")
     first = view.rows("SELECT position, length, reason, kind FROM skipped ORDER BY position LIMIT ?", (SKIPPED_SHOWN,))
     return Counts(
-        turns=shown - unlogged,
+        turns=turns - unlogged,
         open_turns=open_turns,
         sessions=sessions,
         stamps=stamps,
@@ -56,7 +56,7 @@ def count(view: View) -> Counts:
         sidecar_bytes=sidecar_bytes,
         uncounted=uncounted,
         skipped_lines=skipped_lines,
-        skipped=tuple(Skipped(*row) for row in first),
+        skipped=tuple(SkippedLine(*row) for row in first),
     )
 
 
@@ -74,22 +74,22 @@ SELECT count(*), coalesce(sum(content_bytes > 0), 0), coalesce(sum(content_bytes
 
 
 def statusline(view: View, params: StatuslineParams, budgets: Mapping[str, Decimal] | None = None) -> dict[str, Any]:
-    """What a line under a prompt has room for."""
+    """The figures that fit a status line."""
     today = period_of("daily", view.now)
     spending = Spending(view)
     own = None if params.session is None else spending.of_session(params.session)
     window = running_window(view, params.source, "5h")
     return {
-        "session": None if own is None or not own.turns else {"turns": own.turns, **_spent(own)},
-        "today": _spent(spending.within(today.begin, today.end)),
-        "window": None if window is None else {key: window[key] for key in _SHOWN},
+        "session": None if own is None or not own.turns else {"turns": own.turns, **_cost(own)},
+        "today": _cost(spending.within(today.begin, today.end)),
+        "window": None if window is None else {key: window[key] for key in _WINDOW_FIELDS},
         "weekQuota": running_quota(view, params.source, "7d"),
-        "crossed": [found.period.name for found in standings(view, budgets or {}) if found.crossed],
+        "crossed": [one.period.name for one in budget_uses(view, budgets or {}) if one.crossed],
     }
 
 
-def _spent(tally: Tally) -> dict[str, Any]:
+def _cost(tally: Tally) -> dict[str, Any]:
     return {"costUsd": tally.cost_usd, "unpricedTurns": tally.unpriced}
 
 
-_SHOWN = ("from", "to", "basis", "turns", "unpricedTurns", "costUsd", "secondsLeft", "quota")
+_WINDOW_FIELDS = ("from", "to", "basis", "turns", "unpricedTurns", "costUsd", "secondsLeft", "quota")

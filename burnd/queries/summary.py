@@ -1,4 +1,4 @@
-"""Totals, and rows by model, day, project, session, tag or another dimension; agents as a tree."""
+"""Summary: totals and rows by model, day, project, session, tag or another dimension; agents as a tree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from burnd.index.sums import MEASURES
 from burnd.queries import dimensions
 from burnd.queries.dimensions import AgentKey, Dimension, agent_keys, tag_keys
 from burnd.queries.quality import Outcomes, in_all, outcomes, quality
-from burnd.queries.selection import PARENT_AGENT, Chosen, choose
+from burnd.queries.selection import PARENT_AGENT, Scope, choose
 from burnd.queries.spending import unlogged_answer
 from burnd.queries.sums import By, Reader
 from burnd.queries.tally import Parts, Tally
@@ -24,8 +24,8 @@ Votes = dict[AgentKey | None, int]  # turns by agent; plain dictionaries, since 
 _BY = ("agent",)
 
 
-class Branch(NamedTuple):
-    """An agent in its place in the tree; `whole` is the sum of itself and all below it."""
+class AgentBranch(NamedTuple):
+    """An agent in the tree; `whole` is the sum of it and its descendants."""
 
     key: AgentKey
     parent: AgentKey | None
@@ -38,22 +38,21 @@ class Branch(NamedTuple):
         return {"parent": name, "depth": self.depth, "subtree": self.whole.answer()}
 
 
-def parents(view: View, chosen: Chosen) -> dict[AgentKey, AgentKey]:
+def parents(view: View, scope: Scope) -> dict[AgentKey, AgentKey]:
     """The parent of each agent that has one: by the stamps of most of its turns, else by its harness.
 
-    A harness records two kinds: a subagent within a session is below the session's main conversation, and a session
-    with a parent session is below the main conversation of that. The agent with most turns of a main conversation
-    stands for it. Turns without a parent count, too.
+    Harnesses record two kinds of parents: a subagent is below the main conversation of its session, and a child session
+    below that of its parent session. A main conversation is represented by the agent with most of its turns.
     """
-    groups = chosen.selection.groups
+    groups = scope.selection.groups
     labels, keys = groups.labels if groups else (), tag_keys(_BY)
     key_of, parent_at = agent_keys(view, labels, keys), keys.index(PARENT_AGENT)
     subagents: dict[int, tuple[str, int | None]] = {id_: (agent, type_) for id_, agent, type_ in view.rows(_SUBAGENTS)}
     subagents[0] = ("", None)
-    unlogged = {kind.id for kind in chosen.kinds if kind.is_unlogged}
+    unlogged = {kind.id for kind in scope.kinds if kind.is_unlogged}
     stamped: defaultdict[AgentKey, Votes] = defaultdict(dict)
     turns: dict[tuple[int, str, AgentKey], int] = {}
-    reader = Reader(view, chosen.selection, chosen.kinds, measures=1)
+    reader = Reader(view, scope.selection, scope.kinds, measures=1)
     for (group, session, number), kind, _, (n,) in reader.read(By(("group", "session", "subagent"))):
         if kind in unlogged:
             continue
@@ -94,11 +93,8 @@ def _most(votes: Votes) -> AgentKey | None:
     return min(votes, key=lambda key: (-votes[key], key is not None, str(key and key.name)))
 
 
-def tree(tallies: Mapping[Any, Tally], parent_of: Parents) -> list[Branch]:
-    """All agents, each after its parent, the most expensive with all below them first.
-
-    A parent is listed even if it has no turn.
-    """
+def tree(tallies: Mapping[Any, Tally], parent_of: Parents) -> list[AgentBranch]:
+    """All agents, each after its parent, the most expensive subtrees first. Includes parents without turns."""
     missing = {parent for key in tallies if (parent := parent_of.get(key)) is not None} - tallies.keys()
     own: dict[AgentKey, Tally] = {**tallies, **{parent: Tally() for parent in missing}}
     above = {key: _above(key, parent_of) for key in own}
@@ -110,18 +106,18 @@ def tree(tallies: Mapping[Any, Tally], parent_of: Parents) -> list[Branch]:
     below: defaultdict[AgentKey | None, list[AgentKey]] = defaultdict(list)
     for key in sorted(own, key=lambda key: (-wholes[key].units, -wholes[key].turns, str(key.name)), reverse=True):
         below[above[key]].append(key)
-    return [Branch(key, parent_of.get(key), depths[key], own[key], wholes[key]) for key in _walked(below)]
+    return [AgentBranch(key, parent_of.get(key), depths[key], own[key], wholes[key]) for key in _walk(below)]
 
 
 def _above(key: AgentKey, parent_of: Parents) -> AgentKey | None:
-    """The parent, unless the agent is above it: stamps may form a ring."""
+    """The parent, unless it is a descendant of the agent: stamps may form a cycle."""
     parent = parent_of.get(key)
-    seen = set()
+    visited = set()
     other = parent
-    while other is not None and other not in seen:
+    while other is not None and other not in visited:
         if other == key:
             return None
-        seen.add(other)
+        visited.add(other)
         other = parent_of.get(other)
     return parent
 
@@ -134,13 +130,13 @@ def _depth(key: AgentKey, above: Mapping[AgentKey, AgentKey | None]) -> int:
     return depth
 
 
-def _walked(below: Mapping[AgentKey | None, list[AgentKey]]) -> Iterator[AgentKey]:
-    """From the top down, each followed by those below it; they are listed from the last to the first."""
-    waiting = list(below.get(None, ()))
-    while waiting:
-        key = waiting.pop()
+def _walk(below: Mapping[AgentKey | None, list[AgentKey]]) -> Iterator[AgentKey]:
+    """Walks the tree depth first; children are in reverse order."""
+    stack = list(below.get(None, ()))
+    while stack:
+        key = stack.pop()
         yield key
-        waiting += below.get(key, ())
+        stack += below.get(key, ())
 
 
 _SUBAGENTS = "SELECT id, agent_id, type FROM subagents"
@@ -150,12 +146,12 @@ WHERE s.id IN ({keys})
 """
 
 
-_FEW = 2000
+_MOST_SORTED = 2000
 _EMPTIES = MEASURES.index("empties")
 
 
-class Added(NamedTuple):
-    """What rows of the index come to. Of very many keys `by_key` may have only those that may be shown."""
+class ReportSums(NamedTuple):
+    """The sums of a report. Of very many keys, `by_key` may have only those to show."""
 
     total: Tally
     unlogged: Tally
@@ -163,7 +159,7 @@ class Added(NamedTuple):
     unpriced: list[str]
     by_harness: list[str]  # models whose cost is the harness's figure
     unlogged_models: list[str]
-    keys: int  # that there are
+    keys: int  # number of all keys
 
 
 def summary(view: View, params: SummaryParams) -> dict[str, Any]:
@@ -171,17 +167,17 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     by = dimensions.split(params.by)
     if params.tree and params.by != "agent":
         raise Mistaken("only agents form a tree", "use by agent with tree")
-    chosen = choose(view, params, dimensions.tag_keys(by))
-    dimension = dimensions.dimension(view, by, chosen.selection)
-    reader = Reader(view, chosen.selection, chosen.kinds)
-    added = add_up(reader.read(dimension.by), chosen, dimension)
-    branches = tree(added.by_key, parents(view, chosen)) if params.tree else []
+    scope = choose(view, params, dimensions.tag_keys(by))
+    dimension = dimensions.dimension(view, by, scope.selection)
+    reader = Reader(view, scope.selection, scope.kinds)
+    added = add_up(reader.read(dimension.by), scope, dimension)
+    branches = tree(added.by_key, parents(view, scope)) if params.tree else []
     if params.tree:
         added = added._replace(by_key={branch.key: branch.own for branch in branches}, keys=len(branches))
     order = [branch.key for branch in branches[: params.limit]] or _ordered(added, dimension, params.limit)
-    ended = outcomes(view, reader, chosen, dimension) if params.quality else None
+    ended = outcomes(view, reader, scope, dimension) if params.quality else None
     answer: dict[str, Any] = {
-        "filters": chosen.said,
+        "filters": scope.filters,
         "totals": added.total.answer(),
         "unpricedModels": added.unpriced,
         "harnessModels": added.by_harness,
@@ -196,18 +192,18 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     if params.tree:
         answer["rows"] = [row | branch.answer() for row, branch in zip(answer["rows"], branches, strict=False)]
     if params.series:
-        answer["series"] = _series(view, reader, chosen)
+        answer["series"] = _series(view, reader, scope)
     return answer
 
 
-def add_up(rows: Iterable[Parts], chosen: Chosen, dimension: Dimension) -> Added:
-    """Sums by the dimension's labels. What no turn accounts for is kept apart from what turns say."""
+def add_up(rows: Iterable[Parts], scope: Scope, dimension: Dimension) -> ReportSums:
+    """Sums rows by label, with unlogged usage apart."""
     by_key: defaultdict[Hashable, Tally] = defaultdict(Tally)
     beyond = Tally()
     unpriced: set[str] = set()
     by_harness: set[str] = set()
     unlogged_models: set[str] = set()
-    kinds, label = chosen.kinds, dimension.label
+    kinds, label = scope.kinds, dimension.label
     for keys, number, tier, counts in rows:
         kind = kinds[number]
         if kind.is_unlogged:
@@ -217,42 +213,44 @@ def add_up(rows: Iterable[Parts], chosen: Chosen, dimension: Dimension) -> Added
         by_key[label(keys, kind)].add(kind, tier, counts)
         if kind.price is None and counts[0] > counts[_EMPTIES]:
             (by_harness if kind.is_stated else unpriced).add(kind.model)
-    # What was revised away may leave a row with nothing in it.
-    kept = {key: tally for key, tally in by_key.items() if not tally.is_nothing}
-    total = Tally.over(kept.values())
-    return Added(total, beyond, kept, sorted(unpriced), sorted(by_harness), sorted(unlogged_models), len(kept))
+    # Revisions may leave a row empty.
+    non_empty = {key: tally for key, tally in by_key.items() if not tally.is_nothing}
+    total = Tally.over(non_empty.values())
+    return ReportSums(
+        total, beyond, non_empty, sorted(unpriced), sorted(by_harness), sorted(unlogged_models), len(non_empty)
+    )
 
 
-def _ordered(added: Added, dimension: Dimension, limit: int) -> list[Any]:
-    """Which rows are shown: the newest in the order of time, else those that cost most."""
+def _ordered(added: ReportSums, dimension: Dimension, limit: int) -> list[Any]:
+    """The keys to show: the newest in order of time, or the most expensive."""
     ranks: dict[Any, Any] = {key: _by_cost(tally) for key, tally in added.by_key.items()}
     if dimension.is_time:
         ranks = {key: (dimension.time_of(key), rank) for key, rank in ranks.items()}
-    shown: list[Any] = []
+    keys: list[Any] = []
     for _, equals in groupby(sorted(ranks, key=ranks.__getitem__), key=ranks.__getitem__):
-        if len(shown) >= limit and not dimension.is_time:
+        if len(keys) >= limit and not dimension.is_time:
             break
-        shown += _by_name(list(equals), dimension)
-    return shown[-limit:] if dimension.is_time else shown[:limit]
+        keys += _by_name(list(equals), dimension)
+    return keys[-limit:] if dimension.is_time else keys[:limit]
 
 
 def _by_name(keys: list[Any], dimension: Dimension) -> list[Any]:
-    """What weighs the same, by its names: numbers go by what was read first. Very many stay as they are."""
-    if not 1 < len(keys) <= _FEW:
+    """Sorts keys of equal rank by name, unless there are very many."""
+    if not 1 < len(keys) <= _MOST_SORTED:
         return keys
-    names = {key: (named["key"] is None, str(named)) for key, named in zip(keys, dimension.describe(keys), strict=True)}
+    names = {key: (facts["key"] is None, str(facts)) for key, facts in zip(keys, dimension.describe(keys), strict=True)}
     return sorted(keys, key=names.__getitem__)
 
 
 def _rows(
-    added: Added, dimension: Dimension, ended: dict[Hashable, Outcomes] | None, keys: list[Any]
+    added: ReportSums, dimension: Dimension, ended: dict[Hashable, Outcomes] | None, keys: list[Any]
 ) -> list[dict[str, Any]]:
     whole = added.total.units
     rows = []
-    for key, named in zip(keys, dimension.describe(keys), strict=True):
+    for key, facts in zip(keys, dimension.describe(keys), strict=True):
         tally = added.by_key[key]
         share = tally.units / whole if whole and tally.has_price else None
-        row = {**named, **tally.answer(), "share": share}
+        row = {**facts, **tally.answer(), "share": share}
         if ended is not None:
             row["quality"] = quality(tally, ended.get(key))
         rows.append(row)
@@ -263,23 +261,23 @@ def _by_cost(tally: Tally) -> tuple[int, int, int]:
     return -tally.units, -tally.turns, -tally.empty
 
 
-def unlogged(added: Added) -> dict[str, Any] | None:
-    """Unlogged usage of the rows in the summary."""
+def unlogged(added: ReportSums) -> dict[str, Any] | None:
+    """Unlogged usage of the summed rows."""
     return unlogged_answer(added.unlogged, added.unlogged_models)
 
 
-def _series(view: View, reader: Reader, chosen: Chosen) -> list[dict[str, Any]]:
-    """Turns and cost by day, for small charts."""
-    days = dimensions.dimension(view, ["day"], chosen.selection)
-    by_day: dict[Any, Tally] = add_up(reader.read(days.by), chosen, days).by_key
+def _series(view: View, reader: Reader, scope: Scope) -> list[dict[str, Any]]:
+    """Turns and cost by day."""
+    days = dimensions.dimension(view, ["day"], scope.selection)
+    by_day: dict[Any, Tally] = add_up(reader.read(days.by), scope, days).by_key
     order = sorted(by_day)
     return [
-        {**named, "turns": by_day[key].turns, "costUsd": by_day[key].cost_usd}
-        for key, named in zip(order, days.describe(order), strict=True)
+        {**facts, "turns": by_day[key].turns, "costUsd": by_day[key].cost_usd}
+        for key, facts in zip(order, days.describe(order), strict=True)
     ]
 
 
 def _newest(view: View) -> str | None:
-    """When the newest turn of all was, whatever the filters."""
-    found = view.rows("SELECT max(ts) FROM turns")
-    return to_iso(found[0][0]) if found[0][0] is not None else None
+    """The time of the newest turn, regardless of filters."""
+    rows = view.rows("SELECT max(ts) FROM turns")
+    return to_iso(rows[0][0]) if rows[0][0] is not None else None

@@ -1,4 +1,4 @@
-"""Adds up turns by class: tokens by kind, exact cost, share of the cache; and the price and names of each class."""
+"""Tally: sums of turns by class with exact cost and cache share, and the price and names of each class."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from burnd.queries.view import Row, View
 
 _DATE = re.compile(r"[-@]20\d\d-?\d\d-?\d\d$")
 _BEDROCK = re.compile(r"(?:[a-z-]+\.)?[a-z0-9]+\.([a-z].*?)(?:-v\d+)?(?::\d+)?")
-_REMEMBERED = 1024
-_REMEMBERED_KINDS = 32_768  # each turn priced by its harness has one
-_BESIDE_THE_NAME = ("-latest", "@latest", "@default")
+_CACHED_NAMES = 1024
+_CACHED_KINDS = 32_768  # each turn priced by its harness has one
+_SUFFIXES = ("-latest", "@latest", "@default")
 
 
 class Kind(NamedTuple):
-    """One class of turns. `model` and `provider` are as shown; `logged` is the model as its log has it."""
+    """A class of turns. `model` and `provider` are display names; `logged` is the model's name in the log."""
 
     id: int
     source: str
@@ -42,7 +42,7 @@ class Kind(NamedTuple):
     is_stated: bool  # whether its cost is the harness's figure, since no list has a price
 
     def rates(self, tier: int | None = None) -> Rates | None:
-        """Units per token, for contexts over `tier` tokens; without one, for those this kind is made of."""
+        """Units per token for contexts over `tier` tokens, by default for the contexts of this class."""
         return self.own_rates if tier is None else rates_over(self.price, tier, self.terms)
 
     def units(self, tier: int | None, counts: Sequence[int]) -> int | None:
@@ -56,7 +56,7 @@ class Kind(NamedTuple):
 
 
 class Kinds:
-    """All kinds there are, by number."""
+    """All classes by number."""
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
         self._by_id = {kind.id: kind for kind in kinds}
@@ -69,11 +69,11 @@ class Kinds:
 
 
 def kinds_of(view: View) -> Kinds:
-    """The kinds of turns in the index, priced by the view's prices."""
+    """The classes of turns in the index with their prices."""
     return Kinds(_kind(view.prices, *row) for row in view.rows(_KINDS))
 
 
-@lru_cache(_REMEMBERED_KINDS)
+@lru_cache(_CACHED_KINDS)
 def _kind(
     prices: PriceTable,
     number: int,
@@ -106,35 +106,35 @@ def _kind(
     )
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHED_NAMES)
 def shown_model(prices: PriceTable, model: str, provider: str | None = None) -> str:
-    """The maker's plain name of a model, where the price list knows it; else the name as the log has it.
+    """The plain name of a model from the price list, else the name in the log.
 
-    `anthropic/claude-sonnet-4-5`, `claude-sonnet-4-5-20250929` and Bedrock's form are all `claude-sonnet-4-5`. A date
-    stays where it tells models apart: when the plain name means another date or has another price.
+    `anthropic/claude-sonnet-4-5`, `claude-sonnet-4-5-20250929` and Bedrock's form are all `claude-sonnet-4-5`. The date
+    stays if the plain name means another date or has another price.
     """
     price = prices.find(model, provider)
     name = parse(price.model, ()) if price else None
     if price is None or name is None:
         return model
     plain = prices.find(f"{name.stem}:{name.tag}" if name.tag else name.stem)
-    found = parse(plain.model, ()) if plain else None
-    if plain is None or found is None or (found.stem, found.tag) != (name.stem, name.tag):
+    plain_name = parse(plain.model, ()) if plain else None
+    if plain is None or plain_name is None or (plain_name.stem, plain_name.tag) != (name.stem, name.tag):
         return _undated(price.model)
     dated = prices.find(f"{name.stem}-{name.date}") if name.date else None
-    if dated is not None and _is_another(dated, name.date, plain, found.date):
+    if dated is not None and _is_another(dated, name.date, plain, plain_name.date):
         return dated.model
     return _undated(plain.model)
 
 
 def _is_another(dated: Price, date: str, plain: Price, plain_date: str) -> bool:
-    """Whether a dated name is another model than the plain one."""
+    """Whether a dated name is a different model from the plain one."""
     return plain_date != date if plain_date else dated.standard != plain.standard
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHED_NAMES)
 def shown_provider(prices: PriceTable, model: str, provider: str | None) -> str | None:
-    """Who served it: as the log says, by the price list's name for them; else who the price list says makes it."""
+    """The provider in the log, by its name in the price list; else the maker in the price list."""
     if provider:
         return next(iter(prices.searched_providers(model, provider)), provider.strip().lower())
     price = prices.find(model)
@@ -145,7 +145,7 @@ def _undated(listed: str) -> str:
     """A listed name without seller, region and date."""
     name = listed.rpartition("/")[2]
     bedrock = _BEDROCK.fullmatch(name)
-    for suffix in _BESIDE_THE_NAME:
+    for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
     return _DATE.sub("", bedrock[1] if bedrock else name)
 
@@ -175,9 +175,8 @@ _COUNTS = (
 
 
 class Tally:
-    """A growing sum over turns. `units` is the cost of turns with a price, 10^-15 USD each.
-
-    `harness_units` is the part of it that is the harness's figure, for models without a list price.
+    """A running sum of turns. `units` is the cost of priced turns, in 10^-15 USD; `harness_units` is the part of it
+    from figures of harnesses, for models without a list price.
     """
 
     __slots__ = (*_COUNTS, "tokens")
@@ -189,7 +188,7 @@ class Tally:
         self.prompts = self.one_shot_prompts = 0
 
     def add(self, kind: Kind, tier: int | None, counts: Sequence[int]) -> None:
-        """Takes in turns of one kind, as `reading` counts them."""
+        """Adds turns of one class, in the order of `MEASURES`."""
         n, i, o, r, read, five, hour, searches, partials, empties, edits, one_shots, prompts, firsts = counts
         tokens = self.tokens
         tokens[0] += i
@@ -205,7 +204,7 @@ class Tally:
             self.units += units
             if kind.is_stated:
                 self.harness_units += units
-        if kind.is_unlogged:  # its partial turns are requests with a lower bound
+        if kind.is_unlogged:  # partial: requests whose tokens are a minimum
             self.partial += partials
             return
         turns = n - empties
@@ -225,7 +224,7 @@ class Tally:
 
     @classmethod
     def over(cls, tallies: Collection[Tally]) -> Tally:
-        """All of them in one, a column at a time: there may be one for each of very many sessions."""
+        """Sums tallies by column, since there may be one per session."""
         whole = cls()
         for name in _COUNTS:
             setattr(whole, name, sum(map(attrgetter(name), tallies)))
@@ -257,12 +256,12 @@ class Tally:
 
     @property
     def cost_usd(self) -> float | None:
-        """None where nothing has a price. A quotient of whole numbers is the nearest float there is."""
+        """None without a price. Dividing integers gives the nearest float."""
         return self.units / UNITS_PER_USD if self.has_price else None
 
     @property
     def cache_hit_rate(self) -> float | None:
-        """The share of the context that came from the cache; None where there was no context."""
+        """The share of the context from the cache; None without context."""
         fresh, _, _, read, five, hour = self.tokens
         context = fresh + read + five + hour
         return read / context if context else None
@@ -287,13 +286,13 @@ class Tally:
 
 
 def tallied(rows: Iterable[Parts], kinds: Kinds, label: Callable[[Row, Kind], Any]) -> dict[Any, Tally]:
-    """Turns by their labels. What no turn accounts for is not among them."""
-    told: defaultdict[Any, Tally] = defaultdict(Tally)
+    """Tallies by label, without unlogged usage."""
+    tallies: defaultdict[Any, Tally] = defaultdict(Tally)
     for keys, number, tier, counts in rows:
         kind = kinds[number]
         if not kind.is_unlogged:
-            told[label(keys, kind)].add(kind, tier, counts)
-    return told
+            tallies[label(keys, kind)].add(kind, tier, counts)
+    return tallies
 
 
 def usage(tokens: Sequence[int]) -> dict[str, int]:

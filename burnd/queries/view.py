@@ -1,4 +1,4 @@
-"""What a query is given to look at: one state of the index, the prices, the time. It runs in a worker thread."""
+"""View: the state of the index, prices and time that a query uses. Queries run in worker threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = tuple[Any, ...]
 
 
 class Refusal(ValueError):
-    """Raised when a question cannot be answered as it was asked; `hint` says what would work."""
+    """A query that cannot be answered as given; `hint` gives a remedy."""
 
     def __init__(self, what: str, hint: str = "") -> None:
         self.hint = hint
@@ -23,21 +23,21 @@ class Refusal(ValueError):
 
 
 class Mistaken(Refusal):
-    """Raised when a value means nothing here, whatever is recorded: the question itself is wrong."""
+    """An invalid value, whatever is recorded."""
 
 
 class Missing(Refusal):
-    """Raised when what was asked for by name is not there."""
+    """Nothing of this name is recorded."""
 
 
 class NoSession(Missing):
-    """Raised when there is no session of the name that was said."""
+    """No session has this id."""
 
 
 class Folder(NamedTuple):
-    """A folder that a caller names: the names that lead to it, and the keys of the remotes of its repository.
+    """A folder in a query: its names, and the keys of its repository's remotes.
 
-    `is_inside`: it is a folder below the root of its repository; None if the disk was not looked at.
+    `is_inside` means below the root of its repository; None if not looked up on disk.
     """
 
     names: tuple[str, ...]
@@ -46,22 +46,22 @@ class Folder(NamedTuple):
 
     @classmethod
     def unseen(cls, given: str) -> Folder:
-        """As far as its name alone tells."""
+        """A folder by its name only."""
         return cls((os.path.normpath(given),))
 
 
 class View(NamedTuple):
-    """One consistent look at everything that is known."""
+    """One consistent state of the index, with prices, time and folders."""
 
     db: sqlite3.Connection
     prices: PriceTable
     now: int  # milliseconds since 1970
-    # By how the caller names them. Looked at before anything is asked: a question waits for no disk but the index's.
+    # By name in the query. Looked up in advance, so that queries read no other files.
     folders: Mapping[str, Folder] = MappingProxyType({})
 
     def rows(self, sql: str, parameters: Iterable[Any] = ()) -> list[Row]:
         return self.db.execute(sql, tuple(parameters)).fetchall()
 
     def keyed(self, sql: str, keys: Iterable[Row]) -> list[Row]:
-        """Runs `sql` with `{keys}` standing for VALUES of the given keys, as many at once as SQLite takes well."""
+        """Runs `sql` with `{keys}` replaced by VALUES, in batches."""
         return keyed(self.db, sql, keys)

@@ -1,4 +1,4 @@
-"""What each dollar of a session went to: its causes, the dearest first, which add up to what the session cost."""
+"""Why: divides the cost of a session among its causes, the most expensive first; they add up to its total."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from burnd.pricing import usd
 from burnd.queries import dimensions, session_ids, sessions
 from burnd.queries.bills import Bill, BillReader, Cost, Item, Pricer, total, without
 from burnd.queries.cause_names import SUBAGENTS, group_of, label, part_of
-from burnd.queries.quotes import Quotes, name_all
-from burnd.queries.selection import Chosen, choose
-from burnd.queries.sessions import Known
-from burnd.queries.summary import Added, add_up, unlogged
+from burnd.queries.quotes import Quotes, add_titles
+from burnd.queries.selection import Scope, choose
+from burnd.queries.sessions import SessionEntry
+from burnd.queries.summary import ReportSums, add_up, unlogged
 from burnd.queries.sums import Reader
 from burnd.queries.tally import Parts
 from burnd.queries.view import Missing, Refusal, View
@@ -29,9 +29,9 @@ from burnd.records import Turn
 from burnd.records.content import MAIN
 from burnd.records.times import index_ms
 
-_QUOTED: Final = 200
-_DEEPEST: Final = 24
-# What a bill is made of, apart from searches, which are no tokens.
+_MOST_QUOTES: Final = 200
+_MOST_DEPTH: Final = 24
+# Parts of a bill, apart from searches, which have no tokens.
 _PARTS: Final = {
     "fresh": ("input",),
     "write": ("cacheCreate5m", "cacheCreate1h"),
@@ -39,57 +39,59 @@ _PARTS: Final = {
     "output": ("output", "reasoning"),
 }
 _SEARCHES: Final = "searches"
-_PAID: Final = (*protocol.USAGE_FIELDS, _SEARCHES)
+_TOKEN_TYPES: Final = (*protocol.USAGE_FIELDS, _SEARCHES)
 
 
 def why(view: View, ledger: Path, recall: Recall | None, params: WhyParams) -> dict[str, Any]:
     """The answer of the method `why`."""
     if params.turn is not None and (params.tree or params.since is not None or params.until is not None):
-        raise Refusal("one turn is explained by itself", "leave out tree, since and until")
-    known = sessions.find(view, params.session)
-    return _explained(view, ledger, recall, params, known) | {"title": _title(view, recall, known)}
+        raise Refusal("turn cannot be combined with tree, since or until", "leave these out")
+    session = sessions.find(view, params.session)
+    return _answer(view, ledger, recall, params, session) | {"title": _title(view, recall, session)}
 
 
-def _title(view: View, recall: Recall | None, known: Known) -> str | None:
-    """What the session is called in lists, too."""
-    facts = known.facts
+def _title(view: View, recall: Recall | None, session: SessionEntry) -> str | None:
+    """The title of the session as in lists."""
+    facts = session.facts
     if recall is not None:
-        name_all(view, recall, [facts])
+        add_titles(view, recall, [facts])
     return facts["title"]  # type: ignore[no-any-return]
 
 
-def _explained(view: View, ledger: Path, recall: Recall | None, params: WhyParams, known: Known) -> dict[str, Any]:
-    explaining = BillReader(view, ledger)
-    family = session_ids.below(view, [known.row])
+def _answer(
+    view: View, ledger: Path, recall: Recall | None, params: WhyParams, session: SessionEntry
+) -> dict[str, Any]:
+    reader = BillReader(view, ledger)
+    family = session_ids.below(view, [session.row])
     quotes = Quotes(view, recall)
     if params.turn is not None:
-        rails = explaining.rails(family, known.row)
-        return why_turn(explaining, quotes, known, rails, TurnOf(params.turn, params.rail, params.limit))
+        rails = reader.rails(family, session.row)
+        return why_turn(reader, quotes, session, rails, TurnQuestion(params.turn, params.rail, params.limit))
     if params.rail is not None:
-        raise Refusal("a rail is only for one turn", "say turn as well, or see tree")
-    chosen = choose(view, Filters(session=known.session_id, since=params.since, until=params.until, tz=params.tz))
-    bills = explaining.bills(explaining.rails(family, known.row), _selected(chosen))
-    told = _totals(view, chosen)
-    rows = _Rows(quotes, known.facts["project"], bills, told.added.total.units, params)
+        raise Refusal("rail needs turn", "give turn as well, or use tree")
+    scope = choose(view, Filters(session=session.session_id, since=params.since, until=params.until, tz=params.tz))
+    bills = reader.bills(reader.rails(family, session.row), _selected(scope))
+    totals = _totals(view, scope)
+    rows = _CauseRows(quotes, session.facts["project"], bills, totals.sums.total.units, params)
     return {
-        "sessionId": known.session_id,
-        "source": known.facts["source"],
-        "project": known.facts["project"],
-        "filters": {name: said for name, said in chosen.said.items() if name != "session"},
-        "totals": told.added.total.answer(),
-        "parts": told.parts,
-        "models": sorted(str(model) for model in told.added.by_key),
-        "unpricedModels": told.added.unpriced,
-        "harnessModels": told.added.by_harness,
-        "unlogged": unlogged(told.added),
+        "sessionId": session.session_id,
+        "source": session.facts["source"],
+        "project": session.facts["project"],
+        "filters": {name: value for name, value in scope.filters.items() if name != "session"},
+        "totals": totals.sums.total.answer(),
+        "parts": totals.parts,
+        "models": sorted(str(model) for model in totals.sums.by_key),
+        "unpricedModels": totals.sums.unpriced,
+        "harnessModels": totals.sums.by_harness,
+        "unlogged": unlogged(totals.sums),
         "agents": sum(1 for root in bills for _ in root.every()) - 1 if bills else 0,
-        "groups": _groups(bills, told.added.total.units),
+        "groups": _groups(bills, totals.sums.total.units),
         "causes": rows.of_session(),
     }
 
 
-def _selected(chosen: Chosen) -> Selected | None:
-    begin, end = chosen.selection.begin, chosen.selection.end
+def _selected(scope: Scope) -> Selected | None:
+    begin, end = scope.selection.begin, scope.selection.end
     if begin is None and end is None:
         return None
 
@@ -100,47 +102,48 @@ def _selected(chosen: Chosen) -> Selected | None:
     return within
 
 
-class Told(NamedTuple):
-    """What the summary of the same turns says, and how the bill divides into what was paid as what."""
+class SessionTotals(NamedTuple):
+    """The summary of the same turns, and the bill by token type."""
 
-    added: Added
+    sums: ReportSums
     parts: dict[str, dict[str, Any]]
 
 
-def _totals(view: View, chosen: Chosen) -> Told:
-    dimension = dimensions.dimension(view, ["model"], chosen.selection)
-    rows = [*Reader(view, chosen.selection, chosen.kinds).read(dimension.by)]
-    return Told(add_up(rows, chosen, dimension), _parts(rows, chosen))
+def _totals(view: View, scope: Scope) -> SessionTotals:
+    dimension = dimensions.dimension(view, ["model"], scope.selection)
+    rows = [*Reader(view, scope.selection, scope.kinds).read(dimension.by)]
+    return SessionTotals(add_up(rows, scope, dimension), _parts(rows, scope))
 
 
-def _parts(rows: Iterable[Parts], chosen: Chosen) -> dict[str, dict[str, Any]]:
-    tokens, units = dict.fromkeys(_PAID, 0), dict.fromkeys(_PAID, 0)
+def _parts(rows: Iterable[Parts], scope: Scope) -> dict[str, dict[str, Any]]:
+    tokens, units = dict.fromkeys(_TOKEN_TYPES, 0), dict.fromkeys(_TOKEN_TYPES, 0)
     is_priced = False
     for _, number, tier, (_, *counts) in rows:
-        kind = chosen.kinds[number]
+        kind = scope.kinds[number]
         if kind.is_unlogged:
             continue
         rates = kind.rates(tier)
         is_priced = is_priced or rates is not None
-        for name, count, rate in zip(_PAID, counts, (*(rates or [0] * 6), kind.search_units), strict=False):
+        for name, count, rate in zip(_TOKEN_TYPES, counts, (*(rates or [0] * 6), kind.search_units), strict=False):
             tokens[name] += count
             units[name] += count * rate if rates is not None else 0
 
-    def paid(*names: str) -> float | None:
+    def cost_of(*names: str) -> float | None:
         return float(usd(sum(units[one] for one in names))) if is_priced else None
 
     parts: dict[str, dict[str, Any]] = {
-        name: {"tokens": sum(tokens[one] for one in names), "costUsd": paid(*names)} for name, names in _PARTS.items()
+        name: {"tokens": sum(tokens[one] for one in names), "costUsd": cost_of(*names)}
+        for name, names in _PARTS.items()
     }
     if tokens[_SEARCHES]:
-        parts["search"] = {"tokens": 0, "searches": tokens[_SEARCHES], "costUsd": paid(_SEARCHES)}
+        parts["search"] = {"tokens": 0, "searches": tokens[_SEARCHES], "costUsd": cost_of(_SEARCHES)}
     return parts
 
 
 def _groups(bills: Sequence[Bill], whole: int) -> list[dict[str, Any]]:
-    """What the bill went to in a few groups, the most expensive first, each with its parts; they add up to the bill.
+    """The bill by group, the most expensive first, each with its parts; they add up to the bill.
 
-    What subagents and child sessions did is one group, with the calls that started them.
+    Subagents and child sessions are one group, with the calls that started them.
     """
     if not bills:
         return []
@@ -150,8 +153,8 @@ def _groups(bills: Sequence[Bill], whole: int) -> list[dict[str, Any]]:
         parts.setdefault(group, []).append(((part[0], part[1]), count, cost))
     for bill in (*main.below, *others):
         agent = bill.explained.agent
-        named = agent.type if agent is not None and agent.type else "subagent"
-        parts.setdefault(SUBAGENTS, []).append((("subagent", named), sum(1 for _ in bill.every()), bill.whole))
+        name = agent.type if agent is not None and agent.type else "subagent"
+        parts.setdefault(SUBAGENTS, []).append((("subagent", name), sum(1 for _ in bill.every()), bill.whole))
     groups = [_group(key, some, whole) for key, some in parts.items()]
     return sorted(groups, key=lambda one: (-(one["costUsd"] or 0), -sum(one["usage"].values())))
 
@@ -165,27 +168,27 @@ def _group(key: str, parts: Sequence[tuple[tuple[str, str], int, Cost]], whole: 
     by_name: dict[tuple[str, str], list[tuple[int, Cost]]] = {}
     for name, count, cost in parts:
         by_name.setdefault(name, []).append((count, cost))
-    named = [(name, sum(n for n, _ in some), total([cost for _, cost in some])) for name, some in by_name.items()]
-    named.sort(key=lambda part: (-part[2].units, -sum(part[2].tokens), part[0]))
-    cost = total([cost for _, _, cost in named])
+    merged = [(name, sum(n for n, _ in some), total([cost for _, cost in some])) for name, some in by_name.items()]
+    merged.sort(key=lambda part: (-part[2].units, -sum(part[2].tokens), part[0]))
+    cost = total([cost for _, _, cost in merged])
     return {
         "key": key,
-        "count": sum(count for _, count, _ in named),
+        "count": sum(count for _, count, _ in merged),
         **cost.answer(),
         "share": cost.share(whole),
         "parts": [
             {"key": name, "kind": kind, "count": count, **cost.answer(), "share": cost.share(whole)}
-            for (kind, name), count, cost in named
+            for (kind, name), count, cost in merged
         ],
     }
 
 
-# What is paid for with all it started, the cause itself where it is one, and the bills of what was started.
-_Row = tuple[Cost, Item | None, Sequence[Bill]]
+# The cost with all that the cause started, the cause if there is one, and the bills it started.
+_CostRow = tuple[Cost, Item | None, Sequence[Bill]]
 
 
-class _Rows:
-    """Bills as rows of an answer: so many of each, then one for all that is smaller, so that they always add up."""
+class _CauseRows:
+    """Makes rows of bills: a limited number of each, then one for all smaller causes, so that rows add up."""
 
     def __init__(
         self, quotes: Quotes, project: str | None, bills: Sequence[Bill], whole: int, params: WhyParams
@@ -196,19 +199,19 @@ class _Rows:
         self._whole = whole
         self._limit = params.limit
         self._opened = params.tree
-        self._left, self._to_quote = MOST_CAUSES, _QUOTED
+        self._left, self._to_quote = MOST_CAUSES, _MOST_QUOTES
 
     def of_session(self) -> list[dict[str, Any]]:
-        """The causes of the session's first rail. Rails that nobody is known to have started stand among them."""
+        """The causes of the session's first rail, with rails whose starting call is unknown."""
         if not self._bills:
             return []
         main, *others = self._bills
         return self._of_rail(main, others, 0)
 
     def _of_rail(self, bill: Bill, others: Sequence[Bill], depth: int) -> list[dict[str, Any]]:
-        """What a rail paid for: each call with what it started."""
+        """The causes of a rail, each call with the rails it started."""
         started = bill.started()
-        rows: list[_Row] = []
+        rows: list[_CostRow] = []
         for n, agents in started.items():
             item = bill.item(n)
             rows.append((total([item.cost, *(agent.whole for agent in agents)]), item, agents))
@@ -216,14 +219,17 @@ class _Rows:
         priced = bill.count_priced(started.keys()) + sum(cost.is_priced for cost, *_ in rows)
         whole = total([bill.whole, *(agent.whole for agent in others)])
         count = len(bill.explained.causes) + len(others)
-        kept = min(count, max(1, min(self._limit, self._left)))
-        self._left -= kept
-        rows += [(item.cost, item, ()) for item in bill.most_expensive(kept, but=started.keys())]
-        if len(rows) > kept or others or started:
+        shown_count = min(count, max(1, min(self._limit, self._left)))
+        self._left -= shown_count
+        rows += [(item.cost, item, ()) for item in bill.most_expensive(shown_count, but=started.keys())]
+        if len(rows) > shown_count or others or started:
             rows.sort(key=lambda row: (-row[0].units, -sum(row[0].tokens)))
-        costs = [row[0] for row in rows[:kept]]
+        costs = [row[0] for row in rows[:shown_count]]
         smaller = without(whole, costs, is_priced=priced > sum(cost.is_priced for cost in costs))
-        return [*(self._row(bill, *row, depth) for row in rows[:kept]), *self._smaller(bill, count - kept, smaller)]
+        return [
+            *(self._row(bill, *row, depth) for row in rows[:shown_count]),
+            *self._smaller(bill, count - shown_count, smaller),
+        ]
 
     def _row(self, bill: Bill, cost: Cost, item: Item | None, agents: Sequence[Bill], depth: int) -> dict[str, Any]:
         row = self._of_agent(agents[0], cost) if item is None else self._of_cause(bill, item, cost)
@@ -255,53 +261,51 @@ class _Rows:
         return row
 
     def _of_agent(self, agent: Bill, cost: Cost) -> dict[str, Any]:
-        """A rail that stands for itself: it is not known which call started it."""
+        """A rail whose starting call is unknown."""
         is_child = agent.rail.session_id != self._bills[0].rail.session_id
-        named = f"child session {agent.rail.session_id}" if is_child else f"subagent {agent.rail.rail_id}"
-        row: dict[str, Any] = {"kind": "subagent", "label": named, "entered": 0, "size": 0, "rides": 0, "reentries": 0}
+        text = f"child session {agent.rail.session_id}" if is_child else f"subagent {agent.rail.rail_id}"
+        row: dict[str, Any] = {"kind": "subagent", "label": text, "entered": 0, "size": 0, "rides": 0, "reentries": 0}
         row |= {"sessionId": agent.rail.session_id, "railId": agent.rail.rail_id}
         return row | self._paid(cost)
 
     def _agent(self, agent: Bill, depth: int) -> dict[str, Any]:
-        said = agent.explained.agent
+        facts = agent.explained.agent
         row: dict[str, Any] = {
             "sessionId": agent.rail.session_id,
             "railId": agent.rail.rail_id,
-            "type": said.type if said is not None else None,
+            "type": facts.type if facts is not None else None,
             "turns": agent.explained.turns,
             **self._paid(agent.whole),
         }
-        if self._opened and self._left > 0 and depth < _DEEPEST:
+        if self._opened and self._left > 0 and depth < _MOST_DEPTH:
             row["causes"] = self._of_rail(agent, [], depth + 1)
         return row
 
     def _smaller(self, bill: Bill, count: int, cost: Cost) -> list[dict[str, Any]]:
         if not count:
             return []
-        named = "1 smaller cause" if count == 1 else f"{count:,} smaller causes"
-        row: dict[str, Any] = {"kind": "smaller", "label": named, "count": count}
+        text = "1 smaller cause" if count == 1 else f"{count:,} smaller causes"
+        row: dict[str, Any] = {"kind": "smaller", "label": text, "count": count}
         row |= {"sessionId": bill.rail.session_id, "railId": bill.rail.rail_id}
         return [row | {"entered": 0, "size": 0, "rides": 0, "reentries": 0} | self._paid(cost)]
 
     def _paid(self, cost: Cost) -> dict[str, Any]:
-        paid = cost.answer()
-        paid["share"] = cost.share(self._whole)
-        return paid
+        return {**cost.answer(), "share": cost.share(self._whole)}
 
 
 _QUOTED_PARTS: Final = 100
 
 
-class TurnOf(NamedTuple):
-    """Which turn of a session, and how many causes of it are told apart."""
+class TurnQuestion(NamedTuple):
+    """A turn of a session, and the number of causes to show."""
 
     turn_index: int
     rail: str | None
     limit: int
 
 
-class Request(NamedTuple):
-    """A request of a turn: what its parts cost at its rate, and what it paid for again."""
+class TurnRequest(NamedTuple):
+    """A request of a turn: its parts with their cost, and its cache miss."""
 
     turn: Turn
     rate: Rate
@@ -314,18 +318,18 @@ class Request(NamedTuple):
 
 
 def why_turn(
-    explaining: BillReader, quotes: Quotes, known: Known, rails: Sequence[RailEntries], question: TurnOf
+    reader: BillReader, quotes: Quotes, session: SessionEntry, rails: Sequence[RailEntries], question: TurnQuestion
 ) -> dict[str, Any]:
     """The answer of the method `why` for one turn. Raises Missing."""
-    rail = _rail(known, rails, question.rail)
-    pricer = explaining.pricer
-    requests = [_opened(pricer, rail, turn) for turn in _turns(rail, question.turn_index)]
+    rail = _rail(session, rails, question.rail)
+    pricer = reader.pricer
+    requests = [_request(pricer, rail, turn) for turn in _turns(rail, question.turn_index)]
     whole = total([request.cost for request in requests])
     first = requests[0].turn
     return {
         "sessionId": rail.session_id,
-        "source": known.facts["source"],
-        "project": known.facts["project"],
+        "source": session.facts["source"],
+        "project": session.facts["project"],
         "turn": {
             "turnIndex": first.turn_index,
             "railId": first.rail_id,
@@ -337,13 +341,13 @@ def why_turn(
         "totals": whole.answer(),
         "unpricedModels": pricer.unpriced([request.rate for request in requests]),
         "harnessModels": pricer.by_harness([request.rate for request in requests]),
-        "causes": _PartRows(quotes, known.facts["project"], rail, whole.units).of(requests, question.limit),
+        "causes": _PartRows(quotes, session.facts["project"], rail, whole.units).of(requests, question.limit),
     }
 
 
-def _rail(known: Known, rails: Sequence[RailEntries], name: str | None) -> RailEntries:
-    """The rail of this name or beginning so, the session's own before those of its children. Raises Missing."""
-    own = [rail for rail in rails if rail.session == known.row]
+def _rail(session: SessionEntry, rails: Sequence[RailEntries], name: str | None) -> RailEntries:
+    """The rail with this name or unique prefix, the session's own before those of child sessions. Raises Missing."""
+    own = [rail for rail in rails if rail.session == session.row]
     if name is None:
         if not own:
             raise Missing("this session has no turns", "burnctl why SESSION shows what its child sessions cost")
@@ -351,37 +355,37 @@ def _rail(known: Known, rails: Sequence[RailEntries], name: str | None) -> RailE
     for rail in (*own, *rails):
         if name in (rail.rail_id, rail.session_id):
             return rail
-    children = [rail for rail in rails if rail.session != known.row and rail.rail_id == MAIN]
-    alike = [rail for rail in own if name and rail.rail_id.startswith(name)]
-    alike += [rail for rail in children if name and rail.session_id.startswith(name)]
-    if len(alike) == 1:
-        return alike[0]
-    if alike:
-        which = ", ".join(rail.rail_id if rail.session == known.row else rail.session_id for rail in alike[:8])
-        raise Missing(f"several subagents of this session begin with {name[:80]!r}", f"say more of it: {which}")
+    children = [rail for rail in rails if rail.session != session.row and rail.rail_id == MAIN]
+    matches = [rail for rail in own if name and rail.rail_id.startswith(name)]
+    matches += [rail for rail in children if name and rail.session_id.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        which = ", ".join(rail.rail_id if rail.session == session.row else rail.session_id for rail in matches[:8])
+        raise Missing(f"several subagents of this session begin with {name[:80]!r}", f"give a longer prefix: {which}")
     names = ", ".join(rail.rail_id for rail in own[:8])
     raise Missing(f"there is no subagent {name[:80]!r} in this session", f"its conversations are: {names}")
 
 
 def _turns(rail: RailEntries, turn_index: int) -> list[Turn]:
-    """All that bear this number, the response itself before what was billed beside it. Raises Missing."""
+    """The turns with this number, the response before those billed beside it. Raises Missing."""
     turns = rail.turns
-    alike = [turn for turn in turns if turn.turn_index == turn_index]
-    if alike:
-        beside = {turn.message_id for turn in alike}
-        return sorted(alike, key=lambda turn: turn.parent in beside)
+    matches = [turn for turn in turns if turn.turn_index == turn_index]
+    if matches:
+        beside = {turn.message_id for turn in matches}
+        return sorted(matches, key=lambda turn: turn.parent in beside)
     first, last = turns[0].turn_index, turns[-1].turn_index
     raise Missing(f"there is no turn {turn_index} in this conversation", f"its own turns are from {first} to {last}")
 
 
-def _opened(pricer: Pricer, rail: RailEntries, turn: Turn) -> Request:
-    opened = anatomy(rail.entries, turn.message_id)
+def _request(pricer: Pricer, rail: RailEntries, turn: Turn) -> TurnRequest:
+    parts_of = anatomy(rail.entries, turn.message_id)
     rate = rate_of(turn, pricer.thresholds([(turn.model, turn.provider)]))
-    parts = [(part, pricer.of({rate: part.spent})) for part in (opened.parts if opened else ())]
-    return Request(turn, rate, parts, opened.miss if opened is not None else None)
+    parts = [(part, pricer.of({rate: part.spent})) for part in (parts_of.parts if parts_of else ())]
+    return TurnRequest(turn, rate, parts, parts_of.miss if parts_of is not None else None)
 
 
-def _facts(pricer: Pricer, request: Request) -> dict[str, Any]:
+def _facts(pricer: Pricer, request: TurnRequest) -> dict[str, Any]:
     turn, miss = request.turn, request.miss
     return {
         "messageId": turn.message_id,
@@ -394,21 +398,21 @@ def _facts(pricer: Pricer, request: Request) -> dict[str, Any]:
 
 
 class _PartRows:
-    """The parts of a turn as rows: the dearest, in the order in which they stand in the context; then all others."""
+    """Makes rows of the parts of a turn: the most expensive in the order of the context, then one for the rest."""
 
     def __init__(self, quotes: Quotes, project: str | None, rail: RailEntries, whole: int) -> None:
         self._quotes, self._project, self._rail, self._whole = quotes, project, rail, whole
 
-    def of(self, requests: Sequence[Request], limit: int) -> list[dict[str, Any]]:
+    def of(self, requests: Sequence[TurnRequest], limit: int) -> list[dict[str, Any]]:
         numbers = [n for n, request in enumerate(requests) for _ in request.parts]
         costs = [one for request in requests for one in request.parts]
-        dearest = sorted(range(len(costs)), key=lambda n: (-costs[n][1].units, -sum(costs[n][1].tokens), n))
-        kept, rest = sorted(dearest[:limit]), dearest[limit:]
-        rows = [self._row(*costs[n], quoted=at < _QUOTED_PARTS) | {"request": numbers[n]} for at, n in enumerate(kept)]
+        expensive = sorted(range(len(costs)), key=lambda n: (-costs[n][1].units, -sum(costs[n][1].tokens), n))
+        first, rest = sorted(expensive[:limit]), expensive[limit:]
+        rows = [self._row(*costs[n], quoted=at < _QUOTED_PARTS) | {"request": numbers[n]} for at, n in enumerate(first)]
         if rest:
             tokens = sum(costs[n][0].tokens for n in rest)
-            named = "1 smaller cause" if len(rest) == 1 else f"{len(rest):,} smaller causes"
-            row: dict[str, Any] = {"kind": "smaller", "label": named, "count": len(rest), "railId": self._rail.rail_id}
+            text = "1 smaller cause" if len(rest) == 1 else f"{len(rest):,} smaller causes"
+            row: dict[str, Any] = {"kind": "smaller", "label": text, "count": len(rest), "railId": self._rail.rail_id}
             rows.append(row | {"tokens": tokens} | self._paid(total([costs[n][1] for n in rest])))
         return rows
 

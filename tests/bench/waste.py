@@ -60,11 +60,11 @@ async def _ask(index: Any, ledger: Path, name: str) -> None:
     looked_at: dict[int, bytes] = {}
     looked = 0.0
     for some in plan.portions():
-        took, told = await _timed(index, lambda view: waste.look(view, ledger, plan.chosen, some))  # noqa: B023
+        took, told = await _timed(index, lambda view: waste.examine(view, ledger, plan.scope, some))  # noqa: B023
         await index.transact(lambda db: saved_findings.save(db, saved_findings.sizes_of(PRICES), told))  # noqa: B023
         looked_at |= {family.root: kept for family, kept in told}
         looked += took
-    seen = plan.seen(looked_at)
+    seen = plan.findings(looked_at)
     asked, told = await _timed(index, lambda view: answer(view, Quotes(view, None), params, seen))
     size = sum(map(len, looked_at.values())) / 1e6
     print(

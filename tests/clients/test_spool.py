@@ -492,7 +492,7 @@ async def test_a_short_id_of_several_sessions_is_refused(opened: Opened) -> None
     put_in_spool(pipeline.home.spool, stamp_record("a1"))
     spool = spool_of(pipeline)
     assert (await spool.drain()).bad == 1
-    assert spool.refusals[0].startswith(f"more than one session begins with 'a1': say more of it: {FIRST}, ")
+    assert spool.refusals[0].startswith(f"more than one session begins with 'a1': give a longer prefix: {FIRST}, ")
     assert entries(pipeline, Stamp) == []
 
 

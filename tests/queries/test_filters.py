@@ -90,7 +90,7 @@ async def test_a_project_can_be_a_remote_or_its_name(opened: Opened) -> None:
     assert await turns_of(opened, project="https://host.example/you/it") == 1
     assert await turns_of(opened, project="you/it") == 1
     assert await turns_of(opened, project="lonely") == 1
-    with pytest.raises(Refusal, match="end of several projects") as refused:
+    with pytest.raises(Refusal, match="matches several projects") as refused:
         await turns_of(opened, project="it")
     assert "host.example/me/it, host.example/you/it" in refused.value.hint
     with pytest.raises(Missing, match="lonly") as missing:
@@ -229,10 +229,10 @@ async def test_several_tags_must_all_fit(opened: Opened) -> None:
 @pytest.mark.parametrize(
     ("params", "why", "hint"),
     [
-        ({"since": "tomorrowish"}, "no time", "7d"),
+        ({"since": "tomorrowish"}, "invalid time", "7d"),
         ({"since": at(5), "until": at(5)}, "until is before since", "since is"),
-        ({"tz": "Nowhere/Land"}, "no time zone", "Europe/Berlin"),
-        ({"source": "emacs"}, "no source", "claude-code"),
+        ({"tz": "Nowhere/Land"}, "unknown time zone", "Europe/Berlin"),
+        ({"source": "emacs"}, "unknown source", "claude-code"),
         ({"activity": "thinking"}, "activity cannot be", "reasoning"),
         ({"branch": "no-such"}, "branch", "--by branch"),
         ({"by": "weekday"}, "unknown dimension", "week"),

@@ -76,8 +76,8 @@ async def _asked(pipeline: Pipeline, params: OverheadParams) -> dict[str, Any]:
     def ask(db: object) -> dict[str, object]:
         view = View(db, PRICES, NOW)  # type: ignore[arg-type]
         plan = waste.plan(view, choose(view, params), compared=False)
-        told = waste.look(view, pipeline.home.ledger, plan.chosen, plan.families)
-        return overhead.answer(view, plan.seen({family.root: found for family, found in told}))
+        told = waste.examine(view, pipeline.home.ledger, plan.scope, plan.families)
+        return overhead.answer(view, plan.findings({family.root: found for family, found in told}))
 
     return msgspec.convert(await pipeline.index.ask(ask), dict)
 
@@ -91,11 +91,11 @@ async def test_a_new_kind_of_turn_may_land_between_search_and_answer(opened: Ope
     await pipeline.commit(Batch(entries=[*in_session(scene, "s1")]))
     await pipeline.index.transact(saved_findings.begin)
 
-    def search(db: object) -> waste.Seen:
+    def search(db: object) -> waste.WasteFindings:
         view = View(db, PRICES, NOW)  # type: ignore[arg-type]
         plan = waste.plan(view, choose(view, OverheadParams()), compared=False)
-        told = waste.look(view, pipeline.home.ledger, plan.chosen, plan.families)
-        return plan.seen({family.root: found for family, found in told})
+        told = waste.examine(view, pipeline.home.ledger, plan.scope, plan.families)
+        return plan.findings({family.root: found for family, found in told})
 
     seen = await pipeline.index.ask(search)
     await pipeline.commit(Batch(entries=[make.turn("late", session_id="s2", model="model-x")]))

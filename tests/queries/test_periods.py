@@ -90,14 +90,14 @@ def test_a_day_without_midnight_begins_when_clocks_jump() -> None:
     ["soon", "7x", "", "2026-13-01", "2026-02-30", "99999999999999999999d", "1e9", "0000-01-01", "2026-13", "9999-12"],
 )
 def test_what_is_no_time_is_refused_with_what_would_be(said: str) -> None:
-    with pytest.raises(Refusal, match="is no time") as refused:
+    with pytest.raises(Refusal, match="invalid time") as refused:
         moment(said, NOW, BERLIN)
     assert "7d" in refused.value.hint
 
 
 @pytest.mark.parametrize("said", ["Mars/Olympus", "../etc/passwd", "+99:00", 5000, "berlin\0"])
 def test_what_is_no_time_zone_is_refused(said: str | int) -> None:
-    with pytest.raises(Refusal, match="is no time zone"):
+    with pytest.raises(Refusal, match="unknown time zone"):
         zone_of(said)
 
 

@@ -95,7 +95,7 @@ async def test_a_source_that_is_none_is_said_to_be(opened: Opened) -> None:
     """Whoever types `claude` is not told that there are no sessions."""
     pipeline = await opened()
     await filled(pipeline)
-    with pytest.raises(Mistaken, match="'claude' is no source"):
+    with pytest.raises(Mistaken, match="unknown source 'claude'"):
         await listed(pipeline, source="claude")
 
 
@@ -300,7 +300,7 @@ async def test_turns_outlive_their_content(opened: Opened) -> None:
     pipeline = await opened("off")
     await pipeline.commit(Batch(entries=[turn("m9", session_id="s9")], content=[text("m9", "words", session_id="s9")]))
     answer = await read(pipeline, "s9")
-    assert "nothing of this session was kept" in answer["why"]
+    assert "none of this session was stored" in answer["why"]
     assert answer["total"] == 1
 
 
@@ -322,7 +322,7 @@ async def test_a_session_of_a_program_without_messages_is_empty(opened: Opened) 
     pipeline = await opened()
     made = Session(session_id="s3", source="api", created_by="me")
     await pipeline.commit(Batch(entries=[made]))
-    assert (await read(pipeline, "s3"))["why"] == "nothing was said in it yet"
+    assert (await read(pipeline, "s3"))["why"] == "it has no messages yet"
 
 
 async def test_a_lost_blob_is_said(opened: Opened) -> None:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnd.paths import Home
-from burnd.queries.selection import Stamped, stamped
+from burnd.queries.selection import TurnTags, resolve_tags
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.records import Session
@@ -39,12 +39,12 @@ async def test_all_at_once_is_each_by_itself(tmp_path_factory: pytest.TempPathFa
     await opener.close()
 
 
-def _fold(view: View, keys: tuple[str, ...]) -> tuple[Stamped, dict[Any, Any]]:
+def _fold(view: View, keys: tuple[str, ...]) -> tuple[TurnTags, dict[Any, Any]]:
     rows = view.rows("SELECT n.name, t.message_id, t.id, t.session FROM turns t JOIN names n ON n.id = t.source")
-    return stamped(view, keys), {row[:2]: row[2:] for row in rows}
+    return resolve_tags(view, keys), {row[:2]: row[2:] for row in rows}
 
 
-def _tags(found: Stamped, numbers: tuple[int, int], ts: int) -> dict[str, str]:
+def _tags(found: TurnTags, numbers: tuple[int, int], ts: int) -> dict[str, str]:
     turn_number, session = numbers
     parts = [part for part in found.parts if part.session == session]
     if turn_number in found.single:

@@ -48,13 +48,13 @@ class Looked:
         for some in plan.portions():
             looked_at |= {family.root: kept for family, kept in await self.look(plan, some)}
             self.turns += sum(family.turns for family in some)
-        seen = plan.seen(looked_at)
+        seen = plan.findings(looked_at)
         return await self._index.ask(lambda db: answer(_view(db), Quotes(_view(db), self._recall), asked, seen))
 
     async def look(
-        self, plan: waste.Plan, some: list[saved_findings.Family]
+        self, plan: waste.WastePlan, some: list[saved_findings.Family]
     ) -> list[tuple[saved_findings.Family, bytes]]:
-        told = await self._index.ask(lambda db: waste.look(_view(db), self._ledger, plan.chosen, some))
+        told = await self._index.ask(lambda db: waste.examine(_view(db), self._ledger, plan.scope, some))
         await self._index.transact(lambda db: saved_findings.save(db, saved_findings.sizes_of(PRICES), told))
         return told
 
@@ -145,7 +145,7 @@ async def test_a_new_kind_of_turn_may_land_while_looking(opened: Opened, params:
 
     look = looked.look
 
-    async def look_late(plan: waste.Plan, some: list[saved_findings.Family]) -> Any:
+    async def look_late(plan: waste.WastePlan, some: list[saved_findings.Family]) -> Any:
         await land(0)
         told = await look(plan, some)
         await land(1)

@@ -180,7 +180,7 @@ async def test_one_turn_is_explained_by_itself(opened: Opened, beside: dict[str,
     """What would mean nothing with a turn is refused, not passed over."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[*worked_example().entries]))
-    with pytest.raises(Refusal, match="by itself"):
+    with pytest.raises(Refusal, match="cannot be combined"):
         await ask_why(pipeline, "s1", turn=2, **beside)
 
 

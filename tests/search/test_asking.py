@@ -50,7 +50,7 @@ async def test_a_session_of_which_nothing_is_kept_says_so(opened: Opened) -> Non
         await lib.add(text("m", "apple"), entries=[turn("m"), turn("n", session_id="bare")])
         await lib.pipeline.forget(["s1"])
         assert "it was pruned" in (await asked(lib, "apple", session="s1"))["note"]
-        assert "nothing of this session was kept" in (await asked(lib, "apple", session="bare"))["note"]
+        assert "none of this session was stored" in (await asked(lib, "apple", session="bare"))["note"]
 
 
 def test_what_was_appended_outlives_a_kill(home: Home) -> None:

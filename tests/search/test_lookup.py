@@ -105,7 +105,7 @@ async def test_a_source_that_is_none_is_said_to_be(opened: Opened) -> None:
     """Rather than that nothing was found in it."""
     async with library(opened) as lib:
         await filled(lib)
-        with pytest.raises(Mistaken, match="'claude' is no source"):
+        with pytest.raises(Mistaken, match="unknown source 'claude'"):
             await lib.search("words", source="claude")
 
 

@@ -12,7 +12,7 @@ import pytest
 from burnd.contract.daemon import TailParams
 from burnd.index.change import Change, OpenTurn
 from burnd.paths import Home
-from burnd.queries.names import to_come
+from burnd.queries.names import future_project
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.records import Turn, Usage
@@ -102,13 +102,13 @@ async def test_which_turns_a_follower_wants(opened: Opened, asked: dict[str, str
     project = None
     if params.project is not None:
         named = params.project
-        project = await pipeline.index.ask(lambda db: to_come(View(db, PRICES, 0), named))
+        project = await pipeline.index.ask(lambda db: future_project(View(db, PRICES, 0), named))
     assert is_wanted(turn(project="/p/app", project_key="github.com/a/b"), params, project) == wanted
 
 
 async def test_a_remote_can_be_followed_before_anything_is_of_it(opened: Opened) -> None:
     pipeline = await opened()
-    project = await pipeline.index.ask(lambda db: to_come(View(db, PRICES, 0), "https://github.com/a/b.git"))
+    project = await pipeline.index.ask(lambda db: future_project(View(db, PRICES, 0), "https://github.com/a/b.git"))
     assert project.covers("/p/app", "github.com/a/b")
     assert not project.covers("/p/app", "github.com/a/c")
     assert not project.covers(None, None)

@@ -33,7 +33,7 @@ from burnd.index.apply import fact_key
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.ledger.journal import identity
 from burnd.logfiles.log_reader import NEVER
-from burnd.queries.sessions import Known, exactly
+from burnd.queries.sessions import SessionEntry, exactly
 from burnd.queries.view import Folder, NoSession, Refusal, View
 from burnd.recording.candidate import Batch
 from burnd.recording.ownership import number_on_rail
@@ -93,8 +93,8 @@ async def set_texts(pipeline: Pipeline, query: Query, params: SetParams) -> str:
     return params.id
 
 
-async def _existing(query: Query, session_id: str) -> Known:
-    session: Known | None = await query(lambda view: exactly(view, session_id))
+async def _existing(query: Query, session_id: str) -> SessionEntry:
+    session: SessionEntry | None = await query(lambda view: exactly(view, session_id))
     if session is None:
         raise NoSession(f"there is no session {session_id[:80]!r}", "burnctl sessions lists them")
     return session
@@ -309,7 +309,7 @@ class RailInput(NamedTuple):
 class ExistingSession(NamedTuple):
     """The facts about a session that new messages need."""
 
-    session: Known
+    session: SessionEntry
     messages: list[PushedMessage]  # the messages under their recorded ids
     times: dict[str, str]  # of those messages that are recorded already
     events: set[str]  # the ids of those that are no turns
@@ -352,7 +352,7 @@ def message_event(session_id: str, message: PushedMessage, ts: str) -> Event:
     return Event(source="", session_id=session_id, rail_id=message.rail, id=f"@{message.id}", ts=ts, name=MESSAGE)
 
 
-def _rail_input(view: View, recall: Recall, session: Known, rail: str) -> RailInput:
+def _rail_input(view: View, recall: Recall, session: SessionEntry, rail: str) -> RailInput:
     """The input of the rail's next turn, from the content after its last turn."""
     since: list[tuple[Any, ...]] = []
     is_answered, prompt = False, None

@@ -31,9 +31,9 @@ from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.query_pool import TookTooLong
 from burnd.pricing import UNITS_PER_USD, PriceTable, Tokens, terms_text
 from burnd.pricing.terms import figure_of
-from burnd.queries.names import Project, to_come
-from burnd.queries.session_ids import no_such_session, stamped_sessions
-from burnd.queries.spending import standings
+from burnd.queries.names import Project, future_project
+from burnd.queries.session_ids import no_such_session, resolve_stamp_sessions
+from burnd.queries.spending import budget_uses
 from burnd.queries.stamps import list_stamps, time_of, unknown_keys
 from burnd.queries.view import Refusal
 from burnd.reclassify import reclassify
@@ -128,7 +128,7 @@ async def tail(service: Service, params: TailParams, caller: Caller) -> Result:
     _ = service.pipeline  # raises NotNow
     project = None
     if (name := params.project) is not None:
-        project = await service.ask(lambda view: to_come(view, name), project=name)
+        project = await service.ask(lambda view: future_project(view, name), project=name)
     with service.feed.following(lambda turn: is_wanted(turn, params, project)) as follower:
         await caller.answer({"following": True})
         for budget in await _exceeded_budgets(service):
@@ -154,7 +154,7 @@ async def _exceeded_budgets(service: Service) -> list[dict[str, Any]]:
     if not budgets:
         return []
     try:
-        current = await service.ask(lambda view: standings(view, budgets))
+        current = await service.ask(lambda view: budget_uses(view, budgets))
     except (NotNow, IndexDamaged, TookTooLong):
         return []
     return [standing.answer() for standing in current if standing.crossed]
@@ -214,7 +214,7 @@ async def _for_known_sessions(service: Service, stamps: list[Stamp]) -> list[Sta
     backfill = service.backfill()
     sessions: dict[str, str] = {}
     answer = await service.ask(
-        lambda view: stamped_sessions(view.db, named, is_growing=backfill.is_growing), urgent=True
+        lambda view: resolve_stamp_sessions(view.db, named, is_growing=backfill.is_growing), urgent=True
     )
     for name, session_id in answer.items():
         if isinstance(session_id, Refusal):

@@ -87,7 +87,7 @@ async def show_flow(service: Service, params: FlowParams) -> Result:
     return await service.ask(lambda view: at_its_prices(view, flow(view, ledger, params)))
 
 
-async def _searched(service: Service, filters: Filters, caller: Caller, *, compared: bool) -> waste.Seen:
+async def _searched(service: Service, filters: Filters, caller: Caller, *, compared: bool) -> waste.WasteFindings:
     """Searches the sessions that changed since the last call. Starts again if the index is rebuilt meanwhile."""
     while True:
         generation = service.pipeline.generation
@@ -97,10 +97,10 @@ async def _searched(service: Service, filters: Filters, caller: Caller, *, compa
         )
         findings = await _findings(service, generation, plan, caller)
         if service.pipeline.generation == generation:
-            return plan.seen(findings)
+            return plan.findings(findings)
 
 
-async def _findings(service: Service, generation: int, plan: waste.Plan, caller: Caller) -> dict[int, bytes]:
+async def _findings(service: Service, generation: int, plan: waste.WastePlan, caller: Caller) -> dict[int, bytes]:
     """Searches in portions and saves what it finds; returned by the root of each family."""
     ledger = service.home.ledger
     findings: dict[int, bytes] = {}
@@ -128,8 +128,8 @@ class _Portion(NamedTuple):
     sizes: str
 
 
-def _search(ledger: Path, plan: waste.Plan, some: list[Family], view: View) -> _Portion:
-    return _Portion(waste.look(view, ledger, plan.chosen, some), sizes_of(view.prices))
+def _search(ledger: Path, plan: waste.WastePlan, some: list[Family], view: View) -> _Portion:
+    return _Portion(waste.examine(view, ledger, plan.scope, some), sizes_of(view.prices))
 
 
 async def export_turns(service: Service, params: ExportParams) -> Result:

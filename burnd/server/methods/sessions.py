@@ -38,9 +38,9 @@ from burnd.ledger.sidecars import Sidecars
 from burnd.paths import user_home
 from burnd.queries.messages import Page, family, messages, of_project, page, summaries
 from burnd.queries.names import folders
-from burnd.queries.quotes import add_compaction_summary, name_all
+from burnd.queries.quotes import add_compaction_summary, add_titles
 from burnd.queries.search import search
-from burnd.queries.sessions import exactly, known_of, list_sessions, meta
+from burnd.queries.sessions import entries_of, exactly, list_sessions, meta
 from burnd.queries.view import Refusal, View
 from burnd.recording.projects import DetachedCall
 from burnd.recording.retention import outdated, would_free
@@ -175,11 +175,11 @@ async def list_page(service: Service, params: ListParams) -> Result:
     def name(view: View) -> None:
         sessions = answer["sessions"]
         if has_totals:  # which have neither titles nor messages
-            recorded = known_of(view, [session["sessionId"] for session in sessions])
+            recorded = entries_of(view, [session["sessionId"] for session in sessions])
             for session in sessions:
                 if (own := recorded.get(session["sessionId"])) is not None:
                     session |= {name: own.facts[name] for name in _OF_CONTENT}
-        name_all(view, recall, sessions)
+        add_titles(view, recall, sessions)
 
     await service.ask(name)
     return answer
@@ -190,7 +190,7 @@ async def show_meta(service: Service, params: MetaParams) -> Result:
 
     def facts(view: View) -> Result:
         answer = meta(view, params)
-        name_all(view, recall, [answer])
+        add_titles(view, recall, [answer])
         add_compaction_summary(view, recall, answer)
         return answer
 
@@ -237,7 +237,7 @@ async def read(service: Service, params: ReadParams) -> Result:
     end = params.offset + len(records)
     return {
         "sessionId": params.session,
-        "kept": located.kept,
+        "kept": located.state,
         "total": located.total,
         "records": records,
         "next": end if end < located.total and records else None,

@@ -17,7 +17,7 @@ from burnd.extras import SEARCH, to_install
 from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.query_pool import TookTooLong
 from burnd.queries import status as counting
-from burnd.queries.spending import standings
+from burnd.queries.spending import budget_uses
 from burnd.recording.source import SkippedFiles, Status, UnusedLine, backfill_state
 from burnd.records.times import to_iso
 from burnd.search.indexer import SearchStatus
@@ -67,7 +67,7 @@ async def _budget(service: Service) -> list[dict[str, Any]]:
     budgets = service.settings.budgets
     if budgets and service.is_open:
         with anyio.move_on_after(_COUNTING_S), contextlib.suppress(TookTooLong, IndexDamaged):
-            current = await service.ask(lambda view: standings(view, budgets), urgent=True)
+            current = await service.ask(lambda view: budget_uses(view, budgets), urgent=True)
             return [standing.answer() for standing in current]
     return []
 
