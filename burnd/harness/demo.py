@@ -26,7 +26,7 @@ class DemoCall(NamedTuple):
     """A tool call with its arguments and its output."""
 
     tool: str
-    given: dict[str, str]
+    arguments: dict[str, str]
     output: str
     failed: bool = False
     agent: Agent | None = None
@@ -150,7 +150,7 @@ class Log:
 
 def output_tokens(act: Say) -> int:
     """The tokens of a response: thinking, words, arguments of calls."""
-    return tokens(act.words) + tokens(act.thinking) + sum(tokens(str(call.given)) + 20 for call in act.calls)
+    return tokens(act.words) + tokens(act.thinking) + sum(tokens(str(call.arguments)) + 20 for call in act.calls)
 
 
 def input_tokens(act: Act) -> int:

@@ -104,8 +104,8 @@ def markdown_below(folder: str) -> list[str]:
     waiting, visited = [folder], {os.path.realpath(folder)}
     while waiting and len(paths) < _MOST_RULES:
         try:
-            with os.scandir(waiting.pop()) as listed:
-                entries = list(listed)
+            with os.scandir(waiting.pop()) as iterator:
+                entries = list(iterator)
         except OSError:
             continue
         paths += [entry.path for entry in entries if entry.name.endswith(".md")]
@@ -190,13 +190,13 @@ def in_repository(folder: str) -> list[str] | None:
 
 def below(folder: str) -> Iterator[tuple[str, set[str]]]:
     """The folders below with the names in each. `os.walk` is limited by Python's stack."""
-    waiting, seen = [(folder, 0)], 0
-    while waiting and seen < _MOST_FOLDERS:
+    waiting, count = [(folder, 0)], 0
+    while waiting and count < _MOST_FOLDERS:
         where, deep = waiting.pop()
-        seen += 1
+        count += 1
         try:
-            with os.scandir(where) as listed:
-                entries = sorted(listed, key=lambda entry: entry.name, reverse=True)
+            with os.scandir(where) as iterator:
+                entries = sorted(iterator, key=lambda entry: entry.name, reverse=True)
         except OSError:
             continue
         if deep:

@@ -368,8 +368,8 @@ class Finder:
         logs = [(self._format.log_of(entry.path), entry.root, entry.ctime_ns // 1_000_000) for entry in beside]
         if self.has_scanned or not logs:
             return [(path, root) for path, root, _ in logs]
-        seen = await self._positions.seen_ms()
-        since = ((path, root, seen.get(path_key(path)), ctime_ms) for path, root, ctime_ms in logs)
+        read_ms = await self._positions.seen_ms()
+        since = ((path, root, read_ms.get(path_key(path)), ctime_ms) for path, root, ctime_ms in logs)
         return [
             (path, root)
             for path, root, seen_ms, ctime_ms in since

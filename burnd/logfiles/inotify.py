@@ -142,10 +142,10 @@ def explain(error: OSError, read: Callable[[str], int | None] | None = None) -> 
     read = read or _setting
     values = {system: read(system), own: read(own)}
     highest, ours = values[system], values[own]
-    shown = f"{system}={'?' if highest is None else highest}"
+    limits = f"{system}={'?' if highest is None else highest}"
     if ours is not None and (highest is None or ours < highest):
-        shown += f", {own}={ours}"
-    return Unwatchable(f"inotify {what} ({shown})", f"raise {system}")
+        limits += f", {own}={ours}"
+    return Unwatchable(f"inotify {what} ({limits})", f"raise {system}")
 
 
 def _setting(name: str) -> int | None:

@@ -32,15 +32,15 @@ _WINDING = re.compile(r"//|/\.\.?(/|$)")
 class Root(msgspec.Struct, frozen=True, gc=False):
     """A configured folder that exists: its configured name, its real path, and its device and inode."""
 
-    named: str
+    name: str
     path: str
     identity: tuple[int, int]
 
 
-def present(named: Iterable[str]) -> list[Root]:
+def present(names: Iterable[str]) -> list[Root]:
     """The roots that exist now; of several names of one folder only the first."""
     roots: dict[tuple[int, int], Root] = {}
-    for name in named:
+    for name in names:
         root = _identify(name)
         if root is not None:
             roots.setdefault(root.identity, root)
@@ -58,7 +58,7 @@ def _identify(name: str) -> Root | None:
         return None
     if not stat.S_ISDIR(status.st_mode):
         return None
-    return Root(named=name, path=path, identity=(status.st_dev, status.st_ino))
+    return Root(name=name, path=path, identity=(status.st_dev, status.st_ino))
 
 
 class Refused(Exception):
@@ -248,27 +248,27 @@ class Scanner:
         self, folder: str, entries: Iterable[os.DirEntry[str]], root: str, tally: WalkTally
     ) -> Iterator[FileEntry]:
         """The files of a folder that differ. An unchanged one costs one stat."""
-        seen = self._seen.setdefault(folder, {})
+        fingerprints = self._seen.setdefault(folder, {})
         owner = os.geteuid()
         for entry in entries:
             status = _stat(entry)
             now = status and fingerprint(status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
-            if seen.get(entry.name) == now:  # readable, as at the last look
+            if fingerprints.get(entry.name) == now:  # readable, as at the last look
                 continue
             path = os.path.join(folder, entry.name)
             if status is None or now is None or _is_refused(path, status, owner, tally):
-                seen.pop(entry.name, None)
+                fingerprints.pop(entry.name, None)
             else:
-                seen[entry.name] = now
+                fingerprints[entry.name] = now
                 yield _file_entry(path, root, status)
 
     def _gone_from(self, folder: str, names: AbstractSet[str]) -> list[str]:
         """Drops the files of a folder that are not among these names; returns their paths."""
-        seen = self._seen.get(folder, {})
-        gone = [] if seen.keys() <= names else [name for name in seen if name not in names]
+        fingerprints = self._seen.get(folder, {})
+        gone = [] if fingerprints.keys() <= names else [name for name in fingerprints if name not in names]
         for name in gone:
-            del seen[name]
-        if not seen:
+            del fingerprints[name]
+        if not fingerprints:
             self._seen.pop(folder, None)
         return [os.path.join(folder, name) for name in gone]
 
@@ -296,7 +296,7 @@ def _sweep(root: str, suffix: Suffix, tally: WalkTally) -> Iterator[tuple[str, _
     while folders:
         folder, depth = folders.pop()
         with _listed(folder, tally, is_root=depth == 0) as entries:
-            wanted: _Entries = []
+            files: _Entries = []
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     if depth < MAX_DEPTH:
@@ -304,27 +304,27 @@ def _sweep(root: str, suffix: Suffix, tally: WalkTally) -> Iterator[tuple[str, _
                     else:
                         tally.refuse("too deep", os.path.join(folder, entry.name))
                 elif entry.name.endswith(suffix):
-                    wanted.append(entry)
+                    files.append(entry)
                 elif entry.is_symlink() and entry.is_dir():
                     tally.refuse("symlink", os.path.join(folder, entry.name))
-            yield folder, wanted
+            yield folder, files
 
 
 @contextlib.contextmanager
 def _listed(folder: str, tally: WalkTally, *, is_root: bool) -> Iterator[_Entries]:
     """A folder's entries, none if it cannot be listed. Follows no link, not even one made just now."""
-    fd, listed = -1, list[os.DirEntry[str]]()
+    fd, items = -1, list[os.DirEntry[str]]()
     try:
         fd = os.open(folder, _FOLDER | (0 if is_root else os.O_NOFOLLOW))
         with os.scandir(fd) as entries:
-            listed = list(entries)
+            items = list(entries)
         tally.directories += 1
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError:
         tally.refuse("unreadable folder", folder)
     try:
-        yield listed
+        yield items
     finally:
         if fd >= 0:
             os.close(fd)

@@ -157,10 +157,10 @@ class TurnBuilder:
             if isinstance(copy, Copy):
                 copies[copy.source, copy.message_id][holder(copy)] = copy
         for key, row in recorded.items():
-            message, shown = messages[key], opened.get(row.id)
+            message, open_turn = messages[key], opened.get(row.id)
             message.is_known = True
-            message.open_in = shown.path if shown is not None else None
-            entry = shown.turn if shown is not None and key not in rows else row.entry_in(self._journal)
+            message.open_in = open_turn.path if open_turn is not None else None
+            entry = open_turn.turn if open_turn is not None and key not in rows else row.entry_in(self._journal)
             if isinstance(entry, Turn):
                 others = [copy for rail, copy in copies[key].items() if rail != holder(entry)]
                 message.decision = Decision(entry, tuple(others))

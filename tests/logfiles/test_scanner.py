@@ -199,7 +199,7 @@ def test_two_names_of_one_folder_are_one_root(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     roots = present([str(tmp_path / "link"), str(tmp_path / "real"), str(tmp_path / "real/")])
-    assert [(root.named, root.path) for root in roots] == [(str(tmp_path / "link"), str(tmp_path / "real"))]
+    assert [(root.name, root.path) for root in roots] == [(str(tmp_path / "link"), str(tmp_path / "real"))]
 
 
 def test_what_is_no_folder_is_no_root(tmp_path: Path) -> None:

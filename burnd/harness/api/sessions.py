@@ -204,8 +204,8 @@ def _source(params: AppendParams, existing: ExistingSession) -> ApiSource | None
             f"the session has the source {before}", "a session has one source; sessions.new creates another session"
         )
     by_usage = (source_of(one.usage) for one in existing.messages if one.usage is not None)
-    given = next((source for source in API_SOURCES if source == params.source), None)
-    source = given or before or next(filter(None, by_usage), None)
+    explicit = next((source for source in API_SOURCES if source == params.source), None)
+    source = explicit or before or next(filter(None, by_usage), None)
     if source is None and any(one.is_turn for one in existing.messages):
         raise Refusal(
             "the session has no source, and its usage does not show one",
@@ -324,9 +324,9 @@ def existing_session(view: View, recall: Recall, session_id: str, messages: Sequ
         raise NoSession(f"there is no session {session_id[:80]!r}", "sessions.new creates one")
     # The ledger identifies a turn by its id alone: an id that another session has gets this session's id appended.
     turn_ids = [(one.id,) for one in messages if one.is_turn]
-    taken = {id_ for (id_,) in view.keyed(_TAKEN.format(row=session.row, keys="{keys}"), turn_ids)}
+    used_ids = {id_ for (id_,) in view.keyed(_TAKEN.format(row=session.row, keys="{keys}"), turn_ids)}
     messages = [
-        msgspec.structs.replace(one, id=f"{one.id}@{session_id}") if one.id in taken else one for one in messages
+        msgspec.structs.replace(one, id=f"{one.id}@{session_id}") if one.id in used_ids else one for one in messages
     ]
     ids = [(one.id,) for one in messages]
     contents = view.keyed(_CONTENTS.format(row=session.row, keys="{keys}"), ids)

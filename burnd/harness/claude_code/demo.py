@@ -68,7 +68,7 @@ class Transcript(Log):
         if act.words:
             blocks.append({"type": "text", "text": act.words})
         blocks += [
-            {"type": "tool_use", "id": call_id, "name": call.tool, "input": call.given} for call, call_id in calls
+            {"type": "tool_use", "id": call_id, "name": call.tool, "input": call.arguments} for call, call_id in calls
         ]
         for block in blocks:
             stop = "tool_use" if calls else "end_turn"

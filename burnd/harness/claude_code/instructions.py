@@ -66,8 +66,8 @@ def names_paths(text: bytes) -> bool:
     matter = lines[1 : next((n for n, line in enumerate(lines) if n and line.rstrip() == b"---"), 1)]
     for n, line in enumerate(matter):
         if line.startswith(b"paths:"):
-            listed = n + 1 < len(matter) and matter[n + 1].lstrip().startswith(b"-")
-            return listed or line[len(b"paths:") :].strip() not in (b"", b"[]", b"null", b"~")
+            has_list = n + 1 < len(matter) and matter[n + 1].lstrip().startswith(b"-")
+            return has_list or line[len(b"paths:") :].strip() not in (b"", b"[]", b"null", b"~")
     return False
 
 

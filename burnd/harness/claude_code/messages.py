@@ -251,9 +251,9 @@ def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeM
     # No model writes so many blocks; without a limit, each further line would take longer.
     room = max(0, MOST_BLOCKS - len(candidate.made))
     for block in blocks[:room]:
-        made = _made(block)
-        if made is not None:
-            candidate.made += (made,)
+        output = _made(block)
+        if output is not None:
+            candidate.made += (output,)
         if block.type in CALLS:
             _add_call(memory, candidate, block)
         elif block.is_error:
@@ -344,9 +344,9 @@ def _message_with(memory: Memory, spot: Spot, call_id: str) -> Candidate | None:
     if above is not None and _has_call(above, call_id):
         return above
     source = memory.link(spot.line.source_tool_assistant_uuid)
-    named = memory.candidate(source.turn) if source is not None else None
-    if named is not None and _has_call(named, call_id):
-        return named
+    by_line = memory.candidate(source.turn) if source is not None else None
+    if by_line is not None and _has_call(by_line, call_id):
+        return by_line
     return next((one for one in memory.state.candidates.values() if _has_call(one, call_id)), None)
 
 

@@ -117,8 +117,8 @@ class ClaudeCode(Product):
 
     def named_homes(self, environ: Mapping[str, str]) -> list[str]:
         """One path, commas included, as the client takes it; and its parts, since other tools read a list."""
-        named = environ.get("CLAUDE_CONFIG_DIR", "")
-        return [named, *(named.split(",") if "," in named else ())]
+        value = environ.get("CLAUDE_CONFIG_DIR", "")
+        return [value, *(value.split(",") if "," in value else ())]
 
     def memory_folders(self, homes: Iterable[str], projects: Iterable[str]) -> Iterator[tuple[str, str | None]]:
         """`memory/` of each project's folder; without the project if several share the folder name."""
@@ -151,8 +151,8 @@ class ClaudeCode(Product):
 
 def config_folder(environ: Mapping[str, str]) -> str:
     """`$CLAUDE_CONFIG_DIR` as it is written, else `~/.claude`. Raises OSError in a deleted folder."""
-    named = environ.get("CLAUDE_CONFIG_DIR")
-    return os.path.abspath(named) if named else os.path.join(os.path.expanduser("~"), ".claude")
+    value = environ.get("CLAUDE_CONFIG_DIR")
+    return os.path.abspath(value) if value else os.path.join(os.path.expanduser("~"), ".claude")
 
 
 def project_folders(config: str, working_folder: str, environ: Mapping[str, str]) -> list[str]:

@@ -19,10 +19,10 @@ def write(folder: str, story: Story, cwd: str, clock: float) -> str:
     """Writes a session below `folder`, and its name; returns its id."""
     rollout = _Rollout(story, cwd, clock)
     rollout.play()
-    begun = datetime.fromtimestamp(clock, UTC)
-    day = os.path.join(folder, "sessions", f"{begun:%Y/%m/%d}")
+    start = datetime.fromtimestamp(clock, UTC)
+    day = os.path.join(folder, "sessions", f"{start:%Y/%m/%d}")
     os.makedirs(day, exist_ok=True)
-    _append(os.path.join(day, f"rollout-{begun:%Y-%m-%dT%H-%M-%S}-{rollout.id}.jsonl"), rollout.lines)
+    _append(os.path.join(day, f"rollout-{start:%Y-%m-%dT%H-%M-%S}-{rollout.id}.jsonl"), rollout.lines)
     name = {"id": rollout.id, "thread_name": story.title, "updated_at": rollout.lines[-1]["timestamp"]}
     _append(os.path.join(folder, "session_index.jsonl"), [name])
     return rollout.id
@@ -69,9 +69,9 @@ class _Rollout(Log):
     def _call(self, call: DemoCall, call_id: str) -> None:
         """Codex reads files with a shell and changes them with patches."""
         if call.tool in ("Edit", "Write"):
-            self._item("custom_tool_call", name="apply_patch", call_id=call_id, input=_patch(call.given))
+            self._item("custom_tool_call", name="apply_patch", call_id=call_id, input=_patch(call.arguments))
             return
-        command = call.given.get("command") or f"sed -n '1,400p' {call.given['file_path']}"
+        command = call.arguments.get("command") or f"sed -n '1,400p' {call.arguments['file_path']}"
         self._item("function_call", name="exec_command", call_id=call_id, arguments=json.dumps({"cmd": command}))
 
     def _answer(self, call: DemoCall, call_id: str) -> None:

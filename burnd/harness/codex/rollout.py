@@ -293,12 +293,12 @@ def count_tokens(log: RolloutLog, line: LineRef, total: TokenSum | None, last: T
     used = used_since(state.sums, total, last)
     if total is not None:
         state.sums = [*state.sums, total][-MAX_SUMS:]
-    counted = next((n for n, one in enumerate(state.unmetered, 1) if one.is_counted_by(total, last)), 0)
-    if not counted and used != last:
-        counted = len(state.unmetered)
-    for record in state.unmetered[:counted]:  # an interrupted response is counted later, with others
+    number = next((n for n, one in enumerate(state.unmetered, 1) if one.is_counted_by(total, last)), 0)
+    if not number and used != last:
+        number = len(state.unmetered)
+    for record in state.unmetered[:number]:  # an interrupted response is counted later, with others
         used = used.since(record.used)
-    state.unmetered = state.unmetered[counted:]
+    state.unmetered = state.unmetered[number:]
     _bill(log, line, total, last, used)
 
 

@@ -48,12 +48,12 @@ class _DemoSession(Log):
         self._asked = ""
 
     def play(self) -> str:
-        begun = self._ms()
+        start = self._ms()
         for act in self._story.acts:
             self.act(act)
         self._db.execute(
             "INSERT INTO session VALUES(?,?,?,?,?,?,?,?,?,?,?)",
-            (self._id, "global", None, "demo", self._cwd, self._story.title, VERSION, "build", begun, self._ms(), None),
+            (self._id, "global", None, "demo", self._cwd, self._story.title, VERSION, "build", start, self._ms(), None),
         )
         return self._id
 
@@ -65,7 +65,7 @@ class _DemoSession(Log):
         self.clock += 1
 
     def say(self, act: Say) -> None:
-        begun = self._ms()
+        start = self._ms()
         usage = self.respond(act, 70)
         thought = tokens(act.thinking)
         counts = {
@@ -87,13 +87,13 @@ class _DemoSession(Log):
             "cost": 0,
             "tokens": counts,
             "finish": finish,
-            "time": {"created": begun, "completed": self._ms() + 60},
+            "time": {"created": start, "completed": self._ms() + 60},
         }
-        message = self._message(data, begun)
+        message = self._message(data, start)
         self._part(message, {"type": "step-start"})
         if act.thinking:
             self._part(
-                message, {"type": "reasoning", "text": act.thinking, "time": {"start": begun, "end": begun + 900}}
+                message, {"type": "reasoning", "text": act.thinking, "time": {"start": start, "end": start + 900}}
             )
         if act.words:
             self._part(message, {"type": "text", "text": act.words})
@@ -102,12 +102,18 @@ class _DemoSession(Log):
         self._part(message, {"type": "step-finish", "reason": finish, "cost": 0, "tokens": counts})
 
     def _tool(self, call: DemoCall) -> dict[str, Any]:
-        given = {("filePath" if key == "file_path" else key): value for key, value in call.given.items()}
-        begun = self._ms()
+        arguments = {("filePath" if key == "file_path" else key): value for key, value in call.arguments.items()}
+        start = self._ms()
         self.clock += self._rng.uniform(0.2, 4)
         extra = {"exit": 1 if call.failed else 0, "output": call.output[:200]} if call.tool == "Bash" else {}
-        state = {"status": "completed", "input": given, "output": call.output, "title": call.tool, "metadata": extra}
-        state["time"] = {"start": begun, "end": self._ms()}
+        state = {
+            "status": "completed",
+            "input": arguments,
+            "output": call.output,
+            "title": call.tool,
+            "metadata": extra,
+        }
+        state["time"] = {"start": start, "end": self._ms()}
         return {"type": "tool", "tool": _TOOLS[call.tool], "callID": self._new("call"), "state": state}
 
     @property

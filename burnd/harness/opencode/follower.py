@@ -270,7 +270,7 @@ class DatabaseFollower:
     def _fetch(self, max_bytes: int) -> list[SessionRows]:
         """Fetches rows of waiting sessions until there are enough."""
         batch: list[SessionRows] = []
-        size, begun = 0, time.monotonic()
+        size, start = 0, time.monotonic()
         with self.db.reading() as db:
             schema = self._probe(db)
             for session_id, deep in self.finder.in_order():
@@ -283,7 +283,7 @@ class DatabaseFollower:
                     rows = SessionRows(session_id, failure=damage_name(error))
                 batch.append(rows)
                 size += rows.fetched.size
-                if size >= max_bytes or time.monotonic() - begun > _READ_S:
+                if size >= max_bytes or time.monotonic() - start > _READ_S:
                     break
         return batch
 

@@ -100,8 +100,8 @@ class OpenCode(Product):
 
     def logs(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
         """Its databases; if there is none, the expected paths."""
-        folder, named = data_folder(environ, user_home), named_databases(environ, user_home, extra)
-        return present_databases([folder], named) or [*named, folder]
+        folder, databases = data_folder(environ, user_home), named_databases(environ, user_home, extra)
+        return present_databases([folder], databases) or [*databases, folder]
 
     def config_homes(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:  # noqa: ARG002
         return list(filter(os.path.isabs, config_folders(environ, user_home)))
@@ -121,21 +121,21 @@ def data_folder(environ: Mapping[str, str], user_home: str) -> str:
 def named_databases(environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
     """The databases that OPENCODE_DB and the settings name, without `:memory:`."""
     folder = data_folder(environ, user_home)
-    chosen = environ.get("OPENCODE_DB", "")
-    named = [] if chosen in ("", _IN_MEMORY) else [os.path.join(folder, chosen)]
-    return named + [absolute(path, user_home) for path in extra]
+    name = environ.get("OPENCODE_DB", "")
+    databases = [] if name in ("", _IN_MEMORY) else [os.path.join(folder, name)]
+    return databases + [absolute(path, user_home) for path in extra]
 
 
 def announced_places(roots: Iterable[str]) -> tuple[list[str], list[str]]:
     """The folders and databases that a client may mean by a root: a database, its folder, or XDG_DATA_HOME."""
-    named = list(roots)
-    return [folder for root in named for folder in (root, os.path.join(root, "opencode"))], named
+    databases = list(roots)
+    return [folder for root in databases for folder in (root, os.path.join(root, "opencode"))], databases
 
 
-def present_databases(folders: Iterable[str], named: Iterable[str]) -> list[str]:
+def present_databases(folders: Iterable[str], databases: Iterable[str]) -> list[str]:
     """The databases that exist, each once under any names, preferred first."""
     paths: dict[tuple[int, int], str] = {}
-    for path in (*named, *(path for folder in folders for path in _channels(folder))):
+    for path in (*databases, *(path for folder in folders for path in _channels(folder))):
         try:
             facts = os.stat(path)
         except (OSError, ValueError):

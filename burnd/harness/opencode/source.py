@@ -175,7 +175,7 @@ class OpenCode:
         self,
         pipeline: Pipeline,
         folder: str,
-        named: Sequence[str] = (),
+        databases: Sequence[str] = (),
         options: ReadOptions | None = None,
         *,
         pace: Pace | None = None,
@@ -185,7 +185,7 @@ class OpenCode:
         self._pipeline = pipeline
         self._committer = Committer(pipeline, SOURCE)
         self._folders = [folder]
-        self._named = [*named]
+        self._named = [*databases]
         self._options = options or ReadOptions()
         self._pace = pace or Pace()
         self._clock = clock
@@ -230,9 +230,9 @@ class OpenCode:
 
     def add_roots(self, folders: Sequence[str]) -> None:
         """Reads these too: databases, folders of databases, or values of XDG_DATA_HOME."""
-        more, named = announced_places(folders)
+        more, databases = announced_places(folders)
         self._folders += [folder for folder in more if folder not in self._folders]
-        self._named += [path for path in named if path not in self._named]
+        self._named += [path for path in databases if path not in self._named]
         self._discover_at = float("-inf")
         self._wake.set()
 
@@ -366,9 +366,9 @@ class OpenCode:
         if not one.backfill.since:
             size = one.signature.size + (one.signature.log or (0, 0, 0))[1] if one.signature is not None else 0
             one.backfill = Backfill(total=0 if follower.caught_up else size, since=self._clock())
-        begun = self._clock()
+        start = self._clock()
         follower.finder.resume_postponed()
-        while whole or self._clock() - begun < _TURN_S:
+        while whole or self._clock() - start < _TURN_S:
             now, wall_ms = self._clock(), self._pipeline.now()
             changes = await self._in_thread(lambda: follower.read(now, wall_ms))  # noqa: B023
             await self._record(follower, changes)
@@ -487,9 +487,9 @@ class OpenCode:
 
 
 def make(context: SourceContext) -> Source:
-    named = named_databases(context.environ, context.user_home, context.settings.roots_of(PRODUCT))
+    databases = named_databases(context.environ, context.user_home, context.settings.roots_of(PRODUCT))
     folder = data_folder(context.environ, context.user_home)
     options = read_options(context.settings, context.user_home)
-    source = OpenCode(context.pipeline, folder, named, options)
+    source = OpenCode(context.pipeline, folder, databases, options)
     source.add_roots(context.announced)
     return source

@@ -41,7 +41,11 @@ class _Session(Log):
         answer = f"{self.id}-{len(self.lines)}"
         names = [f"{answer}-{n}" for n, _ in enumerate(act.calls)]
         calls = [
-            {"id": name, "tool": _TOOLS[call.tool], "arguments": {"path": call.given.get("file_path")} | call.given}
+            {
+                "id": name,
+                "tool": _TOOLS[call.tool],
+                "arguments": {"path": call.arguments.get("file_path")} | call.arguments,
+            }
             for name, call in zip(names, act.calls, strict=True)
         ]
         counts = {
