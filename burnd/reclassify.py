@@ -149,7 +149,7 @@ class Labeller:
             return cursor.fetchall()
 
 
-class _Span(NamedTuple):
+class _LineSpan(NamedTuple):
     position: int
     length: int
 
@@ -160,18 +160,18 @@ class SessionContent:
     def __init__(self, content: ContentStore, recall: Recall, session_id: str) -> None:
         self._recall = recall
         self._session_id = session_id
-        self._prompts: defaultdict[str, dict[tuple[int, int], _Span]] = defaultdict(dict)
-        self._uses: dict[str, _Span] = {}
-        self._results: dict[str, _Span] = {}
+        self._prompts: defaultdict[str, dict[tuple[int, int], _LineSpan]] = defaultdict(dict)
+        self._uses: dict[str, _LineSpan] = {}
+        self._results: dict[str, _LineSpan] = {}
         self._words: dict[str, tuple[str, ...] | None] = {}
         first_times: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for record, position, length, *_ in content.stored(session_id):
-            self._add(record, _Span(position, length))
+            self._add(record, _LineSpan(position, length))
             if _is_prompt(record):
                 first_times[record.rail_id].setdefault(record.message_id, index_ms(record.ts))
         self._by_rail = {rail: sorted((at, name) for name, at in ats.items()) for rail, ats in first_times.items()}
 
-    def _add(self, record: Content, span: _Span) -> None:
+    def _add(self, record: Content, span: _LineSpan) -> None:
         if record.tool_use is not None:
             self._uses[record.tool_use.id] = span
         elif record.tool_result is not None:
@@ -219,10 +219,10 @@ class SessionContent:
         is_marked = bool(result.is_error)
         return is_marked or (call.name in _COMMANDS and _FAILED.match(_first_text(result.content)) is not None)
 
-    def _record(self, span: _Span | None) -> Content | None:
+    def _record(self, span: _LineSpan | None) -> Content | None:
         return None if span is None else next(self._read([span]), None)
 
-    def _read(self, spans: Iterable[_Span]) -> Iterator[Content]:
+    def _read(self, spans: Iterable[_LineSpan]) -> Iterator[Content]:
         with self._recall.opened(self._session_id) as sidecar:
             records = [sidecar.record(span.position, span.length) for span in spans]
         return (record for record in records if record is not None)

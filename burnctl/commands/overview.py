@@ -16,7 +16,7 @@ from burnctl.render.screen import Screen
 from burnctl.render.styles import change as change_style
 from burnctl.render.styles import model as model_style
 from burnctl.render.styles import used, weight
-from burnctl.render.tables import Block, Column, beside, table
+from burnctl.render.tables import Column, TextBlock, beside, table
 from burnctl.render.text import clean, flow
 
 TYPE_CHECKING = False
@@ -288,7 +288,7 @@ def _top(
     name: Callable[[object], str],
     style: Callable[[object], str],
     screen: Screen,
-) -> Block | None:
+) -> TextBlock | None:
     """A small table of what cost most."""
     if not rows:
         return None
@@ -303,7 +303,7 @@ def _top(
         for row in rows
     ]
     heading, plain = f"{title}, {span}", Screen(screen.width, is_pipe=screen.is_pipe)
-    return Block(
+    return TextBlock(
         f"{heading}\n{table(columns, cells, plain, header=False)}",
         f"{screen.paint(heading, 'bold')}\n{table(columns, cells, screen, header=False)}",
     )

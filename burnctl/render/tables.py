@@ -125,7 +125,7 @@ def _line(cells: Sequence[_Cell], columns: Sequence[Column], widths: Sequence[in
 _BLOCK_GAP = 4
 
 
-class Block:
+class TextBlock:
     """Lines of text as printed, and their widths without colour codes."""
 
     def __init__(self, plain: str, painted: str) -> None:
@@ -134,9 +134,9 @@ class Block:
         self.width = max(self.widths, default=0)
 
 
-def beside(blocks: Sequence[Block], screen: Screen) -> str:
+def beside(blocks: Sequence[TextBlock], screen: Screen) -> str:
     """The blocks from left to right; one that does not fit begins a new row below an empty line."""
-    rows: list[list[Block]] = []
+    rows: list[list[TextBlock]] = []
     used = 0
     for block in blocks:
         if not rows or used + _BLOCK_GAP + block.width > screen.width:
@@ -147,7 +147,7 @@ def beside(blocks: Sequence[Block], screen: Screen) -> str:
     return "\n\n".join(_block_row(row) for row in rows)
 
 
-def _block_row(blocks: Sequence[Block]) -> str:
+def _block_row(blocks: Sequence[TextBlock]) -> str:
     lines = []
     for n in range(max(len(block.lines) for block in blocks)):
         line, gap = "", 0

@@ -79,7 +79,7 @@ class ClientRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Base of the spool's records. Unknown fields are errors, so a typo is not ignored."""
 
 
-class Claim(ClientRecord, frozen=True):
+class SessionClaim(ClientRecord, frozen=True):
     """The first session in `project` that begins in [fromTs, toTs) gets these keys, and this content mode."""
 
     v: int
@@ -101,7 +101,7 @@ class Claim(ClientRecord, frozen=True):
     def expires_ms(self) -> int:
         return self.from_ms + _LONGEST_WAIT_MS if self.to_ts is None else to_ms(self.to_ts) + _AFTER_ITS_END_MS
 
-    def checked(self) -> Claim:
+    def checked(self) -> SessionClaim:
         """Returns itself. Raises ValueError if it is invalid."""
         places = (self.project, *self.roots)
         if not all(os.path.isabs(place) and is_bounded(place) for place in places) or not all(self.enrichment):
@@ -117,7 +117,7 @@ async def claimed_by(index: IndexStore, name: str) -> str | None:
     return str(rows[0][0]) if rows else None
 
 
-async def matching_session(index: IndexStore, claim: Claim) -> str | None:
+async def matching_session(index: IndexStore, claim: SessionClaim) -> str | None:
     """The oldest session that matches and has no creator."""
     folders = {claim.project, await anyio.to_thread.run_sync(os.path.realpath, claim.project)}
     until = None if claim.to_ts is None else to_ms(claim.to_ts)
@@ -128,7 +128,7 @@ async def matching_session(index: IndexStore, claim: Claim) -> str | None:
     return None
 
 
-async def assign(pipeline: Pipeline, name: str, claim: Claim, session_id: str) -> None:
+async def assign(pipeline: Pipeline, name: str, claim: SessionClaim, session_id: str) -> None:
     """Assigns the session to the claim. Idempotent."""
     rows = await pipeline.index.rows(_SOURCE_OF, (session_id,))
     source, begun = rows[0] if rows else (claim.source, None)

@@ -24,8 +24,8 @@ import structlog
 from burnd import failures, tasks
 from burnd.clients.announcements import (
     Announcement,
-    Claim,
     ClientRecord,
+    SessionClaim,
     announce,
     assign,
     claimed_by,
@@ -92,7 +92,7 @@ class _Announced(ClientRecord, frozen=True):
     is_new: bool | None = None
 
 
-class _Kind(msgspec.Struct):
+class _RecordKind(msgspec.Struct):
     kind: str
     v: int
 
@@ -130,7 +130,7 @@ class Spool:
             self._pipeline.check_home()
             result = SpoolResult()
             self._changed = _changed_at(self.folder)
-            claims: list[tuple[str, Claim]] = []
+            claims: list[tuple[str, SessionClaim]] = []
             after = ""
             while spool_files := await self._in_thread(partial(_read_some, self.folder, after)):
                 after = spool_files[-1].name
@@ -177,10 +177,10 @@ class Spool:
             not (self.pending or self.waiting or self.blocked) and self._changed == _changed_at(self.folder) is not None
         )
 
-    async def _process(self, spool_files: list[SpoolFile], result: SpoolResult) -> list[tuple[str, Claim]]:
+    async def _process(self, spool_files: list[SpoolFile], result: SpoolResult) -> list[tuple[str, SessionClaim]]:
         stamps: dict[str, Stamp] = {}
         quotas: dict[str, Quota] = {}
-        claims: list[tuple[str, Claim]] = []
+        claims: list[tuple[str, SessionClaim]] = []
         for item in spool_files:
             if item.refused:
                 result.refused = item.refused
@@ -195,7 +195,7 @@ class Spool:
                 stamps[item.name] = record
             elif isinstance(record, Quota):
                 quotas[item.name] = record
-            elif isinstance(record, Claim):
+            elif isinstance(record, SessionClaim):
                 claims.append((item.name, record))
                 if record.source is not None and record.roots:
                     self.on_roots(record.source, list(record.roots))
@@ -243,9 +243,9 @@ class Spool:
         await self._in_thread(partial(_refuse, self.folder, name, stamp, reason))
         result.bad += 1
 
-    def _decode(self, item: SpoolFile) -> Stamp | Quota | Announcement | Claim:
+    def _decode(self, item: SpoolFile) -> Stamp | Quota | Announcement | SessionClaim:
         """The record in a file. Raises ValueError if it is unusable."""
-        kind = msgspec.json.decode(item.data, type=_Kind)
+        kind = msgspec.json.decode(item.data, type=_RecordKind)
         if kind.v != 1:
             raise ValueError("unknown version")
         if kind.kind in ("stamp", "quota"):
@@ -254,7 +254,7 @@ class Spool:
                 return entry
             raise ValueError("not a record that can be used")
         if kind.kind == "claim":
-            return msgspec.json.decode(item.data, type=Claim).checked()
+            return msgspec.json.decode(item.data, type=SessionClaim).checked()
         if kind.kind == "announce":
             return self._announcement(item)
         raise ValueError("unknown kind")
@@ -266,7 +266,7 @@ class Spool:
         at_ms = item.mtime_ms if given.ts is None else to_ms(given.ts)
         return Announcement(given.session_id, given.source, at_ms, given.content_mode, given.roots, is_new=given.is_new)
 
-    async def _assign_claims(self, claims: list[tuple[str, Claim]], result: SpoolResult) -> None:
+    async def _assign_claims(self, claims: list[tuple[str, SessionClaim]], result: SpoolResult) -> None:
         """Assigns sessions to claims, oldest claim first."""
         self._awaits = False
         for name, claim in sorted(claims, key=lambda item: (item[1].from_ms, item[0])):

@@ -114,7 +114,7 @@ _UPDATE_BY_ORIGIN = (
 _UPDATE_BY_OTHER = "UPDATE sessions SET source = coalesce(source, ?1) WHERE id = ?2"
 
 
-class _TurnRow(NamedTuple):
+class _LedgerTurn(NamedTuple):
     """A turn, and its revision and position in the ledger."""
 
     turn: Turn
@@ -209,14 +209,14 @@ class Applier:
         turns = [(item.entry, item, digest) for item, digest in entries if isinstance(item.entry, Turn)]
         known, first_new = self._known_turns(db, [turn for turn, _, _ in turns])
         next_id = first_new
-        newest: dict[int, _TurnRow] = {}
+        newest: dict[int, _LedgerTurn] = {}
         for turn, item, digest in turns:
             key = (self._names[turn.source], turn.message_id)
             old = known.get(key) or IndexedRecord(next_id, 0, 0, None, None)
             next_id += old.id == next_id
             if turn.rev >= old.rev:
                 known[key] = IndexedRecord(old.id, turn.rev, digest, item.position, item.length)
-                newest[old.id] = _TurnRow(turn, known[key])
+                newest[old.id] = _LedgerTurn(turn, known[key])
                 if turn.copy_of is not None:
                     known[key] = known[key]._replace(rev=0)  # it is gone: recorded again, it begins with revision 1
         self._put_turns(db, newest, first_new)
@@ -229,13 +229,13 @@ class Applier:
         shown = [(item.turn, True) for item in change.open] + [(turn, False) for turn in change.closed]
         known, first_new = self._known_turns(db, [turn for turn, _ in shown])
         next_id = first_new
-        newest: dict[int, _TurnRow] = {}
+        newest: dict[int, _LedgerTurn] = {}
         for turn, is_open in shown:
             key = (self._names[turn.source], turn.message_id)
             old = known.get(key) or IndexedRecord(next_id, 0, 0, None, None)
             next_id += old.id == next_id
             known[key] = old._replace(open=is_open)
-            newest[old.id] = _TurnRow(turn, known[key])
+            newest[old.id] = _LedgerTurn(turn, known[key])
         self._put_turns(db, newest, first_new)
         many(
             db,
@@ -265,7 +265,7 @@ class Applier:
         ((next_id,),) = db.execute("SELECT coalesce(max(id), 0) + 1 FROM turns").fetchall()
         return {(row[0], row[1]): IndexedRecord(*row[2:]) for row in found}, int(next_id)
 
-    def _put_turns(self, db: sqlite3.Connection, newest: dict[int, _TurnRow], first_new: int) -> None:
+    def _put_turns(self, db: sqlite3.Connection, newest: dict[int, _LedgerTurn], first_new: int) -> None:
         """Writes turns by their ids; those below `first_new` replace their rows."""
         self._sums.leave(db, newest)
         old = [(row_id,) for row_id in newest if row_id < first_new]

@@ -59,7 +59,7 @@ class FileChange(NamedTuple):
     open: bool = False
 
 
-class Evidence(IntEnum):
+class LinkEvidence(IntEnum):
     """The kind of record that names the call which started an agent, the most reliable first."""
 
     META = 0
@@ -73,7 +73,7 @@ class AgentRow(NamedTuple):
 
     session_id: str
     agent_id: str
-    evidence: int  # an Evidence
+    evidence: int  # a LinkEvidence
     tool_use_id: str  # empty if unknown
     ts: str  # the time of the record, empty if unknown
     type: str | None

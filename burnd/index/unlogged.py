@@ -92,7 +92,7 @@ def renewed(db: sqlite3.Connection, sessions: str, numbering: Numbering) -> tupl
     return before, after
 
 
-class _Request(NamedTuple):
+class _RequestRow(NamedTuple):
     """A row of `requests`."""
 
     kind: str
@@ -116,14 +116,14 @@ class _Unlogged(NamedTuple):
     terms: int = 0
 
 
-def _requests(db: sqlite3.Connection, sessions: str) -> defaultdict[int, list[_Request]]:
-    found: defaultdict[int, list[_Request]] = defaultdict(list)
+def _requests(db: sqlite3.Connection, sessions: str) -> defaultdict[int, list[_RequestRow]]:
+    found: defaultdict[int, list[_RequestRow]] = defaultdict(list)
     for kind, session, rail, source, model, ts, *tokens in db.execute(_REQUESTS, (sessions,)).fetchall():
-        found[session].append(_Request(kind, session, rail, source, model, ts, Tokens(*tokens)))
+        found[session].append(_RequestRow(kind, session, rail, source, model, ts, Tokens(*tokens)))
     return found
 
 
-def _is_known(db: sqlite3.Connection, request: _Request, *, is_stated: bool) -> bool:
+def _is_known(db: sqlite3.Connection, request: _RequestRow, *, is_stated: bool) -> bool:
     """Whether a compaction is counted elsewhere: in a log, as an agent's in some releases, or in a running total.
 
     `is_stated`: the session's running total exceeds its log.
@@ -134,7 +134,7 @@ def _is_known(db: sqlite3.Connection, request: _Request, *, is_stated: bool) -> 
     return any(db.execute(one, (request.session, request.ts)).fetchall() for one in sql)
 
 
-def _as_unlogged(db: sqlite3.Connection, request: _Request) -> _Unlogged:
+def _as_unlogged(db: sqlite3.Connection, request: _RequestRow) -> _Unlogged:
     """The request as unlogged usage. A compaction uses the model of the turn before it."""
     model = request.model
     if request.kind == COMPACTION:
@@ -165,7 +165,7 @@ def with_heirs(db: sqlite3.Connection, sessions: str) -> str:
     return msgspec.json.encode(sorted(row[0] for row in heirs)).decode()
 
 
-class _Account(NamedTuple):
+class _UnloggedUsage(NamedTuple):
     """What was said of a session beyond its log, what came with its past included, and who owns that past."""
 
     beyond: dict[Named, Stated]
@@ -177,16 +177,16 @@ class _Accounts:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._made: dict[int, _Account] = {}
+        self._made: dict[int, _UnloggedUsage] = {}
 
-    def of(self, session: int, said: Said) -> _Account:
+    def of(self, session: int, said: Said) -> _UnloggedUsage:
         if session not in self._made:
             logged = _logged(self._db, session)
             beyond = {named: _beyond(stated, logged.used[named[1].plain]) for named, (_, stated) in said.items()}
-            self._made[session] = _Account(beyond, logged.owners)
+            self._made[session] = _UnloggedUsage(beyond, logged.owners)
         return self._made[session]
 
-    def inherited(self, account: _Account) -> defaultdict[str, Stated]:
+    def inherited(self, account: _UnloggedUsage) -> defaultdict[str, Stated]:
         """By model, the overhead that its past came with: that of a fork holds its parents' already, so not the sum."""
         most: defaultdict[str, Stated] = defaultdict(Stated)
         parents = _said(self._db, msgspec.json.encode(sorted(account.owners)).decode())

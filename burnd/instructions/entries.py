@@ -35,7 +35,7 @@ class MemoryEntry(NamedTuple):
     copies: tuple[str, ...] = ()  # other files with the same section, such as those of worktrees
 
 
-class Match(NamedTuple):
+class MemoryMatch(NamedTuple):
     """An entry that matches the query, and its score."""
 
     entry: MemoryEntry
@@ -108,7 +108,7 @@ class Query:
         phrases = (spelled_out(phrase) for phrase in parts.phrases)
         self.phrases = [f" {' '.join(words[0].split())} " for words in phrases if words]
 
-    def rank(self, candidates: Sequence[MemoryEntry]) -> list[Match]:
+    def rank(self, candidates: Sequence[MemoryEntry]) -> list[MemoryMatch]:
         """The entries with any of the words, best first. Words of a heading count twice."""
         rows: list[tuple[MemoryEntry, dict[str, int], int]] = []
         uses = dict.fromkeys(self.weights, 0)
@@ -128,7 +128,7 @@ class Query:
             scale = _K1 * (1 - _B + _B * size / average)
             return sum(self.weights[w] * rarity[w] * n * (_K1 + 1) / (n + scale) for w, n in counts.items())
 
-        matches = [Match(entry, score(counts, size)) for entry, counts, size in rows]
+        matches = [MemoryMatch(entry, score(counts, size)) for entry, counts, size in rows]
         matches.sort(key=lambda match: (-match.score, match.entry.file.path, match.entry.line))
         return matches
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import zstandard
 
-from burnd.index.change import AgentRow, Evidence, FileChange
+from burnd.index.change import AgentRow, FileChange, LinkEvidence
 from burnd.index.keys import compressed, decompressed, path_key
 from burnd.index.reader_packs import FilePacks, PackSource
 from burnd.ledger.blobs import Pack, Packer
@@ -305,7 +305,7 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
             AgentRow(
                 link.session_id,
                 link.agent_id,
-                Evidence[link.evidence.upper()],
+                LinkEvidence[link.evidence.upper()],
                 link.tool_use_id or "",
                 link.ts,
                 link.type,

@@ -22,7 +22,7 @@ from burnd.search.documents import (
     title_place,
 )
 from burnd.search.index import SearchIndex
-from burnd.search.pending import Message, Plan
+from burnd.search.pending import PendingMessage, SessionPlan
 from burnd.tokens.record_words import SearchWords, search_words
 
 _SESSIONS_REMEMBERED: Final = 64
@@ -115,7 +115,7 @@ class IndexFiller:
         """Whether a plan must have the tools of the session's calls."""
         return session_id not in self._names
 
-    def take_all(self, plans: Sequence[Plan], recall: Recall, recent: RecentWords | None) -> None:
+    def take_all(self, plans: Sequence[SessionPlan], recall: Recall, recent: RecentWords | None) -> None:
         """Carries out plans. A session that crashed an earlier process is committed alone."""
         plans = [plan for plan in plans if not self._skips(plan)]
         names = self._guard.suspects()
@@ -132,7 +132,7 @@ class IndexFiller:
         self.index.set_coverage(session_id, NO_COVERAGE)
         self.due = list(dict.fromkeys([*self.due, session_id]))
 
-    def _skips(self, plan: Plan) -> bool:
+    def _skips(self, plan: SessionPlan) -> bool:
         """Whether a session must not be touched. Its pruned words go when the index is rebuilt without it."""
         session_id = plan.session.session_id
         if WHOLE not in self._guard.skipped(session_id):
@@ -154,7 +154,7 @@ class IndexFiller:
         in_progress = [[*filler._in_progress][-_NOTED:] for filler in self._fillers]
         self._guard.set_in_progress([*dict.fromkeys(chain.from_iterable(in_progress))])
 
-    def _take(self, plan: Plan, recall: Recall, recent: RecentWords | None) -> None:
+    def _take(self, plan: SessionPlan, recall: Recall, recent: RecentWords | None) -> None:
         """Carries out a plan. What cannot be read any more was pruned meanwhile, which a later plan will see."""
         session_id = plan.session.session_id
         skipped = self._guard.skipped(session_id)
@@ -186,8 +186,8 @@ class IndexFiller:
         self.index.set_coverage(session_id, plan.after)
 
     def _read(
-        self, session_id: str, messages: Sequence[Message], recall: Recall, recent: RecentWords | None
-    ) -> Iterator[tuple[Message, list[SearchWords]]]:
+        self, session_id: str, messages: Sequence[PendingMessage], recall: Recall, recent: RecentWords | None
+    ) -> Iterator[tuple[PendingMessage, list[SearchWords]]]:
         in_memory = recent.by_position(session_id) if recent is not None else {}
         if not self._guard.takes_items(session_id):
             yield from _read(session_id, messages, recall, in_memory)
@@ -206,14 +206,14 @@ class IndexFiller:
             yield
             self.index.commit()
 
-    def _add_title(self, plan: Plan) -> None:
+    def _add_title(self, plan: SessionPlan) -> None:
         session = plan.session
         self.index.remove(title_place(session.session_id))
         document = title_document(session.session_id, session.title, session.summary, session.updated_at)
         if document is not None:
             self.index.add(document, plan.after._replace(covered=0))
 
-    def _names_of(self, plan: Plan) -> Names:
+    def _names_of(self, plan: SessionPlan) -> Names:
         session_id = plan.session.session_id
         names = self._names.get(session_id)
         if names is None:
@@ -243,13 +243,13 @@ class IndexFiller:
         self._fillers.remove(self)
 
 
-def _name(message: Message) -> str:
+def _name(message: PendingMessage) -> str:
     return f"{message.place.rail} {message.place.message_id}".strip()
 
 
 def _read(
-    session_id: str, messages: Sequence[Message], recall: Recall, in_memory: Mapping[int, SearchWords]
-) -> Iterator[tuple[Message, list[SearchWords]]]:
+    session_id: str, messages: Sequence[PendingMessage], recall: Recall, in_memory: Mapping[int, SearchWords]
+) -> Iterator[tuple[PendingMessage, list[SearchWords]]]:
     """Each message with the words of its records."""
     missing = [
         Spot(row.position, row.length) for message in messages for row in message.rows if row.position not in in_memory

@@ -46,7 +46,7 @@ _MANY_DOCUMENTS, _COMMON_SHARE = 1000, 4
 Clause = tuple[Occur, Query]
 
 
-class _Page(NamedTuple):
+class _MatchPage(NamedTuple):
     """Some of the messages that match, best first, as columns. Of equal scores the newest comes first."""
 
     scores: Sequence[float]
@@ -56,7 +56,7 @@ class _Page(NamedTuple):
     is_full: bool  # there may be more
 
 
-_NO_PAGE: Final = _Page((), (), (), (), is_full=False)
+_NO_PAGE: Final = _MatchPage((), (), (), (), is_full=False)
 
 
 class Lookup:
@@ -274,7 +274,7 @@ class Lookup:
                 needed.append(Query.term_query(self._schema, field, value, "basic"))
         return [_silent(query) for query in needed]
 
-    def _pages(self, query: Query | None) -> Iterator[_Page]:
+    def _pages(self, query: Query | None) -> Iterator[_MatchPage]:
         """Pages of what matches, larger and larger. The first ends behind a group of equal scores that fills it."""
         if query is None:
             return
@@ -292,7 +292,7 @@ class Lookup:
             yield page
             offset += limit
 
-    def _page(self, query: Query, limit: int, offset: int) -> _Page:
+    def _page(self, query: Query, limit: int, offset: int) -> _MatchPage:
         """A page in an order that is the same in every index of the same content, however its segments lie.
 
         tantivy orders equal scores by segment. Its sums differ in the last digits, so scores are rounded.
@@ -309,7 +309,7 @@ class Lookup:
             for number, ((score, _), ts, session) in enumerate(zip(hits, times, sessions, strict=True))
         ]
         rows.sort()
-        return _Page(
+        return _MatchPage(
             [-row[0] for row in rows],
             [addresses[row[3]] for row in rows],
             [row[2] for row in rows],
@@ -317,7 +317,7 @@ class Lookup:
             is_full=len(hits) == limit,
         )
 
-    def _matches(self, page: _Page, numbers: Sequence[int]) -> list[Match]:
+    def _matches(self, page: _MatchPage, numbers: Sequence[int]) -> list[Match]:
         """These rows of a page; most are of a session that was found before and are not needed."""
         return [
             Match(page.scores[number], page.sessions[number], page.times[number], page.addresses[number])
@@ -338,7 +338,7 @@ def _is_wide(only: Only) -> bool:
     return only.sessions is not None and len(only.sessions) > _MOST_FILTERED
 
 
-def _allowed(page: _Page, only: Only) -> Sequence[int]:
+def _allowed(page: _MatchPage, only: Only) -> Sequence[int]:
     """The rows of a page whose sessions pass the filter."""
     allowed = only.sessions
     if allowed is None:
@@ -346,7 +346,7 @@ def _allowed(page: _Page, only: Only) -> Sequence[int]:
     return [number for number, session in enumerate(page.sessions) if session in allowed]
 
 
-def _without_last_score(page: _Page) -> _Page:
+def _without_last_score(page: _MatchPage) -> _MatchPage:
     """A full page without the messages of its lowest score, since which of these it has is chance."""
     if not page.is_full:
         return page
@@ -354,14 +354,14 @@ def _without_last_score(page: _Page) -> _Page:
     return page._replace(scores=page.scores[:end], sessions=page.sessions[:end])
 
 
-def _best_of_each(page: _Page, only: Only) -> dict[int, float]:
+def _best_of_each(page: _MatchPage, only: Only) -> dict[int, float]:
     """The score of the best message of each session that passes the filter."""
     best = dict(zip(reversed(page.sessions), reversed(page.scores), strict=True))
     allowed = only.sessions
     return best if allowed is None else {session: best[session] for session in best if session in allowed}
 
 
-def _first_of_each(page: _Page, numbers: Sequence[int], seen: set[int]) -> list[int]:
+def _first_of_each(page: _MatchPage, numbers: Sequence[int], seen: set[int]) -> list[int]:
     """The first row of each session that is not in `seen`; adds them to it."""
     sessions = page.sessions
     # From the last to the first, so that the first is the one that stays.

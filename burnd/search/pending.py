@@ -54,7 +54,7 @@ class MessageRow(NamedTuple):
     length: int
 
 
-class Message(NamedTuple):
+class PendingMessage(NamedTuple):
     """A message with something new: the newest line of each of its records, in their order."""
 
     place: Place
@@ -62,13 +62,13 @@ class Message(NamedTuple):
     is_indexed: bool  # an index with the coverage before may have a part of it
 
 
-class Plan(NamedTuple):
+class SessionPlan(NamedTuple):
     """What to index of one session, or the next part of it."""
 
     session: SessionState
     before: Coverage
     is_fresh: bool  # whatever the index has of the session is removed first
-    messages: Sequence[Message]
+    messages: Sequence[PendingMessage]
     after: Coverage
     calls: Sequence[tuple[str, str]] = ()
 
@@ -102,9 +102,9 @@ def plans(
     most: int,
     needs_calls: Callable[[str], bool],
     recent: Recent = lambda *_: (),
-) -> tuple[list[Plan], int]:
+) -> tuple[list[SessionPlan], int]:
     """Plans for these sessions with about `most` messages, and the number of sessions that they finish."""
-    made: list[Plan] = []
+    made: list[SessionPlan] = []
     left = most
     for finished, session_id in enumerate(session_ids):
         if left <= 0:
@@ -123,12 +123,12 @@ def plans(
     return made, len(session_ids)
 
 
-def _plan(db: sqlite3.Connection, session: SessionState, before: Coverage, recent: Recent) -> Plan:
+def _plan(db: sqlite3.Connection, session: SessionState, before: Coverage, recent: Recent) -> SessionPlan:
     aim = session.coverage
     is_fresh = before.pruned != aim.pruned or before.covered > aim.covered
     start = 0 if is_fresh else before.covered
     stop = min(start + AT_ONCE_BYTES, aim.covered)
-    messages: list[Message] = []
+    messages: list[PendingMessage] = []
     if new := recent(session.session_id, start, stop):
         stop = new[-1].position + new[-1].length
         messages = _recent_messages(db, session, new)
@@ -136,10 +136,10 @@ def _plan(db: sqlite3.Connection, session: SessionState, before: Coverage, recen
         rows = db.execute(_ALL_ROWS if start == 0 else _GROWN_ROWS, (session.row, start, stop)).fetchall()
         # The earlier line of a block that was written again is not in the rows any more, so each may have one.
         messages = [message._replace(is_indexed=start > 0) for message in _messages(session, rows, start)]
-    return Plan(session, before, is_fresh, messages, Coverage(stop, aim.pruned, aim.title))
+    return SessionPlan(session, before, is_fresh, messages, Coverage(stop, aim.pruned, aim.title))
 
 
-def _recent_messages(db: sqlite3.Connection, session: SessionState, new: Sequence[Placed]) -> list[Message]:
+def _recent_messages(db: sqlite3.Connection, session: SessionState, new: Sequence[Placed]) -> list[PendingMessage]:
     """The messages of records that are in memory. At the start of a session there is nothing before them."""
     start = new[0].position
     rows = [
@@ -157,7 +157,7 @@ def _recent_messages(db: sqlite3.Connection, session: SessionState, new: Sequenc
     return [message._replace(is_indexed=True) if message.place[1:] in repeated else message for message in messages]
 
 
-def _messages(session: SessionState, rows: Sequence[_Row], start: int) -> list[Message]:
+def _messages(session: SessionState, rows: Sequence[_Row], start: int) -> list[PendingMessage]:
     """The messages with a record at or after `start`, each with all its records."""
     by_message: dict[tuple[str, str], list[MessageRow]] = {}
     for rail, message_id, n, b, position, length in rows:
@@ -169,7 +169,7 @@ def _messages(session: SessionState, rows: Sequence[_Row], start: int) -> list[M
             newest = list({(row.n, row.b): row for row in every}.values())
             newest.sort()
             place = Place(session.session_id, rail, message_id)
-            messages.append(Message(place, newest, every[0].position < start))
+            messages.append(PendingMessage(place, newest, every[0].position < start))
     messages.sort(key=attrgetter("place"))
     return messages
 

@@ -14,7 +14,7 @@ import anyio
 import pytest
 import zstandard
 
-from burnd.clients.announcements import Claim, assign, matching_session
+from burnd.clients.announcements import SessionClaim, assign, matching_session
 from burnd.harness.codex import source as codex_source
 from burnd.harness.codex.product import PRODUCT
 from burnd.harness.codex.source import CodexLogs
@@ -324,7 +324,9 @@ async def test_a_claim_takes_the_session_that_begins_in_its_folder(opened: Opene
         here.write(log)
         await here.source.flush()
         before = to_iso(BORN_MS - 1000)
-        claim = Claim(v=1, kind="claim", project="/home/dev/app", from_ts=before, enrichment={"a": "b"}, source="codex")
+        claim = SessionClaim(
+            v=1, kind="claim", project="/home/dev/app", from_ts=before, enrichment={"a": "b"}, source="codex"
+        )
         assert await matching_session(here.pipeline.index, claim) == log.thread
         await assign(here.pipeline, "mine", claim, log.thread)
         assert await matching_session(here.pipeline.index, claim) is None

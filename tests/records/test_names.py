@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from burnd.clients.announcements import Claim
+from burnd.clients.announcements import SessionClaim
 from burnd.clients.folders import resolve
 from burnd.harness.claude_code.lines import parse_path
 from burnd.harness.claude_code.reader import ClaudeReader
@@ -47,7 +47,9 @@ def test_nothing_walks_a_path_of_60_000_parts() -> None:
         assert resolve(DEEP).keys == ()
         assert present([DEEP]) == []
         with pytest.raises(ValueError, match="folder"):
-            Claim(v=1, kind="claim", project=DEEP, from_ts="2026-11-16T10:00:00.000Z", enrichment={"a": "b"}).checked()
+            SessionClaim(
+                v=1, kind="claim", project=DEEP, from_ts="2026-11-16T10:00:00.000Z", enrichment={"a": "b"}
+            ).checked()
         assert tracemalloc.get_traced_memory()[1] < 10 << 20
     finally:
         tracemalloc.stop()

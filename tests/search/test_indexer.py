@@ -203,7 +203,7 @@ async def test_a_message_that_is_told_anew_is_found_by_its_new_words(
         assert [len(await lib.found(word)) for word in ("apple", "cherry", "pear")] == [0, 1, 1]
 
 
-def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -> tuple[pending.Plan, int]:
+def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -> tuple[pending.SessionPlan, int]:
     """The plan for a session, and how many steps SQLite took for it."""
     steps = 0
 

@@ -110,12 +110,12 @@ class _Rollout(Log):
         return str(uuid.UUID(int=int(self.clock * 1000) << 80 | rest))
 
 
-def _patch(given: dict[str, str]) -> str:
-    if "content" in given:
-        body = [f"*** Add File: {given['file_path']}", *_marked("+", given["content"])]
+def _patch(arguments: dict[str, str]) -> str:
+    if "content" in arguments:
+        body = [f"*** Add File: {arguments['file_path']}", *_marked("+", arguments["content"])]
     else:
-        changed = [*_marked("-", given["old_string"]), *_marked("+", given["new_string"])]
-        body = [f"*** Update File: {given['file_path']}", "@@", *changed]
+        changed = [*_marked("-", arguments["old_string"]), *_marked("+", arguments["new_string"])]
+        body = [f"*** Update File: {arguments['file_path']}", "@@", *changed]
     return "\n".join(["*** Begin Patch", *body, "*** End Patch"])
 
 

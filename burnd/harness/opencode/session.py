@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from burnd.classify.activity import Walk, step
 from burnd.harness.opencode.messages import OpencodeMessage, Response, UserMessage, title_of
 from burnd.harness.opencode.rows import MessageVersion, SessionRow, UnusableRow, digest_of, iso, total_tokens
-from burnd.index.change import AgentRow, Evidence
+from burnd.index.change import AgentRow, LinkEvidence
 from burnd.ledger.content import INLINE_BYTES, Shelved, shelve
 from burnd.recording.candidate import NO_USAGE, Candidate, LineKey, Submission, as_calls, turn_of
 from burnd.records import Block, Compaction, Content, Event, Session, Subagent, Turn, Usage
@@ -477,4 +477,4 @@ class SessionState:
                 children.setdefault(child, (call, entry.message.created))
         new = [(child, *start) for child, start in children.items() if self._children.get(child) != start]
         self._children = children
-        return [AgentRow(child, MAIN, Evidence.RESULT, call, to_iso(ms), None, None) for child, call, ms in new]
+        return [AgentRow(child, MAIN, LinkEvidence.RESULT, call, to_iso(ms), None, None) for child, call, ms in new]
