@@ -6,7 +6,7 @@ import os
 import sys
 
 from burnctl import errors
-from burnctl.errors import BurnctlError, Failed, MissingField, NotRunning, Usage
+from burnctl.errors import BurnctlError, Failed, MissingField, NotRunning, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _with_suggestion(error: Failed, session: object) -> Failed:
 
 
 def load(verb: str) -> ModuleType:
-    """The module of a verb. Raises Usage with a suggestion for an unknown one."""
+    """The module of a verb. Raises UsageError with a suggestion for an unknown one."""
     from importlib import import_module
 
     from burnctl.commands import VERBS, module_of
@@ -131,13 +131,13 @@ def load(verb: str) -> ModuleType:
         raise _no_such(verb) from None
 
 
-def _no_such(verb: str) -> Usage:
+def _no_such(verb: str) -> UsageError:
     if verb.startswith("-"):
-        return Usage(f"no such option: {verb}", "the command comes first; see: burnctl help")
+        return UsageError(f"no such option: {verb}", "the command comes first; see: burnctl help")
     from burnctl import suggestions
     from burnctl.commands import present
 
-    return Usage(f"no such command: {verb}", suggestions.command(verb, present()))
+    return UsageError(f"no such command: {verb}", suggestions.command(verb, present()))
 
 
 def _overview() -> int:

@@ -28,7 +28,7 @@ class BurnctlError(Exception):
         super().__init__(f"{message}; {hint}" if hint else message)
 
 
-class Usage(BurnctlError):
+class UsageError(BurnctlError):
     """Raised when the command line cannot be understood."""
 
     exit_code = USAGE

@@ -156,9 +156,11 @@ def _tags(pairs: list[tuple[str, str]]) -> dict[str, str]:
     tags = dict(pairs)
     for key, value in pairs:
         if tags[key] != value:
-            from burnctl.errors import Usage
+            from burnctl.errors import UsageError
 
-            raise Usage(f"--tag {key}={value} and --tag {key}={tags[key]} exclude each other", "give one at a time")
+            raise UsageError(
+                f"--tag {key}={value} and --tag {key}={tags[key]} exclude each other", "give one at a time"
+            )
     return tags
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from burnctl.errors import Usage
+from burnctl.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
                 choice for action in self._actions if action.metavar == missing for choice in _shown_choices(action)
             ]
             hint = f"choose from {', '.join(choices)}" if choices else hint
-        raise Usage(f"{self._path()}: {what}", hint)
+        raise UsageError(f"{self._path()}: {what}", hint)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, unknown = self.parse_known_args(args, namespace)
@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
 
             rest = " ".join(map(quote, unknown + list(getattr(options, "arguments", None) or ())))
             what = f"{self._path()}: arguments for {self.wraps} go behind --"
-            raise Usage(what, f"try: burnctl {self._path()} -- {rest}")
+            raise UsageError(what, f"try: burnctl {self._path()} -- {rest}")
         if unknown:
             raise self._not_understood(unknown[0])
         return options
@@ -93,21 +93,21 @@ class Parser(argparse.ArgumentParser):
         close = get_close_matches(str(value), choices, 1)
         hint = f"did you mean: {close[0]}" if close else f"choose from {', '.join(choices)}"
         what = f"no such {kind}: {value!r}" if not action.option_strings else f"{kind} cannot be {value!r}"
-        raise Usage(f"{self._path()}: {what}", hint)
+        raise UsageError(f"{self._path()}: {what}", hint)
 
     def _path(self) -> str:
         return self.prog.removeprefix("burnctl ")
 
-    def _not_understood(self, word: str) -> Usage:
+    def _not_understood(self, word: str) -> UsageError:
         from difflib import get_close_matches
 
         if not word.startswith("-"):
-            return Usage(f"{self._path()}: did not expect {word!r}", f"see: burnctl help {self._path()}")
+            return UsageError(f"{self._path()}: did not expect {word!r}", f"see: burnctl help {self._path()}")
         name = word.split("=", maxsplit=1)[0]
         flags = [flag for action in self._actions for flag in action.option_strings]
         close = get_close_matches(name, flags, 1, _ALIKE)
         hint = f"did you mean: {close[0]}" if close else f"see: burnctl help {self._path()}"
-        return Usage(f"{self._path()}: no such option: {name}", hint)
+        return UsageError(f"{self._path()}: no such option: {name}", hint)
 
 
 _WIDEST = 100  # longer lines of prose are hard to read

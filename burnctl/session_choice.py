@@ -42,10 +42,10 @@ def chosen_session(client: Client, given: argparse.Namespace) -> str:
     """The id of the session that the arguments of `add_session` name. Raises BurnctlError for an unknown one."""
     if given.session is not None:
         if given.last or given.costliest:
-            from burnctl.errors import Usage
+            from burnctl.errors import UsageError
 
             flag = "--last" if given.last else "--costliest"
-            raise Usage(f"SESSION and {flag} both choose a session", "leave one of them out")
+            raise UsageError(f"SESSION and {flag} both choose a session", "leave one of them out")
         return find_session(client, given.session)
     if given.costliest:
         ids = [row["key"] for row in client.summary(by="session", limit=1)["rows"] if row["key"]]

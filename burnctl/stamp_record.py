@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 
-from burnctl.errors import Usage
+from burnctl.errors import UsageError
 from burnd import protocol
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ MOST_BYTES = protocol.REQUEST_BYTES // 4  # of one stamp; a request must hold at
 _OF_A_LINE = {"v", "kind", "ts", "selector", "sessionId", "messageId", "range", "enrichment", "removes"}
 
 
-class BadStamp(Usage, ValueError):
+class BadStamp(UsageError, ValueError):
     """Raised for an invalid stamp."""
 
 

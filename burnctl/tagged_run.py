@@ -8,7 +8,7 @@ import time
 
 from burnctl import delivery, stamp_record
 from burnctl.client import Client
-from burnctl.errors import BurnctlError, Usage
+from burnctl.errors import BurnctlError, UsageError
 from burnd.contract import Params, param
 from burnd.harness.registry import PRODUCTS
 from burnd.protocol import USAGE_FIELDS
@@ -135,8 +135,8 @@ def after_dashes(words: Sequence[str]) -> list[str]:
 
 
 def content_mode(env: Mapping[str, str]) -> str | None:
-    """What `RELAYBURN_CONTENT_STORE` asks for; None where it asks for nothing. Raises Usage."""
+    """What `RELAYBURN_CONTENT_STORE` asks for; None where it asks for nothing. Raises UsageError."""
     mode = env.get("RELAYBURN_CONTENT_STORE") or None
     if mode is not None and mode not in _MODES:
-        raise Usage(f"RELAYBURN_CONTENT_STORE is {mode!r}", f"it may be {', '.join(_MODES)}")
+        raise UsageError(f"RELAYBURN_CONTENT_STORE is {mode!r}", f"it may be {', '.join(_MODES)}")
     return mode

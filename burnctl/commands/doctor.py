@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from burnctl.doctor import Finding
+    from burnctl.doctor import CheckResult
     from burnctl.render.screen import Screen
     from burnd.paths import Home
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def examine() -> list[Finding]:
+def examine() -> list[CheckResult]:
     """Every check, in the order in which a person would go about it."""
     from burnctl.client import Client
     from burnctl.doctor import daemon
@@ -108,7 +108,7 @@ def _reserve(status: Mapping[str, Any] | None, settings: Any) -> int:
     return reserve if isinstance(reserve, int) else _USUAL_RESERVE
 
 
-def _logs(settings: Any) -> list[Finding]:
+def _logs(settings: Any) -> list[CheckResult]:
     from burnctl.doctor import logs
     from burnd.paths import user_home
 
@@ -125,7 +125,7 @@ def _written(home: Home) -> float | None:
 _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "bold red")}
 
 
-def report(findings: list[Finding], screen: Screen) -> str:
+def report(findings: list[CheckResult], screen: Screen) -> str:
     """A line for each finding, its remedy below it, and a last word."""
     from burnctl.render.text import clean, pad, wrap
 
@@ -144,7 +144,7 @@ def report(findings: list[Finding], screen: Screen) -> str:
     return "\n".join([*lines, "", _last_word(findings)])
 
 
-def _last_word(findings: list[Finding]) -> str:
+def _last_word(findings: list[CheckResult]) -> str:
     failed = sum(finding.level == "fail" for finding in findings)
     warned = sum(finding.level == "warn" for finding in findings)
     if not failed and not warned:

@@ -11,7 +11,7 @@ import sys
 
 from burnctl import flags
 from burnctl.daemon import reach, say
-from burnctl.errors import BurnctlError, Failed, Usage
+from burnctl.errors import BurnctlError, Failed, UsageError
 from burnctl.progress import WIPE, can_take_back
 from burnd import protocol
 from burnd.contract import Params, param
@@ -57,9 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.format == "parquet" and options.output in (None, "-"):
-        raise Usage("export: Parquet needs a folder to write to", "for example: -o turns/")
+        raise UsageError("export: Parquet needs a folder to write to", "for example: -o turns/")
     if options.raw and options.format != "csv":
-        raise Usage("export: --raw is for --format csv", "the other formats have all values as they are")
+        raise UsageError("export: --raw is for --format csv", "the other formats have all values as they are")
     write = _writer(options)
     filters = flags.given(options, ExportParams)
     if options.format == "parquet":

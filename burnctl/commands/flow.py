@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from burnctl import flags, session_choice
 from burnctl.daemon import reach
-from burnctl.errors import Usage
+from burnctl.errors import UsageError
 from burnctl.render.names import miss_sentence, miss_words, short_id
 from burnctl.render.numbers import counted, money, number
 from burnctl.render.text import clean, cut
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
     is_picture = options.svg is not None or options.mermaid
     if options.json and is_picture:
-        raise Usage("--json prints the answer itself, not a picture", "leave out --json, or --svg and --mermaid")
+        raise UsageError("--json prints the answer itself, not a picture", "leave out --json, or --svg and --mermaid")
     steps = None if options.json else _PICTURE_STEPS if is_picture else _TERMINAL_STEPS
     client = reach(options)
     answer = flags.ask(

@@ -6,7 +6,7 @@ import sys
 
 from burnctl import flags
 from burnctl.daemon import reach
-from burnctl.errors import BurnctlError, Usage
+from burnctl.errors import BurnctlError, UsageError
 from burnctl.output import as_json
 from burnctl.progress import ProgressLine
 from burnctl.session_choice import whole_id
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     params = {name: getattr(options, name) for name in ("session", "project", "match")}
     if sum(value is not None for value in params.values()) != 1:
-        raise Usage("forget: say one of SESSION, --project and --match", "see: burnctl help forget")
+        raise UsageError("forget: say one of SESSION, --project and --match", "see: burnctl help forget")
     client = reach(options)
     params["session"] = whole_id(client, params["session"])
     with ProgressLine("looking") as client.progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burnctl import flags
 from burnctl.daemon import reach
-from burnctl.errors import Usage
+from burnctl.errors import UsageError
 from burnd.contract.daemon import RebuildParams
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.force and not options.reclassify:
-        raise Usage("rebuild: --force goes with --reclassify", "see: burnctl help rebuild")
+        raise UsageError("rebuild: --force goes with --reclassify", "see: burnctl help rebuild")
     client = reach(options)
     answers = []
     if options.reclassify:

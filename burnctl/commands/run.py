@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from burnctl import flags, foreground, stamp_record, tagged_run
-from burnctl.errors import BurnctlError, Usage
+from burnctl.errors import BurnctlError, UsageError
 from burnctl.tagged_run import Claim, WrapperFlags
 
 TYPE_CHECKING = False
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     mode = tagged_run.content_mode(os.environ)
     command = tagged_run.after_dashes(options.command)
     if not command:
-        raise Usage("run: COMMAND is missing", "for example: burnctl run --tag workflowId=wf-1 -- opencode")
+        raise UsageError("run: COMMAND is missing", "for example: burnctl run --tag workflowId=wf-1 -- opencode")
     program = foreground.find_program(command[0])
     claim = Claim(_working_folder(), os.path.basename(program), tags, mode)
     claim.open()

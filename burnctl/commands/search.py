@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burnctl import flags
 from burnctl.daemon import reach
-from burnctl.errors import Usage
+from burnctl.errors import UsageError
 from burnctl.render.names import enough_of_id, last_name, tilde
 from burnctl.render.numbers import ago, counted
 from burnctl.render.text import clean, cut, lines_of, pad, width_of, wrap
@@ -80,7 +80,7 @@ def _search_memory(options: argparse.Namespace) -> int:
     for name in _OF_SESSIONS:
         if getattr(options, name) not in (None, False):
             flag = {"context": "-C", "before": "-B", "after": "-A"}.get(name, f"--{name}")
-            raise Usage(f"{flag} cannot be used with --memory", "it filters sessions: leave it out")
+            raise UsageError(f"{flag} cannot be used with --memory", "it filters sessions: leave it out")
     answer = flags.ask(reach(options), MemoryParams, options, query=" ".join(options.words))
     return present(options, answer, memories, what="Results")
 

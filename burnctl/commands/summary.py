@@ -6,7 +6,7 @@ import time
 
 from burnctl import flags
 from burnctl.daemon import reach
-from burnctl.errors import Usage
+from burnctl.errors import UsageError
 from burnctl.output import present
 from burnctl.render import styles
 from burnctl.render.charts import bar, sparkline
@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
     client = reach(options, totals=SummaryParams(**flags.given(options, SummaryParams) | {"by": by}).is_of_totals)
     tree = getattr(options, "tree", False)
     if tree and by != "agent":
-        raise Usage("summary: --tree goes with --by agent", "see: burnctl help summary")
+        raise UsageError("summary: --tree goes with --by agent", "see: burnctl help summary")
     wants_series = not options.csv and not options.json
     by_time = any(part in _TIMES for part in by.split(","))
     answer = flags.ask(

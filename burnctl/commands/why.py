@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burnctl import flags, session_choice
 from burnctl.daemon import reach
-from burnctl.errors import Usage
+from burnctl.errors import UsageError
 from burnd.contract import Params, param
 from burnd.contract.reports import MOST_STEPS, Filters, FlowParams, HotspotsParams, WhyParams
 
@@ -86,9 +86,9 @@ def run(options: argparse.Namespace) -> int:
     from burnctl.output import present
 
     if options.rail is not None and options.turn is None:
-        raise Usage("--rail needs --turn", "add --turn N, or list all subagents with --tree")
+        raise UsageError("--rail needs --turn", "add --turn N, or list all subagents with --tree")
     if options.turn is not None and (options.tree or options.by or options.since or options.until):
-        raise Usage("--turn explains one request", "leave out --tree, --by, --since and --until")
+        raise UsageError("--turn explains one request", "leave out --tree, --by, --since and --until")
     client = reach(options, causes=options.by in ("file", "command"))
     session = session_choice.chosen_session(client, options)
     if options.by in ("file", "command"):

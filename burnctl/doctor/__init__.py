@@ -5,7 +5,7 @@ from __future__ import annotations
 OK, WARN, FAIL = "ok", "warn", "fail"
 
 
-class Finding:
+class CheckResult:
     """One line of the doctor's report. `remedy` is empty when there is nothing to do."""
 
     __slots__ = ("level", "name", "remedy", "says")
@@ -17,13 +17,13 @@ class Finding:
         return {"name": self.name, "level": self.level, "says": self.says, "remedy": self.remedy}
 
 
-def ok(name: str, says: str, remedy: str = "") -> Finding:
-    return Finding(name, OK, says, remedy)
+def ok(name: str, says: str, remedy: str = "") -> CheckResult:
+    return CheckResult(name, OK, says, remedy)
 
 
-def warn(name: str, says: str, remedy: str = "") -> Finding:
-    return Finding(name, WARN, says, remedy)
+def warn(name: str, says: str, remedy: str = "") -> CheckResult:
+    return CheckResult(name, WARN, says, remedy)
 
 
-def fail(name: str, says: str, remedy: str = "") -> Finding:
-    return Finding(name, FAIL, says, remedy)
+def fail(name: str, says: str, remedy: str = "") -> CheckResult:
+    return CheckResult(name, FAIL, says, remedy)

@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 
-from burnctl.doctor import Finding, fail, ok, warn
+from burnctl.doctor import CheckResult, fail, ok, warn
 from burnctl.errors import BurnctlError, NotRunning, VersionMismatch
 from burnctl.render.notes import NO_NAME
 from burnctl.render.numbers import duration
@@ -26,7 +26,7 @@ _DAY_S = 86400
 _NEVER_SET_S = 1_735_689_600  # 2025: a clock before that was never set
 
 
-def socket(path: str) -> Finding:
+def socket(path: str) -> CheckResult:
     """The socket exists, is ours and is private."""
     try:
         facts = os.lstat(path)
@@ -43,7 +43,7 @@ def socket(path: str) -> Finding:
     return ok("socket", f"{path} is yours alone")
 
 
-def ask(client: Client) -> tuple[Status | None, Finding]:
+def ask(client: Client) -> tuple[Status | None, CheckResult]:
     """The status of burnd, and a finding on whether it answered."""
     try:
         status = client.status()
@@ -59,7 +59,7 @@ def ask(client: Client) -> tuple[Status | None, Finding]:
     return status, ok("burnd", f"answers (pid {daemon.get('pid', '?')}{for_how_long})")
 
 
-def versions(status: Mapping[str, Any] | None) -> Finding:
+def versions(status: Mapping[str, Any] | None) -> CheckResult:
     """burnd and burnctl are of one version."""
     theirs = ((status or {}).get("daemon") or {}).get("version")
     if theirs is None or theirs == __version__:
@@ -67,7 +67,7 @@ def versions(status: Mapping[str, Any] | None) -> Finding:
     return warn("version", f"burnctl is {__version__}, the running burnd {theirs}", "burnctl restart")
 
 
-def degraded(status: Mapping[str, Any]) -> list[Finding]:
+def degraded(status: Mapping[str, Any]) -> list[CheckResult]:
     """The problems that burnd itself reports."""
     return [
         warn("degraded", str(item.get("what") or ""), str(item.get("remedy") or ""))
@@ -75,7 +75,7 @@ def degraded(status: Mapping[str, Any]) -> list[Finding]:
     ]
 
 
-def left_alone(status: Mapping[str, Any]) -> list[Finding]:
+def left_alone(status: Mapping[str, Any]) -> list[CheckResult]:
     """Files that burnd skips on purpose."""
     return [
         ok("left alone", f"{source.get('name')}: {item['paths'][0]}: {item.get('why')}", str(item["remedy"]))
@@ -85,7 +85,7 @@ def left_alone(status: Mapping[str, Any]) -> list[Finding]:
     ]
 
 
-def prices(client: Client) -> Finding:
+def prices(client: Client) -> CheckResult:
     """Every model that was used has a price."""
     try:
         answer = client.summary()
@@ -112,7 +112,7 @@ def _named(models: list[Any]) -> str:
     return names + (f" and {len(models) - 5} more" if len(models) > 5 else "")
 
 
-def settings(said: dict[str, Any] | BurnctlError) -> Finding:
+def settings(said: dict[str, Any] | BurnctlError) -> CheckResult:
     """The settings can be used, and what they say of content."""
     if isinstance(said, BurnctlError):
         return fail("settings", said.message, "mend that; burnd does not start with it")
@@ -124,7 +124,7 @@ def settings(said: dict[str, Any] | BurnctlError) -> Finding:
     return ok("settings", f"sound; content.store is {mode}, so no text of conversations is kept")
 
 
-def service() -> Finding:
+def service() -> CheckResult:
     """Whether something starts burnd again after a reboot."""
     try:
         state = _manager().state()
@@ -150,7 +150,7 @@ def _manager() -> Systemd | Launchd:
     return Systemd(os.environ)
 
 
-def clock(now: float, newest: float | None) -> Finding:
+def clock(now: float, newest: float | None) -> CheckResult:
     """The clock is right: content is pruned by it."""
     if now < _NEVER_SET_S:
         return fail(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from burnctl.doctor import Finding, fail, ok, warn
+from burnctl.doctor import CheckResult, fail, ok, warn
 from burnctl.render.numbers import duration, size
 
 TYPE_CHECKING = False
@@ -21,7 +21,7 @@ _MOST_FILES = 5000  # looked at; a home has that many sidecars after years
 _STALE_S = 60  # the daemon takes the spool in every 5 s
 
 
-def folder(home: Home) -> Finding:
+def folder(home: Home) -> CheckResult:
     """The home is ours and private."""
     name = "home"
     try:
@@ -45,7 +45,7 @@ def folder(home: Home) -> Finding:
     return ok(name, f"{home.root} is yours alone")
 
 
-def files(home: Home) -> Finding:
+def files(home: Home) -> CheckResult:
     """Nothing in it can be read by anybody else."""
     open_ones = [path for path, mode in _entries(home) if mode & 0o077]
     if not open_ones:
@@ -71,7 +71,7 @@ def _entries(home: Home) -> Iterator[tuple[str, int]]:
                 return
 
 
-def file_system(home: Home, mounts: str = "/proc/mounts") -> Finding:
+def file_system(home: Home, mounts: str = "/proc/mounts") -> CheckResult:
     """On a network file system neither locks nor SQLite can be relied on."""
     kind = _kind_of(os.path.realpath(home.root), mounts)
     if kind in _NETWORK:
@@ -97,7 +97,7 @@ def _kind_of(path: str, mounts: str) -> str:
     return kind
 
 
-def disk(home: Home, reserve: int) -> Finding:
+def disk(home: Home, reserve: int) -> CheckResult:
     """There is room for what is to come, beyond what is held in reserve."""
     place = home.root
     while not place.exists() and place != place.parent:
@@ -120,7 +120,7 @@ def disk(home: Home, reserve: int) -> Finding:
     return ok("disk", f"{size(free)} free")
 
 
-def spool(home: Home, now: float, *, running: bool) -> Finding:
+def spool(home: Home, now: float, *, running: bool) -> CheckResult:
     """Spooled stamps have been recorded."""
     try:
         waiting = [entry for entry in os.scandir(home.spool) if entry.name.endswith(".json")]
@@ -151,7 +151,7 @@ def _count(folder_path: Path) -> int:
         return 0
 
 
-def leftovers(home: Home) -> Finding:
+def leftovers(home: Home) -> CheckResult:
     """Damaged parts that burnd moved away are still there."""
     try:
         names = os.listdir(home.root)

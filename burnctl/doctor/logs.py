@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from burnctl.doctor import Finding, ok, warn
+from burnctl.doctor import CheckResult, ok, warn
 from burnctl.render.numbers import number
 from burnd.harness.registry import PRODUCTS, all_titles
 
@@ -30,7 +30,7 @@ class Logs:
         return f"{number(self.files)}{'' if self.is_whole else '+'} session logs below {self.root}"
 
 
-def examine(env: Mapping[str, str], user_home: str, extra: Mapping[str, Sequence[str]]) -> list[Finding]:
+def examine(env: Mapping[str, str], user_home: str, extra: Mapping[str, Sequence[str]]) -> list[CheckResult]:
     """The logs of every product, whether they can be watched, and the product's own checks.
 
     `extra` are the folders or databases that the settings add, by key.
@@ -47,7 +47,7 @@ def examine(env: Mapping[str, str], user_home: str, extra: Mapping[str, Sequence
             findings += [ok(product.title, here.says()) for here in results]
             folders += results
         checks += [
-            Finding(c.name, c.level, c.says, c.remedy) for c in product.checks(product.homes(env, user_home, more))
+            CheckResult(c.name, c.level, c.says, c.remedy) for c in product.checks(product.homes(env, user_home, more))
         ]
     return [*(findings or [_nothing()]), watches(folders), *checks]
 
@@ -64,7 +64,7 @@ def count(root: str, suffix: str, until: float) -> Logs:
     return logs
 
 
-def _nothing() -> Finding:
+def _nothing() -> CheckResult:
     return warn(
         "agent logs",
         f"found no logs of {all_titles('or')}",
@@ -72,7 +72,7 @@ def _nothing() -> Finding:
     )
 
 
-def watches(found: Sequence[Logs], limits: str = _INOTIFY) -> Finding:
+def watches(found: Sequence[Logs], limits: str = _INOTIFY) -> CheckResult:
     """Whether there are watches enough for every folder; without, burnd looks at the files every few seconds."""
     folders = sum(here.folders for here in found)
     allowed, instances = _number_in(limits, "max_user_watches"), _number_in(limits, "max_user_instances")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from burnctl.errors import NOT_RUNNING, Usage
+from burnctl.errors import NOT_RUNNING, UsageError
 from burnctl.service import managers
 
 TYPE_CHECKING = False
@@ -52,7 +52,7 @@ class Launchd:
         self, env: Mapping[str, str], *, hardened: bool = False, socketed: bool = False, priced: bool = False
     ) -> None:
         if hardened or socketed or priced:
-            raise Usage("--hardened, --socket and --update-prices are for systemd")
+            raise UsageError("--hardened, --socket and --update-prices are for systemd")
         library = os.path.join(env.get("HOME") or os.path.expanduser("~"), "Library")
         self._path = os.path.join(library, "LaunchAgents", f"{LABEL}.plist")
         self._log = os.path.join(library, "Logs", "burnd", "burnd.log")

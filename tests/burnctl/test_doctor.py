@@ -14,7 +14,7 @@ import pytest
 from burnctl.client import Client
 from burnctl.commands import doctor
 from burnctl.commands.doctor import report
-from burnctl.doctor import Finding, daemon, fail, logs, ok, warn
+from burnctl.doctor import CheckResult, daemon, fail, logs, ok, warn
 from burnctl.doctor import home as homes
 from burnctl.errors import BurnctlError
 from burnctl.render.screen import Screen
@@ -33,7 +33,7 @@ def made(home: Home) -> Home:
     return home
 
 
-def told(finding: Finding) -> tuple[str, str]:
+def told(finding: CheckResult) -> tuple[str, str]:
     return finding.level, f"{finding.says} {finding.remedy}"
 
 
