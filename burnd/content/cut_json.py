@@ -23,7 +23,7 @@ class _Cut(NamedTuple):
 
 
 def closed(beginning: bytes) -> bytes:
-    """The value as far as its beginning goes; its text if it cannot be completed."""
+    """Completes the value as far as its beginning goes; its text if that is impossible."""
     for value in _closings(beginning):
         with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
             msgspec.json.decode(value)

@@ -1,4 +1,4 @@
-"""Reads records from sidecars and blobs, for any number of readers beside the one writer."""
+"""Reads records from sidecars and blobs, beside the one writer."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from burnd.records import BlobRef, Content
 from burnd.records.codec import decode_content
 from burnd.records.names import file_stem
 
-_KEPT_BYTES = 24 << 20  # of unpacked packs
-_MOST_HELD = 256 << 10
+_CACHE_BYTES = 24 << 20  # of decompressed packs
+_MOST_IN_ONE_READ = 256 << 10
 _MOST_AT_ONCE = 4 << 20
 _refs = msgspec.json.Decoder(BlobRef)
-_contents = msgspec.json.Decoder(Content)  # the rows of the index were made from lines whose times are sound
+_contents = msgspec.json.Decoder(Content)  # rows of the index come from lines with valid times
 _PLACES = f"""
 SELECT pack.id, blob.start, blob.length, blob.sha FROM blob JOIN pack ON pack.id = {PACK_OF_BLOB}
 WHERE substr(blob.sha, 1, 8) IN ({{heads}})
 """
 _REFERENCE = b'{"blob"'
-_FOR_WANT = {errno.EMFILE, errno.ENFILE}  # of descriptors: it can be read later
+_NO_DESCRIPTOR = {errno.EMFILE, errno.ENFILE}  # no free descriptor: retry later
 _NOTHING = memoryview(bytearray())
 _END = itemgetter(1)
 
 
 class Spot(msgspec.Struct, frozen=True, gc=False):
-    """The position of a record. With `at_most`, only the first bytes of a large text are read."""
+    """The position of a record; `at_most` limits the bytes read of a large text."""
 
     position: int
     length: int
@@ -50,25 +50,25 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Drafts(NamedTuple):
-    """Records of a sidecar, large texts as references; None for one that is gone."""
+    """Records of a sidecar with large texts as references; None for a deleted record."""
 
     records: list[Content | None]
-    references: list[tuple[int, BlobRef]]  # of which of the records each is
+    references: list[tuple[int, BlobRef]]  # with the number of the record
 
 
 class Recall:
-    """Reads records from sidecars and blobs. If a text is lost, its reference has `lost`."""
+    """Reads records from sidecars and blobs. The reference of a lost text has `lost`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
         self._blobs = Blobs(folder / "blobs.db")
 
     @contextlib.contextmanager
-    def opened(self, session_id: str) -> Iterator[Reading]:
-        """A session's sidecar, open while the block runs; without a sidecar there are no records."""
+    def opened(self, session_id: str) -> Iterator[SidecarReader]:
+        """Opens a session's sidecar for the block; without a sidecar there are no records."""
         fd = self._open(session_id)
         try:
-            yield Reading(fd, self._blobs)
+            yield SidecarReader(fd, self._blobs)
         finally:
             if fd is not None:
                 os.close(fd)
@@ -77,12 +77,12 @@ class Recall:
         return f"{self._folder}/{file_stem(session_id)}{SUFFIX}"
 
     def has(self, session_id: str) -> bool:
-        """Whether a session's sidecar is there and can be read."""
-        with self.opened(session_id) as reading:
-            return reading.is_open
+        """Whether a session has a readable sidecar."""
+        with self.opened(session_id) as reader:
+            return reader.is_open
 
     def records(self, wanted: Iterable[tuple[str, Sequence[Spot]]]) -> Iterator[list[Content | None]]:
-        """The records of each session at these positions. Large texts are read together, up to 4 MB at once."""
+        """The records of each session at these positions. Large texts are read in batches of up to 4 MB."""
         drafts: list[_Drafts] = []
         needs: dict[str, int | None] = {}
         size = 0
@@ -114,16 +114,16 @@ class Recall:
         except FileNotFoundError:
             return None
         except OSError as error:
-            if error.errno in _FOR_WANT:
+            if error.errno in _NO_DESCRIPTOR:
                 raise
-            return None  # a link, or missing permissions: status reports it
+            return None  # a link, or no permission: status reports it
 
     def _resolved(self, drafts: list[_Drafts], needs: Mapping[str, int | None]) -> Iterator[list[Content | None]]:
-        found = self._blobs.get(needs) if needs else {}
+        blobs = self._blobs.get(needs) if needs else {}
         for records, references in drafts:
             for number, ref in references:
                 record = records[number]
-                records[number] = _filled(record, ref, found[ref.blob]) if record is not None else None
+                records[number] = _filled(record, ref, blobs[ref.blob]) if record is not None else None
             yield records
 
     def close(self) -> None:
@@ -135,8 +135,8 @@ def _more(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else max(one, other)
 
 
-class Reading:
-    """One open sidecar, and the large content that its records refer to."""
+class SidecarReader:
+    """An open sidecar, and the blobs that its records refer to."""
 
     def __init__(self, fd: int | None, blobs: Blobs) -> None:
         self._fd, self._blobs = fd, blobs
@@ -146,7 +146,7 @@ class Reading:
         return self._fd is not None
 
     def record(self, position: int, length: int, at_most: int | None = None) -> Content | None:
-        """The record at a position; None if it is gone. With `at_most`, so many bytes of a large text are read."""
+        """The record at a position, None if deleted; `at_most` limits the bytes read of a large text."""
         record = _record(_piece(self._fd, length, position), position) if self._fd is not None else None
         if record is None:
             return None
@@ -157,9 +157,9 @@ class Reading:
         return record if ref is None else _filled(record, ref, self._blobs.get({ref.blob: at_most})[ref.blob])
 
     def beginning(self, position: int, length: int, most: int) -> tuple[Content, int | None] | None:
-        """The record at a position with its file, and its content's whole size if that was cut at `most` bytes.
+        """The record at a position with its file, and the full size of its content if that was cut at `most` bytes.
 
-        Cut JSON is returned as text. None if the record is gone. Raises OSError if its line cannot be read.
+        Cut JSON is returned as text. None if the record was deleted. Raises OSError if its line cannot be read.
         """
         record = _record(os.pread(self._fd, length, position), position) if self._fd is not None else None
         if record is None:
@@ -177,13 +177,13 @@ class Reading:
 
 
 def _lines(fd: int, spots: Sequence[Spot]) -> list[bytes]:
-    """The lines at these positions, read at once if they are close to each other."""
+    """The lines at these positions, in one read if they are close together."""
     places = [(spot.position, spot.position + spot.length) for spot in spots]
     first, last = min(places)[0], max(places, key=_END)[1]
-    if last - first > _MOST_HELD:
+    if last - first > _MOST_IN_ONE_READ:
         return [_piece(fd, end - begin, begin) for begin, end in places]
-    held = _piece(fd, last - first, first)
-    return [held[begin - first : end - first] for begin, end in places]
+    data = _piece(fd, last - first, first)
+    return [data[begin - first : end - first] for begin, end in places]
 
 
 def _piece(fd: int, length: int, position: int) -> bytes:
@@ -210,12 +210,12 @@ def _drafts(lines: Sequence[bytes]) -> _Drafts:
 
 
 def _decoded(lines: Sequence[bytes]) -> Sequence[Content | None]:
-    """The record in each line; None if it has none."""
+    """The record in each line; None if invalid."""
     try:
-        found = _contents.decode_lines(b"\n".join(lines))
+        records = _contents.decode_lines(b"\n".join(lines))
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        found = []
-    return found if len(found) == len(lines) else [_record(line) for line in lines]
+        records = []
+    return records if len(records) == len(lines) else [_record(line) for line in lines]
 
 
 def _record(line: bytes, position: int = 0) -> Content | None:
@@ -230,96 +230,98 @@ def _record(line: bytes, position: int = 0) -> Content | None:
 
 
 class Blobs:
-    """The packs of large content, read on a connection that cannot write. One thread at a time holds it."""
+    """The packs of large content on a read-only connection, used by one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: sqlite3.Connection | None = None
-        self._packs: OrderedDict[int, memoryview] = OrderedDict()  # unpacked as far as was needed
-        self._kept = 0
-        self._room = bytearray()  # memory of a dropped pack: new pages would cost half as much as unpacking
-        self._version = -1  # of the database that they are from
+        self._packs: OrderedDict[int, memoryview] = OrderedDict()  # decompressed as far as needed
+        self._cached = 0
+        self._room = (
+            bytearray()
+        )  # memory of a dropped pack for reuse: new pages would cost half as much as decompression
+        self._version = -1  # of the database when packs were read
         self._zstd = zstandard.ZstdDecompressor()
-        self._one_at_a_time = threading.Lock()
+        self._lock = threading.Lock()
 
     def get(self, wanted: Mapping[str, int | None]) -> dict[str, Blob]:
-        """Large contents by their hashes, of each so many bytes at most, or all of it."""
-        with self._one_at_a_time:
-            return self._as_far_as_sound(wanted)
+        """Blobs by hash, up to a number of bytes each or in full."""
+        with self._lock:
+            return self._get_intact(wanted)
 
     def close(self) -> None:
-        with self._one_at_a_time:
-            self._forget()
+        with self._lock:
+            self._reset()
 
-    def _as_far_as_sound(self, wanted: Mapping[str, int | None]) -> dict[str, Blob]:
+    def _get_intact(self, wanted: Mapping[str, int | None]) -> dict[str, Blob]:
         try:
-            with self._one_state() as db:
+            with self._snapshot() as db:
                 return self._get(db, wanted)
         except (sqlite3.Error, zstandard.ZstdError):
-            self._forget()
-        if len(wanted) > 1:  # a damaged one must not take the others with it
-            each = (self._as_far_as_sound({sha: at_most}) for sha, at_most in wanted.items())
-            return {sha: found for one in each for sha, found in one.items()}
+            self._reset()
+        if len(wanted) > 1:  # one damaged blob must not affect the others
+            each = (self._get_intact({sha: at_most}) for sha, at_most in wanted.items())
+            return {sha: blob for one in each for sha, blob in one.items()}
         return dict.fromkeys(wanted, Blob(b"", "damaged" if self._path.exists() else "missing"))
 
     @contextlib.contextmanager
-    def _one_state(self) -> Iterator[sqlite3.Connection | None]:
-        """The row of a pack and its data must be read together: packs are rewritten now and then."""
+    def _snapshot(self) -> Iterator[sqlite3.Connection | None]:
+        """A snapshot: a pack's row and data must match, and packs are rewritten now and then."""
         db = self._connection()
         if db is None:
             yield None
             return
         db.execute("BEGIN")
         try:
-            self._see_changes(db)
+            self._drop_outdated(db)
             yield db
         finally:
             db.execute("COMMIT")
 
-    def _see_changes(self, db: sqlite3.Connection) -> None:
-        """Any change may have rewritten a pack, or reused the number of a deleted one."""
+    def _drop_outdated(self, db: sqlite3.Connection) -> None:
+        """Drops cached packs after any change: it may have rewritten a pack or reused its id."""
         (version,) = db.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._packs.clear()
-            self._kept, self._version = 0, version
+            self._cached, self._version = 0, version
 
     def _get(self, db: sqlite3.Connection | None, wanted: Mapping[str, int | None]) -> dict[str, Blob]:
-        found = dict.fromkeys(wanted, Blob(b"", "missing"))
+        result = dict.fromkeys(wanted, Blob(b"", "missing"))
         if db is None:
-            return found
+            return result
         for pack, blobs in groupby(sorted(_places(db, wanted)), key=itemgetter(0)):
             cuts = [(sha, start, length, _cut(length, wanted[sha])) for _, start, length, sha in blobs]
             data = self._pack(db, pack, max(start + cut for _, start, _, cut in cuts))
             for sha, start, length, cut in cuts:
                 piece = bytes(data[start : start + cut])
                 is_sound = len(piece) == cut and (cut < length or sha_of(piece) == sha)
-                found[sha] = Blob(piece) if is_sound else Blob(b"", "damaged")
-        return found
+                result[sha] = Blob(piece) if is_sound else Blob(b"", "damaged")
+        return result
 
     def _pack(self, db: sqlite3.Connection, pack: int, end: int) -> memoryview:
-        """A pack, at least as far as `end`."""
+        """A pack, at least up to `end`."""
         data = self._packs.pop(pack, _NOTHING)
         if len(data) < end:
-            self._let_go(data)
+            self._release(data)
             row = db.execute("SELECT data FROM pack WHERE id = ?", (pack,)).fetchone()
-            data = self._unpacked(row[0], end) if row else _NOTHING
-            self._kept += data.nbytes
+            data = self._decompress(row[0], end) if row else _NOTHING
+            self._cached += data.nbytes
         self._packs[pack] = data
-        while self._kept > _KEPT_BYTES and len(self._packs) > 1:
-            self._let_go(self._packs.popitem(last=False)[1])
+        while self._cached > _CACHE_BYTES and len(self._packs) > 1:
+            self._release(self._packs.popitem(last=False)[1])
         return data
 
-    def _unpacked(self, packed: bytes, end: int) -> memoryview:
-        size = min(zstandard.frame_content_size(packed), PACK_BYTES)  # a damaged one may say anything
-        wanted = max(size, end) if end * 2 > size else end
+    def _decompress(self, packed: bytes, end: int) -> memoryview:
+        size = min(zstandard.frame_content_size(packed), PACK_BYTES)  # a damaged frame may state any size
+        needed = max(size, end) if end * 2 > size else end
         room, self._room = self._room, bytearray()
-        if len(room) < wanted:
-            room = bytearray(max(wanted, PACK_BYTES))
+        if len(room) < needed:
+            room = bytearray(max(needed, PACK_BYTES))
         with self._zstd.stream_reader(packed) as reader:
-            return memoryview(room)[: reader.readinto(memoryview(room)[:wanted])]
+            return memoryview(room)[: reader.readinto(memoryview(room)[:needed])]
 
-    def _let_go(self, data: memoryview) -> None:
-        self._kept -= data.nbytes
+    def _release(self, data: memoryview) -> None:
+        self._cached -= data.nbytes
         if isinstance(data.obj, bytearray) and len(data.obj) == PACK_BYTES:
             self._room = data.obj
 
@@ -328,9 +330,9 @@ class Blobs:
             self._db = sqlite3.connect(read_only(self._path), uri=True, isolation_level=None, check_same_thread=False)
         return self._db
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._packs.clear()
-        self._kept, self._version, self._room = 0, -1, bytearray()
+        self._cached, self._version, self._room = 0, -1, bytearray()
         if self._db is not None:
             self._db.close()
             self._db = None
@@ -351,7 +353,7 @@ def _cut(length: int, at_most: int | None) -> int:
 
 
 def reference_in(record: Content) -> BlobRef | None:
-    """The large content that a record refers to."""
+    """The reference of a record to large content."""
     if isinstance(record.text, BlobRef):
         return record.text
     raw = record.tool_use.input if record.tool_use is not None else None
@@ -363,7 +365,7 @@ def reference_in(record: Content) -> BlobRef | None:
 def _filled(record: Content, ref: BlobRef, blob: Blob, *, as_text: bool = False) -> Content:
     """The record with its reference resolved; a lost blob stays a reference with the reason.
 
-    JSON that was cut is completed, or with `as_text` becomes its text.
+    Cut JSON is completed, or with `as_text` becomes text.
     """
     replace = msgspec.structs.replace
     lost = replace(ref, lost=blob.lost) if blob.lost is not None else None

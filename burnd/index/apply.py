@@ -1,4 +1,4 @@
-"""Writes one change to the index in one transaction: used by live ingest, catch-up and rebuild, so that they agree."""
+"""Applies a change to the index in one transaction; live ingest, catch-up and rebuild all use it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class _LedgerTurn(NamedTuple):
     """A turn, and its revision and position in the ledger."""
 
     turn: Turn
-    known: IndexedRecord
+    indexed: IndexedRecord
 
 
 class Applier:
@@ -207,42 +207,42 @@ class Applier:
     def _write_turns(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         """Writes the newest revision of each turn, which is not open any more."""
         turns = [(item.entry, item, digest) for item, digest in entries if isinstance(item.entry, Turn)]
-        known, first_new = self._known_turns(db, [turn for turn, _, _ in turns])
+        indexed, first_new = self._indexed_turns(db, [turn for turn, _, _ in turns])
         next_id = first_new
         newest: dict[int, _LedgerTurn] = {}
         for turn, item, digest in turns:
             key = (self._names[turn.source], turn.message_id)
-            old = known.get(key) or IndexedRecord(next_id, 0, 0, None, None)
+            old = indexed.get(key) or IndexedRecord(next_id, 0, 0, None, None)
             next_id += old.id == next_id
             if turn.rev >= old.rev:
-                known[key] = IndexedRecord(old.id, turn.rev, digest, item.position, item.length)
-                newest[old.id] = _LedgerTurn(turn, known[key])
+                indexed[key] = IndexedRecord(old.id, turn.rev, digest, item.position, item.length)
+                newest[old.id] = _LedgerTurn(turn, indexed[key])
                 if turn.copy_of is not None:
-                    known[key] = known[key]._replace(rev=0)  # it is gone: recorded again, it begins with revision 1
+                    indexed[key] = indexed[key]._replace(rev=0)  # withdrawn: a new record starts with revision 1
         self._put_turns(db, newest, first_new)
         withdrawn = [(row_id,) for row_id, row in newest.items() if row.turn.copy_of is not None]
         many(db, "DELETE FROM tool_calls WHERE turn = ?", withdrawn)
         many(db, "DELETE FROM turns WHERE id = ?", withdrawn)
 
     def _write_open_turns(self, db: sqlite3.Connection, change: Change) -> None:
-        """Shows turns that still grow as they are now; position and revision in the ledger stay in their rows."""
-        shown = [(item.turn, True) for item in change.open] + [(turn, False) for turn in change.closed]
-        known, first_new = self._known_turns(db, [turn for turn, _ in shown])
+        """Writes turns that are still growing; their position and revision in the ledger stay."""
+        turns = [(item.turn, True) for item in change.open] + [(turn, False) for turn in change.closed]
+        indexed, first_new = self._indexed_turns(db, [turn for turn, _ in turns])
         next_id = first_new
         newest: dict[int, _LedgerTurn] = {}
-        for turn, is_open in shown:
+        for turn, is_open in turns:
             key = (self._names[turn.source], turn.message_id)
-            old = known.get(key) or IndexedRecord(next_id, 0, 0, None, None)
+            old = indexed.get(key) or IndexedRecord(next_id, 0, 0, None, None)
             next_id += old.id == next_id
-            known[key] = old._replace(open=is_open)
-            newest[old.id] = _LedgerTurn(turn, known[key])
+            indexed[key] = old._replace(open=is_open)
+            newest[old.id] = _LedgerTurn(turn, indexed[key])
         self._put_turns(db, newest, first_new)
         many(
             db,
             "INSERT OR REPLACE INTO open_turns SELECT ?, id, ? FROM files WHERE source = ? AND path = ?",
             [
                 (
-                    known[self._names[item.turn.source], item.turn.message_id].id,
+                    indexed[self._names[item.turn.source], item.turn.message_id].id,
                     encode(item.turn),
                     item.source,
                     item.path,
@@ -251,34 +251,36 @@ class Applier:
             ],
         )
 
-    def _known_turns(
+    def _indexed_turns(
         self, db: sqlite3.Connection, turns: Sequence[Turn]
     ) -> tuple[dict[tuple[int, str], IndexedRecord], int]:
         """The rows of these turns, and the id of the next new one."""
-        # A join, and in this order: for a row value IN a list SQLite 3.40 would scan every turn of the source.
+        # A join in this order: for row values IN a list SQLite 3.40 scans every turn of the source.
         sql = (
             "WITH wanted(source, message_id) AS ({keys}) "
             "SELECT t.source, t.message_id, t.id, t.rev, t.digest, t.position, t.length, t.open FROM wanted w "
             "CROSS JOIN turns t ON t.source = w.source AND t.message_id = w.message_id"
         )
-        found = keyed(db, sql, [(self._names[turn.source], turn.message_id) for turn in turns])
+        indexed = keyed(db, sql, [(self._names[turn.source], turn.message_id) for turn in turns])
         ((next_id,),) = db.execute("SELECT coalesce(max(id), 0) + 1 FROM turns").fetchall()
-        return {(row[0], row[1]): IndexedRecord(*row[2:]) for row in found}, int(next_id)
+        return {(row[0], row[1]): IndexedRecord(*row[2:]) for row in indexed}, int(next_id)
 
     def _put_turns(self, db: sqlite3.Connection, newest: dict[int, _LedgerTurn], first_new: int) -> None:
-        """Writes turns by their ids; those below `first_new` replace their rows."""
+        """Writes turns by id; those below `first_new` replace rows."""
         self._sums.leave(db, newest)
         old = [(row_id,) for row_id in newest if row_id < first_new]
         for table, column in (("turns", "id"), ("tool_calls", "turn"), ("open_turns", "turn")):
             many(db, f"DELETE FROM {table} WHERE {column} = ?", old)
-        shown = [(turn, known.open) for turn, known in newest.values()]
-        numbers = self._sums.number(db, shown, self._names)
+        turns = [(turn, record.open) for turn, record in newest.values()]
+        numbers = self._sums.number(db, turns, self._names)
         turn_rows: list[rows.Row] = []
         call_rows: list[rows.Row] = []
-        for (row_id, (turn, known)), dimensions in zip(newest.items(), numbers, strict=True):
+        for (row_id, (turn, record)), dimensions in zip(newest.items(), numbers, strict=True):
             session = self._sessions[turn.session_id]
             row = rows.turn_row(turn, row_id, session, self._name)
-            turn_rows.append((*row, known.open, known.rev, known.digest, known.position, known.length, *dimensions))
+            turn_rows.append(
+                (*row, record.open, record.rev, record.digest, record.position, record.length, *dimensions)
+            )
             call_rows += [
                 (row_id, n, call.id, self._name(call.name), self._name(call.target), call.is_error)
                 for n, call in enumerate(turn.tool_calls)
@@ -379,9 +381,9 @@ class Applier:
 
 
 def _fewer_updates(updates: Iterable[rows.Row]) -> list[rows.Row]:
-    """Combines equal updates of a session by many turns: of these, the first time and the last one count.
+    """Combines equal updates of a session by many turns: only the first and last time count.
 
-    Only since a better rail last gave the session its folder: from then on, another rail's key may be missing.
+    After a better rail has set the session's folder, earlier updates are not combined with later ones.
     """
     times: dict[rows.Row, list[int]] = {}
     best: dict[object, str] = {}
@@ -399,17 +401,17 @@ def _fewer_updates(updates: Iterable[rows.Row]) -> list[rows.Row]:
 
 
 def _holder_time(record: Turn | Copy) -> int | None:
-    """The time of a message in its holder's own log: the same whether the holder owns the message or not."""
+    """The time of a message in its holder's own log, whether the holder owns the message or not."""
     return index_ms((record.basis.ts if record.basis is not None else None) or record.ts) or None
 
 
 def fact_key(key: tuple[str, ...]) -> str:
-    """An identity as one text; JSON keeps parts apart whatever is in them."""
+    """An identity as one text; as JSON, since parts may contain anything."""
     return msgspec.json.encode(key[1:]).decode()
 
 
 def _sessions_of_facts(db: sqlite3.Connection, facts: Sequence[rows.Row]) -> set[int]:
-    """The sessions of facts, and those that the same facts had before."""
+    """The sessions of facts, now and before the change."""
     keys = [(kind, key) for kind, key, *_ in facts if kind in ("event", "compaction", "request")]
     sql = (
         "WITH w(kind, key) AS ({keys}) SELECT f.session FROM w CROSS JOIN facts f ON f.kind = w.kind AND f.key = w.key"
@@ -444,8 +446,8 @@ def _fill(db: sqlite3.Connection, cache: dict[str, int], texts: set[str | None],
         return
     many(db, f"INSERT OR IGNORE INTO {table}({column}) VALUES(?)", [(text,) for text in missing])
     sql = f"SELECT {column}, id FROM {table} WHERE {column} IN ({{keys}})"
-    found = keyed(db, sql, [(text,) for text in missing])
-    cache.update((row[0], row[1]) for row in found)
+    numbered = keyed(db, sql, [(text,) for text in missing])
+    cache.update((row[0], row[1]) for row in numbered)
 
 
 def _write_skipped(db: sqlite3.Connection, logged: Sequence[tuple[Logged, int]]) -> None:

@@ -1,4 +1,4 @@
-"""Applies what the index lacks of ledger and content, and rebuilds it with the open turns of the one it replaces."""
+"""Brings the index up to ledger and content, and rebuilds it, keeping the open turns of the old one."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Progress = Callable[[int, int], None]
 
 
 def no_progress(_done: int, _total: int) -> None:
-    """Reports to no one."""
+    """No-op progress report."""
 
 
 async def open_current(
     path: Path, journal: Journal, content: ContentStore, report: Progress = no_progress
 ) -> IndexStore:
-    """Opens the index at a path and brings it up to ledger and content; rebuilds one that is damaged or missing."""
+    """Opens the index and brings it up to date; rebuilds it if it is damaged or missing."""
     remove_leftovers(path)
     _make_way(path)
     try:
@@ -56,7 +56,7 @@ async def open_current(
 
 
 async def catch_up(store: IndexStore, journal: Journal, content: ContentStore, report: Progress = no_progress) -> None:
-    """Applies all lines behind the position that the index covers. Raises IndexDamaged if it has another ledger."""
+    """Applies all lines after the indexed position. Raises IndexDamaged if the index is of another ledger."""
     meta = await store.meta()
     start = int(meta.get("ledger_end", "0"))
     if not journal.has_anchor(start, meta.get("ledger_anchor")):
@@ -69,10 +69,10 @@ async def catch_up(store: IndexStore, journal: Journal, content: ContentStore, r
 
 async def rebuild(path: Path, journal: Journal, content: ContentStore, report: Progress = no_progress) -> IndexStore:
     """Rebuilds an index that is not open and replaces the file at its path."""
-    carried = await anyio.to_thread.run_sync(salvaged, path, journal)
+    carried = await anyio.to_thread.run_sync(salvage, path, journal)
     try:
         await build_beside(path, journal, content, report, carried=carried)
-    except IndexDamaged:  # by what was carried over
+    except IndexDamaged:  # by the carried state
         await build_beside(path, journal, content, report)
     swap_in(path)
     return await open_index(path)
@@ -86,7 +86,7 @@ async def build_beside(
     prices: PriceTable | None = None,
     carried: Change | None = None,
 ) -> None:
-    """Builds a whole new index beside the one in use, with what is `carried` over; interrupted, it leaves nothing."""
+    """Builds a new index next to the current one, with the `carried` state; removes it if interrupted."""
     new = _beside(path)
     _remove_database(new)
     store = await open_index(new)
@@ -104,7 +104,7 @@ async def build_beside(
 
 
 def swap_in(path: Path) -> None:
-    """Replaces the index by the one built beside it. The old one must be closed: its log is deleted."""
+    """Replaces the index by the new one. The old one must be closed: its write-ahead log is deleted."""
     with contextlib.suppress(FileNotFoundError):
         os.replace(path, aside(path))
     for suffix in ("-wal", "-shm"):
@@ -131,15 +131,15 @@ def _digest(line: Logged) -> int:
 
 
 async def _finish_prunes(store: IndexStore, content: ContentStore, beat: Callable[[], None]) -> None:
-    """Completes prunes that are in the ledger and were interrupted before all content was deleted."""
+    """Completes prunes that were interrupted before all content was deleted."""
     pruned = await store.rows("SELECT session_id, pruned_up_to FROM sessions WHERE pruned_up_to IS NOT NULL")
     if not pruned:
         return
-    cut_short: list[str] = []
+    interrupted: list[str] = []
     for some in in_pieces(pruned):
-        cut_short += await anyio.to_thread.run_sync(_cut_short, content, some)
+        interrupted += await anyio.to_thread.run_sync(_interrupted, content, some)
         beat()
-    for going in (cut_short, await anyio.to_thread.run_sync(content.orphaned)):
+    for going in (interrupted, await anyio.to_thread.run_sync(content.orphaned)):
         for sessions in in_pieces(going):
             await anyio.to_thread.run_sync(content.drop, sessions)
             beat()
@@ -147,8 +147,8 @@ async def _finish_prunes(store: IndexStore, content: ContentStore, beat: Callabl
         await store.scrub()
 
 
-def _cut_short(content: ContentStore, pruned: Iterable[tuple[str, int]]) -> list[str]:
-    """The sessions whose sidecar is there although all of it was pruned."""
+def _interrupted(content: ContentStore, pruned: Iterable[tuple[str, int]]) -> list[str]:
+    """The sessions that were pruned completely and still have a sidecar."""
     there = ((session_id, up_to) for session_id, up_to in pruned if content.sidecars.has(session_id))
     return [session_id for session_id, up_to in there if _is_all_old(content, session_id, up_to)]
 
@@ -156,15 +156,15 @@ def _cut_short(content: ContentStore, pruned: Iterable[tuple[str, int]]) -> list
 def _is_all_old(content: ContentStore, session_id: str, up_to: int) -> bool:
     """Whether every line of a sidecar can be read and is not newer than the prune."""
     covered = 0
-    for placed in content.placed(session_id):
-        if placed.label.ts_ms > up_to:
+    for item in content.placed(session_id):
+        if item.label.ts_ms > up_to:
             return False
-        covered += placed.length
+        covered += item.length
     return covered == content.sidecars.size(session_id)
 
 
 async def _apply_content(store: IndexStore, content: ContentStore, report: Callable[[int], None]) -> None:
-    """Adds rows for content that no transaction has covered."""
+    """Adds rows for content that is not indexed yet."""
     covered = dict(await store.rows("SELECT session_id, content_bytes FROM sessions WHERE content_bytes > 0"))
     uncovered = await anyio.to_thread.run_sync(_uncovered, content, covered)
     applier = Applier(store)
@@ -175,7 +175,7 @@ async def _apply_content(store: IndexStore, content: ContentStore, report: Calla
         records = content.placed(session_id, start)
         while batch := await anyio.to_thread.run_sync(_take_placed, records):
             await applier.apply(Change(placed=batch))
-            done += sum(placed.length for placed in batch)
+            done += sum(item.length for item in batch)
             report(done)
         await _mend_mtime(store, content, session_id)
 
@@ -188,7 +188,7 @@ async def apply_sidecar(store: IndexStore, content: ContentStore, session_id: st
 
 
 async def _mend_mtime(store: IndexStore, content: ContentStore, session_id: str) -> None:
-    """Dates a sidecar by its newest record, which a crash may have prevented."""
+    """Sets a sidecar's time to its newest record, in case of a crash before that."""
     newest = "SELECT max(m.ts) FROM messages m JOIN sessions s ON s.id = m.session WHERE s.session_id = ?"
     ((newest_ms,),) = await store.rows(newest, (session_id,))
     if newest_ms is not None and newest_ms < content.sidecars.mtime_ms(session_id):
@@ -200,7 +200,7 @@ def _size(content: ContentStore) -> int:
 
 
 def _uncovered(content: ContentStore, covered: dict[str, int]) -> list[tuple[str, int]]:
-    """Pairs of a session and a position: sidecars whose end is not the one in the index, to be read from there on."""
+    """Sidecars whose size differs from the indexed one: the session, and the position to read from."""
     behind = []
     for sidecar in content.sidecars.list():
         session_id = content.sidecars.session_of(sidecar.path)
@@ -238,14 +238,14 @@ def remove_leftovers(path: Path) -> None:
 
 
 def _make_way(path: Path) -> None:
-    """Moves a link or a folder at the index's path aside."""
+    """Moves a link or folder at the index's path away."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         if not stat.S_ISREG(os.lstat(path).st_mode):
             os.replace(path, path.with_name(path.name + ".foreign"))
 
 
 def aside(path: Path) -> Path:
-    """The path of the index that was replaced last, which is kept to find out what was wrong with it."""
+    """The path of the replaced index, kept for inspection."""
     return path.with_name(path.name + ".aside")
 
 
@@ -266,19 +266,19 @@ SELECT source, path, cursor, state, seen, root, open FROM files WHERE id IN (SEL
 
 
 async def carried_over(index: IndexStore, journal: Journal) -> Change:
-    """What only the index has: cursors, and open turns with their files. Of a damaged index, what can be salvaged."""
+    """State that only the index has: cursors, and open turns with their files. Salvages a damaged index."""
     try:
         cursors = [CursorChange(*row) for row in await index.rows("SELECT source, key, value FROM cursors")]
         turn_rows, file_rows = await index.rows(_OPEN_TURNS), await index.rows(_OPEN_FILES)
         meta = await index.meta()
     except IndexDamaged:
-        return await anyio.to_thread.run_sync(salvaged, index.path, journal)
-    turns = await anyio.to_thread.run_sync(_without_newer, _turns(turn_rows), journal, meta)
+        return await anyio.to_thread.run_sync(salvage, index.path, journal)
+    turns = await anyio.to_thread.run_sync(_not_outdated, _turns(turn_rows), journal, meta)
     return Change(cursors=cursors, files=_files(file_rows), open=turns)
 
 
-def salvaged(path: Path, journal: Journal) -> Change:
-    """The open turns of deleted logs from an index that cannot be trusted; all other logs are read again."""
+def salvage(path: Path, journal: Journal) -> Change:
+    """The open turns of deleted logs from a damaged index; all other logs are read again."""
     try:
         with contextlib.closing(sqlite3.connect(read_only(path), uri=True)) as db:
             turn_rows, file_rows = db.execute(_OPEN_TURNS).fetchall(), db.execute(_OPEN_FILES).fetchall()
@@ -288,20 +288,20 @@ def salvaged(path: Path, journal: Journal) -> Change:
     gone = {place[1] for place in file_rows if isinstance(place[1], str) and not is_there(place[1])}
     turns = _turns(row for row in turn_rows if row[2] in gone)
     return Change(
-        files=_files(place for place in file_rows if place[1] in gone), open=_without_newer(turns, journal, meta)
+        files=_files(place for place in file_rows if place[1] in gone), open=_not_outdated(turns, journal, meta)
     )
 
 
 def changed_open(turns: Sequence[OpenTurn], change: Callable[[Entry], Entry]) -> list[OpenTurn]:
-    """Open turns, changed as the ledger's turns are."""
+    """Open turns, with the change that the ledger's turns got."""
     pairs = ((item, change(item.turn)) for item in turns)
     return [item._replace(turn=turn) for item, turn in pairs if isinstance(turn, Turn)]
 
 
-def _without_newer(turns: list[OpenTurn], journal: Journal, meta: Mapping[str, str]) -> list[OpenTurn]:
-    """Leaves out turns that the ledger has behind the position that the index covers: they have grown since.
+def _not_outdated(turns: list[OpenTurn], journal: Journal, meta: Mapping[str, str]) -> list[OpenTurn]:
+    """Leaves out turns that the ledger has after the indexed position: they are outdated.
 
-    If the index covers another ledger, all turns of the ledger count.
+    If the index is of another ledger, all its turns count.
     """
     if not turns:
         return []
@@ -328,6 +328,6 @@ def _turns(rows: Iterable[Sequence[Any]]) -> list[OpenTurn]:
 
 def _files(rows: Iterable[Sequence[Any]]) -> list[FileChange]:
     return [
-        FileChange(source, path, cursor, state, seen_ms=seen, root=root, open=bool(is_open))
-        for source, path, cursor, state, seen, root, is_open in rows
+        FileChange(source, path, cursor, state, seen_ms=seen_ms, root=root, open=bool(is_open))
+        for source, path, cursor, state, seen_ms, root, is_open in rows
     ]

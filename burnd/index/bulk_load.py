@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from burnd.index.dimensions import Numbering
+from burnd.index.dimensions import DimensionNumbers
 from burnd.index.rows import TURN_COLUMNS, turn_names
 from burnd.index.sums import SumWriter
 from burnd.pricing import PriceTable
@@ -101,7 +101,7 @@ class BulkLoader:
 
     def __init__(self, db: sqlite3.Connection, prices: PriceTable) -> None:
         self._db, self._prices = db, prices
-        self._numbering = Numbering(prices)
+        self._numbering = DimensionNumbers(prices)
         self._names: dict[str, int] = {}
         self._sessions: dict[str, int] = {}
         self._kinds: dict[Any, tuple[Any, ...]] = {}  # numbers of all that many turns have in common

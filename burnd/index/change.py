@@ -1,4 +1,4 @@
-"""Types of changes to the index."""
+"""Changes to the index: the types that one transaction writes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Change:
     files: Sequence[FileChange] = ()
     agents: Sequence[AgentRow] = ()
     open: Sequence[OpenTurn] = ()
-    closed: Sequence[Turn] = ()  # no longer open, and recorded in the same state
+    closed: Sequence[Turn] = ()  # closed, and recorded in the same state
     origins: Sequence[
         tuple[str, str]
     ] = ()  # (session, the session it was forked, branched or cleared from, by its log)

@@ -1,4 +1,4 @@
-"""Numbers what many turns have in common: how they are priced, where they were made, and by which subagent."""
+"""Numbers the dimensions of turns: price class, place and subagent."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from burnd.pricing.terms import figure_of
 from burnd.records import Turn
 
 Key = tuple[Any, ...]
-_REMEMBERED = 50_000  # looked up before; beyond this the memory starts afresh
+_CACHE_SIZE = 50_000  # cached numbers; a fuller cache is cleared
 
 
 class Dimensions(NamedTuple):
-    """The numbers of one turn."""
+    """The dimensions of one turn."""
 
     kind: int
     place: int
@@ -28,10 +28,10 @@ class Dimensions(NamedTuple):
 
 
 class Tiers(NamedTuple):
-    """The context sizes at which a model's price changes, and whether a list has a price for it."""
+    """The context sizes at which a model's price changes, and whether a list has its price."""
 
     sizes: tuple[int, ...]
-    listed: bool
+    is_listed: bool
 
 
 @cache
@@ -39,8 +39,8 @@ def shipped_prices() -> PriceTable:
     return PriceTable.load()
 
 
-class Numbering:
-    """Gives classes, places and subagents their numbers, and remembers them."""
+class DimensionNumbers:
+    """Assigns numbers to classes, places and subagents, and caches them."""
 
     def __init__(self, prices: PriceTable | None) -> None:
         self._prices = prices or shipped_prices()
@@ -51,15 +51,15 @@ class Numbering:
         self._terms: dict[Key, int] = {}
 
     def forget(self) -> None:
-        """What was numbered in a transaction that did not happen."""
-        for memory in (self._tiers, self._classes, self._places, self._subagents, self._terms):
-            memory.clear()
+        """Clears the cache after a rollback."""
+        for cache_ in (self._tiers, self._classes, self._places, self._subagents, self._terms):
+            cache_.clear()
 
     def number(
         self, db: sqlite3.Connection, turns: Sequence[tuple[Turn, bool]], names: dict[str, int]
     ) -> list[Dimensions]:
-        """The numbers of turns, each with whether it is open; `names` knows all their texts."""
-        self._learn_tiers(db, {(turn.model, turn.provider) for turn, _ in turns}, names)
+        """The dimensions of turns, given with whether each is open; `names` has the numbers of all their texts."""
+        self._load_tiers(db, {(turn.model, turn.provider) for turn, _ in turns}, names)
         terms = [terms_text(turn.speed, turn.service_tier, turn.inference_geo, self._figure(turn)) for turn, _ in turns]
         numbers = self.terms(db, terms)
         kinds = [
@@ -82,10 +82,10 @@ class Numbering:
         return self._classes
 
     def terms(self, db: sqlite3.Connection, texts: Iterable[str | None]) -> dict[str | None, int]:
-        """The numbers of billing terms; the usual ones are 0."""
-        wanted = {text for text in texts if text is not None}
-        _fill(db, self._terms, [(text,) for text in wanted], "names", ("name",))
-        return {None: 0, **{text: self._terms[text,] for text in wanted}}
+        """The numbers of billing terms; standard terms are 0."""
+        given = {text for text in texts if text is not None}
+        _fill(db, self._terms, [(text,) for text in given], "names", ("name",))
+        return {None: 0, **{text: self._terms[text,] for text in given}}
 
     def place(self, db: sqlite3.Connection, key: tuple[int, int]) -> int:
         _fill(db, self._places, [key], "places", _PLACE_COLUMNS)
@@ -106,27 +106,29 @@ class Numbering:
 
     def _figure(self, turn: Turn) -> int:
         """Units per token if the turn states its own cost and no list has a price, else 0."""
-        if turn.stated_usd is None or self._tiers[turn.model, turn.provider].listed:
+        if turn.stated_usd is None or self._tiers[turn.model, turn.provider].is_listed:
             return 0
         usage = turn.usage
         return figure_of(round(turn.stated_usd * UNITS_PER_USD), usage.context + usage.output + usage.reasoning)
 
     def is_listed(self, db: sqlite3.Connection, model: int, name: str) -> bool:
         """Whether a list has a price for a model without a provider."""
-        self._learn_tiers(db, {(name, None)}, {name: model})
-        return self._tiers[name, None].listed
+        self._load_tiers(db, {(name, None)}, {name: model})
+        return self._tiers[name, None].is_listed
 
-    def _learn_tiers(self, db: sqlite3.Connection, models: set[tuple[str, str | None]], names: dict[str, int]) -> None:
-        """Loads the tiers of models from the index; those of new models come from the price list."""
+    def _load_tiers(self, db: sqlite3.Connection, models: set[tuple[str, str | None]], names: dict[str, int]) -> None:
+        """Loads the tiers of models from the index, for new models from the price list."""
         for model, provider in sorted(models - self._tiers.keys(), key=repr):
             key = (names[model], _id(names, provider))
-            found = db.execute("SELECT sizes, listed FROM tiers WHERE model = ? AND provider = ?", key).fetchall()
-            tiers = [Tiers(msgspec.json.decode(sizes, type=tuple[int, ...]), bool(listed)) for sizes, listed in found]
+            rows = db.execute("SELECT sizes, listed FROM tiers WHERE model = ? AND provider = ?", key).fetchall()
+            tiers = [
+                Tiers(msgspec.json.decode(sizes, type=tuple[int, ...]), bool(is_listed)) for sizes, is_listed in rows
+            ]
             if not tiers:
                 price = self._prices.find(model, provider)
                 tiers = [Tiers(price.thresholds if price is not None else (), price is not None)]
                 sizes = msgspec.json.encode(tiers[0].sizes).decode()
-                db.execute("INSERT INTO tiers VALUES(?,?,?,?)", (*key, sizes, tiers[0].listed))
+                db.execute("INSERT INTO tiers VALUES(?,?,?,?)", (*key, sizes, tiers[0].is_listed))
             self._tiers[model, provider] = tiers[0]
 
 
@@ -148,13 +150,13 @@ _SUBAGENT_COLUMNS = ("agent_id", "type")
 
 
 def _fill(
-    db: sqlite3.Connection, memory: dict[Key, int], keys: Iterable[Key], table: str, columns: tuple[str, ...]
+    db: sqlite3.Connection, cache_: dict[Key, int], keys: Iterable[Key], table: str, columns: tuple[str, ...]
 ) -> None:
-    """Makes sure that every key has a number and that `memory` knows it."""
-    wanted = set(keys)
-    if len(memory) > _REMEMBERED:
-        memory.clear()
-    missing = sorted(wanted - memory.keys())
+    """Assigns numbers to new keys and caches all."""
+    needed = set(keys)
+    if len(cache_) > _CACHE_SIZE:
+        cache_.clear()
+    missing = sorted(needed - cache_.keys())
     if not missing:
         return
     names, marks = ",".join(columns), ",".join("?" * len(columns))
@@ -164,5 +166,5 @@ def _fill(
         f"WITH w({names}) AS ({{keys}}) SELECT {','.join('t.' + c for c in columns)}, t.id "
         f"FROM w CROSS JOIN {table} t ON {same}"
     )
-    found = keyed(db, sql, missing)
-    memory.update((tuple(row[:-1]), row[-1]) for row in found)
+    rows = keyed(db, sql, missing)
+    cache_.update((tuple(row[:-1]), row[-1]) for row in rows)

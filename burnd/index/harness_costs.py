@@ -1,7 +1,7 @@
-"""Running totals of sessions as a harness states them, and the prices of turns of unlisted models by them.
+"""Running totals of sessions stated by a harness, and the prices they imply for turns of unlisted models.
 
 Claude Code writes a total of tokens, web searches and cost by model when it ends. A resumed session continues its
-total, a fork its parent's; after a kill the total starts at zero again, with another start time.
+total, a fork its parent's; after a kill the total restarts at zero, with another start time.
 
 The difference between two totals is divided by tokens among the turns between them; the rest is the cost of unlogged
 usage. The figure is part of a turn's class, so all sums and causes have it; a list price overrides it.
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from burnd.index import keys
-from burnd.index.dimensions import CLASS_COLUMNS, Key, Numbering
+from burnd.index.dimensions import CLASS_COLUMNS, DimensionNumbers, Key
 from burnd.index.store import keyed
 from burnd.pricing import UNITS_PER_USD, Tokens
 from burnd.pricing.terms import figure_of, with_figure
@@ -38,31 +38,31 @@ class Model(NamedTuple):
         return plain(self.name)
 
 
-class Stated(NamedTuple):
+class ModelTotal(NamedTuple):
     """One model's part of a running total; `cost` is USD."""
 
     tokens: Tokens = Tokens()
     searches: int = 0
     cost: float = 0.0
 
-    def plus(self, other: Stated) -> Stated:
+    def plus(self, other: ModelTotal) -> ModelTotal:
         tokens = Tokens(*map(sum, zip(self.tokens, other.tokens, strict=True)))
-        return Stated(tokens, self.searches + other.searches, self.cost + other.cost)
+        return ModelTotal(tokens, self.searches + other.searches, self.cost + other.cost)
 
 
-class State(NamedTuple):
+class CostState(NamedTuple):
     """A running total at `ts` of usage since `since` (0: unknown)."""
 
     ts: int
     since: int
-    models: dict[Model, Stated]
+    models: dict[Model, ModelTotal]
 
     @property
     def total(self) -> int:
         return sum(sum(stated.tokens) for stated in self.models.values())
 
 
-History = dict[int, list[State]]  # by source, in the order of time
+History = dict[int, list[CostState]]  # by source, in the order of time
 
 
 def plain(model: str) -> str:
@@ -70,7 +70,7 @@ def plain(model: str) -> str:
 
 
 def write(db: sqlite3.Connection, totals: Sequence[tuple[int, int, Overhead]], names: dict[str, int]) -> None:
-    """Adds running totals, given with the numbers of their session and source."""
+    """Writes running totals, given with the numbers of their session and source."""
     for session, source, overhead in totals:
         ts, since = index_ms(overhead.ts), index_ms(overhead.since) if overhead.since is not None else 0
         db.execute("DELETE FROM cost_states WHERE session = ? AND source = ? AND ts = ?", (session, source, ts))
@@ -87,38 +87,38 @@ def write(db: sqlite3.Connection, totals: Sequence[tuple[int, int, Overhead]], n
 
 def load(db: sqlite3.Connection, sessions: Iterable[int]) -> dict[int, History]:
     """All running totals of these sessions."""
-    found: dict[int, History] = {}
+    histories: dict[int, History] = {}
     for session, source, ts, since, model, name, searches, cost, *tokens in db.execute(
         _STATES, (msgspec.json.encode(sorted(sessions)).decode(),)
     ):
-        states = found.setdefault(session, {}).setdefault(source, [])
+        states = histories.setdefault(session, {}).setdefault(source, [])
         if not states or states[-1].ts != ts:
-            states.append(State(ts, since, {}))
-        states[-1].models[Model(model, name)] = Stated(Tokens(*tokens), searches, cost)
-    return found
+            states.append(CostState(ts, since, {}))
+        states[-1].models[Model(model, name)] = ModelTotal(Tokens(*tokens), searches, cost)
+    return histories
 
 
-def epochs(states: Sequence[State]) -> list[list[State]]:
+def epochs(states: Sequence[CostState]) -> list[list[CostState]]:
     """Groups totals that continue each other, in the order of time.
 
     They have the same start time. If that is unknown, a total smaller than the previous one starts a new group.
     """
-    found: defaultdict[tuple[int, int], list[State]] = defaultdict(list)
+    groups: defaultdict[tuple[int, int], list[CostState]] = defaultdict(list)
     restarts, last = 0, 0
     for state in states:
         if not state.since:
             restarts, last = restarts + (state.total < last), state.total
-        found[state.since, 0 if state.since else restarts].append(state)
-    return list(found.values())
+        groups[state.since, 0 if state.since else restarts].append(state)
+    return list(groups.values())
 
 
-def in_all(states: Sequence[State]) -> dict[Model, tuple[int, Stated]]:
+def in_all(states: Sequence[CostState]) -> dict[Model, tuple[int, ModelTotal]]:
     """Usage by model, with the time it was last stated: the sum of the largest totals of all epochs."""
-    added: dict[Model, tuple[int, Stated]] = {}
+    added: dict[Model, tuple[int, ModelTotal]] = {}
     for epoch in epochs(states):
         largest = max(epoch, key=lambda state: (state.total, state.ts))
         for model, stated in largest.models.items():
-            ts, before = added.get(model, (largest.ts, Stated()))
+            ts, before = added.get(model, (largest.ts, ModelTotal()))
             added[model] = max(ts, largest.ts), before.plus(stated)
     return added
 
@@ -155,9 +155,9 @@ class _Increase(NamedTuple):
 
 
 def reclassified(
-    db: sqlite3.Connection, sessions: Iterable[int], numbering: Numbering, *, every: bool = False
+    db: sqlite3.Connection, sessions: Iterable[int], numbering: DimensionNumbers, *, every: bool = False
 ) -> list[tuple[int, int]]:
-    """The turns of these sessions whose class changes, as (class, turn); `every`: also those of listed models."""
+    """The turns of these sessions whose class changes, as (class, turn); with `every`, also of listed models."""
     changes: list[tuple[int, int]] = []
     for session, history in load(db, sessions).items():
         unlisted = _unlisted(db, history, numbering)
@@ -173,39 +173,39 @@ def reclassified(
     return changes
 
 
-def left_over(db: sqlite3.Connection, session: int, numbering: Numbering) -> dict[str, int]:
-    """For each unlisted model, the stated cost minus that of its turns, in units."""
+def remaining_cost(db: sqlite3.Connection, session: int, numbering: DimensionNumbers) -> dict[str, int]:
+    """For each unlisted model, the stated cost minus the cost of its turns, in units."""
     history = load(db, [session]).get(session, {})
     unlisted = _unlisted(db, history, numbering)
     if not unlisted:
         return {}
     turns = _turns(db, session)
     figures = _figures(db, session, turns, history, unlisted)
-    left: dict[str, int] = {}
+    rest: dict[str, int] = {}
     for source, states in history.items():
         for model in unlisted:
             stated = sum(one.units for one in _increases(db, session, source, states, turns, model))
             priced = sum(figures.get(turn.id, 0) * turn.tokens for turn in turns if turn.model == model)
-            left[model] = max(0, left.get(model, 0) + stated - priced)
-    return left
+            rest[model] = max(0, rest.get(model, 0) + stated - priced)
+    return rest
 
 
 def restated(
-    db: sqlite3.Connection, model: int, provider: int, numbering: Numbering, *, listed: bool
+    db: sqlite3.Connection, model: int, provider: int, numbering: DimensionNumbers, *, listed: bool
 ) -> list[tuple[int, int]]:
     """The turns of a model that state their own cost and whose class changes, as (class, turn)."""
     changes: list[tuple[int, int]] = []
     rows = db.execute(_STATING, (model, provider)).fetchall()
     for turn, usd, tokens, terms, *key in rows:
         figure = 0 if listed else figure_of(round(usd * UNITS_PER_USD), tokens)
-        wanted = with_figure(terms, figure)
-        if wanted != terms:
-            key[_TERMS] = numbering.terms(db, [wanted])[wanted]
+        new_terms = with_figure(terms, figure)
+        if new_terms != terms:
+            key[_TERMS] = numbering.terms(db, [new_terms])[new_terms]
             changes.append((numbering.classes(db, [tuple(key)])[tuple(key)], turn))
     return changes
 
 
-def _unlisted(db: sqlite3.Connection, history: History, numbering: Numbering) -> set[str]:
+def _unlisted(db: sqlite3.Connection, history: History, numbering: DimensionNumbers) -> set[str]:
     """The models with a cost in running totals and no list price."""
     costly = {
         model
@@ -233,43 +233,45 @@ def _figures(
 
 
 def _increases(
-    db: sqlite3.Connection, session: int, source: int, states: Sequence[State], turns: Sequence[_Turn], model: str
+    db: sqlite3.Connection, session: int, source: int, states: Sequence[CostState], turns: Sequence[_Turn], model: str
 ) -> list[_Increase]:
-    found: list[_Increase] = []
+    increases: list[_Increase] = []
     for epoch in epochs(states):
-        begin = epoch[0].since - 1 if epoch[0].since else found[-1].end if found else -(1 << 62)
+        begin = epoch[0].since - 1 if epoch[0].since else increases[-1].end if increases else -(1 << 62)
         before = _inherited(db, session, source, epoch[0], turns)
         units, tokens = _stated(before, model) if before is not None else (0, 0)
         for state in epoch:
             now_units, now_tokens = _stated(state, model)
-            found.append(_Increase(begin, state.ts, max(0, now_units - units), max(0, now_tokens - tokens)))
+            increases.append(_Increase(begin, state.ts, max(0, now_units - units), max(0, now_tokens - tokens)))
             begin, units, tokens = state.ts, max(units, now_units), max(tokens, now_tokens)
-    return found
+    return increases
 
 
-def _stated(state: State, model: str) -> tuple[int, int]:
+def _stated(state: CostState, model: str) -> tuple[int, int]:
     """A model's cost in units and its tokens in a running total."""
-    of_it = [stated for named, stated in state.models.items() if named.plain == model]
+    of_it = [stated for other, stated in state.models.items() if other.plain == model]
     return sum(round(one.cost * UNITS_PER_USD) for one in of_it), sum(sum(one.tokens) for one in of_it)
 
 
-def _inherited(db: sqlite3.Connection, session: int, source: int, first: State, turns: Sequence[_Turn]) -> State | None:
+def _inherited(
+    db: sqlite3.Connection, session: int, source: int, first: CostState, turns: Sequence[_Turn]
+) -> CostState | None:
     """The total that a fork's own total starts with: its parent's at the time of the fork."""
     owners = {row[0] for row in copied(db, session)}
     if not owners:
         return None
-    made = min((turn.ts for turn in turns), default=first.ts)
+    forked_at = min((turn.ts for turn in turns), default=first.ts)
     totals = [
         state
         for history in load(db, owners).values()
         for state in history.get(source, ())
-        if state.since == first.since and state.ts <= made and state.total <= first.total
+        if state.since == first.since and state.ts <= forked_at and state.total <= first.total
     ]
     return max(totals, key=lambda state: (state.total, state.ts), default=None)
 
 
 def copied(db: sqlite3.Connection, session: int) -> list[tuple[int, ...]]:
-    """The owner and usage of each message that a session copied, except those that its log marks as forked."""
+    """The owner and usage of each message that a session copied, except copies that its log marks as forked."""
     sql = "SELECT key FROM facts WHERE session = ? AND kind = 'copy' AND NOT forked"
     messages = {keys.copy_holder(row[0])[0] for row in db.execute(sql, (session,)).fetchall()}
     return keyed(db, _COPIED, [(*message, session) for message in sorted(messages)])

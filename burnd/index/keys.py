@@ -15,12 +15,12 @@ _LARGEST = 1 << 28
 
 
 def compressed(data: bytes) -> bytes:
-    # Copied: zstandard's own result keeps the memory of the largest size that it could have had.
+    # A copy: zstandard's result keeps memory for the largest possible size.
     return bytes(memoryview(zstandard.compress(data, _LEVEL)))
 
 
 def decompressed(data: bytes) -> bytes:
-    """Raises ZstdError for data that was not compressed here, before it takes any memory."""
+    """Raises ZstdError for data that is no stored value, before allocating memory."""
     if zstandard.frame_content_size(data) > _LARGEST:
         raise zstandard.ZstdError("larger than any stored value")
     return zstandard.ZstdDecompressor().decompress(data, max_output_size=_LARGEST)
@@ -38,7 +38,7 @@ def is_there(key: str) -> bool:
     """Whether the path with this key exists, as it is or with its escapes resolved."""
     if os.path.lexists(key):
         return True
-    path = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), os.fsencode(key))
+    path = _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), os.fsencode(key))
     return os.path.lexists(path)
 
 
@@ -71,6 +71,6 @@ def copy_key(source: str, message_id: str, session_id: str, rail_id: str) -> str
 
 
 def copy_holder(key: str) -> tuple[tuple[str, str], str]:
-    """The message that a copy's key is of, and the session that holds it."""
+    """The message of a copy's key, and the session that has the copy."""
     source, message_id, session_id, _ = msgspec.json.decode(key, type=tuple[str, str, str, str])
     return (source, message_id), session_id

@@ -1,6 +1,6 @@
-"""Reads the packs that readers of logs store in the index, and the numbers of recorded turns, in a worker thread.
+"""Packs that log readers store in the index, and the numbers of recorded turns, for use in a worker thread.
 
-A pack is opaque here: the reader that made it packs and unpacks it.
+A pack is opaque here: the reader that made it unpacks it.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ TURN_COLUMNS = [
 
 
 def turn_names(turn: Turn) -> list[str | None]:
-    """Every text of a turn that the index stores once."""
+    """The texts of a turn that the index stores once."""
     agent = turn.subagent.type if turn.subagent else turn.agent
     texts = [turn.source, turn.model, turn.provider, turn.project, turn.project_key, turn.git_branch]
     texts += [turn.speed, turn.activity, turn.stop_reason, turn.harness_version, agent]
@@ -131,10 +131,7 @@ def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
 
 
 def stamp_row(stamp: Stamp, position: int) -> Row:
-    """A stamp as it was given, with null for keys that it removes.
-
-    Its times are not clamped: a range without an end has the latest possible time.
-    """
+    """A stamp, with null for keys that it removes. Its times are not clamped: an open range ends at the latest time."""
     selector = stamp.selector
     span = selector.range
     return (
@@ -171,7 +168,7 @@ def quota_row(quota: Quota, position: int, name_id: NameId) -> Row:
 
 
 def session_row(session: Session, name_id: NameId) -> Row:
-    """The values of a session record; those that are None, and an empty source, change nothing."""
+    """The values of a session record; None and an empty source change nothing."""
     return (
         name_id(session.source or None),
         session.parent_session_id,
@@ -211,7 +208,7 @@ def is_title(label: Label) -> bool:
 
 
 def title_rank(label: Label) -> int:
-    """A title that a person chose beats one that a model made."""
+    """A custom title beats a generated one."""
     return 2 if label.message_id == _CUSTOM else 1
 
 
@@ -220,21 +217,23 @@ def is_summary(label: Label) -> bool:
 
 
 def _is_name(label: Label) -> bool:
-    """Whether a title is real: some clients store the error if the request for a title failed."""
-    is_chosen = label.message_id == _CUSTOM
-    return label.title is not None and (is_chosen or not is_client_error(label.title))
+    """Whether a title is real: some clients store the error of a failed request for one."""
+    is_custom = label.message_id == _CUSTOM
+    return label.title is not None and (is_custom or not is_client_error(label.title))
 
 
 def summary_key(label: Label) -> str:
-    """Orders the summaries of a session, which may come from several files in any order: by the line they name."""
+    """Orders the summaries of a session by the line they name, since they may come from several files in any order."""
     return f"{label.n:016d} {to_iso(label.ts_ms)} {label.message_id}"
 
 
-# Role and kind as one number, as in the table.
-SAID = {(role, kind): 8 * r + k for r, role in enumerate(get_args(Role)) for k, kind in enumerate(get_args(Kind))}
+# Role and kind as one number.
+ROLE_AND_KIND = {
+    (role, kind): 8 * r + k for r, role in enumerate(get_args(Role)) for k, kind in enumerate(get_args(Kind))
+}
 
 
-# A block may be in its sidecar twice: the later line counts.
+# A block may be in its sidecar twice; the later line counts.
 _MESSAGE = (
     "INSERT OR REPLACE INTO messages(session, rail, msg_idx, message, n, b, ts, said, tool, position, length) "
     "VALUES(?,?,?,?,?,?,?,?,?,?,?)"
@@ -249,7 +248,7 @@ _MESSAGE_NUMBERS = (
 def write_messages(
     db: sqlite3.Connection, placed: Sequence[Placed], sessions: Mapping[str, int], names: Mapping[str, int]
 ) -> None:
-    """Adds stored content; `sessions` and `names` are the numbers of all that it names."""
+    """Adds rows of stored content; `sessions` and `names` have all its numbers."""
     by_session: defaultdict[str, list[Placed]] = defaultdict(list)
     for item in placed:
         by_session[item.label.session_id].append(item)
@@ -258,7 +257,7 @@ def write_messages(
         rails = {item.label.rail for item in items}
         ends = {rail: int(db.execute(_RAIL_END, (session, rail)).fetchone()[0]) for rail in rails}
         numbers: dict[tuple[str, str], int] = {}
-        if any(ends.values()):  # most sessions of a backlog are new, and come whole
+        if any(ends.values()):  # most sessions of a backlog are new and complete
             keys = [(session, message_id) for message_id in sorted({item.label.message_id for item in items})]
             numbers = {(row[0], row[1]): row[2] for row in keyed(db, _MESSAGE_NUMBERS, keys)}
         message_rows: list[Row] = []
@@ -269,7 +268,7 @@ def write_messages(
                 numbers[rail, message_id] = ends[rail]
                 ends[rail] += 1
                 new_messages += rail != NO_RAIL
-            number, kind = numbers[rail, message_id], SAID[label.role, label.kind]
+            number, kind = numbers[rail, message_id], ROLE_AND_KIND[label.role, label.kind]
             tool = names[label.tool] if label.tool is not None else None
             block = (short_id(message_id), label.n, label.b, label.ts_ms, kind, tool)
             message_rows.append((session, rail, number, *block, position, length))
@@ -278,7 +277,7 @@ def write_messages(
 
 
 def _update_session(db: sqlite3.Connection, session: int, items: list[Placed], new_messages: int) -> None:
-    times = [ms for item in items if (ms := item.label.ts_ms)]  # a title before the first line has no time: 0
+    times = [ms for item in items if (ms := item.label.ts_ms)]  # 0 is a title before the first line
     end = max(item.position + item.length for item in items)
     db.execute(
         "UPDATE sessions SET created_at = min(coalesce(created_at, ?1), coalesce(?1, created_at)), "

@@ -1,6 +1,6 @@
-"""Marks rails whose causes must be recomputed, in the transaction that changes them, and drops old findings.
+"""Marks rails whose causes must be recomputed, in the transaction that changes them, and drops their findings.
 
-The recomputation is a background task: a transaction that records turns does not wait for it, and a mark is never lost.
+A background task recomputes them later; a mark is never lost.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ def mark(db: sqlite3.Connection, marks: Iterable[Mark]) -> None:
             earliest[session, rail] = turn_index
     if earliest:
         db.executemany(_MARK, [(*rail, turn_index) for rail, turn_index in earliest.items()])
-        _forget_findings(db, {session for session, _ in earliest})
+        _drop_findings(db, {session for session, _ in earliest})
 
 
 def mark_turns(db: sqlite3.Connection, turns: str) -> None:
     """Marks the rails of these turns; `turns` is a JSON array of their ids."""
     db.execute(_MARK_TURNS, (turns,))
-    _forget_findings(db, {session for (session,) in db.execute(_SESSIONS_OF, (turns,))})
+    _drop_findings(db, {session for (session,) in db.execute(_SESSIONS_OF, (turns,))})
 
 
 def mark_copies(db: sqlite3.Connection, copies: Iterable[Copy], numbers: Mapping[str, int]) -> None:
-    """Marks copies by their new and their recorded numbers; call it before they are written."""
+    """Marks copies by their new and recorded numbers, before they are written."""
     copies = list(copies)
     mark(db, [Mark(numbers[copy.session_id], copy.rail_id, copy.turn_index) for copy in copies])
     mark(db, _recorded_marks(db, copies))
 
 
 def mark_own(db: sqlite3.Connection, turns: Iterable[Turn], numbers: Mapping[str, int]) -> None:
-    """Marks turns by their numbers, and by those that they had as copies before."""
+    """Marks turns by their numbers, and by their earlier numbers as copies."""
     turns = list(turns)
     mark(db, [Mark(numbers[turn.session_id], turn.rail_id, turn.turn_index) for turn in turns])
     sessions = msgspec.json.encode({numbers[turn.session_id] for turn in turns}).decode()
@@ -66,18 +66,18 @@ def _recorded_marks(db: sqlite3.Connection, messages: Iterable[Copy | Turn]) -> 
 def mark_compactions(
     db: sqlite3.Connection, compactions: Sequence[tuple[int, str, int]], keys: Sequence[tuple[str]]
 ) -> None:
-    """Marks the turns from which compactions (session, rail, time) count, and the recorded ones with these keys."""
-    moved = keyed(db, _COMPACTED, keys)
-    mark(db, [Mark(session, rail, 0) for session, rail in moved])
-    if moved:
+    """Marks the first turns after compactions (session, rail, time), and recorded compactions with these keys."""
+    recorded = keyed(db, _COMPACTED, keys)
+    mark(db, [Mark(session, rail, 0) for session, rail in recorded])
+    if recorded:
         mark(db, [Mark(session, rail, 0) for session, rail, _ in compactions])
     else:
         db.executemany(_MARK_FROM, compactions)
-        _forget_findings(db, {session for session, _, _ in compactions})
+        _drop_findings(db, {session for session, _, _ in compactions})
 
 
 def mark_all(db: sqlite3.Connection) -> None:
-    """Marks every rail, after a change of how causes are computed."""
+    """Marks every rail, after a change to how causes are computed."""
     db.execute(f"INSERT INTO changed(session, rail, turn_index) SELECT DISTINCT session, rail, 0 {_EVERY}")
 
 
@@ -86,24 +86,24 @@ def mark_sessions(db: sqlite3.Connection, session_ids: Iterable[str]) -> None:
     keys = [(session_id,) for session_id in session_ids]
     rows = keyed(db, "SELECT id FROM sessions WHERE session_id IN ({keys})", keys)
     db.executemany(_MARK_SESSION, rows)
-    _forget_findings(db, {session for (session,) in rows})
+    _drop_findings(db, {session for (session,) in rows})
 
 
-def _forget_findings(db: sqlite3.Connection, sessions: Iterable[int]) -> None:
-    db.executemany(_FORGET, [(session,) for session in sessions])
+def _drop_findings(db: sqlite3.Connection, sessions: Iterable[int]) -> None:
+    db.executemany(_DROP_FINDINGS, [(session,) for session in sessions])
 
 
-_FORGET = "UPDATE findings SET change = change + 1, root = NULL, found = NULL WHERE session = ?"
+_DROP_FINDINGS = "UPDATE findings SET change = change + 1, root = NULL, found = NULL WHERE session = ?"
 _SESSIONS_OF = "SELECT DISTINCT session FROM turns WHERE id IN (SELECT value FROM json_each(?))"
-_AGAIN = "ON CONFLICT DO UPDATE SET turn_index = min(turn_index, excluded.turn_index), times = times + 1"
-_EVERY = f"FROM turns WHERE true {_AGAIN}"
-_MARK = f"INSERT INTO changed(session, rail, turn_index) VALUES(?,?,?) {_AGAIN}"
+_UPSERT = "ON CONFLICT DO UPDATE SET turn_index = min(turn_index, excluded.turn_index), times = times + 1"
+_EVERY = f"FROM turns WHERE true {_UPSERT}"
+_MARK = f"INSERT INTO changed(session, rail, turn_index) VALUES(?,?,?) {_UPSERT}"
 _MARK_SESSION = f"""
-INSERT INTO changed(session, rail, turn_index) SELECT DISTINCT session, rail, 0 FROM turns WHERE session = ? {_AGAIN}
+INSERT INTO changed(session, rail, turn_index) SELECT DISTINCT session, rail, 0 FROM turns WHERE session = ? {_UPSERT}
 """
 _MARK_TURNS = f"""
 INSERT INTO changed(session, rail, turn_index)
-SELECT session, rail, min(turn_index) FROM turns WHERE id IN (SELECT value FROM json_each(?)) GROUP BY 1, 2 {_AGAIN}
+SELECT session, rail, min(turn_index) FROM turns WHERE id IN (SELECT value FROM json_each(?)) GROUP BY 1, 2 {_UPSERT}
 """
 _COPIES = (
     "SELECT session, rail, turn_index FROM facts WHERE kind = 'copy' AND turn_index IS NOT NULL AND key IN ({keys})"
@@ -118,5 +118,5 @@ INSERT INTO changed(session, rail, turn_index)
 SELECT ?1, ?2, min(first) FROM (
   SELECT min(turn_index) AS first FROM turns WHERE session = ?1 AND rail = ?2 AND ts >= ?3
   UNION ALL SELECT min(turn_index) FROM facts WHERE session = ?1 AND kind = 'copy' AND rail = ?2 AND ts >= ?3)
-HAVING min(first) IS NOT NULL {_AGAIN}
+HAVING min(first) IS NOT NULL {_UPSERT}
 """

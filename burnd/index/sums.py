@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from burnd.index import harness_costs, stale_causes, unlogged
-from burnd.index.dimensions import CLASS_COLUMNS, Dimensions, Numbering, Tiers, shipped_prices
+from burnd.index.dimensions import CLASS_COLUMNS, DimensionNumbers, Dimensions, Tiers, shipped_prices
 from burnd.index.store import IndexStore
 from burnd.pricing import PriceTable
 from burnd.records import Turn
@@ -56,7 +56,7 @@ class SumWriter:
     """Collects what one transaction changes, and writes its sums at the end. Its tables are the connection's own."""
 
     def __init__(self, prices: PriceTable | None) -> None:
-        self._numbering = Numbering(prices)
+        self._numbering = DimensionNumbers(prices)
         self._turns: set[int] = set()
         self._sessions: set[int] = set()
         self._reprices_listed = False  # also drop harness figures of models that a list prices now
@@ -97,7 +97,7 @@ class SumWriter:
             _write(db)
         if self._sessions:
             sessions = _json(self._sessions)
-            unlogged.renewed(db, unlogged.with_heirs(db, sessions), self._numbering)
+            unlogged.recompute(db, unlogged.with_heirs(db, sessions), self._numbering)
             _write_endings(db, sessions)
         self._clear()
 
@@ -127,9 +127,9 @@ class SumWriter:
         own = db.execute(_SESSIONS_OF, (_json(self._turns),)).fetchall()
         sessions = unlogged.with_heirs(db, _json(self._sessions.union(row[0] for row in own)))
         numbers = msgspec.json.decode(sessions, type=list[int])
-        moved = harness_costs.reclassified(db, numbers, self._numbering, every=self._reprices_listed)
-        self.leave(db, [turn for _, turn in moved])
-        db.executemany("UPDATE turns SET class = ? WHERE id = ?", moved)
+        changes = harness_costs.reclassified(db, numbers, self._numbering, every=self._reprices_listed)
+        self.leave(db, [turn for _, turn in changes])
+        db.executemany("UPDATE turns SET class = ? WHERE id = ?", changes)
 
 
 def _json(numbers: Iterable[int]) -> str:
@@ -232,7 +232,7 @@ def _assign_tiers(db: sqlite3.Connection, model: int, provider: int, tiers: Tier
     names = ",".join(CLASS_COLUMNS)
     sql = f"SELECT id, {names} FROM classes WHERE model = ? AND provider = ? AND unlogged = 0"
     tier = CLASS_COLUMNS.index("tier")
-    numbering = Numbering(None)
+    numbering = DimensionNumbers(None)
     for old, *key in db.execute(sql, (model, provider)).fetchall():
         keys = {size: (*key[:tier], size, *key[tier + 1 :]) for size in (0, *sizes)}
         numbers = numbering.classes(db, keys.values())
@@ -240,11 +240,11 @@ def _assign_tiers(db: sqlite3.Connection, model: int, provider: int, tiers: Tier
         cases = " ".join(f"WHEN {_CONTEXT} > {size} THEN {numbers[keys[size]]}" for size in reversed(sizes))
         number = f"CASE {cases} ELSE {numbers[keys[0]]} END" if cases else str(numbers[keys[0]])
         db.execute(f"UPDATE turns SET class = {number} WHERE class = ?", (old,))
-    moved = harness_costs.restated(db, model, provider, numbering, listed=tiers.listed)
-    db.executemany("UPDATE turns SET class = ? WHERE id = ?", moved)
+    changes = harness_costs.restated(db, model, provider, numbering, listed=tiers.is_listed)
+    db.executemany("UPDATE turns SET class = ? WHERE id = ?", changes)
     text = msgspec.json.encode(sizes).decode()
     sql = "UPDATE tiers SET sizes = ?, listed = ? WHERE model = ? AND provider = ?"
-    db.execute(sql, (text, tiers.listed, model, provider))
+    db.execute(sql, (text, tiers.is_listed, model, provider))
 
 
 _SESSIONS_OF = "SELECT DISTINCT session FROM turns WHERE id IN (SELECT value FROM json_each(?))"

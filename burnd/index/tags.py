@@ -1,4 +1,4 @@
-"""Folds stamps onto turns from the index: the same answer as folding the ledger, without reading it."""
+"""Resolves stamps to tags of turns from the index, with the same result as from the ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TurnKey = tuple[str, str]
 Keyed = Callable[[str, Iterable[tuple[Any, ...]]], list[tuple[Any, ...]]]
 
 
-class _Stamped(NamedTuple):
+class _StampRow(NamedTuple):
     order: tuple[int, int]
     from_ts: int | None
     to_ts: int | None
@@ -26,9 +26,9 @@ class _Stamped(NamedTuple):
 
 
 def tags_of(keyed: Keyed, keys: Sequence[TurnKey]) -> dict[TurnKey, dict[str, str]]:
-    """What stamps say of the turns with these (source, messageId), last write winning per key.
+    """The tags of the turns with these (source, messageId); the last stamp wins per key.
 
-    `keyed` runs SQL with `{keys}` standing for the keys it is given.
+    `keyed` runs SQL with `{keys}` replaced by the keys.
     """
     turns = keyed(_TURNS, keys)
     parents = _parents(keyed, {session_id for *_, session_id in turns})
@@ -43,33 +43,33 @@ def tags_of(keyed: Keyed, keys: Sequence[TurnKey]) -> dict[TurnKey, dict[str, st
 
 
 def _fold(
-    line: list[str], ts: int, by_session: dict[str, list[_Stamped]], of_message: list[_Stamped]
+    line: list[str], ts: int, by_session: dict[str, list[_StampRow]], of_message: list[_StampRow]
 ) -> dict[str, str]:
     folded: dict[str, str | None] = {}
     for session_id in line:
         own = of_message if session_id == line[-1] else []
         matching = [s for s in by_session.get(session_id, []) if s.covers(ts)] + own
-        for stamped in sorted(matching, key=lambda s: s.order):
-            folded.update(stamped.keys)
+        for stamp in sorted(matching, key=lambda s: s.order):
+            folded.update(stamp.keys)
     return {key: value for key, value in folded.items() if value is not None}
 
 
 def _parents(keyed: Keyed, session_ids: set[str]) -> dict[str, str]:
-    """Who is whose parent, from these sessions up to their roots."""
+    """The parents of these sessions, up to their roots."""
     parents: dict[str, str] = {}
-    wanted = set(session_ids)
-    while wanted:
-        found = keyed(_PARENTS, [(session_id,) for session_id in sorted(wanted)])
-        parents.update(found)
-        wanted = {parent for _, parent in found} - parents.keys()
+    pending = set(session_ids)
+    while pending:
+        rows = keyed(_PARENTS, [(session_id,) for session_id in sorted(pending)])
+        parents.update(rows)
+        pending = {parent for _, parent in rows} - parents.keys()
     return parents
 
 
-def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[_Stamped]]:
-    grouped: defaultdict[str, list[_Stamped]] = defaultdict(list)
+def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[_StampRow]]:
+    grouped: defaultdict[str, list[_StampRow]] = defaultdict(list)
     for selected, ts, position, from_ts, to_ts, enrichment in rows:
         tags = bounded_tags(msgspec.json.decode(enrichment))
-        grouped[selected].append(_Stamped((ts, position), from_ts, to_ts, tags))
+        grouped[selected].append(_StampRow((ts, position), from_ts, to_ts, tags))
     return dict(grouped)
 
 

@@ -1,7 +1,7 @@
-"""Computes unlogged usage of a session: its harness's running total minus its turns and copies.
+"""Unlogged usage of a session: its harness's running total minus its turns and copies.
 
-What it says of a fork begins with all that the session used which it was made from, and so with that one's overhead,
-which counts once. Where the log marks copies as forked, it begins at nothing: these copies are no part of it.
+The running total of a fork starts with its parent's, including the parent's unlogged usage, which counts once. If the
+log marks copies as forked, the total starts at zero and excludes them.
 
 Requests without a response are in no running total and are added. A compaction is part of a later running total that
 exceeds the log; otherwise it counts as a request with at least the context that it summarized.
@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from burnd.index import harness_costs, keys
-from burnd.index.dimensions import Numbering
-from burnd.index.harness_costs import KINDS, Model, Stated, copied, plain
+from burnd.index.dimensions import DimensionNumbers
+from burnd.index.harness_costs import KINDS, Model, ModelTotal, copied, plain
 from burnd.index.store import keyed
 from burnd.pricing import Tokens
 from burnd.pricing.terms import figure_of, with_figure
@@ -26,8 +26,8 @@ from burnd.records import Compaction, Request, Usage
 from burnd.records.times import index_ms
 
 Row = tuple[Any, ...]
-Named = tuple[int, Model]  # a source and a model
-Said = dict[Named, tuple[int, Stated]]  # with the time of its newest running total
+SourceAndModel = tuple[int, Model]  # a source and a model
+StatedUsage = dict[SourceAndModel, tuple[int, ModelTotal]]  # with the time of its newest running total
 
 
 def write_requests(
@@ -35,7 +35,7 @@ def write_requests(
     entries: Mapping[tuple[str, str], tuple[int, Request | Compaction]],
     names: Mapping[str, int],
 ) -> None:
-    """Replace the rows of these requests, given by kind and key with their session's number."""
+    """Replaces the rows of these requests, given by kind and key with their session's number."""
     db.executemany("DELETE FROM requests WHERE kind = ? AND key = ?", list(entries))
     rows = []
     for key, (session, entry) in entries.items():
@@ -50,41 +50,43 @@ def write_requests(
 
 
 def holders(db: sqlite3.Connection, turns: str) -> set[int]:
-    """The sessions that hold copies of these turns; `turns` is a JSON array of numbers."""
-    found = db.execute(
+    """The sessions with copies of these turns; `turns` is a JSON array of numbers."""
+    messages = db.execute(
         "SELECT n.name, t.message_id FROM turns t JOIN names n ON n.id = t.source "
         "WHERE t.id IN (SELECT value FROM json_each(?)) AND EXISTS (SELECT 1 FROM cost_states)",
         (turns,),
     ).fetchall()
-    return {row[0] for row in keyed(db, keys.selecting_copies("f.session"), keys.copy_spans(found))}
+    return {row[0] for row in keyed(db, keys.selecting_copies("f.session"), keys.copy_spans(messages))}
 
 
-def renewed(db: sqlite3.Connection, sessions: str, numbering: Numbering) -> tuple[list[Row], list[Row]]:
-    """Works these sessions out again; returns the rows that stood before and those that stand now."""
-    said = _said(db, sessions)
+def recompute(db: sqlite3.Connection, sessions: str, numbering: DimensionNumbers) -> tuple[list[Row], list[Row]]:
+    """Recomputes these sessions; returns their rows before and after."""
+    stated = _stated_usage(db, sessions)
     requests = _requests(db, sessions)
-    heard = _Accounts(db)
+    accounts = _Accounts(db)
     where = "WHERE session IN (SELECT value FROM json_each(?))"
     before = [tuple(row) for row in db.execute(f"SELECT * FROM unlogged {where}", (sessions,)).fetchall()]
     after: list[Row] = []
-    for session in said.keys() | requests.keys():
-        found: list[_Unlogged] = []
-        if by_model := said.get(session):
-            account = heard.of(session, by_model)
-            before_it = heard.inherited(account)
-            left = harness_costs.left_over(db, session, numbering)
+    for session in stated.keys() | requests.keys():
+        usage: list[_Unlogged] = []
+        if by_model := stated.get(session):
+            account = accounts.of(session, by_model)
+            before_it = accounts.inherited(account)
+            rest = harness_costs.remaining_cost(db, session, numbering)
             for (source, model), (ts, _) in by_model.items():
-                beyond = _beyond(account.beyond[source, model], before_it[model.plain])
-                if any(beyond.tokens) or beyond.searches:
-                    terms = with_figure(None, figure_of(left.pop(model.plain, 0), sum(beyond.tokens)))
+                excess_usage = _excess_usage(account.excess_usage[source, model], before_it[model.plain])
+                if any(excess_usage.tokens) or excess_usage.searches:
+                    terms = with_figure(None, figure_of(rest.pop(model.plain, 0), sum(excess_usage.tokens)))
                     number = numbering.terms(db, [terms])[terms]
-                    found.append(_Unlogged(source, model.id, ts, beyond.tokens, beyond.searches, terms=number))
-        is_stated = bool(found)
-        found += [_as_unlogged(db, one) for one in requests[session] if not _is_known(db, one, is_stated=is_stated)]
-        after += _rows(db, session, found, numbering)
+                    usage.append(
+                        _Unlogged(source, model.id, ts, excess_usage.tokens, excess_usage.searches, terms=number)
+                    )
+        is_stated = bool(usage)
+        usage += [_as_unlogged(db, one) for one in requests[session] if not _is_counted(db, one, is_stated=is_stated)]
+        after += _rows(db, session, usage, numbering)
     after.sort()
     db.execute(f"DELETE FROM inherited {where}", (sessions,))
-    pairs = [(session, owner) for session in said for owner in heard.of(session, said[session]).owners]
+    pairs = [(session, owner) for session in stated for owner in accounts.of(session, stated[session]).owners]
     db.executemany("INSERT INTO inherited VALUES(?,?)", pairs)
     if before != after:
         db.execute(f"DELETE FROM unlogged {where}", (sessions,))
@@ -105,7 +107,7 @@ class _RequestRow(NamedTuple):
 
 
 class _Unlogged(NamedTuple):
-    """Tokens that no turn accounts for, and how many requests they are a lower bound of."""
+    """Tokens without a turn, and the number of requests of which they are a minimum."""
 
     source: int
     model: int
@@ -117,13 +119,13 @@ class _Unlogged(NamedTuple):
 
 
 def _requests(db: sqlite3.Connection, sessions: str) -> defaultdict[int, list[_RequestRow]]:
-    found: defaultdict[int, list[_RequestRow]] = defaultdict(list)
+    by_session: defaultdict[int, list[_RequestRow]] = defaultdict(list)
     for kind, session, rail, source, model, ts, *tokens in db.execute(_REQUESTS, (sessions,)).fetchall():
-        found[session].append(_RequestRow(kind, session, rail, source, model, ts, Tokens(*tokens)))
-    return found
+        by_session[session].append(_RequestRow(kind, session, rail, source, model, ts, Tokens(*tokens)))
+    return by_session
 
 
-def _is_known(db: sqlite3.Connection, request: _RequestRow, *, is_stated: bool) -> bool:
+def _is_counted(db: sqlite3.Connection, request: _RequestRow, *, is_stated: bool) -> bool:
     """Whether a compaction is counted elsewhere: in a log, as an agent's in some releases, or in a running total.
 
     `is_stated`: the session's running total exceeds its log.
@@ -143,10 +145,10 @@ def _as_unlogged(db: sqlite3.Connection, request: _RequestRow) -> _Unlogged:
     return _Unlogged(request.source, model, request.ts, request.tokens, requests=1)
 
 
-def _rows(db: sqlite3.Connection, session: int, found: Sequence[_Unlogged], numbering: Numbering) -> list[Row]:
+def _rows(db: sqlite3.Connection, session: int, usage: Sequence[_Unlogged], numbering: DimensionNumbers) -> list[Row]:
     summed: dict[tuple[int, int], list[int]] = {}
-    place = _place(db, session, numbering) if found else 0
-    for one in found:
+    place = _place(db, session, numbering) if usage else 0
+    for one in usage:
         key = (one.source, one.model, 0, one.terms, 0, 0, 1)
         number = (numbering.classes(db, [key]))[key]
         counts = (*one.tokens, one.searches, one.requests)
@@ -156,7 +158,7 @@ def _rows(db: sqlite3.Connection, session: int, found: Sequence[_Unlogged], numb
 
 
 def with_heirs(db: sqlite3.Connection, sessions: str) -> str:
-    """These sessions, and those whose figures begin with theirs."""
+    """These sessions, and those whose running totals start with theirs."""
     heirs = db.execute(
         "SELECT value FROM json_each(?1) UNION "
         "SELECT session FROM inherited WHERE owner IN (SELECT value FROM json_each(?1))",
@@ -166,57 +168,59 @@ def with_heirs(db: sqlite3.Connection, sessions: str) -> str:
 
 
 class _UnloggedUsage(NamedTuple):
-    """What was said of a session beyond its log, what came with its past included, and who owns that past."""
+    """The excess of a session's running total over its log, inherited usage included, and the sessions it inherits
+    from.
+    """
 
-    beyond: dict[Named, Stated]
+    excess_usage: dict[SourceAndModel, ModelTotal]
     owners: frozenset[int]
 
 
 class _Accounts:
-    """The accounts of some sessions, each made once."""
+    """The accounts of some sessions, each computed once."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._made: dict[int, _UnloggedUsage] = {}
+        self._accounts: dict[int, _UnloggedUsage] = {}
 
-    def of(self, session: int, said: Said) -> _UnloggedUsage:
-        if session not in self._made:
+    def of(self, session: int, usage: StatedUsage) -> _UnloggedUsage:
+        if session not in self._accounts:
             logged = _logged(self._db, session)
-            beyond = {named: _beyond(stated, logged.used[named[1].plain]) for named, (_, stated) in said.items()}
-            self._made[session] = _UnloggedUsage(beyond, logged.owners)
-        return self._made[session]
+            excess_usage = {key: _excess_usage(stated, logged.used[key[1].plain]) for key, (_, stated) in usage.items()}
+            self._accounts[session] = _UnloggedUsage(excess_usage, logged.owners)
+        return self._accounts[session]
 
-    def inherited(self, account: _UnloggedUsage) -> defaultdict[str, Stated]:
-        """By model, the overhead that its past came with: that of a fork holds its parents' already, so not the sum."""
-        most: defaultdict[str, Stated] = defaultdict(Stated)
-        parents = _said(self._db, msgspec.json.encode(sorted(account.owners)).decode())
-        for owner, said in parents.items():
-            for (_, model), beyond in self.of(owner, said).beyond.items():
+    def inherited(self, account: _UnloggedUsage) -> defaultdict[str, ModelTotal]:
+        """By model, the inherited excess: the maximum, since a fork's contains its parents'."""
+        most: defaultdict[str, ModelTotal] = defaultdict(ModelTotal)
+        parents = _stated_usage(self._db, msgspec.json.encode(sorted(account.owners)).decode())
+        for owner, usage in parents.items():
+            for (_, model), excess_usage in self.of(owner, usage).excess_usage.items():
                 before = most[model.plain]
-                tokens = Tokens(*map(max, before.tokens, beyond.tokens))
-                most[model.plain] = Stated(tokens, max(before.searches, beyond.searches))
+                tokens = Tokens(*map(max, before.tokens, excess_usage.tokens))
+                most[model.plain] = ModelTotal(tokens, max(before.searches, excess_usage.searches))
         return most
 
 
-def _beyond(stated: Stated, used: Stated) -> Stated:
-    return Stated(excess(stated.tokens, used.tokens), max(0, stated.searches - used.searches))
+def _excess_usage(stated: ModelTotal, used: ModelTotal) -> ModelTotal:
+    return ModelTotal(excess(stated.tokens, used.tokens), max(0, stated.searches - used.searches))
 
 
-def excess(said: Tokens, used: Tokens) -> Tokens:
-    """What was said beyond what was used, never less than nothing.
+def excess(stated: Tokens, used: Tokens) -> Tokens:
+    """The stated minus the logged tokens, at least zero.
 
-    A harness may not tell reasoning from other output, nor writes for an hour from those for five minutes: their sums
-    are compared, and what is over is shared out as far as the parts allow.
+    A harness may not distinguish reasoning from output, or cache writes by lifetime: their sums are compared, and the
+    excess is divided as far as the parts allow.
     """
-    output = max(0, said.output + said.reasoning - used.output - used.reasoning)
-    reasoning = min(output, max(0, said.reasoning - used.reasoning))
-    writes = max(0, _writes(said) - _writes(used))
-    hour = min(writes, max(0, said.cache_create_1h - used.cache_create_1h))
+    output = max(0, stated.output + stated.reasoning - used.output - used.reasoning)
+    reasoning = min(output, max(0, stated.reasoning - used.reasoning))
+    writes = max(0, _writes(stated) - _writes(used))
+    hour = min(writes, max(0, stated.cache_create_1h - used.cache_create_1h))
     return Tokens(
-        input=max(0, said.input - used.input),
+        input=max(0, stated.input - used.input),
         output=output - reasoning,
         reasoning=reasoning,
-        cache_read=max(0, said.cache_read - used.cache_read),
+        cache_read=max(0, stated.cache_read - used.cache_read),
         cache_create_5m=writes - hour,
         cache_create_1h=hour,
     )
@@ -226,13 +230,13 @@ def _writes(tokens: Tokens) -> int:
     return tokens.cache_create_5m + tokens.cache_create_1h
 
 
-def _said(db: sqlite3.Connection, sessions: str) -> dict[int, Said]:
+def _stated_usage(db: sqlite3.Connection, sessions: str) -> dict[int, StatedUsage]:
     histories = harness_costs.load(db, msgspec.json.decode(sessions, type=list[int]))
     return {
         session: {
-            (source, model): said
+            (source, model): total
             for source, states in history.items()
-            for model, said in harness_costs.in_all(states).items()
+            for model, total in harness_costs.in_all(states).items()
         }
         for session, history in histories.items()
     }
@@ -241,20 +245,20 @@ def _said(db: sqlite3.Connection, sessions: str) -> dict[int, Said]:
 class _Logged(NamedTuple):
     """Tokens and searches by model, and the sessions that own the copied messages among them."""
 
-    used: defaultdict[str, Stated]
+    used: defaultdict[str, ModelTotal]
     owners: frozenset[int]
 
 
 def _logged(db: sqlite3.Connection, session: int) -> _Logged:
     """The usage of a session's own turns and of the messages it copied."""
-    used: defaultdict[str, Stated] = defaultdict(Stated)
-    found = db.execute(_OWN, (session,)).fetchall() + copied(db, session)
-    for _, name, searches, *tokens in found:
-        used[plain(name)] = used[plain(name)].plus(Stated(Tokens(*tokens), searches))
-    return _Logged(used, frozenset(row[0] for row in found) - {session})
+    used: defaultdict[str, ModelTotal] = defaultdict(ModelTotal)
+    rows = db.execute(_OWN, (session,)).fetchall() + copied(db, session)
+    for _, name, searches, *tokens in rows:
+        used[plain(name)] = used[plain(name)].plus(ModelTotal(Tokens(*tokens), searches))
+    return _Logged(used, frozenset(row[0] for row in rows) - {session})
 
 
-def _place(db: sqlite3.Connection, session: int, numbering: Numbering) -> int:
+def _place(db: sqlite3.Connection, session: int, numbering: DimensionNumbers) -> int:
     ((project, key),) = db.execute(
         "SELECT coalesce(project, 0), coalesce(project_key, 0) FROM sessions WHERE id = ?", (session,)
     ).fetchall()

@@ -225,7 +225,7 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | 
     added = add_up(reader.read(by_model.by), scope, by_model)
     causes = CauseReader(view, ledger, scope.selection, reader)
     dimension = dimensions.dimension(view, second, scope.selection) if second else None
-    table = _Rows(view, cause, params, scope.kinds, dimension)
+    table = _HotspotRows(view, cause, params, scope.kinds, dimension)
     if cause == "prompt":
         table.add_prompts(scope.selection, reader, causes)
     else:
@@ -304,7 +304,7 @@ def _group(label: Label) -> str | None:
     return group_of(label.key, None, None) if label.kind == OTHER else None
 
 
-class _Rows:
+class _HotspotRows:
     """Collects the rows of an answer."""
 
     def __init__(

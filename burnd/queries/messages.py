@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from burnd import protocol
-from burnd.content.recall import Reading, Recall, is_reference, reference
+from burnd.content.recall import Recall, SidecarReader, is_reference, reference
 from burnd.contract.sessions import BLOCK_BYTES, MOST_MESSAGES, MessagesParams
 from burnd.pricing import Tokens
 from burnd.queries import names, session_ids
@@ -23,7 +23,7 @@ from burnd.records.times import to_iso
 ContentState = Literal["yes", "pruned", "no"]
 
 
-class Page(NamedTuple):
+class RecordPage(NamedTuple):
     """Positions of records in their sidecar, the number of all records, and whether content is stored."""
 
     places: list[tuple[int, int]]
@@ -31,7 +31,7 @@ class Page(NamedTuple):
     state: ContentState
 
 
-def page(view: View, session_id: str, message_id: str | None, offset: int, limit: int) -> Page:
+def page(view: View, session_id: str, message_id: str | None, offset: int, limit: int) -> RecordPage:
     """The newest revision of each record, in the order of the rails. Raises Missing."""
     rows = view.rows("SELECT id, pruned_up_to IS NOT NULL FROM sessions WHERE session_id = ?", (session_id,))
     if not rows:
@@ -42,7 +42,7 @@ def page(view: View, session_id: str, message_id: str | None, offset: int, limit
     if total == 0 and message_id is not None and not _has_turn(view, session, message_id):
         raise Missing(f"there is no message {message_id[:100]!r} in this session")
     state: ContentState = "yes" if total else "pruned" if was_pruned else "no"
-    return Page([(position, length) for position, length in rows], total, state)
+    return RecordPage([(position, length) for position, length in rows], total, state)
 
 
 def _has_turn(view: View, session: int, message_id: str) -> bool:
@@ -133,8 +133,8 @@ def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, An
     }
     if stored is not None:
         block_bytes = min(max(params.block_bytes, _LEAST_BLOCK), BLOCK_BYTES)
-        (lines,) = lines_of(view, [Span(session.row, rail, offset, offset + limit)])
-        page = _Page(recall, session.session_id, block_bytes).filled(lines)
+        (lines,) = lines_of(view, [MessageSpan(session.row, rail, offset, offset + limit)])
+        page = _PageWriter(recall, session.session_id, block_bytes).filled(lines)
         total = stored
     else:
         answer["why"] = _GONE if is_gone else why_not_retained(facts)
@@ -165,7 +165,7 @@ def _default_rail(view: View, session: SessionEntry, every: Sequence[dict[str, A
     return rails[0] if rails else MAIN
 
 
-class Span(NamedTuple):
+class MessageSpan(NamedTuple):
     """Messages from `begin` to before `end` on a rail of a session."""
 
     session: int
@@ -174,7 +174,7 @@ class Span(NamedTuple):
     end: int
 
 
-def lines_of(view: View, spans: Sequence[Span]) -> list[list[RecordLine]]:
+def lines_of(view: View, spans: Sequence[MessageSpan]) -> list[list[RecordLine]]:
     """The records of each span in order."""
     by_span: list[list[RecordLine]] = [[] for _ in spans]
     for line in map(
@@ -191,7 +191,7 @@ CROSS JOIN messages m ON m.session = w.session AND m.rail = w.rail AND m.msg_idx
 """
 
 
-class _Page:
+class _PageWriter:
     """Fills a page with whole messages; a first message larger than the page is cut."""
 
     def __init__(self, recall: Recall, session_id: str, block_bytes: int) -> None:
@@ -212,7 +212,7 @@ class _Page:
                 page.append(message)
         return page
 
-    def _message(self, file: Reading, own: Sequence[RecordLine]) -> dict[str, Any]:
+    def _message(self, file: SidecarReader, own: Sequence[RecordLine]) -> dict[str, Any]:
         records = (file.record(line.position, line.length, self._enough()) for line in own[:_MOST_BLOCKS])
         message: dict[str, Any] = {
             "msgIdx": own[0].msg_idx,

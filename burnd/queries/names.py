@@ -71,8 +71,8 @@ def _words(name: str) -> str:
     return _NOT_WORDS.sub(" ", name.lower()).strip()
 
 
-def _matching(kinds: Kinds, matches: Callable[[Kind], bool]) -> frozenset[int]:
-    return frozenset(kind.id for kind in kinds if matches(kind))
+def _matching(kinds: Kinds, is_match: Callable[[Kind], bool]) -> frozenset[int]:
+    return frozenset(kind.id for kind in kinds if is_match(kind))
 
 
 def branch(view: View, given: str) -> frozenset[int]:

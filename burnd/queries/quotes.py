@@ -11,7 +11,7 @@ import msgspec
 from burnd.attribution import Cause
 from burnd.attribution.rail import CauseOrigin
 from burnd.attribution.rail_entries import RailName
-from burnd.content.recall import Reading, Recall, Spot, is_reference
+from burnd.content.recall import Recall, SidecarReader, Spot, is_reference
 from burnd.harness.registry import PRODUCTS
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.queries.view import View
@@ -94,7 +94,7 @@ class Quotes:
                     return _first_line(_plain(_decoded(result.content)))
         return None
 
-    def _prompt(self, file: Reading, rail: RailName, message_id: str) -> str | None:
+    def _prompt(self, file: SidecarReader, rail: RailName, message_id: str) -> str | None:
         place = self._place(rail, message_id)
         if place is None:
             return None
@@ -102,7 +102,7 @@ class Quotes:
         texts = (record.text for record in self._read(file, _PROMPT, (rail.session, rail.rail_id, place)))
         return next((first_words(text) for text in texts if isinstance(text, str) and text[:1] != "<"), None)
 
-    def _call(self, file: Reading, rail: RailName, message_id: str, call_id: str | None) -> str | None:
+    def _call(self, file: SidecarReader, rail: RailName, message_id: str, call_id: str | None) -> str | None:
         for record in self._records(file, rail, message_id, "tool_use"):
             use = record.tool_use
             if use is not None and use.id == call_id:
@@ -119,10 +119,10 @@ class Quotes:
         ((place,),) = self._view.rows(_PLACE, (rail.session, message_id, rail.rail_id))
         return place if isinstance(place, int) else None
 
-    def _records(self, file: Reading, rail: RailName, message_id: str, kind: str) -> Iterator[Content]:
+    def _records(self, file: SidecarReader, rail: RailName, message_id: str, kind: str) -> Iterator[Content]:
         return self._read(file, _RECORDS, (rail.session, message_id, kind, _MOST_RECORDS))
 
-    def _read(self, file: Reading, sql: str, values: tuple[Any, ...]) -> Iterator[Content]:
+    def _read(self, file: SidecarReader, sql: str, values: tuple[Any, ...]) -> Iterator[Content]:
         for position, length in self._view.rows(sql, values):
             record = file.record(position, length, READ_BYTES)
             if record is not None:

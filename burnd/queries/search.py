@@ -239,12 +239,12 @@ class Candidates:
 
     def _existing(self, places: Sequence[Place]) -> _Existing:
         sessions = entries_of(self._view, {place.session_id for place in places})
-        terms = [
+        keys = [
             (sessions[place.session_id].row, place.message_id, place.rail)
             for place in places
             if place.message_id and place.session_id in sessions
         ]
-        return _Existing(sessions, {row[:3]: row[3] for row in self._view.keyed(_NUMBERS, terms)})
+        return _Existing(sessions, {row[:3]: row[3] for row in self._view.keyed(_NUMBERS, keys)})
 
     def _hit(self, candidate: Candidate, place: Place, existing: _Existing) -> Hit | None:
         session = existing.sessions.get(place.session_id)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from burnd.content.recall import Recall, Spot
-from burnd.queries.messages import Span
+from burnd.queries.messages import MessageSpan
 from burnd.queries.session_ids import short_ids
 from burnd.queries.sessions import SessionEntry
 from burnd.queries.view import Row, View
@@ -96,7 +96,7 @@ class Windows:
         self._name_results()
         return answer
 
-    def _windows(self, hits: Sequence[Hit], spans: Sequence[Span]) -> list[list[_Message]]:
+    def _windows(self, hits: Sequence[Hit], spans: Sequence[MessageSpan]) -> list[list[_Message]]:
         """The messages around each hit."""
         lines: dict[tuple[int, int], list[Row]] = {}
         for row in sorted(self._view.keyed(_LINES, [(number, *span) for number, span in enumerate(spans)])):
@@ -110,15 +110,15 @@ class Windows:
                 windows[number].append(_message(msg_idx, own, is_match=msg_idx == hits[number].msg_idx))
         return windows
 
-    def _span(self, hit: Hit) -> Span:
+    def _span(self, hit: Hit) -> MessageSpan:
         """The messages to show for a hit; the first ones if the title matched."""
         if hit.rail is not None and hit.msg_idx is not None:
             begin = max(hit.msg_idx - self._before, 0)
-            return Span(hit.session.row, hit.rail, begin, hit.msg_idx + self._after + 1)
+            return MessageSpan(hit.session.row, hit.rail, begin, hit.msg_idx + self._after + 1)
         rows = self._view.rows(_FIRST, (hit.session.row,))
-        return Span(hit.session.row, rows[0][0] if rows else "", 0, self._after + 1)
+        return MessageSpan(hit.session.row, rows[0][0] if rows else "", 0, self._after + 1)
 
-    def _window_answer(self, hit: Hit, span: Span, window: list[dict[str, Any]]) -> dict[str, Any]:
+    def _window_answer(self, hit: Hit, span: MessageSpan, window: list[dict[str, Any]]) -> dict[str, Any]:
         facts = hit.session.facts
         answer: dict[str, Any] = {
             "sessionId": hit.session.session_id,
@@ -136,7 +136,9 @@ class Windows:
             answer |= {"msgIdx": 0 if span.rail else None, "matchedTitle": title}
         return answer
 
-    def _items(self, span: Span, messages: Sequence[_Message], read: Sequence[Content | None]) -> list[dict[str, Any]]:
+    def _items(
+        self, span: MessageSpan, messages: Sequence[_Message], read: Sequence[Content | None]
+    ) -> list[dict[str, Any]]:
         """The items of a window; `read` has the records of all its messages in order."""
         names = Names()
         names.learn(filter(None, read))
@@ -152,7 +154,7 @@ class Windows:
                 items.append(_item(message, *_beginning(list(filter(None, read[begin:end]))), names))
         return items
 
-    def _matched(self, span: Span, message: _Message, own: Sequence[Content], names: Names) -> dict[str, Any]:
+    def _matched(self, span: MessageSpan, message: _Message, own: Sequence[Content], names: Names) -> dict[str, Any]:
         about, match = self._best(own)
         item = _item(message, about, match, names) | {"match": True, "highlights": match.highlights}
         if about is not None and about.tool_result is not None and "toolName" not in item:
@@ -186,7 +188,7 @@ class Windows:
         return f"{clean(name)}\n{text}" if name and self._spotter.spots(name) else text
 
 
-def _nearest(hits: Sequence[Hit], spans: Sequence[Span]) -> dict[_MessageKey, int]:
+def _nearest(hits: Sequence[Hit], spans: Sequence[MessageSpan]) -> dict[_MessageKey, int]:
     """The number of the nearest hit for each message, so that windows have no gaps."""
     nearest: dict[_MessageKey, tuple[int, int]] = {}
     for number, (hit, span) in enumerate(zip(hits, spans, strict=True)):

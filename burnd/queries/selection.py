@@ -77,9 +77,8 @@ class _Resolver:
         for key in range(len(keys)):
             self._read_narrow(key)
         self._parents: dict[str, str] = dict(view.rows(_PARENTS))
-        self._on_session: defaultdict[str, list[_KeyValue]] = defaultdict(
-            list
-        )  # of sessions with parents or partial stamps
+        # Of sessions with parents or partial stamps.
+        self._on_session: defaultdict[str, list[_KeyValue]] = defaultdict(list)
 
     def _read_narrow(self, key: int) -> None:
         for position, ts, session_id, message_id, begin, end, value in self._view.rows(_NARROW, (self._keys[key],)):
@@ -93,12 +92,10 @@ class _Resolver:
         special = self._parents.keys() | self._on_range.keys()
         lines = {name: lineage(name, self._parents) for name in (*special, *(row[-1] for row in turns))}
         self._read_tags({elder for line in lines.values() for elder in line})
-        resolve_tags = self._on_session.keys() | self._on_range.keys()
+        stamped = self._on_session.keys() | self._on_range.keys()
         whole = self._own()
         parts: list[Part] = []
-        for number, session_id in self._numbered(
-            {name for name in special if not resolve_tags.isdisjoint(lines[name])}
-        ):
+        for number, session_id in self._numbered({name for name in special if not stamped.isdisjoint(lines[name])}):
             line = lines[session_id]
             if self._on_range.keys().isdisjoint(line):
                 whole[number] = self._fold(line, EARLIEST_MS)
@@ -200,21 +197,21 @@ class Groups:
     except turns in `single`.
     """
 
-    def __init__(self, resolve_tags: TurnTags, label: Callable[[Mapping[str, str | None]], Hashable | None]) -> None:
+    def __init__(self, tags: TurnTags, label: Callable[[Mapping[str, str | None]], Hashable | None]) -> None:
         numbers: dict[Hashable, int] = {}
         group_of: dict[Values, int] = {}
 
         def number(values: Values) -> int:
             if values not in group_of:
-                text = label(dict(zip(resolve_tags.keys, values, strict=True)))
+                text = label(dict(zip(tags.keys, values, strict=True)))
                 group_of[values] = OUT if text is None else numbers.setdefault(text, len(numbers))
             return group_of[values]
 
-        self.rest = number((None,) * len(resolve_tags.keys))
-        self.whole = {session: number(values) for session, values in resolve_tags.whole.items()}
-        self.single = {turn: number(values) for turn, (_, values) in resolve_tags.single.items()}
+        self.rest = number((None,) * len(tags.keys))
+        self.whole = {session: number(values) for session, values in tags.whole.items()}
+        self.single = {turn: number(values) for turn, (_, values) in tags.single.items()}
         self.parts: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        for session, begin, end, values in resolve_tags.parts:
+        for session, begin, end, values in tags.parts:
             self.parts[session].append((begin, end, number(values)))
         self.mixed = frozenset(self.parts)
         self.labels: tuple[Any, ...] = tuple(numbers)

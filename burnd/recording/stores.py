@@ -174,7 +174,7 @@ class IndexRebuild:
     async def rebuild_damaged(self) -> None:
         """Rebuilds the index from ledger and content, with what only the damaged one has and can still be read."""
         stores = self._stores
-        salvaged = await stores.in_thread(build.salvaged, stores.home.index_db, stores.journal)
+        salvaged = await stores.in_thread(build.salvage, stores.home.index_db, stores.journal)
         try:
             await self._rebuild(build.no_progress, salvaged)
         except IndexDamaged:  # by what was salvaged

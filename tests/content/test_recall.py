@@ -111,7 +111,7 @@ def test_no_text_is_taken_for_another_that_was_unpacked_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Where there is room for one pack only, which is used again for each, none shows what another one left there."""
-    monkeypatch.setattr(recall_module, "_KEPT_BYTES", 1)
+    monkeypatch.setattr(recall_module, "_CACHE_BYTES", 1)
     wanted = made(tmp_path)
     damage(tmp_path / "blobs.db", [1, 4], DAMAGES[how])
     recall = Recall(tmp_path)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from burnd.index.build import salvaged
+from burnd.index.build import salvage
 from burnd.index.change import FileChange
 from burnd.index.keys import path_key
 from burnd.logfiles.finder import Positions
@@ -52,10 +52,10 @@ async def test_a_log_whose_path_is_no_text_is_there(opened: Opened, log: str) ->
     """It is read again like any other, and its open turn is carried over only when it is gone."""
     pipeline = await opened()
     await leave_open(pipeline, log)
-    saved = salvaged(opened.home.index_db, pipeline.journal)
+    saved = salvage(opened.home.index_db, pipeline.journal)
     assert (saved.files, saved.open) == ([], [])
     os.unlink(log)
-    saved = salvaged(opened.home.index_db, pipeline.journal)
+    saved = salvage(opened.home.index_db, pipeline.journal)
     assert [item.turn.message_id for item in saved.open] == ["m"]
 
 
@@ -85,7 +85,7 @@ async def test_what_the_ledger_says_since_is_not_carried_over(opened: Opened, lo
         copy.commit()
     other = msgspec.structs.replace(GROWING, message_id="other", settled=True)
     await pipeline.commit(Batch(candidates=[Submission(other, path_key(log))]))
-    assert len(salvaged(older, pipeline.journal).open) == 1
+    assert len(salvage(older, pipeline.journal).open) == 1
     grown = msgspec.structs.replace(GROWING, usage=Usage(output=500), settled=True)
     await pipeline.commit(Batch(candidates=[Submission(grown, path_key(log))]))
-    assert salvaged(older, pipeline.journal).open == []
+    assert salvage(older, pipeline.journal).open == []

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from burnd.index import apply
 from burnd.index.build import aside
-from burnd.index.rows import SAID
+from burnd.index.rows import ROLE_AND_KIND
 from burnd.index.schema import TABLES
 from burnd.index.tags import tags_of
 from burnd.paths import Home
@@ -441,7 +441,7 @@ def test_who_said_what_reads_as_it_was_written() -> None:
     """Every role and kind of content is told apart by its number and reads as its name."""
     db = sqlite3.connect(":memory:")
     db.executescript(TABLES)
-    for n, ((role, kind), number) in enumerate(SAID.items()):
+    for n, ((role, kind), number) in enumerate(ROLE_AND_KIND.items()):
         db.execute(
             "INSERT INTO messages(session, rail, msg_idx, n, b, message, ts, said, position, length) "
             "VALUES(1, 'main', ?, 0, 0, 'm', 0, ?, 0, 0)",

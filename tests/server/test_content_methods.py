@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from burnd import protocol
-from burnd.content.matching import Matching, Stopped
 from burnd.content.recall import Recall
+from burnd.content.text_scan import Stopped, TextScan
 from burnd.contract.sessions import ForgetParams
 from burnd.ledger.content import ContentStore
 from burnd.paths import Home
@@ -211,7 +211,7 @@ async def test_a_text_is_found_however_it_is_stored(opened: Opened, needle: str,
         )
     )
     told: list[tuple[int, int]] = []
-    matching = Matching(pipeline.home, needle, lambda done, total: told.append((done, total)))
+    matching = TextScan(pipeline.home, needle, lambda done, total: told.append((done, total)))
     assert matching.run() == found
     assert told[-1][0] == told[-1][1] > 0
 
@@ -220,7 +220,7 @@ async def test_a_search_that_nobody_waits_for_ends(opened: Opened) -> None:
     """F70: at the next file."""
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text("m", ts=at(0))]))
-    matching = Matching(pipeline.home, "x", lambda *_: None)
+    matching = TextScan(pipeline.home, "x", lambda *_: None)
     matching.stop()
     with pytest.raises(Stopped):
         matching.run()

@@ -10,8 +10,8 @@ import anyio.to_thread
 import msgspec
 
 from burnd.content.cut_json import closed
-from burnd.content.matching import Matching
 from burnd.content.recall import Recall
+from burnd.content.text_scan import TextScan
 from burnd.contract import DEADLINE_S
 from burnd.contract.sessions import (
     MOST_HITS,
@@ -36,7 +36,7 @@ from burnd.instructions.files import LARGEST_FILE, FilesRead, Homes
 from burnd.ledger.files import as_storage_error
 from burnd.ledger.sidecars import Sidecars
 from burnd.paths import user_home
-from burnd.queries.messages import Page, family, messages, of_project, page, summaries
+from burnd.queries.messages import RecordPage, family, messages, of_project, page, summaries
 from burnd.queries.names import folders
 from burnd.queries.quotes import add_compaction_summary, add_titles
 from burnd.queries.search import search
@@ -244,7 +244,7 @@ async def read(service: Service, params: ReadParams) -> Result:
     }
 
 
-def _read_page(recall: Recall, session_id: str, located: Page) -> list[msgspec.Raw]:
+def _read_page(recall: Recall, session_id: str, located: RecordPage) -> list[msgspec.Raw]:
     """As many records as fit in a page, as JSON; blocking. Empty if the sidecar was pruned meanwhile."""
     records: list[msgspec.Raw] = []
     size = 0
@@ -359,7 +359,7 @@ async def _sessions_of(service: Service, params: ForgetParams, caller: Caller) -
 
 async def _with_text(service: Service, text: str, caller: Caller) -> set[str]:
     work = Work("searching")
-    matching = Matching(service.home, text, work.report)
+    matching = TextScan(service.home, text, work.report)
     try:
         async with with_progress(caller, lambda: (work.done, work.total)):
             # Not awaited when the client disconnects: it stops before the next file.

@@ -26,11 +26,11 @@ Report = Callable[[int, int], None]
 
 
 class Stopped(Exception):
-    """Raised when the request was cancelled."""
+    """The scan was stopped."""
 
 
-class Matching:
-    """One search. `run` blocks and is for a worker thread; `stop` may be called from any other."""
+class TextScan:
+    """One scan. `run` blocks, in a worker thread; `stop` may be called from any other thread."""
 
     def __init__(self, home: Home, text: str, report: Report) -> None:
         self._home = home
@@ -44,14 +44,14 @@ class Matching:
         self._stopped.set()
 
     def run(self) -> set[str]:
-        """The sessions whose content has the text in it, exactly as it is written."""
+        """The sessions whose content has exactly this text."""
         sidecars = Sidecars(self._home.content)
         self._total = sum(sidecar.size for sidecar in sidecars.list())
         with self._blobs() as db:
             if db is not None:
                 self._total += db.execute("SELECT coalesce(sum(length(data)), 0) FROM pack").fetchone()[0]
-            found = set() if db is None else self._in_blobs(db)
-        return found | self._in_sidecars(sidecars, found)
+            sessions = set() if db is None else self._in_blobs(db)
+        return sessions | self._in_sidecars(sidecars, sessions)
 
     @contextlib.contextmanager
     def _blobs(self) -> Iterator[sqlite3.Connection | None]:
@@ -61,15 +61,15 @@ class Matching:
         with contextlib.closing(sqlite3.connect(read_only(self._home.blobs), uri=True)) as db:
             db.execute("PRAGMA temp_store=MEMORY")
             db.execute("CREATE TEMP TABLE matched(blob INTEGER PRIMARY KEY)")
-            db.execute("BEGIN")  # packs are put together now and then: none may be missed
+            db.execute("BEGIN")  # one snapshot: packs are rewritten now and then
             yield db
 
     def _in_blobs(self, db: sqlite3.Connection) -> set[str]:
         for (pack,) in db.execute("SELECT id FROM pack ORDER BY id").fetchall():
             row = db.execute("SELECT data FROM pack WHERE id = ?", (pack,)).fetchone()
             if row is not None:
-                found = [(blob,) for blob in self._in_pack(db, pack, row[0])]
-                many(db, "INSERT OR IGNORE INTO matched VALUES(?)", found)
+                blobs = [(blob,) for blob in self._in_pack(db, pack, row[0])]
+                many(db, "INSERT OR IGNORE INTO matched VALUES(?)", blobs)
                 self._advance(len(row[0]))
         return {session_id for (session_id,) in db.execute(_HOLDERS)}
 
@@ -77,23 +77,23 @@ class Matching:
         try:
             raw = zstandard.decompress(data)
         except zstandard.ZstdError:
-            return  # damaged: it cannot be read, and reading reports it
+            return  # damaged; reading it reports that
         sql = f"SELECT id, start, length FROM blob WHERE {IN_PACK}"
         for blob, start, length in db.execute(sql, (pack,)).fetchall():
             if self._is_in(raw[start : start + length]):
                 yield blob
 
-    def _in_sidecars(self, sidecars: Sidecars, known: set[str]) -> set[str]:
-        found: set[str] = set()
+    def _in_sidecars(self, sidecars: Sidecars, skip: set[str]) -> set[str]:
+        sessions: set[str] = set()
         for sidecar in sidecars.list():
             session_id = sidecars.session_of(sidecar.path)
-            if session_id is not None and session_id not in known and self._is_in_sidecar(sidecar.path):
-                found.add(session_id)
+            if session_id is not None and session_id not in skip and self._is_in_sidecar(sidecar.path):
+                sessions.add(session_id)
             self._advance(sidecar.size)
-        return found
+        return sessions
 
     def _is_in_sidecar(self, path: Path) -> bool:
-        """Raises StorageError for one that cannot be read, since the text may be in it."""
+        """Raises StorageError for an unreadable sidecar, since the text may be in it."""
         try:
             return any(self._is_in_line(line) for _, _, line in read_lines(path))
         except FileNotFoundError:  # pruned meanwhile
@@ -102,14 +102,14 @@ class Matching:
             raise as_storage_error(error, path) from error
 
     def _is_in_line(self, line: bytes) -> bool:
-        # Most lines need no decoding: a text without escapes is the same in JSON.
+        # Most lines need no decoding: text without escapes is the same in JSON.
         if self._needle not in line and b"\\" not in line:
             return False
         record = decode_content(line)
         return not isinstance(record, Skipped) and any(map(self._is_in, _texts_of(record)))
 
     def _is_in(self, data: bytes) -> bool:
-        """Whether some bytes, or the JSON in them, have the text."""
+        """Whether the bytes, or the JSON in them, contain the text."""
         if self._needle in data:
             return True
         if b"\\" not in data:
@@ -126,12 +126,12 @@ class Matching:
         self._report(self._done, self._total)
 
 
-# In one pass: references are not found by their blob.
+# One scan of `ref`, which has no index by blob.
 _HOLDERS = "SELECT session_id FROM holder WHERE id IN (SELECT holder FROM ref WHERE blob IN matched)"
 
 
 def _texts_of(record: Content) -> Iterator[bytes]:
-    """A record's texts, without its position and without references."""
+    """The texts of a record, without its position and references."""
     if isinstance(record.text, str):
         yield record.text.encode()
     if record.tool_use is not None:
@@ -149,12 +149,12 @@ def _unless_ref(raw: msgspec.Raw) -> bytes:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
+    stack = [value]
+    while stack:
+        item = stack.pop()
         if isinstance(item, str):
             yield item
         elif isinstance(item, list):
-            waiting += item
+            stack += item
         elif isinstance(item, dict):
-            waiting += [*item.keys(), *item.values()]
+            stack += [*item.keys(), *item.values()]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from burnd.content.matching import Matching
+from burnd.content.text_scan import TextScan
 from burnd.ledger.blobs import BlobStore, sha_of
 from burnd.ledger.content import ContentStore
 from burnd.ledger.files import make_folder
@@ -60,7 +60,7 @@ def told(home: Home) -> None:
 
 
 def matched(home: Home) -> None:
-    assert len(Matching(home, "a secret", lambda _done, _total: None).run()) == 10
+    assert len(TextScan(home, "a secret", lambda _done, _total: None).run()) == 10
 
 
 @pytest.mark.parametrize("work", [told, matched])
