@@ -55,7 +55,7 @@ class CodexPrompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
     walk: Walk = Walk()
 
 
-class SessionFacts(msgspec.Struct, omit_defaults=True):
+class CodexSession(msgspec.Struct, omit_defaults=True):
     """Facts about the session; `root` is the first session whose history the rollout repeats."""
 
     session_id: str | None = None
@@ -79,7 +79,7 @@ class CodexState(msgspec.Struct, omit_defaults=True):
 
     version: int = VERSION
     ts: str | None = None
-    session: SessionFacts = msgspec.field(default_factory=SessionFacts)
+    session: CodexSession = msgspec.field(default_factory=CodexSession)
     model: str = ""
     speed: str | None = None
     service_tier: str | None = None
