@@ -186,7 +186,7 @@ def _values(row: dict[str, Any]) -> dict[str, Any]:
 
     row["ts"] = datetime.fromisoformat(row["ts"])
     if row["cost_usd"] is not None:
-        # The shortest text of a float is the amount as it was. Only a log with absurd counts exceeds the limit.
+        # repr() has the digits that the daemon sent. Only a log with absurd counts exceeds the limit.
         row["cost_usd"] = min(Decimal(repr(row["cost_usd"])).quantize(_UNIT), _MOST_USD)
     return row
 

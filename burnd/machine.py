@@ -35,9 +35,9 @@ class _Stored(msgspec.Struct):
 
 
 def machine_id(path: Path, system_files: Sequence[str] = SYSTEM_FILES) -> str | None:
-    """The id in the file at `path`, in the home. Makes a new one if there is none, or if the home was copied.
+    """Reads the id from the file at `path`, in the home. Makes a new one without a file, or if the home was copied.
 
-    None if it cannot be read or written now, as on a full disk: an id that is not stored would change at each start.
+    Returns None if the file cannot be read or written, as on a full disk: an id must be stored to stay the same.
     """
     try:
         facts = os.stat(path.parent)
@@ -54,7 +54,7 @@ def machine_id(path: Path, system_files: Sequence[str] = SYSTEM_FILES) -> str | 
 
 
 def _load(path: Path) -> _Stored | None:
-    """The stored id; None if there is none, or if the file is damaged."""
+    """The stored id; None if the file is missing or damaged."""
     try:
         return msgspec.json.decode(read_plain(path), type=_Stored)
     except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):

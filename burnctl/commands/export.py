@@ -85,9 +85,9 @@ def _writer(options: argparse.Namespace) -> Callable[[Turns], str | None]:
 
 
 class Turns:
-    """The turns of an export, asked for page by page, with their machine; at a terminal it prints a count.
+    """The turns of an export, read page by page, with their machine; at a terminal it prints a count.
 
-    The first page is asked for at once: it has the id of the machine and the period.
+    Reads the first page at once: it has the id of the machine and the period.
     """
 
     def __init__(self, client: Client, filters: dict[str, Any], machine: str) -> None:

@@ -68,7 +68,7 @@ class Counters:
         self._has_started = False
 
     def update(self, rows: Mapping[Series, Mapping[str, int]], *, is_backfill: bool, is_cut: bool = False) -> None:
-        """Takes in the sums of now. If the rows are cut, a new one may be old usage that was not among them."""
+        """Updates the counters from the current sums. If rows were omitted, a new one starts at 0: it may be old."""
         for series, usage in rows.items():
             for name, _, fields in _COUNTERS:
                 total = sum(usage[field] for field in fields)

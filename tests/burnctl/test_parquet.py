@@ -256,6 +256,11 @@ def test_it_follows_a_daemon(home: Home, folder: Path) -> None:
         assert follow(wire) == "0 days written, 3 days unchanged, 0 days removed"
 
 
+def test_every_column_is_documented() -> None:
+    page = (DOCS / "scale.md").read_text()
+    assert [name for name in NAMES if f"`{name}`" not in page] == []
+
+
 def test_the_documented_view_counts_each_turn_once(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The best copy of each: final, not open, most output, most tags, then by machine; also of another schema."""
     duckdb = pytest.importorskip("duckdb")
