@@ -48,6 +48,7 @@ from burnd.records.content import MAIN
 from burnd.records.times import index_ms
 
 MOST_PROCESSES: Final = 4
+_CHUNKS: Final = 32  # of logs per process: each takes a message there and back
 _SMALL_BYTES: Final = 8 << 20  # as quickly read here as in processes that must be started first
 
 
@@ -81,7 +82,7 @@ def read_all(tasks: Sequence[LogTask], processes: int | None = None) -> Iterator
     # Forking spares each child the imports; on macOS a forked child may crash in system libraries.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with context.Pool(count, initializer=gc.disable) as pool:  # no cycles are made
-        yield from pool.imap_unordered(read_packed, tasks)
+        yield from pool.imap_unordered(read_packed, tasks, chunksize=1 + len(tasks) // (count * _CHUNKS))
 
 
 def read_packed(task: LogTask) -> list[PackedLog]:

@@ -269,7 +269,7 @@ SYSTEM_SUBTYPES: Final = frozenset(
     }
 )
 
-_TYPE_FIRST: Final = b'{"type":"'
+TYPE_FIRST: Final = b'{"type":"'
 _LONGEST_NAME: Final = 64
 
 
@@ -345,10 +345,10 @@ def with_meta(path: LogPath, data: bytes) -> LogPath:
 
 def leading_type(line: bytes) -> str | None:
     """The type of a line that begins with it, as all lines outside the conversation do; without decoding."""
-    if not line.startswith(_TYPE_FIRST):
+    if not line.startswith(TYPE_FIRST):
         return None
-    end = line.find(b'"', len(_TYPE_FIRST), len(_TYPE_FIRST) + _LONGEST_NAME)
-    return line[len(_TYPE_FIRST) : end].decode("ascii", "replace") if end > 0 else None
+    end = line.find(b'"', len(TYPE_FIRST), len(TYPE_FIRST) + _LONGEST_NAME)
+    return line[len(TYPE_FIRST) : end].decode("ascii", "replace") if end > 0 else None
 
 
 def branch_of(line: LineHead) -> str | None:

@@ -29,6 +29,7 @@ from burnd.harness.claude_code.lines import (
     IGNORED,
     SOURCE,
     SYNTHETIC,
+    TYPE_FIRST,
     ClaudeLine,
     LineHead,
     LogPath,
@@ -37,7 +38,7 @@ from burnd.harness.claude_code.lines import (
     leading_type,
     parse_path,
 )
-from burnd.harness.claude_code.memory import Memory, Spot
+from burnd.harness.claude_code.memory import Spot
 from burnd.harness.claude_code.messages import (
     BACKGROUND,
     WORD,
@@ -58,7 +59,15 @@ from burnd.harness.totals import LogTask, LogTotals, Places, lines_in, without_c
 from burnd.index.keys import path_key
 from burnd.logfiles.log_reader import decode_line
 from burnd.logfiles.scanner import below
-from burnd.recording.candidate import WORST_RANK, Candidate, LineKey, with_iterations
+from burnd.recording.candidate import (
+    LACKS_REQUEST,
+    NO_REQUEST_ID,
+    SIDECHAIN,
+    WORST_RANK,
+    Candidate,
+    LineKey,
+    with_iterations,
+)
 from burnd.records import ToolCall
 from burnd.records.content import MAIN
 from burnd.records.foreign_json import SafeDecoder
@@ -103,8 +112,7 @@ def _read_log(path: LogPath, file: BinaryIO) -> LogTotals:
     """The file is read once more if that takes the full reader."""
     reader = _TotalsReader(path)
     try:
-        for offset, line in lines_in(file):
-            reader.feed(line, offset)
+        reader.read(lines_in(file))
         return reader.totals(file)
     except _NeedsTree:
         file.seek(0)
@@ -133,32 +141,34 @@ def _read_fully(path: LogPath, lines: Iterable[tuple[int, bytes]]) -> LogTotals:
 
 
 class _Response:
-    """A message while its lines are read, and the usage object of its best line."""
+    """A message while its lines are read, and its best line: model, usage and key."""
 
-    __slots__ = ("candidate", "usage")
+    __slots__ = ("best", "candidate", "model", "usage")
 
     def __init__(self, candidate: Candidate) -> None:
         self.candidate = candidate
+        self.best: tuple[int, str, str] = LineKey()
+        self.model = ""
         self.usage: UsageObject | None = None
 
-    def update(self, memory: Memory, line: _Line, message: MessageHead, ts: str, name: str) -> None:
-        """Takes the line's usage if it is the best so far, as the reader does."""
+    def update(self, line: _Line, message: MessageHead, ts: str, name: str, rank: int) -> None:
+        """Takes the line's usage if it is the best so far, as the reader does; `rank` is the line's."""
         candidate = self.candidate
         if ts < candidate.ts:
             candidate.ts = ts
         if not candidate.final and is_final(line, message):
             candidate.final = True
         if candidate.rank:
-            candidate.rank &= rank_of(memory, line) | FORKED
+            candidate.rank &= rank | FORKED
             candidate.request_ref = candidate.request_ref or line.request_ref
         key = (stated_output(message.usage), ts, name)
-        if key > candidate.best:
-            candidate.best = LineKey(*key)
-            candidate.model, self.usage = message.model or "", message.usage
+        if key > self.best:
+            self.best, self.model, self.usage = key, message.model or "", message.usage
 
     def candidates(self, birth: str | None) -> Iterable[Candidate]:
         """The candidate and those of calls that were billed within the response."""
         candidate = self.candidate
+        candidate.best, candidate.model = LineKey(*self.best), self.model
         bill = bill_of(self.usage)
         candidate.usage, candidate.speed, candidate.server_tools, candidate.billed_calls = bill[:4]
         candidate.service_tier, candidate.inference_geo = bill.service_tier, bill.inference_geo
@@ -188,6 +198,43 @@ class _TotalsReader(ClaudeReader):
         self._may_skip = False
         self._last_skipped: bytes | None = None
 
+    def read(self, lines: Iterable[tuple[int, bytes]]) -> None:
+        """Reads all lines. Most are results, and further lines of a response: these take few steps each."""
+        responses, time_of, is_main = self._responses, self._memory.time_of, self._rail.id == MAIN
+        for offset, line in lines:
+            if not self._may_skip or (line.startswith(TYPE_FIRST) and leading_type(line) in _TO_SKIP):
+                self.feed(line, offset)
+                continue
+            user = line.find(_USER, 0, _HEAD)
+            if user > 0 and line.find(_MESSAGE, 0, user) < 0 and _SEARCH_COUNT not in line:
+                self._last_skipped = line  # a prompt or a result without searches
+                continue
+            try:
+                head = _decode(line)
+            except _FAILURES:
+                self.feed(line, offset)
+                continue
+            message = head.message
+            response = responses.get(message.id or "") if message is not None else None
+            if (
+                message is None
+                or response is None
+                or head.type != "assistant"
+                or head.request_ref is not None
+                or head.timestamp is None
+                or head.uuid is None
+                or message.model == SYNTHETIC
+                or len(response.candidate.message_id) <= _LONGEST_WORD
+                or (head.is_sidechain and is_main)
+            ):
+                self._read_head(head, line, offset)
+                continue
+            self._last_skipped = None
+            rank = LACKS_REQUEST | SIDECHAIN if head.is_sidechain else LACKS_REQUEST
+            if head.request_id is None:
+                rank |= NO_REQUEST_ID
+            response.update(head, message, time_of(head.timestamp), head.uuid, rank)
+
     def feed(self, line: bytes, offset: int) -> str | None:
         kind = leading_type(line)
         if kind is not None and kind in _TO_SKIP:
@@ -195,9 +242,6 @@ class _TotalsReader(ClaudeReader):
             reason = super().feed(line, offset)
             self._update_skip()
             return reason
-        if self._may_skip and self._is_user_line(line):
-            self._last_skipped = line
-            return None
         try:
             decoded: _Line | None = _decode(line)
         except _FAILURES:
@@ -205,11 +249,6 @@ class _TotalsReader(ClaudeReader):
         if decoded is not None:
             self._read_head(decoded, line, offset)
         return None
-
-    def _is_user_line(self, line: bytes) -> bool:
-        """Whether a line is a prompt or a result without searches, by its first fields: it is not worth decoding."""
-        at = line.find(_USER, 0, _HEAD)
-        return at > 0 and line.find(_MESSAGE, 0, at) < 0 and _SEARCH_COUNT not in line
 
     def _update_skip(self) -> None:
         """User lines are skipped once the session, its folder and its beginning are known and no request waits."""
@@ -285,7 +324,7 @@ class _TotalsReader(ClaudeReader):
         response = self._responses.get(message_id)
         if response is None:
             response = self._responses[message_id] = _Response(self._begin(line, message_id, ts))
-        response.update(memory, line, message, ts, line.uuid or self._name(offset))
+        response.update(line, message, ts, line.uuid or self._name(offset), rank_of(memory, line))
         if line.request_ref is not None:
             memory.touch(response.candidate)
 
