@@ -102,7 +102,7 @@ def follow_backfill(client: Client, status: Status, *, color: bool, totals: bool
     began = time.monotonic()
     can_draw = can_take_back()
     try:
-        print(_HIDE_CURSOR if can_draw else "reading old logs ...\n", end="", file=sys.stderr)
+        print(_HIDE_CURSOR if can_draw else f"{_activity(status.get('backfill'))} ...\n", end="", file=sys.stderr)
         while (backfill := unread(status, totals=totals)) is not None:
             if can_draw:
                 print(f"{WIPE}{_backfill_bar(status, backfill, color=color)}", end="", file=sys.stderr, flush=True)
@@ -124,7 +124,10 @@ def follow_backfill(client: Client, status: Status, *, color: bool, totals: bool
 
 
 def _backfill_bar(status: Status, backfill: BackfillBytes, *, color: bool) -> str:
-    """`reading old logs ████▌      32%  12 of 40 files, 64.0 MB/s, 8 s left`, as wide as the terminal."""
+    """`reading old logs ████▌      32%  12 of 40 files, 64.0 MB/s, 8 s left`, as wide as the terminal.
+
+    Before that, while totals are added up: `adding up totals ████▌      32%  160 MB of 500 MB`.
+    """
     from burnctl.render.charts import bar
     from burnctl.render.numbers import duration, size
     from burnctl.render.screen import columns
@@ -135,7 +138,15 @@ def _backfill_bar(status: Status, backfill: BackfillBytes, *, color: bool) -> st
     unread = sum(source.get("pending") or 0 for source in sources)
     facts = [f"{max(files - unread, 0):,} of {files:,} files"] if files else []
     facts += [f"{size(rate)}/s", f"{duration(max((total - done) / rate, 1))} left"] if rate else []
+    if (totals := backfill.get("totals")) is not None:
+        done, total = totals["done"], totals["total"]
+        facts = [f"{size(done)} of {size(total)}"] if total else []
     text = f"{100 * done // total if total else 0:>3}%  {', '.join(facts)}"
-    room = max(columns() - len("reading old logs ") - len(text) - 2, 4)
+    label = _activity(backfill)
+    room = max(columns() - len(label) - len(text) - 3, 4)
     drawn = bar(done, total, min(room, 60))
-    return f"reading old logs {f'{_CYAN}{drawn}{_PLAIN}' if color else drawn} {text}"
+    return f"{label} {f'{_CYAN}{drawn}{_PLAIN}' if color else drawn} {text}"
+
+
+def _activity(backfill: BackfillBytes | None) -> str:
+    return "adding up totals" if backfill and backfill.get("totals") is not None else "reading old logs"

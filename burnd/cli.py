@@ -89,7 +89,7 @@ def _scan(options: argparse.Namespace) -> int:
     memory.limit_malloc()
     os.umask(0o077)
     _disable_core_dumps()
-    anyio.run(pass_for_daemon, sys.stdin.buffer.read(), options.into)
+    anyio.run(pass_for_daemon, sys.stdin.buffer.read(), options.into, sys.stdout.buffer)
     return 0
 
 

@@ -9,6 +9,7 @@ it is deleted. It is made again when the daemon starts before all old logs are r
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import subprocess
@@ -22,6 +23,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 import structlog
+from anyio.abc import Process
 
 from burnd.errors import IndexDamaged, StorageError
 from burnd.harness.quick_pass import find_logs
@@ -33,6 +35,7 @@ from burnd.index.store import IndexStore, keyed, open_index, set_meta
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.recording.pipeline import Pipeline
+from burnd.recording.source import Progress
 from burnd.records import Compaction, Copy, Overhead, Quota, Request, Session, Stamp, Turn
 from burnd.records.times import index_ms
 
@@ -46,7 +49,9 @@ _FILE: Final = "early-{}.db"
 
 
 class LogPass:
-    """The quick pass over the logs of some harnesses, in a child process."""
+    """The quick pass over the logs of some harnesses, in a child process; `progress` is None unless it runs."""
+
+    progress: Progress | None = None
 
     def __init__(self, home: Home, places: Places, sources: Sequence[str]) -> None:
         self._home, self._places, self._sources = home, places, sources
@@ -58,17 +63,39 @@ class LogPass:
     async def write(self, path: Path) -> bool:
         """Writes an index of totals; returns whether that succeeded."""
         request = PassRequest(str(self._home.root), list(self._sources), dict(self._places.announced))
-        done = await anyio.run_process(
-            [sys.executable, "-m", "burnd", "scan", "--into", str(path)],
-            input=msgspec.json.encode(request),
-            env=dict(self._places.environ),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=False,
-        )
-        if done.returncode:
-            log.warning("totals.failed", code=done.returncode)
-        return not done.returncode
+        command = [sys.executable, "-m", "burnd", "scan", "--into", str(path)]
+        self.progress = Progress(0, 0, 0.0)
+        try:
+            async with await anyio.open_process(
+                command, env=dict(self._places.environ), stderr=subprocess.DEVNULL
+            ) as process:
+                code = await self._follow(process, msgspec.json.encode(request))
+        finally:
+            self.progress = None
+        if code:
+            log.warning("totals.failed", code=code)
+        return not code
+
+    async def _follow(self, process: Process, request: bytes) -> int:
+        """Sends the request, reads the progress and returns the exit code. Kills the process if that is cancelled."""
+        begun = anyio.current_time()
+        try:
+            if process.stdin is None or process.stdout is None:
+                raise OSError(errno.EPIPE, "no pipe to the pass")
+            with contextlib.suppress(anyio.BrokenResourceError):  # it failed at its start
+                await process.stdin.send(request)
+            await process.stdin.aclose()
+            rest = b""
+            async for data in process.stdout:
+                *lines, rest = (rest + data).split(b"\n")
+                if lines:
+                    done, total = msgspec.json.decode(lines[-1], type=tuple[int, int])
+                    self.progress = Progress(done, total, done / max(anyio.current_time() - begun, 0.001))
+            return await process.wait()
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            raise
 
 
 class EarlyTotals:
@@ -89,6 +116,11 @@ class EarlyTotals:
     def are_exact(self) -> bool:
         """Whether there is an index of totals now."""
         return self._totals is not None
+
+    @property
+    def progress(self) -> Progress | None:
+        """The progress of the pass while it runs."""
+        return self._log_pass.progress
 
     async def index(self) -> IndexStore | None:
         """The index of totals with all that is recorded; None if the real one is to be asked."""

@@ -7,10 +7,11 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
-from burnd.harness.quick_pass import QuickPass, find_logs, scan_logs
+from burnd.harness.quick_pass import QuickPass, Report, find_logs, scan_logs
 from burnd.harness.totals import LogTask, PassRequest, Places
 from burnd.index import schema
 from burnd.index.apply import Applier
@@ -28,12 +29,25 @@ from burnd.settings import config
 _UNSAFE = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;"  # it is written once
 
 
-async def pass_for_daemon(encoded: bytes, path: str) -> None:
-    """Runs the quick pass that `early_totals` requests, into an index at `path`."""
+async def pass_for_daemon(encoded: bytes, path: str, progress: BinaryIO) -> None:
+    """Runs the quick pass that `early_totals` requests, into an index at `path`.
+
+    Writes a line of `progress` for each percent: the bytes read, and all there are.
+    """
     request = msgspec.json.decode(encoded, type=PassRequest)
     home = Home(Path(request.home))
     places = Places(config.load(home), os.environ, str(user_home()), request.announced)
-    await write_totals(find_logs(places, request.sources), _prices(home), Path(path))
+    last = -1
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        percent = 100 * done // max(total, 1)
+        if percent > last:
+            progress.write(msgspec.json.encode((done, total)) + b"\n")
+            progress.flush()
+            last = percent
+
+    await write_totals(find_logs(places, request.sources), _prices(home), Path(path), report)
 
 
 def _prices(home: Home) -> PriceTable:
@@ -44,10 +58,12 @@ def _prices(home: Home) -> PriceTable:
         return PriceTable.load()
 
 
-async def write_totals(tasks: Sequence[LogTask], prices: PriceTable, path: Path) -> None:
+async def write_totals(
+    tasks: Sequence[LogTask], prices: PriceTable, path: Path, report: Report = lambda _done, _total: None
+) -> None:
     """Writes an index of what these logs have now. Interrupted, it leaves a file that cannot be opened as one."""
     begun = wall_ms()
-    async with _filled(str(path), await scan_logs(tasks), prices) as store:
+    async with _filled(str(path), await scan_logs(tasks, report=report), prices) as store:
 
         def finish(db: sqlite3.Connection) -> None:
             ((last,),) = db.execute("SELECT coalesce(max(id), 0) FROM sessions").fetchall()

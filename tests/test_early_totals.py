@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from burnctl.client import Client
 from burnd import early_totals
 from burnd.early_totals import EarlyTotals, LogPass
 from burnd.harness.opencode.follower import DatabaseFollower
-from burnd.harness.totals import LogTask
+from burnd.harness.totals import LogTask, PassRequest
 from burnd.paths import socket_file
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
@@ -201,26 +202,54 @@ def test_a_daemon_that_is_killed_while_it_reads(tmp_path: Path) -> None:
         "CODEX_HOME": str(tmp_path / "none"),
     }
     client = Client(socket_file(str(tmp_path / "home"), environment), patience=60)
-    cuts: list[dict[str, Any]] = []
+    lives: list[list[dict[str, Any]]] = []
     for is_last in (False, False, True):
         command = [sys.executable, "-m", "burnd", "run", "--log-format", "json"]
         daemon = warm.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+        exact: list[dict[str, Any]] = []
+        lives.append(exact)
         try:
             client.connect(60)
-            until(lambda: asked(client, cuts, is_last=is_last), 120)  # noqa: B023
+            until(lambda: asked(client, exact, is_last=is_last), 120)  # noqa: B023
         finally:
             client.close()
             daemon.kill()
             daemon.wait()
-    assert len(cuts) >= 3
-    for totals in cuts:
-        assert truth.differs(totals) == ""
+    assert all(lives)
+    answers = [answer for exact in lives for answer in exact]
+    last = answers[-1]
+    assert last["backfill"]["done"]
+    assert len(last["rows"]) > 1
+    for answer in answers:
+        assert truth.differs(answer["totals"]) == ""
+        assert differences(sums_by_session(answer), sums_by_session(last)) == []
 
 
-def asked(client: Client, cuts: list[dict[str, Any]], *, is_last: bool) -> bool:
-    """Whether an answer is complete, or, of the last life, all logs are read."""
-    answer = client.summary()
+def asked(client: Client, exact: list[dict[str, Any]], *, is_last: bool) -> bool:
+    """Collects exact answers of this life: two before all logs are read, or of the last life all up to then."""
+    answer: dict[str, Any] = {**client.summary(by="session")}
     backfill = answer["backfill"]
     if backfill["done"] or backfill.get("exact"):
-        cuts.append(dict(answer["totals"]))
-    return backfill["done"] or (bool(cuts) and not is_last)
+        exact.append(answer)
+    return backfill["done"] or (len(exact) >= 2 and not is_last)
+
+
+def sums_by_session(answer: dict[str, Any]) -> dict[str, Any]:
+    """The rows of a summary by session, of each only what totals promise."""
+    return {row["key"]: {name: row[name] for name in ("turns", "usage", "costUsd")} for row in answer["rows"]}
+
+
+def test_the_pass_reports_its_progress(tmp_path: Path) -> None:
+    """The process that runs it prints the bytes read of all bytes, up to the end."""
+    Tree(tmp_path / "claude").grow(600_000)
+    files = list((tmp_path / "claude" / "projects").rglob("*.jsonl"))
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "CLAUDE_CONFIG_DIR": str(tmp_path / "claude")}
+    request = PassRequest(str(tmp_path / "home"), ["claude-code"], {})
+    command = [sys.executable, "-m", "burnd", "scan", "--into", str(tmp_path / "early.db")]
+    done = subprocess.run(command, env=environment, input=msgspec.json.encode(request), capture_output=True, check=True)
+    steps = [msgspec.json.decode(line, type=tuple[int, int]) for line in done.stdout.splitlines()]
+    size = sum(path.stat().st_size for path in files)
+    assert 1 < len(steps) <= 101
+    assert steps == sorted(steps)
+    assert {total for _, total in steps} == {size}
+    assert steps[-1][0] == size

@@ -86,6 +86,8 @@ def _state(state: str, answer: Answer, backfill: Answer) -> tuple[str, str]:
         return clean(state), "yellow"
     if problems := answer.get("degraded"):
         return counted(len(problems), "problem"), "bold yellow"
+    if backfill.get("totals"):
+        return "adding up totals", "yellow"
     return ("reading old logs", "yellow") if backfill else ("recording", "green")
 
 

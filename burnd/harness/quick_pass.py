@@ -14,7 +14,7 @@ import sqlite3
 import sys
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from importlib import import_module
 from typing import Final, NamedTuple
@@ -73,8 +73,11 @@ def find_logs(places: Places, sources: Sequence[str] | None = None) -> list[LogT
     return sorted(tasks, key=lambda task: -task.changed)
 
 
-def read_all(tasks: Sequence[LogTask], processes: int | None = None) -> Iterator[list[PackedLog]]:
-    """Reads logs in several processes. A log that cannot be read, as the full read could not, is left out."""
+def read_all(tasks: Sequence[LogTask], processes: int | None = None) -> Iterator[tuple[int, list[PackedLog]]]:
+    """Reads logs in several processes, and yields the size of each with its content.
+
+    A log that cannot be read, as the full read could not, has no content.
+    """
     count = min(processes or os.cpu_count() or 1, MOST_PROCESSES, len(tasks))
     if count < 2 or sum(task.size for task in tasks) < _SMALL_BYTES:
         yield from map(read_packed, tasks)
@@ -85,13 +88,13 @@ def read_all(tasks: Sequence[LogTask], processes: int | None = None) -> Iterator
         yield from pool.imap_unordered(read_packed, tasks, chunksize=1 + len(tasks) // (count * _CHUNKS))
 
 
-def read_packed(task: LogTask) -> list[PackedLog]:
+def read_packed(task: LogTask) -> tuple[int, list[PackedLog]]:
     """Reads one log, in this process or a child."""
     try:
         logs: list[LogTotals] = import_module(task.module).read_logs(task)
     except (Refused, OSError, sqlite3.Error):
-        return []
-    return [_packed(log) for log in logs]
+        return task.size, []
+    return task.size, [_packed(log) for log in logs]
 
 
 def _packed(log: LogTotals) -> PackedLog:
@@ -281,11 +284,19 @@ def _alone(turn: Turn) -> TurnGroup:
     return TurnGroup(plain, [row_of(plain)])
 
 
-async def scan_logs(tasks: Sequence[LogTask], processes: int | None = None) -> QuickPass:
+Report = Callable[[int, int], None]  # of the bytes read, and all there are
+
+
+async def scan_logs(
+    tasks: Sequence[LogTask], processes: int | None = None, report: Report = lambda _done, _total: None
+) -> QuickPass:
     """Reads and merges these logs."""
     quick_pass = QuickPass()
-    for logs in read_all(tasks, processes):
+    done, total = 0, sum(task.size for task in tasks)
+    for size, logs in read_all(tasks, processes):
         for log in logs:
             quick_pass.add(log)
+        done += size
+        report(done, total)
     await quick_pass.look_up_projects()
     return quick_pass

@@ -69,8 +69,18 @@ class SourceState(TypedDict):
     leftAlone: list[SkippedPaths]
 
 
+class TotalsBytes(TypedDict):
+    """The progress of the quick pass that adds up totals."""
+
+    done: int
+    total: int
+
+
 class BackfillBytes(TypedDict):
-    """The progress of reading old logs, in bytes. `exact`: totals are complete already."""
+    """The progress of reading old logs, in bytes.
+
+    `exact`: totals are complete already; `totals`: they are being added up, and old logs wait for it.
+    """
 
     done: int
     total: int
@@ -79,6 +89,7 @@ class BackfillBytes(TypedDict):
     secondsLeft: int | None
     blocked: str | None
     exact: NotRequired[bool]
+    totals: NotRequired[TotalsBytes]
 
 
 class SkippedLine(TypedDict):

@@ -18,7 +18,7 @@ from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.query_pool import TookTooLong
 from burnd.queries import status as counting
 from burnd.queries.spending import budget_uses
-from burnd.recording.source import SkippedFiles, Status, UnusedLine, backfill_state
+from burnd.recording.source import Progress, SkippedFiles, Status, UnusedLine, backfill_state
 from burnd.records.times import to_iso
 from burnd.search.indexer import SearchStatus
 from burnd.server.method import AnyMethod, Method, Result
@@ -40,7 +40,9 @@ async def status(service: Service, _params: StatusParams) -> Result:
         "daemon": _daemon(service),
         "machine": await service.machine(),
         "sources": [_source(source, state) for source, state in states],
-        "backfill": _backfill([state for _, state in states], is_exact=service.has_totals),
+        "backfill": _backfill(
+            [state for _, state in states], is_exact=service.has_totals, of_pass=_pass_progress(service)
+        ),
         "ledger": _ledger(service, counts),
         "content": _content(service, counts),
         "index": {"state": _index_state(service), "bytes": _database_size(str(service.home.index_db))},
@@ -124,8 +126,15 @@ def _skipped(item: SkippedFiles) -> dict[str, Any]:
     }
 
 
-def _backfill(states: list[Status], *, is_exact: bool) -> dict[str, Any] | None:
-    """The progress of the backfill in bytes; None when all old logs are read. `is_exact`: totals are, nevertheless."""
+def _pass_progress(service: Service) -> Progress | None:
+    return service.early_totals.progress if service.early_totals is not None else None
+
+
+def _backfill(states: list[Status], *, is_exact: bool, of_pass: Progress | None) -> dict[str, Any] | None:
+    """The progress of the backfill in bytes; None when all old logs are read.
+
+    `is_exact`: totals are, nevertheless; `of_pass` is the progress of the pass that makes them so.
+    """
     backfill = backfill_state(states)
     if backfill.done:
         return None
@@ -138,6 +147,7 @@ def _backfill(states: list[Status], *, is_exact: bool) -> dict[str, Any] | None:
         "secondsLeft": backfill.seconds_left,
         "blocked": backfill.blocked,
         **({"exact": True} if is_exact else {}),
+        **({"totals": {"done": of_pass.done, "total": of_pass.total}} if of_pass is not None else {}),
     }
 
 
