@@ -202,14 +202,14 @@ async def too_coarse(store: IndexStore, prices: PriceTable) -> dict[tuple[int, i
     Either a price changes at a context size that the classes do not have, or a list gained or lost the price of a model
     for which a harness states a cost.
     """
-    wanted = {}
+    tiers_needed = {}
     for model, provider, model_name, provider_name, text, listed, is_stated in await store.rows(_TIERS):
         price = prices.find(model_name, provider_name)
         sizes = set(msgspec.json.decode(text, type=tuple[int, ...]))
         needed = sizes | set(price.thresholds if price is not None else ())
         if needed != sizes or (is_stated and bool(listed) != (price is not None)):
-            wanted[model, provider] = Tiers(tuple(sorted(needed)), price is not None)
-    return wanted
+            tiers_needed[model, provider] = Tiers(tuple(sorted(needed)), price is not None)
+    return tiers_needed
 
 
 async def refine(store: IndexStore, report: Report) -> None:

@@ -1,2 +1,1 @@
-"""Answers, put together for people and programs: from the index, and where words or whole records are asked for, from
-content and ledger. Nothing here writes."""
+"""Queries: the answers of reports, sessions and search, from the index, content and ledger. Read-only."""

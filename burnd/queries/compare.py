@@ -25,7 +25,7 @@ MOST_DAYS = 31
 
 
 class Peak(NamedTuple):
-    """The most that was told of a window before the time that counts (0) or in it (1)."""
+    """The highest reading of a window, before the selected time (part 0) or in it (part 1)."""
 
     resets_at: int | None
     part: int
@@ -36,7 +36,7 @@ class Peak(NamedTuple):
 def quota_shares(
     view: View, scope: Scope, by: By, label: Callable[[tuple[Any, ...], Kind], Hashable]
 ) -> dict[Hashable, float]:
-    """The share of the quota that was used up, by label, over the newest days that have readings; empty without any."""
+    """The share of the used quota by label, over the newest days with readings; empty without readings."""
     time = _time_with_readings(view, scope.selection)
     filled = _filled(view, *time) if time is not None else {}
     if time is None or not filled:
@@ -54,7 +54,7 @@ def quota_shares(
 
 
 def _time_with_readings(view: View, selection: Selection) -> tuple[int, int] | None:
-    """What is selected of the newest days that have any."""
+    """The selected part of the newest days with readings."""
     begin, end = selection.begin or -(1 << 62), selection.end or 1 << 62
     days = [row[0] for row in view.rows(_DAYS, (begin, end, begin))]
     if not days:
@@ -64,9 +64,9 @@ def _time_with_readings(view: View, selection: Selection) -> tuple[int, int] | N
 
 
 def _filled(view: View, begin: int, end: int) -> dict[str, float]:
-    """By how many points the five-hour windows of each source filled up in that time."""
+    """The percentage points by which the five-hour windows of each source filled up in that time."""
     peaks: defaultdict[str, list[Peak]] = defaultdict(list)
-    # From a day before on: so windows that had begun are known with what they had used until then.
+    # From a day earlier, for the use of windows that were already open.
     for source, *peak in view.rows(_PEAKS, (begin, begin - DAY_MS, end)):
         peaks[source].append(Peak(*peak))
     points = {source: _points(own) for source, own in peaks.items()}
@@ -74,9 +74,9 @@ def _filled(view: View, begin: int, end: int) -> dict[str, float]:
 
 
 def _points(peaks: Iterable[Peak]) -> float:
-    """What the peaks in the time that counts rise above those before them in the same window.
+    """Sums the rise of each window in the selected time over its reading before it.
 
-    Windows are told apart by their resets, to two minutes; of readings that name none, one that falls begins another.
+    Windows are distinguished by their resets, to two minutes; without a reset, a lower reading starts a new window.
     """
     points, before, window = 0.0, 0.0, None
     for peak in sorted(peaks, key=lambda peak: (peak.resets_at is None, peak.resets_at or peak.ts, peak.part, peak.ts)):
@@ -103,7 +103,7 @@ def _costs(
 
 
 _PRICED = MEASURES.index("searches") + 1  # measures that a price is for, with the number of turns
-# The newest days with readings, stepping from one to the one before.
+# The newest days with readings, found by stepping back from one to the next.
 _NEWEST = f"SELECT (max(ts) + {SHIFT_MS}) / {DAY_MS} FROM quotas WHERE window = '5h' AND ts >= ? AND ts <"
 _DAYS = f"""
 WITH RECURSIVE days(day) AS (
@@ -118,11 +118,11 @@ GROUP BY q.source, q.resets_at, 3, CASE WHEN q.resets_at IS NULL THEN q.position
 """
 
 
-MOST_COMPARED = 100  # more than anybody can look at side by side
+MOST_COMPARED = 100
 _ARITHMETIC = "the same tokens at that model's prices: arithmetic, not a prediction of what it would have used"
 
 
-class Place(NamedTuple):
+class CellKey(NamedTuple):
     """A cell: the key of what is compared, and the activity."""
 
     name: Any
@@ -140,7 +140,7 @@ class Cell:
         self.what_if = self.what_if_unpriced = 0
 
     def add(self, kind: Kind, tier: int | None, counts: Sequence[int], target: Price | None) -> None:
-        """Adds turns of one class; with a target also what they would cost as that."""
+        """Adds turns of one class; with a target also their cost at its prices."""
         self.tally.add(kind, tier, counts)
         if target is not None:
             rates = rates_over(target, kind.tier if tier is None else tier, kind.terms)
@@ -185,7 +185,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     reader = Reader(view, scope.selection, scope.kinds, target.thresholds if target else ())
     place_of = _places(view, dimension)
     rows = [*reader.read(dimension.by.plus(By(("activity",))))]
-    cells: defaultdict[Place, Cell] = defaultdict(Cell)
+    cells: defaultdict[CellKey, Cell] = defaultdict(Cell)
     for keys, number, tier, counts in rows:
         kind = scope.kinds[number]
         if not kind.is_unlogged:
@@ -200,8 +200,8 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     present = {place.category for place, cell in cells.items() if place.name in compared and not cell.tally.is_nothing}
     categories = [label for label in (*LABELS, UNLABELLED) if label in present]
     shares = quota_shares(view, scope, dimension.by.plus(By(("activity",))), place_of)
-    every = [Place(key, category) for key in order for category in categories]
-    names = {key: named["key"] for key, named in shown.items()}
+    every = [CellKey(key, category) for key in order for category in categories]
+    names = {key: facts["key"] for key, facts in shown.items()}
     answer: dict[str, Any] = {
         "filters": scope.filters,
         "by": params.by,
@@ -229,7 +229,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     return answer
 
 
-def _ranked(cells: Mapping[Place, Cell]) -> list[Any]:
+def _ranked(cells: Mapping[CellKey, Cell]) -> list[Any]:
     """The keys that are compared, the most expensive first."""
     units: defaultdict[Any, int] = defaultdict(int)
     turns: defaultdict[Any, int] = defaultdict(int)
@@ -250,33 +250,33 @@ def _target(view: View, name: str | None) -> Price | None:
 
 
 def _narrowed(view: View, params: CompareParams, scope: Scope) -> Scope:
-    """Only the models that are to be compared, where they are named."""
+    """Restricts the selection to the requested models, if any."""
     if params.models is None:
         return scope
-    wanted = names.by_model(view, scope.kinds, params.models)
+    kinds = names.by_model(view, scope.kinds, params.models)
     already = scope.selection.kinds
-    return scope._replace(selection=scope.selection._replace(kinds=wanted if already is None else wanted & already))
+    return scope._replace(selection=scope.selection._replace(kinds=kinds if already is None else kinds & already))
 
 
-def _places(view: View, dimension: Dimension) -> Callable[[Sequence[Any], Kind], Place]:
-    """Tells the cell of rows that are read by the dimension and by activity."""
+def _places(view: View, dimension: Dimension) -> Callable[[Sequence[Any], Kind], CellKey]:
+    """A function from keys of the dimension and activity to the cell."""
     labels: dict[int, str] = dict(view.rows(f"SELECT id, name FROM names WHERE name IN ({_MARKS})", LABELS))
 
-    def place_of(keys: Sequence[Any], kind: Kind) -> Place:
-        return Place(dimension.label(keys[:-1], kind), labels.get(keys[-1], UNLABELLED))
+    def place_of(keys: Sequence[Any], kind: Kind) -> CellKey:
+        return CellKey(dimension.label(keys[:-1], kind), labels.get(keys[-1], UNLABELLED))
 
     return place_of
 
 
 def _shown(view: View, params: CompareParams, dimension: Dimension, ranked: Sequence[Any]) -> dict[Any, dict[str, Any]]:
-    """The names of what is compared, in order; a model that was asked for by its own name also without turns."""
+    """The names of the rows in order; a requested model is included even without turns."""
     shown: dict[Any, dict[str, Any]] = {}
-    for key, named in zip(ranked, dimension.describe(ranked), strict=True):
-        keys = named.get("keys")
-        text = named["key"] if keys is None else ", ".join(str(one or "(none)") for one in keys.values())
-        shown[key] = {**named, "key": text}
-    asked = params.models or []
-    for name in asked.split(",") if isinstance(asked, str) else asked:
+    for key, facts in zip(ranked, dimension.describe(ranked), strict=True):
+        keys = facts.get("keys")
+        text = facts["key"] if keys is None else ", ".join(str(one or "(none)") for one in keys.values())
+        shown[key] = {**facts, "key": text}
+    requested = params.models or []
+    for name in requested.split(",") if isinstance(requested, str) else requested:
         model = shown_model(view.prices, name.strip())
         if params.by == "model" and model not in shown and view.prices.find(name.strip()) is not None:
             shown[model] = {"key": model}
@@ -284,12 +284,12 @@ def _shown(view: View, params: CompareParams, dimension: Dimension, ranked: Sequ
 
 
 def _notes(
-    order: Sequence[Any], names: Mapping[Any, Any], categories: Sequence[str], cells: Mapping[Place, Cell]
+    order: Sequence[Any], names: Mapping[Any, Any], categories: Sequence[str], cells: Mapping[CellKey, Cell]
 ) -> list[dict[str, Any]]:
     """A note for each category in which only one of those compared has data."""
     notes = []
     for category in categories:
-        having = [names[key] for key in order if cells[Place(key, category)].tally.turns]
+        having = [names[key] for key in order if cells[CellKey(key, category)].tally.turns]
         if len(having) == 1:
             note = f"of those compared, only {having[0] or '(none)'} has data for {category}"
             notes.append({"category": category, "model": having[0], "note": note})
@@ -297,7 +297,7 @@ def _notes(
 
 
 def _coverages(
-    order: Sequence[Any], names: Mapping[Any, Any], cells: Mapping[Place, Cell], least: int
+    order: Sequence[Any], names: Mapping[Any, Any], cells: Mapping[CellKey, Cell], least: int
 ) -> list[dict[str, Any]]:
     own: defaultdict[Any, dict[str, Cell]] = defaultdict(dict)
     for place, cell in cells.items():
@@ -307,7 +307,7 @@ def _coverages(
 
 
 def _coverage(name: Any, own: Mapping[str, Cell], least: int) -> dict[str, Any]:
-    """How much there is to judge by; `own` has its cells by activity."""
+    """The size of the sample; `own` has the cells by activity."""
     tallies = [cell.tally for cell in own.values()]
     return {
         "model": name,
@@ -324,7 +324,7 @@ def _coverage(name: Any, own: Mapping[str, Cell], least: int) -> dict[str, Any]:
 
 
 def _add_what_if(answer: dict[str, Any], model: str, shown_cells: Sequence[Cell], cells: Collection[Cell]) -> None:
-    """Set beside what the very same turns cost; of turns without a price there is nothing to set it beside."""
+    """Adds the cost of the same turns at the target's prices; turns without a price are compared with nothing."""
     for shown, cell in zip(answer["cells"], shown_cells, strict=True):
         turns, units = (
             (cell.tally.priced, cell.what_if) if cell.tally.priced else (cell.tally.turns, cell.what_if_unpriced)
@@ -349,13 +349,13 @@ def median(counts: Counter[int]) -> float | None:
     if not whole:
         return None
     low, high = (whole - 1) // 2, whole // 2
-    found: list[int] = []
+    middle: list[int] = []
     passed = 0
     for value in sorted(counts):
         passed += counts[value]
-        while len(found) < 2 and passed > (low, high)[len(found)]:
-            found.append(value)
-    return sum(found) / 2
+        while len(middle) < 2 and passed > (low, high)[len(middle)]:
+            middle.append(value)
+    return sum(middle) / 2
 
 
 _MARKS = ",".join("?" * len(LABELS))

@@ -21,7 +21,7 @@ ExportPosition = tuple[int, str, str, int, str, str]
 _positions = msgspec.json.Decoder(ExportPosition)
 
 
-class _TurnRow(NamedTuple):
+class _ExportRow(NamedTuple):
     """A turn from the index; the first six fields are its position in the order of the export."""
 
     ts: int
@@ -104,16 +104,16 @@ def _in_whole_days(selection: Selection) -> Selection:
     return selection._replace(begin=begin, end=end)
 
 
-def _rows(view: View, selection: Selection, after: ExportPosition, limit: int) -> list[_TurnRow]:
+def _rows(view: View, selection: Selection, after: ExportPosition, limit: int) -> list[_ExportRow]:
     begin = after[0] if selection.begin is None else max(after[0], selection.begin)
     end = _AFTER_ALL if selection.end is None else selection.end
     terms = [during(Stretch(begin, end)), *selected(selection, TURNS, selection.kinds)]
     sql = _TURNS.format(terms=" AND ".join(term.sql for term in terms))
     bound = [value for term in terms for value in term.bound]
-    return [_TurnRow(*row) for row in view.rows(sql, (*bound, *after, limit))]
+    return [_ExportRow(*row) for row in view.rows(sql, (*bound, *after, limit))]
 
 
-def _turn_answer(row: _TurnRow, tags: dict[str, str], prices: PriceTable) -> dict[str, Any]:
+def _turn_answer(row: _ExportRow, tags: dict[str, str], prices: PriceTable) -> dict[str, Any]:
     tokens = Tokens(*row[12:18])
     is_listed = prices.find(row.model, row.provider) is not None
     return {

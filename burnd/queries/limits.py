@@ -1,7 +1,7 @@
-"""A plan's windows: what the running one has used, where its pace leads, and the ones before it.
+"""Limits: the current window of a plan with its pace and projection, and earlier windows.
 
-A plan counts from the first request after the last window was over. Claude's windows were seen to begin at the full
-hour before it; where a reading of the account says when a window resets, that overrides any estimate.
+A window starts with the first request after the last one ended. Claude's windows start at the full hour before that;
+the reset time in a reading of the account overrides the estimate.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NextTurn = Callable[[int], int | None]
 
 
 class Window(NamedTuple):
-    """From this millisecond on, up to but not including that one; `reported` when the provider said its end."""
+    """From `begin` to before `end`, in milliseconds; `reported` if the provider gave the end."""
 
     begin: int
     end: int
@@ -38,7 +38,7 @@ class Window(NamedTuple):
 
 
 def reported(resets: Iterable[int], length: int) -> list[Window]:
-    """The windows that readings told the end of. One that was told to end later than it did gave way to the next."""
+    """The windows with a reported end. A window that was reported to end later is cut by the next one."""
     windows: list[Window] = []
     for end in sorted(resets):
         if windows and end - windows[-1].end <= SAME_RESET_MS:
@@ -48,86 +48,86 @@ def reported(resets: Iterable[int], length: int) -> list[Window]:
     return windows
 
 
-def windows(next_turn: NextTurn, known: list[Window], length: int, since: int = _EARLIEST) -> Iterator[Window]:
-    """Every window that holds a turn, in order; `next_turn(t)` is the first turn at or after t.
+def windows(next_turn: NextTurn, reported: list[Window], length: int, since: int = _EARLIEST) -> Iterator[Window]:
+    """Every window with a turn, in order; `next_turn(t)` is the first turn at or after t.
 
-    `since` may be the end of a known window: none goes on beyond it, so what came before does not matter.
+    `since` may be the end of a reported window: no window continues past it, so earlier turns do not matter.
     """
-    known = list(known)
+    ahead = list(reported)
     at = next_turn(since)
     free_from = since
     while at is not None:
-        while known and known[0].end <= at:
-            free_from = max(free_from, known.pop(0).end)
-        window = _holding(at, known[0] if known else None, free_from, length)
+        while ahead and ahead[0].end <= at:
+            free_from = max(free_from, ahead.pop(0).end)
+        window = _holding(at, ahead[0] if ahead else None, free_from, length)
         yield window
         free_from = window.end
         at = next_turn(window.end)
 
 
 def _holding(at: int, coming: Window | None, free_from: int, length: int) -> Window:
-    """The window that the turn at `at` is in, with what is told of the next one that is known."""
+    """The window of the turn at `at`, given the next reported one."""
     if coming is not None and coming.begin <= at:
         return coming
     begin = max(at - at % HOUR_MS, free_from)
     end = begin + length
-    # Two windows never overlap: one that was only reckoned was over when a reported one began.
+    # Windows never overlap: an estimated one ends when a reported one starts.
     return Window(begin, min(end, coming.begin) if coming is not None else end, "counted")
 
 
-class Reading(NamedTuple):
-    """What the provider said of a window at a time."""
+class QuotaReading(NamedTuple):
+    """The provider's figure for a window at a time."""
 
     ts: int
     percent: float
     resets_at: int | None
 
 
-class Account:
-    """The readings of one source's account."""
+class QuotaAccount:
+    """The quota readings of one source's account."""
 
     def __init__(self, view: View, source: str) -> None:
         self._view = view
-        found = view.rows("SELECT id FROM names WHERE name = ?", (source,))
-        self._source: int | None = found[0][0] if found else None
+        rows = view.rows("SELECT id FROM names WHERE name = ?", (source,))
+        self._source: int | None = rows[0][0] if rows else None
 
     def windows(self, name: str) -> list[Window]:
-        """All that were told the end of, in order."""
+        """All reported windows, in order."""
         return self._windows(name, -(1 << 62))
 
     def newest_windows(self, name: str) -> list[Window]:
-        """Those that may still run and the last that is over, with what may have cut them short."""
+        """The reported windows that may be current and the last ended one, with those that may have cut them."""
         now = self._view.now
         ((over,),) = self._view.rows(_LAST_OVER, (self._source, name, now))
         return self._windows(name, (now if over is None else over) - 2 * LENGTHS[name])
 
     def _windows(self, name: str, since: int) -> list[Window]:
         here = (self._source, name)
-        found = self._view.rows(_RESETS, (*here, since, *here))
-        return reported([row[0] for row in found], LENGTHS[name])
+        rows = self._view.rows(_RESETS, (*here, since, *here))
+        return reported([row[0] for row in rows], LENGTHS[name])
 
-    def about(self, name: str, window: Window) -> list[Reading]:
-        """The readings of this window: those that name its end, and those that name none."""
+    def about(self, name: str, window: Window) -> list[QuotaReading]:
+        """The readings of this window: those with its reset, and those without one."""
         here = (self._source, name)
         rows = self._view.rows(_NAMED, (*here, window.end - SAME_RESET_MS, window.end + SAME_RESET_MS))
         rows += self._view.rows(_UNNAMED, (*here, window.begin, window.end))
-        return [Reading(ts, percent, resets_at) for ts, _, percent, resets_at in sorted(rows)]
+        return [QuotaReading(ts, percent, resets_at) for ts, _, percent, resets_at in sorted(rows)]
 
-    def peaks(self, name: str, windows: Sequence[Window]) -> list[Reading | None]:
-        """The use of each window: never given back within one, though a session that idles shows an old figure."""
+    def peaks(self, name: str, windows: Sequence[Window]) -> list[QuotaReading | None]:
+        """The highest reading of each window: use never falls within one, but an idle session shows an old figure."""
         bounds = msgspec.json.encode([(window.begin, window.end) for window in windows]).decode()
-        peaks: list[Reading | None] = [None] * len(windows)
+        peaks: list[QuotaReading | None] = [None] * len(windows)
         for number, ts, percent, resets_at in self._view.rows(_PEAKS, (self._source, name, bounds)):
             before = peaks[number]
             if before is None or (percent, -ts) > (before.percent, -before.ts):
-                peaks[number] = Reading(ts, percent, resets_at)
+                peaks[number] = QuotaReading(ts, percent, resets_at)
         return peaks
 
 
 _OF = "FROM quotas WHERE source = ? AND window = ?"
 _LAST_OVER = f"SELECT max(resets_at) {_OF} AND resets_at <= ?"
 _NEXT = f"SELECT min(resets_at) {_OF} AND resets_at >"
-# Every end there is, stepping from one to the next.
+# Every reset, found by stepping from one to the next.
 _RESETS = f"""
 WITH RECURSIVE ends(at) AS (
   SELECT ({_NEXT} ?) UNION ALL SELECT ({_NEXT} ends.at) FROM ends WHERE ends.at IS NOT NULL
@@ -149,14 +149,14 @@ SELECT p.number, q.ts, q.used_percent, q.resets_at FROM peaks p JOIN quotas q ON
 """
 
 
-_SHORTEST_PACE = 20  # a pace is taken over a twentieth of its window at least: a minute says nothing about hours
+_SHORTEST_PACE = 20  # the pace is taken over at least a twentieth of the window
 _MOST_READINGS = 500
 
 
 def limits(view: View, params: LimitsParams, budgets: Mapping[str, Decimal] | None = None) -> dict[str, Any]:
-    """Windows of five hours and of seven days, with what was recorded of the account beside what the ledger counted."""
+    """Windows of five hours and seven days, with readings of the account and sums of the ledger."""
     names.by_source(kinds_of(view), params.source)
-    plan = _Plan(view, params.source)
+    plan = _PlanWindows(view, params.source)
     uses = [use.answer() for use in budget_uses(view, budgets or {})]
     return {
         "source": params.source,
@@ -168,95 +168,95 @@ def limits(view: View, params: LimitsParams, budgets: Mapping[str, Decimal] | No
 
 
 def running_window(view: View, source: str, name: str) -> dict[str, Any] | None:
-    """The window of that length that runs now, where there is one."""
-    return _Plan(view, source).running(name)
+    """The current window of that length, or None."""
+    return _PlanWindows(view, source).running(name)
 
 
 def running_quota(view: View, source: str, name: str) -> dict[str, Any] | None:
-    """The most that the account said of the window that runs now; nothing has to be counted for it."""
-    account = Account(view, source)
+    """The highest reading of the current window, without summing turns."""
+    account = QuotaAccount(view, source)
     window = next((one for one in account.newest_windows(name) if one.begin <= view.now < one.end), None)
     peak = account.peaks(name, [window])[0] if window is not None else None
     return None if peak is None else _quota(peak)
 
 
-class _Plan:
-    """One source's windows: what its turns tell of them, and what its provider said."""
+class _PlanWindows:
+    """The windows of one source, from its turns and its provider's readings."""
 
     def __init__(self, view: View, source: str) -> None:
         self._view = view
         self._source = source
-        self._account = Account(view, source)
+        self._account = QuotaAccount(view, source)
         self._spending = Spending(view, source)
         self._kinds = ",".join(map(str, sorted(self._spending.kinds)))
         self._next = _NEXT_TURN.format(kinds=self._kinds, begin="?")
 
     def shown(self, name: str, history: int) -> dict[str, Any]:
         over = self._over(name, history)[::-1] if history else []
-        spent = self._spending.within_each([Stretch(window.begin, window.end) for window in over])
+        tallies = self._spending.within_each([Stretch(window.begin, window.end) for window in over])
         peaks = self._account.peaks(name, over)
-        return {"current": self.running(name), "history": [*map(_shape, over, spent, peaks)]}
+        return {"current": self.running(name), "history": [*map(_shape, over, tallies, peaks)]}
 
     def running(self, name: str) -> dict[str, Any] | None:
-        """The account's own word counts, even where the ledger has no turn in its window."""
+        """The current window; a reported one counts even without turns in it."""
         now = self._view.now
-        known = self._account.newest_windows(name)
-        found = next((window for window in known if window.begin <= now < window.end), None)
-        if found is None:
-            ends = [window.end for window in known if window.end <= now]
-            laid = self._laid_out(name, known, ends[-1] if ends else None)
-            found = next((window for window in laid if window.begin <= now < window.end), None)
-        return self._running(name, found) if found is not None else None
+        newest = self._account.newest_windows(name)
+        current = next((window for window in newest if window.begin <= now < window.end), None)
+        if current is None:
+            ends = [window.end for window in newest if window.end <= now]
+            laid = self._laid_out(name, newest, ends[-1] if ends else None)
+            current = next((window for window in laid if window.begin <= now < window.end), None)
+        return self._running(name, current) if current is not None else None
 
     def _over(self, name: str, most: int) -> list[Window]:
-        """The newest of the windows that held a turn and are over, from as late a known one on as gives so many."""
-        known = self._account.windows(name)
-        ends = [window.end for window in known if window.end <= self._view.now]
+        """The newest ended windows with turns, laid out from the latest reported end that gives enough."""
+        reported_windows = self._account.windows(name)
+        ends = [window.end for window in reported_windows if window.end <= self._view.now]
         back = most
         while back < len(ends):
-            laid = self._laid_out(name, known, ends[-back - 1])
+            laid = self._laid_out(name, reported_windows, ends[-back - 1])
             if len(over := self._ended(laid)) >= most:
                 return over[-most:]
             back *= 4
-        return self._ended(self._laid_out(name, known))[-most:]
+        return self._ended(self._laid_out(name, reported_windows))[-most:]
 
     def _ended(self, laid: list[Window]) -> list[Window]:
         return [window for window in laid if window.end <= self._view.now]
 
-    def _laid_out(self, name: str, known: list[Window], since: int | None = None) -> list[Window]:
-        """Every window that holds a turn; `since` is the end of a known one."""
+    def _laid_out(self, name: str, reported_windows: list[Window], since: int | None = None) -> list[Window]:
+        """Every window with a turn; `since` is the end of a reported one."""
         length = LENGTHS[name]
-        if not known:
+        if not reported_windows:
             return self._counted(length)
-        begun = {} if since is None else {"since": since}
-        return list(windows(self._first_turn, known, length, **begun))
+        options = {} if since is None else {"since": since}
+        return list(windows(self._first_turn, reported_windows, length, **options))
 
     def _counted(self, length: int) -> list[Window]:
-        """Every window where nothing was reported, in one statement that jumps from each to the next."""
+        """Every window if none is reported, in one statement that steps from each to the next."""
         rows = self._view.rows(_CHAIN.format(kinds=self._kinds, length=length))
         begins = [ts - ts % HOUR_MS for (ts,) in rows]
         return [Window(begin, begin + length, "counted") for begin in begins]
 
     def _first_turn(self, ts: int) -> int | None:
         """The time of the first turn at or after that time."""
-        found = self._view.rows(self._next, (ts,))
-        return int(found[0][0]) if found else None
+        rows = self._view.rows(self._next, (ts,))
+        return int(rows[0][0]) if rows else None
 
     def _running(self, name: str, window: Window) -> dict[str, Any]:
-        """The window that runs now, with its pace and where that leads."""
+        """The current window with its pace and projection."""
         now = self._view.now
         used = self._spending.within(window.begin, window.end)
         peak = self._account.peaks(name, [window])[0]
         readings = self._account.about(name, window)[-_MOST_READINGS:]
         first = self._first_turn(window.begin) if used.turns else None
         hours = None if first is None else max(now - first, _shortest_pace(window)) / HOUR_MS
-        left = (window.end - now) / HOUR_MS
+        hours_left = (window.end - now) / HOUR_MS
         return {
             **_shape(window, used, peak),
             "firstTurn": None if first is None else to_iso(first),
             "secondsLeft": (window.end - now) // 1000,
             "pace": None if hours is None else _per_hour(used, hours),
-            "projected": None if hours is None else _projected(used, 1 + left / hours),
+            "projected": None if hours is None else _projected(used, 1 + hours_left / hours),
             "quota": None if peak is None else _quota(peak) | _quota_pace(window, peak),
             "readings": [{"ts": to_iso(r.ts), "usedPercent": r.percent} for r in readings],
         }
@@ -266,7 +266,7 @@ def _shortest_pace(window: Window) -> int:
     return (window.end - window.begin) // _SHORTEST_PACE
 
 
-def _shape(window: Window, used: Tally, peak: Reading | None) -> dict[str, Any]:
+def _shape(window: Window, used: Tally, peak: QuotaReading | None) -> dict[str, Any]:
     return {
         "from": to_iso(window.begin),
         "to": to_iso(window.end),
@@ -286,7 +286,7 @@ def _per_hour(used: Tally, hours: float) -> dict[str, Any]:
 
 
 def _projected(used: Tally, growth: float) -> dict[str, Any]:
-    """What the window will have come to at its end if it goes on like this."""
+    """The totals at the end of the window at this pace."""
     cost = used.cost_usd
     return {
         "turns": round(used.turns * growth),
@@ -295,8 +295,8 @@ def _projected(used: Tally, growth: float) -> dict[str, Any]:
     }
 
 
-def _quota_pace(window: Window, peak: Reading) -> dict[str, Any]:
-    """Where the quota stands at the window's end, and when it runs out if that is before."""
+def _quota_pace(window: Window, peak: QuotaReading) -> dict[str, Any]:
+    """The quota at the window's end at this pace, and when it runs out if earlier."""
     elapsed = max(peak.ts - window.begin, _shortest_pace(window))
     rate = peak.percent / elapsed
     at_end = peak.percent + rate * max(window.end - peak.ts, 0)
@@ -308,7 +308,7 @@ def _quota_pace(window: Window, peak: Reading) -> dict[str, Any]:
     }
 
 
-def _quota(reading: Reading) -> dict[str, Any]:
+def _quota(reading: QuotaReading) -> dict[str, Any]:
     return {
         "usedPercent": reading.percent,
         "seenAt": to_iso(reading.ts),

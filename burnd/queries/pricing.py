@@ -1,4 +1,4 @@
-"""The method `pricing`: the price of a model by context size and the list it comes from, or why there is none."""
+"""The method `pricing`: the price of a model by context size and its list, or the reason why it has none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from burnd.queries.view import Mistaken, View
 
 
 def show(view: View, params: PricingParams) -> dict[str, Any]:
-    """The price used for turns of this model; `priced` is false if there is none."""
+    """The price used for turns of this model; `priced` is false without one."""
     if not params.model.strip():
         raise Mistaken("a model's name must not be empty")
     prices = view.prices

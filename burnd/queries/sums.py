@@ -22,11 +22,11 @@ from burnd.records.times import DAY_MS, HOUR_MS
 
 Key = Literal["place", "activity", "branch", "version", "session", "subagent", "agent_type", "group", "time", "turn"]
 _NOTHING = "NULL"
-_FEW_DAYS = 8  # that are stale: only the sessions that were active on them are read
+_FEW_DAYS = 8  # stale days; up to this many, only the sessions active on them are read
 
 
 class By(NamedTuple):
-    """The keys to group by, besides the class. `time` is the number of the local day or hour, as `unit` says."""
+    """The keys to group by, besides the class. `time` is the number of the local day or hour, by `unit`."""
 
     keys: tuple[Key, ...] = ()
     unit: Literal["day", "hour"] | None = None
@@ -116,7 +116,7 @@ _ENDINGS = Table(
 
 
 class Reader:
-    """Reads one selection. `sizes` are contexts that must be told apart beyond what each model's price needs.
+    """Reads one selection. `sizes` are context sizes to distinguish besides those of the prices.
 
     `measures` limits how many of the measures are read: fewer are quicker.
     """
@@ -134,7 +134,7 @@ class Reader:
         self._chosen = selection
         wanted = [kind for kind in kinds if selection.kinds is None or kind.id in selection.kinds]
         needed = {kind.id: {*sizes, *(kind.price.thresholds if kind.price else ())} for kind in wanted}
-        # Contexts of these classes were not told apart where prices now change: their turns are read one by one.
+        # These classes lack a context size at which prices now change: their turns are read one by one.
         coarse = [kind for kind in wanted if not kind.is_unlogged and not needed[kind.id] <= set(kind.sizes)]
         self._coarse = frozenset(kind.id for kind in coarse)
         self._cuts = sorted({size for kind in coarse for size in needed[kind.id]})

@@ -36,8 +36,8 @@ class Kind(NamedTuple):
     is_open: bool
     is_unlogged: bool
     price: Price | None
-    sizes: tuple[int, ...]  # at which contexts of this model are told apart
-    own_rates: Rates | None  # units per token of its own contexts
+    sizes: tuple[int, ...]  # context sizes that are distinguished for this model
+    own_rates: Rates | None  # units per token for contexts of this class
     search_units: int  # for a web search
     is_stated: bool  # whether its cost is the harness's figure, since no list has a price
 

@@ -225,7 +225,7 @@ _NAMED_BY_FILE: Final[frozenset[FindingKind]] = frozenset(("reread", "edit-rever
 _FAILURES: Final[frozenset[FindingKind]] = frozenset(("retry-loop", "failure-run"))
 
 
-class SessionFacts(NamedTuple):
+class FindingSession(NamedTuple):
     """Facts of a session for answers."""
 
     row: int
@@ -296,11 +296,11 @@ def _kinds(groups: Iterable[FindingGroup]) -> list[dict[str, Any]]:
     ]
 
 
-def _about(view: View, seen: WasteFindings) -> dict[str, SessionFacts]:
+def _about(view: View, seen: WasteFindings) -> dict[str, FindingSession]:
     ids = {session for one in seen.families for waste in one.wasted for session in waste.sessions}
     ids |= {prefix.session_id for prefix in _prefixes(seen)}
     rows = view.keyed(_SESSIONS, [(session_id,) for session_id in sorted(ids)])
-    return {session_id: SessionFacts(*facts) for session_id, *facts in rows}
+    return {session_id: FindingSession(*facts) for session_id, *facts in rows}
 
 
 def _prefixes(seen: WasteFindings) -> list[Prefix]:
@@ -309,7 +309,7 @@ def _prefixes(seen: WasteFindings) -> list[Prefix]:
     return [*own, *(msgspec.structs.replace(prefix, spent=[]) for prefix in seen.others)]
 
 
-def _bloated(seen: WasteFindings, about: Mapping[str, SessionFacts]) -> list[Finding]:
+def _bloated(seen: WasteFindings, about: Mapping[str, FindingSession]) -> list[Finding]:
     """Sessions with a much larger prefix than others of their project and harness."""
     projects: dict[tuple[str | None, str | None], list[SessionPrefix]] = {}
     for prefix in _prefixes(seen):
@@ -324,7 +324,7 @@ def _bloated(seen: WasteFindings, about: Mapping[str, SessionFacts]) -> list[Fin
     ]
 
 
-def _group(findings: Iterable[Finding], about: Mapping[str, SessionFacts], pricer: Pricer) -> list[FindingGroup]:
+def _group(findings: Iterable[Finding], about: Mapping[str, FindingSession], pricer: Pricer) -> list[FindingGroup]:
     """Groups similar findings of a project, the most expensive first."""
     together: dict[Any, list[Finding]] = {}
     for n, finding in enumerate(findings):
@@ -338,7 +338,7 @@ def _group(findings: Iterable[Finding], about: Mapping[str, SessionFacts], price
     return sorted(groups, key=lambda group: (-group.cost.units, -group.findings[0].weight, group.findings[0].kind))
 
 
-def _group_key(finding: Finding, about: SessionFacts) -> tuple[Any, ...]:
+def _group_key(finding: Finding, about: FindingSession) -> tuple[Any, ...]:
     evidence, project = finding.evidence, about.project
     if evidence.others:
         return finding.kind, project, "others"
@@ -349,7 +349,7 @@ def _group_key(finding: Finding, about: SessionFacts) -> tuple[Any, ...]:
     return finding.kind, evidence.reason, *where
 
 
-def _subject(finding: Finding, about: SessionFacts) -> str | None:
+def _subject(finding: Finding, about: FindingSession) -> str | None:
     """The target, or its folder for generated files; a project may itself be in a folder of such a name."""
     target = finding.evidence.target
     if not target or finding.kind not in _HEAVY:
@@ -359,7 +359,7 @@ def _subject(finding: Finding, about: SessionFacts) -> str | None:
     return target.removesuffix(inside) + folder if folder is not None else target
 
 
-def _row(group: FindingGroup, about: Mapping[str, SessionFacts], quotes: Quotes) -> dict[str, Any]:
+def _row(group: FindingGroup, about: Mapping[str, FindingSession], quotes: Quotes) -> dict[str, Any]:
     first = group.findings[0]
     sessions = list(dict.fromkeys(session for finding in group.findings for session in finding.sessions))
     where = about[first.sessions[0]]
@@ -402,7 +402,7 @@ def _times(findings: Sequence[Finding]) -> int:
     return sum(finding.evidence.count for finding in findings)
 
 
-def _evidence(findings: Sequence[Finding], where: SessionFacts, target: str | None) -> dict[str, Any]:
+def _evidence(findings: Sequence[Finding], where: FindingSession, target: str | None) -> dict[str, Any]:
     """The evidence of findings in the session and rail of the heaviest; sizes are the maximum of all."""
     first = findings[0].evidence
     here = sorted(
@@ -434,7 +434,7 @@ def _session_and_rail(finding: Finding) -> tuple[str, str]:
     return finding.sessions[0], "" if finding.kind == "delegation" else finding.evidence.rail_id
 
 
-def _quote(finding: Finding, where: SessionFacts, quotes: Quotes) -> str | None:
+def _quote(finding: Finding, where: FindingSession, quotes: Quotes) -> str | None:
     """The arguments of the first call, if content is stored."""
     evidence, session_id = finding.evidence, finding.sessions[0]
     if not evidence.calls or not evidence.turns:
@@ -443,7 +443,7 @@ def _quote(finding: Finding, where: SessionFacts, quotes: Quotes) -> str | None:
     return quotes.call(where.row, session_id, rail_id, evidence.turns[0], evidence.calls[0])
 
 
-def _error(finding: Finding, where: SessionFacts, quotes: Quotes) -> str | None:
+def _error(finding: Finding, where: FindingSession, quotes: Quotes) -> str | None:
     """The first line of the first error, if content is stored."""
     evidence = finding.evidence
     rail = RailName(where.row, finding.sessions[0], evidence.rail_id)
