@@ -50,6 +50,10 @@ def _show(*, colored: bool) -> int:
     facts = _told()
     limits = _limits_in(facts)
     answer = _ask(facts, limits)
+    if answer and answer.get("currency"):
+        from burnctl.render.numbers import use_currency
+
+        use_currency(answer["currency"], sys.stdout.encoding or "ascii")
     parts = _parts(facts, limits, answer or {}, colored=colored)
     if not parts:
         parts = [_STARTING if answer is _IS_STARTING else "nothing spent yet" if answer is not None else _DOWN]

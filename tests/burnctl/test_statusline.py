@@ -79,6 +79,12 @@ def test_the_whole_line(home: Home) -> None:
         assert server.asked[0] == ("statusline", {"session": "0f9c1d2e"})
 
 
+def test_costs_are_in_the_currency_of_the_settings(home: Home) -> None:
+    known = KNOWN | {"currency": {"code": "EUR", "rate": 0.5}}
+    with fake(home.root / "burnd.sock", statusline=known, quota={"taken": 2}):
+        until(lambda: "\u20ac7.10 today" in line(home, TOLD, PYTHONIOENCODING="utf-8"))
+
+
 def test_the_limits_are_passed_on(home: Home) -> None:
     """As readings with their ends; nobody waits until they are recorded."""
 
