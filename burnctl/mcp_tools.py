@@ -27,6 +27,10 @@ BRIEF_BYTES: Final = 2_500  # of one without `full` or a limit
 MOST_MESSAGES, BLOCK_BYTES = 40, 2_000
 _NEIGHBOUR_CHARACTERS: Final = 200  # of each message around a hit, if the answer is too long
 _BRIEF_CHARACTERS: Final = 120  # of the messages before and after a hit in a brief answer
+_MATCH_CHARACTERS: Final = 300  # of the message that matches
+_BRIEF_AROUND: Final = 4  # messages before and after a hit at most in a brief answer
+_BRIEF_HITS: Final = 3  # that must fit in it before it has more messages around them
+_HINT_BYTES: Final = 300  # for the query, the hint and the number of hits left out
 _BRIEF_BLOCK_BYTES: Final = 400  # of a text or result in a brief page of messages
 _LONGEST_ENTRY: Final = MOST_BYTES // 2  # bytes; a longer entry is shown without its text
 _DIGITS: Final = 4
@@ -92,10 +96,28 @@ def _brief(value: Any, *, is_row: bool = False) -> Any:
     return {key: item for key, item in fields.items() if item is not False or key == "done"}
 
 
-def _brief_window(window: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The message that matches, and the start of those right before and after it."""
+def _shorten_matches(hits: list[dict[str, Any]]) -> None:
+    """Cuts what matched around its first word."""
+    for item in (item for hit in hits for item in hit["window"] if item.get("match")):
+        text, marks = item["snippet"], item.get("highlights")
+        begin = max(marks[0][0] - _MATCH_CHARACTERS // 3, 0) if marks else 0
+        end = begin + _MATCH_CHARACTERS
+        item["snippet"] = ("\u2026" if begin else "") + text[begin:end] + ("\u2026" if end < len(text) else "")
+
+
+def _brief_windows(hits: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
+    """The hits with the start of the messages around them: as many as let `_BRIEF_HITS` hits fit in `room` bytes."""
+    brief = hits
+    for around in range(_BRIEF_AROUND, 0, -1):
+        brief = [hit | {"window": _brief_window(hit["window"], around)} for hit in hits]
+        if len(json.dumps(brief[:_BRIEF_HITS], ensure_ascii=False).encode(errors="replace")) <= room:
+            break
+    return brief
+
+
+def _brief_window(window: list[dict[str, Any]], around: int) -> list[dict[str, Any]]:
     at = next((n for n, item in enumerate(window) if item.get("match")), 0)
-    near = window[max(at - 1, 0) : at + 2]
+    near = window[max(at - around, 0) : at + around + 1]
     return [item if item.get("match") else item | {"snippet": _start(item["snippet"])} for item in near]
 
 
@@ -300,9 +322,12 @@ def _answered(offer: Offer, given: dict[str, Any]) -> str:
     except BurnctlError as error:
         raise ToolError(f"{error.message}; {error.hint}" if error.hint else error.message) from None
     more = "; ".join(filter(None, [offer.more, "" if is_full else "full: true gives all fields"]))
-    shown = compact(answer) if is_full else _brief(compact(answer))
-    for hit in shown.get("hits", []) if is_brief else []:
-        hit["window"] = _brief_window(hit["window"])
+    shown = compact(answer)
+    if is_brief:
+        _shorten_matches(shown.get("hits", []))
+    shown = shown if is_full else _brief(shown)
+    if is_brief and shown.get("hits"):
+        shown["hits"] = _brief_windows(shown["hits"], BRIEF_BYTES - _HINT_BYTES)
     return bounded(shown, more, BRIEF_BYTES if is_brief else MOST_BYTES, params.get("offset") or 0)
 
 

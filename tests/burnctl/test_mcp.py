@@ -271,6 +271,19 @@ async def test_rows_of_a_short_answer_have_what_answers_the_question(home: Home)
     assert whole["rows"] == rows
 
 
+def test_a_brief_answer_has_more_messages_around_few_hits() -> None:
+    """Four before and four after one hit; fewer where three hits would not fit; what matched is cut at its word."""
+    from burnctl.mcp_tools import _brief_windows, _shorten_matches
+
+    window = [{"msgIdx": n, "role": "user", "snippet": "x" * 300, "match": n == 4} for n in range(9)]
+    assert len(_brief_windows([{"window": window}], 2200)[0]["window"]) == 9
+    assert {len(hit["window"]) for hit in _brief_windows([{"window": window}] * 3, 2200)} == {3}
+    match: dict[str, Any] = {"snippet": "a" * 500 + "word" + "b" * 500, "highlights": [[500, 504]], "match": True}
+    _shorten_matches([{"window": [match]}])
+    assert "word" in match["snippet"]
+    assert len(match["snippet"]) == 302
+
+
 async def test_a_memory_is_whole_or_named(home: Home) -> None:
     """An entry that is too long for an answer is not cut: the agent is shown where it is."""
     entry = {"path": "/p/CLAUDE.md", "heading": "Deploying", "line": 3, "text": "short"}
