@@ -37,6 +37,13 @@ async def test_an_empty_answer_says_why(opened: Opened, mode: str) -> None:
         assert f"content is not stored (mode {mode})" in answer["note"]
 
 
+async def test_a_session_without_a_title_is_named_by_its_first_prompt(opened: Opened) -> None:
+    async with library(opened) as lib:
+        await lib.add(text("m", "Peel the apple", role="user"), entries=[turn("n")])
+        (hit,) = (await asked(lib, "apple"))["hits"]
+        assert hit["meta"]["title"] == "Peel the apple"
+
+
 async def test_nothing_is_said_where_all_is_kept(opened: Opened) -> None:
     async with library(opened) as lib:
         await lib.add(text("m", "apple"))
