@@ -10,7 +10,6 @@ from burnctl.render.names import harness_name, short_model
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import count, counted, money, percent
 from burnctl.render.tables import Column, table
-from burnctl.render.text import clean, wrap
 from burnd.contract.reports import CompareParams, Filters
 
 TYPE_CHECKING = False
@@ -59,7 +58,7 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
     below = "\n".join(filter(None, [_only_one(answer, enough, screen), _too_few(answer, cells, screen)]))
     parts = [_table(answer, enough, screen), below]
     if "whatIf" in answer:
-        parts.append("\n".join(wrap(clean(_what_if(answer["whatIf"])), screen.width)))
+        parts.append(screen.paragraph(_what_if(answer["whatIf"])))
     _add_notes(answer, enough, screen)
     return "\n\n".join(filter(None, parts))
 

@@ -20,7 +20,7 @@ from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.queries import names
 from burnd.queries.messages import why_not_retained
 from burnd.queries.names import check_source
-from burnd.queries.quotes import name_all
+from burnd.queries.quotes import add_titles
 from burnd.queries.search_windows import Hit, Windows
 from burnd.queries.sessions import SessionEntry, entries_of, find, times
 from burnd.queries.view import View
@@ -314,7 +314,7 @@ def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> 
     windows = Windows(view, recall, candidates.spotter, only, *window(params.before, params.after))
     answer["hits"] = windows.around(hits)
     facts = {hit.session.session_id: hit.session.facts for hit in hits}
-    name_all(view, recall, list(facts.values()))
+    add_titles(view, recall, list(facts.values()))
     for shown in answer["hits"]:
         shown["meta"]["title"] = facts[shown["sessionId"]]["title"]
     if hits and not _has_all_words(lookup, query, terms, only):
