@@ -1,1 +1,1 @@
-"""What is derived from the ledger and the content so that answers come at once; it may be deleted any time."""
+"""The SQLite index, derived from ledger and content for quick answers; it can be deleted at any time."""

@@ -22,8 +22,8 @@ async def status(service: Service, params: GuardStatusParams) -> Result:
 
     def look(view: View) -> list[Use]:
         session = None if params.session is None else _id(view, params.session)
-        known = {use.key: use for use in uses(view, limits, params.source, session, None)}
-        return [known.get(key, Use(key, limit, None)) for key, limit in limits.items()]
+        by_key = {use.key: use for use in uses(view, limits, params.source, session, None)}
+        return [by_key.get(key, Use(key, limit, None)) for key, limit in limits.items()]
 
     return service.guard.answer(await service.ask(look))
 
