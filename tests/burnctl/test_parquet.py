@@ -13,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from burnctl.commands.export import COLUMNS
@@ -263,7 +264,6 @@ def test_every_column_is_documented() -> None:
 
 def test_the_documented_view_counts_each_turn_once(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The best copy of each: final, not open, most output, most tags, then by machine; also of another schema."""
-    duckdb = pytest.importorskip("duckdb")
     usage = TURNS[0]["usage"]
     worst = [turn(n, tags={"a": "b"}, projectKey="copy") for n in range(5)]
     worst[0] |= {"quality": "partial", "usage": {**usage, "output": 99}}

@@ -87,7 +87,7 @@ def test_lost_content_is_said_and_a_damaged_line_hurts_only_itself(
         assert watched.texts("a") == []
         said = watched.call("sessions.messages", id="a")
         assert (said["retained"], len(said["messages"])) == (False, 12)
-        assert "its file in content/ is gone" in said["why"]
+        assert "its file in content/ was deleted" in said["why"]
         assert len(watched.texts("b")) == 12
         watched.daemon.terminate()
     tally.faults()
