@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 
 from burnctl.errors import BurnctlError
+from burnctl.service.managers import write
 from burnd.harness.registry import PRODUCTS
 
 TYPE_CHECKING = False
@@ -157,14 +157,11 @@ def _without_ours(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write(path: str, text: str) -> None:
-    """Replaces a file at once, with the mode it had; a link is followed."""
+    """Replaces a file at once, with the mode it had; a link is followed. A new one is private."""
     path = os.path.realpath(path)
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o600
-        with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(path), delete=False, encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(file.name, mode)
-        os.replace(file.name, path)
     except OSError as error:
         raise BurnctlError(f"{path} cannot be written: {error.strerror}") from None
+    write(path, text, mode)

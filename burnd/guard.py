@@ -73,9 +73,9 @@ class Guard:
         tool: str | None,
     ) -> dict[str, Any]:
         """Whether a session may make its next call, and the reason if not."""
-        if self.is_off or not limits or session in self.allowed:
-            return _ALLOW
         allowed = self.allowed
+        if self.is_off or not limits or session in allowed:
+            return _ALLOW
 
         def reached_in(view: View) -> list[Use]:
             if root_of(view, session) in allowed:

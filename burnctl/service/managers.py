@@ -72,13 +72,15 @@ def check_ours(paths: Iterable[str], mark: str) -> None:
             raise BurnctlError(f"{path} is there, and burnctl did not write it", "move it away, or keep using it")
 
 
-def write(path: str, text: str) -> None:
-    """Puts a whole file in place, or leaves things as they were."""
+def write(path: str, text: str, mode: int | None = None) -> None:
+    """Puts a whole file in place, or leaves things as they were. Without a `mode`, the umask decides."""
     beside = f"{path}.{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(beside, "w", encoding="utf-8") as file:
             file.write(text)
+        if mode is not None:
+            os.chmod(beside, mode)
         os.replace(beside, path)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -74,9 +74,8 @@ def uses(view: View, limits: Mapping[str, float], source: str, session: str | No
         tally = Tally() if window is None else spending.within(to_ms(window["from"]), to_ms(window["to"]))
         used |= _used("window", tally)
     if session is not None:
-        root = root_of(view, session)
-        family = below(view, [number for (number,) in view.rows(_ROW, (root,))])
-        used |= _used("session", spending.of_session(root))
+        family = below(view, [number for (number,) in view.rows(_ROW, (root_of(view, session),))])
+        used |= _used("session", spending.of_rows(family))
         if "session_subagents" in limits:
             used["session_subagents"] = _subagents(view, family)
         if "failing_calls" in limits:

@@ -40,7 +40,11 @@ class Spending:
     def of_session(self, session_id: str) -> Tally:
         """The sum of a session, its subagents and child sessions."""
         own = [row for (row,) in self._view.rows("SELECT id FROM sessions WHERE session_id = ?", (session_id,))]
-        return self._sum(Selection(sessions=frozenset(session_ids.below(self._view, own)), kinds=self.kinds))
+        return self.of_rows(session_ids.below(self._view, own))
+
+    def of_rows(self, sessions: Iterable[int]) -> Tally:
+        """The sum of these sessions alone, by their numbers in the index."""
+        return self._sum(Selection(sessions=frozenset(sessions), kinds=self.kinds))
 
     def _sum(self, selection: Selection) -> Tally:
         return _total(Reader(self._view, selection, self._every), self._every)

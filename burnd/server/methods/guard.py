@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from burnd.contract.daemon import AllowParams, CheckGuardParams, GuardStatusParams, SwitchGuardParams
 from burnd.queries.guard import Use, uses
 from burnd.queries.session_ids import row_of
@@ -12,8 +14,9 @@ from burnd.server.service import Service
 
 
 async def check(service: Service, params: CheckGuardParams) -> Result:
-    limits = service.settings.guard_limits
-    return await service.guard.check(service.ask, limits, params.session, params.source, params.tool)
+    """Waits for no long question: without an answer in time the hook allows the call."""
+    look = partial(service.ask, urgent=True)
+    return await service.guard.check(look, service.settings.guard_limits, params.session, params.source, params.tool)
 
 
 async def status(service: Service, params: GuardStatusParams) -> Result:
