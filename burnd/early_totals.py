@@ -280,7 +280,8 @@ class _KnownTurns:
 
 
 def _remove_all(folder: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
+    """Removes all indexes of totals. What cannot be removed now is removed at the next start."""
+    with contextlib.suppress(OSError):
         for path in folder.glob(_FILE.format("*") + "*"):
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import subprocess
@@ -188,6 +189,22 @@ async def test_what_is_written_meanwhile_counts_at_once(tmp_path: Path) -> None:
     await rig.read(*rig.files())
     await rig.flush()
     assert differences(cut, await totals_in(rig.pipeline.index, BY)) == []
+    await rig.close()
+
+
+async def test_without_descriptors_the_daemon_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that cannot be listed, as at the limit of open files, ends neither the totals nor the daemon."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    rig = Rig(tmp_path / "home", tmp_path / "projects")
+    await rig.open()
+    totals = EarlyTotals(rig.pipeline, PassHere([]), lambda: PRICES, lambda: True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "glob", refuse)
+        await totals.run()
+    assert not totals.are_exact
     await rig.close()
 
 
