@@ -35,7 +35,7 @@ def test_every_parameter_is_documented() -> None:
 
 def test_how_long_a_method_may_take_is_documented() -> None:
     """Adding the most that a request may hold, too, is given longer than a question."""
-    row = next(line for line in DOCS.read_text().splitlines() if line.startswith("| a request | 10 s;"))
+    row = next(line for line in DOCS.read_text().splitlines() if line.startswith("| time for a request | 10 s;"))
     _, _, long, endless = row.split(";")
     for said, within in ((long, LONG_S), (endless, None)):
         assert set(re.findall("`([^`]+)`", said)) == {
