@@ -1,0 +1,160 @@
+"""The tables of a push: their columns, types and keys, the same at every target.
+
+A row is a whole row of the machine's state at `seq`. Of rows with the same key the one with the highest `seq` counts; a
+`deleted` one means that there is no such row any more. Rows of `causes` and `findings` come by session, all at once:
+those count whose `seq` is `causes_seq` (`findings_seq`) of their session.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from burnctl.commands.export import COLUMNS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+    Row = dict[str, Any]
+
+SCHEMA_VERSION: Final = 1  # a target with a higher one was written by a newer burnctl
+UNIT: Final = Decimal("1e-12")
+MOST_USD: Final = Decimal("999999.999999999999")
+
+
+class Column:
+    """A column: its name and its kind, and the name of its value in an answer of the feed, if it has one there.
+
+    Values in a row by kind: `text` str, `count` int, `flag` bool, `time` str in ISO 8601 with milliseconds and Z,
+    `money` Decimal with 12 digits after the point, `map` dict of str to str. Each may be None, but those of a key and
+    `seq`, `deleted` and `schema` never are.
+    """
+
+    __slots__ = ("field", "help", "kind", "name")
+
+    def __init__(self, name: str, kind: str, help: str = "", field: str = "") -> None:  # noqa: A002
+        self.name, self.kind, self.help, self.field = name, kind, help, field
+
+
+def _turn_columns() -> tuple[Column, ...]:
+    own = [Column(name, kind, field=field) for name, field, kind in COLUMNS if name not in ("machine", "machine_id")]
+    return (
+        *own,
+        Column("rev", "count", "revision of the turn; 0 while it is open for the first time", "rev"),
+        Column("version", "text", "release of the harness", "version"),
+        Column("workflow", "text", "the tag workflowId"),
+        Column("persona", "text", "the tag persona"),
+    )
+
+
+_MACHINE = (
+    Column("machine_id", "text", "random id of the machine's home"),
+    Column("machine", "text", "name of the machine"),
+    Column("user", "text", "name of the user"),
+)
+_STATE = (
+    Column("seq", "count", "of rows with the same key the highest counts"),
+    Column("deleted", "flag", "the machine has no such row any more"),
+    Column("schema", "count", "version of these columns"),
+    Column("price_date", "text", "date of the price list that costs are computed with"),
+)
+_TOKENS = tuple(
+    Column(name, "count", field=f"usage.{field}")
+    for name, field in (
+        ("input", "input"),
+        ("output", "output"),
+        ("reasoning", "reasoning"),
+        ("cache_read", "cacheRead"),
+        ("cache_create_5m", "cacheCreate5m"),
+        ("cache_create_1h", "cacheCreate1h"),
+    )
+)
+
+TABLES: Final[dict[str, tuple[Column, ...]]] = {
+    "turns": (*_MACHINE, *_turn_columns(), *_STATE),
+    "sessions": (
+        *_MACHINE,
+        Column("source", "text", "the harness; empty if only a record of the session is there", "source"),
+        Column("session_id", "text", field="sessionId"),
+        Column("parent_session_id", "text", "the session that started it", "parentSessionId"),
+        Column("project", "text", field="project"),
+        Column("project_key", "text", field="projectKey"),
+        Column("agent", "text", "agent of a session that a program started", "agent"),
+        Column("created_at", "time", field="createdAt"),
+        Column("updated_at", "time", field="updatedAt"),
+        Column("causes_seq", "count", "`seq` of the rows of `causes` that count; 0: none", "causesSeq"),
+        Column("findings_seq", "count", "`seq` of the rows of `findings` that count; 0: none", "findingsSeq"),
+        *_STATE,
+    ),
+    "causes": (
+        *_MACHINE,
+        Column("source", "text", "the harness", "source"),
+        Column("session_id", "text", field="sessionId"),
+        Column("n", "count", "number of the row in its session", "n"),
+        Column("day", "text", "a day of UTC", "day"),
+        Column("kind", "text", "call, prompt, answer, prefix ...; `miss` counts tokens of the others again", "kind"),
+        Column("tool", "text", "of a call; of a miss its reason", "tool"),
+        Column("target", "text", "of a call: the file, the verb of the command, the agent or skill", "target"),
+        Column("agent", "text", "type of the subagent that paid", "agent"),
+        Column("model", "text", field="model"),
+        Column("provider", "text", field="provider"),
+        Column("project", "text", field="project"),
+        Column("project_key", "text", field="projectKey"),
+        *_TOKENS,
+        Column("searches", "count", field="searches"),
+        Column("entered", "count", "tokens that entered contexts", "entered"),
+        Column("calls", "count", field="calls"),
+        Column("errors", "count", field="errors"),
+        Column("cost_usd", "money", field="costUsd"),
+        *_STATE,
+    ),
+    "findings": (
+        *_MACHINE,
+        Column("source", "text", "the harness", "source"),
+        Column("session_id", "text", "the session that started all others of the finding", "sessionId"),
+        Column("n", "count", "number of the row in its session", "n"),
+        Column("kind", "text", "reread, oversized, cache-miss ...", "kind"),
+        Column("tool", "text", field="tool"),
+        Column("target", "text", field="target"),
+        Column("reason", "text", field="reason"),
+        Column("count", "count", "number of occurrences", "count"),
+        Column("tokens", "count", "tokens that could have been saved", "tokens"),
+        Column("cost_usd", "money", field="costUsd"),
+        *_STATE,
+    ),
+}
+# Of rows with the same key, the one with the highest `seq` counts.
+KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "turns": ("machine_id", "source", "message_id"),
+    "sessions": ("machine_id", "session_id"),
+    "causes": ("machine_id", "session_id", "n"),
+    "findings": ("machine_id", "session_id", "n"),
+}
+
+
+def row_of(table: str, answer: dict[str, Any], common: Row) -> Row:
+    """A row of a table from an object of the feed; `common` has the columns of the machine and of the state."""
+    usage = answer.get("usage") or {}
+    row: Row = {}
+    for column in TABLES[table]:
+        if column.name in common:
+            row[column.name] = common[column.name]
+        elif column.field.startswith("usage."):
+            row[column.name] = usage.get(column.field[6:])
+        else:
+            value = answer.get(column.field) if column.field else None
+            row[column.name] = usd(value) if column.kind == "money" else value
+    if table == "turns":
+        tags = answer.get("tags") or {}
+        row |= {"tags": tags, "workflow": tags.get("workflowId"), "persona": tags.get("persona")}
+    return row
+
+
+def tombstone(table: str, key: dict[str, Any], common: Row) -> Row:
+    """A row that says that there is none with this key; `key` has objects of the feed."""
+    return row_of(table, key, {**common, "deleted": True})
+
+
+def usd(amount: float | None) -> Decimal | None:
+    """An amount with 12 digits. repr() has the digits that the daemon sent; only absurd counts exceed the limit."""
+    return None if amount is None else min(Decimal(repr(amount)).quantize(UNIT), MOST_USD)
