@@ -26,6 +26,8 @@ from burnd.recording.pipeline import Pipeline
 AT_ONCE: Final = 500  # messages per transaction, some 15 ms of the writer
 FEW: Final = 256  # messages per transaction while turns are recorded
 QUIET_S: Final = 0.1  # without changes, before it works at full speed
+# While agents work, unless a report waits: one more turn explains up to 256 messages again, which takes 25 ms.
+EVERY_S: Final = 30.0
 LATEST_S: Final = 1.0  # the longest wait for a quiet moment
 YIELD_S: Final = 0.002
 STALLED_S: Final = 5.0  # a backfill without progress for so long is not waited for
@@ -56,7 +58,7 @@ class Explainer(BackgroundFollower):
         super().__init__(pipeline, is_reading=is_reading, clock=clock)
         self._is_asked = is_asked
         self._landed_at = 0.0
-        self._waiters = 0
+        self._explained_at = float("-inf")  # when nothing was due
         self._condense_at = self._blocks_at = 0.0
         self._numbers: dict[CauseKey, CauseNumber] = {}
         self._retries: list[str] = []
@@ -77,13 +79,8 @@ class Explainer(BackgroundFollower):
         """Waits until everything is explained, at most `within` seconds; does not wait during a backfill."""
         if self._has_backlog():
             return
-        self._waiters += 1
-        self.wake()
-        try:
-            with anyio.move_on_after(within):
-                await self.caught_up()
-        finally:
-            self._waiters -= 1
+        with anyio.move_on_after(within):
+            await self.caught_up()
 
     async def catch_up(self) -> None:
         """Explains everything that is due."""
@@ -140,6 +137,7 @@ class Explainer(BackgroundFollower):
         if await self.step(AT_ONCE if is_quiet else FEW):
             return
         self._rest()
+        self._explained_at = self._clock()
         await self._condense()
         await self._woken_within(POLL_S)
 
@@ -167,9 +165,11 @@ class Explainer(BackgroundFollower):
         return True
 
     async def _quiet(self) -> bool:
-        """Waits for a quiet moment, at most a second; not at all if a request waits for the result."""
+        """Waits until it is time again and the moment is quiet; not at all if a request waits for the result."""
         while self._has_backlog():  # noqa: ASYNC110 - sources have no event for it
             await anyio.sleep(QUIET_S)
+        with anyio.move_on_after(self._explained_at + EVERY_S - self._clock()):
+            await self._waited_for.wait()
         started = self._clock()
         while not self._waiters:
             now = self._clock()

@@ -51,6 +51,8 @@ class BackgroundFollower:
         self._thread = anyio.CapacityLimiter(1)
         self._bell = anyio.Event()
         self._caught_up = anyio.Event()
+        self._waited_for = anyio.Event()  # set while a request waits for the result
+        self._waiters = 0
         self._generation = pipeline.generation
         self._guard: InProcessGuard | None = None
 
@@ -95,8 +97,16 @@ class BackgroundFollower:
         return self._guard.summary(self.item) if self._guard is not None else ""
 
     async def caught_up(self) -> None:
-        """Waits until all that was recorded is done."""
-        await self._caught_up.wait()
+        """Waits until all that was recorded is done, which is not put off any longer."""
+        self._waiters += 1
+        self._waited_for.set()
+        self.wake()
+        try:
+            await self._caught_up.wait()
+        finally:
+            self._waiters -= 1
+            if not self._waiters:
+                self._waited_for = anyio.Event()
 
     def wake(self) -> None:
         if self._caught_up.is_set():

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 AT_ONCE: Final = 400  # messages between two looks at what else there is to do
-SOON_S: Final = 0.3  # a message waits so long for others to be committed with it
-# A commit takes some 20 ms of CPU, whatever is in it, and every eighth one merges segments. So commits of live sessions
-# are this far apart; what was written is found within a second.
-APART_S: Final = 0.8
+SOON_S: Final = 0.8  # a message waits so long for others to be committed with it
+# A commit takes some 15 ms of CPU, whatever is in it, and every eighth one merges segments. So commits of live sessions
+# are this far apart; what was written is found within two seconds.
+APART_S: Final = 1.5
 # Old messages of a backlog wait so long: each commit begins a segment, which lists all of its words again.
 LATE_S: Final = 10.0
 FRESH_MS: Final = 60_000  # a message that is not older is live
@@ -264,6 +264,8 @@ class SearchIndexer(BackgroundFollower):
 
     def _commit_in(self, filler: IndexFiller) -> float:
         """Seconds until changes are to be committed: soon, but a backlog in few commits."""
+        if self._waiters and not (self._touched or filler.due):
+            return 0.0
         is_backlog = self._touched or filler.due or self._is_reading()
         changed_at = self._changed_at or 0.0
         if is_backlog and not self._is_urgent:

@@ -34,8 +34,9 @@ def is_counted(answer: dict[str, Any]) -> bool:
     return all(row["key"] != NOT_COUNTED for row in answer["rows"])
 
 
-async def test_what_landed_is_counted_at_once(opened: Opened) -> None:
-    """Somebody who asks waits for it, and what is not asked for is counted within a moment, too."""
+async def test_what_landed_is_counted_at_once(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request waits for it; what is not requested is counted soon, too."""
+    monkeypatch.setattr("burnd.attribution.explainer.EVERY_S", 0.1)
     pipeline = await with_turns(opened, 3)
     explainer = Explainer(pipeline)
     pipeline.follow(explainer.landed)
@@ -48,6 +49,19 @@ async def test_what_landed_is_counted_at_once(opened: Opened) -> None:
         with anyio.fail_after(30):
             while not is_counted(await ask_hotspots(pipeline)):  # noqa: ASYNC110 - nobody asks, so nobody is told
                 await anyio.sleep(0.02)
+        tasks.cancel_scope.cancel()
+
+
+async def test_an_active_session_is_explained_when_a_request_needs_it(opened: Opened) -> None:
+    """One more turn explains up to 256 messages again, so without a request it waits for EVERY_S."""
+    explainer = Explainer(await with_turns(opened, 3))
+    explainer._explained_at = explainer._clock()
+    async with anyio.create_task_group() as tasks:
+        with anyio.move_on_after(0.01) as scope:
+            await explainer._quiet()
+        assert scope.cancelled_caught
+        tasks.start_soon(explainer.settled, 30)
+        await explainer._quiet()
         tasks.cancel_scope.cancel()
 
 

@@ -125,6 +125,7 @@ def _append(path: Path, session: str, number: int) -> None:
 def _settled(daemon: Daemon) -> None:
     """Waits until nothing is left to do, what money was spent on included, which is counted after a first read."""
     wire = daemon.wire()
+    wire.call("hotspots")  # attributes new turns at once
     while not (is_caught_up(status := wire.call("status")) and status["causes"]["state"] == "ready"):
         time.sleep(0.05)
     wire.close()

@@ -119,6 +119,7 @@ def stage() -> Iterator[Stage]:
         tagged = [{"sessionId": name, "ts": at, **dict(one.tags)} for name, one in written.items() if one.tags]
         made.run("stamp", "--stdin", stdin="\n".join(map(json.dumps, tagged)))
         made.run("flush")
+        made.run("hotspots")  # attributes what is new at once
         with Client(Path(machine.environment["RELAYBURN_HOME"]) / "burnd.sock") as client:
             while not _is_settled(client.status()):
                 time.sleep(0.05)
