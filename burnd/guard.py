@@ -18,6 +18,7 @@ from burnd.records.times import Clock, to_iso
 
 log = structlog.get_logger()
 _DENIALS = 20  # that `guard status` shows
+_SESSIONS = 1000  # whose denials are counted
 _WARNINGS = 2  # denials after which an agent that goes on calling tools is ended
 _ID_SHOWN = 13  # enough of an id that begins with a time
 
@@ -92,7 +93,10 @@ class Guard:
         )
         self.denials.append(Denial(self._now(), session, tool, use.sentence()))
         log.warning("guard.denied", session=session, limit=use.key)
-        self._times[session] = times = self._times.get(session, 0) + 1
+        times = self._times.pop(session, 0) + 1
+        if len(self._times) >= _SESSIONS:
+            del self._times[next(iter(self._times))]
+        self._times[session] = times
         return {"decision": "deny", "reason": reason, "limit": use.answer(), "stop": times > _WARNINGS}
 
     def answer(self, found: list[Use]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tests.real.scripted_api import Request, Step, call, scripted_api, text
 
 pytestmark = pytest.mark.real
 CLAUDE = "claude"  # from npm, as `make test-real` installs it
-CALLS = 20  # far more than fit the limit: on a busy machine a denial can come some calls late
+CALLS = 6  # more than fit the limit
 
 
 def until_denied(request: Request) -> Step:
@@ -61,16 +61,16 @@ def test_a_session_over_its_limit_is_stopped_and_goes_on_when_allowed(tmp_path: 
             check=True,
         )
 
-    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude" / "projects").mkdir(parents=True)  # as after any earlier session
     burnctl("up")
     try:
         burnctl("config", "set", "guard.session_usd", "0.25")  # a response costs $0.153
         burnctl("guard", "install")
         with scripted_api(until_denied) as api:
             claude("--session-id", session, url=api.url)
-        *ran, denial = api.texts()
-        assert "burnd guard: this session cost $" in denial
-        assert any("hello" in result for result in ran)
+        assert "burnd guard: this session cost $" in api.texts()[-1]
+        # The second response passes the limit. If it is logged after its hook ran, the third call is denied.
+        assert len(api.requests) in (3, 4)
         assert json.loads(burnctl("guard", "status", "--json"))["denials"][0]["session"] == session
         burnctl("guard", "allow", session[:8])
         with scripted_api(one_call) as api:
