@@ -6,6 +6,7 @@ import sys
 from shlex import quote
 
 MCP, PARQUET, SEARCH = "mcp>=2", "pyarrow>=17", "tantivy>=0.26"
+FLEET, POSTGRES = "duckdb>=1.1", "psycopg[binary]>=3.2"
 
 
 def to_install(package: str) -> str:

@@ -36,10 +36,17 @@ class Column:
         self.name, self.kind, self.help, self.field = name, kind, help, field
 
 
+_NAMES = (
+    Column("model_name", "text", "plain name of the model, the same for all spellings in logs", "modelName"),
+    Column("provider_name", "text", "plain name of the provider; of the maker where the log has none", "providerName"),
+)
+
+
 def _turn_columns() -> tuple[Column, ...]:
     own = [Column(name, kind, field=field) for name, field, kind in COLUMNS if name not in ("machine", "machine_id")]
     return (
         *own,
+        *_NAMES,
         Column("rev", "count", "revision of the turn; 0 while it is open for the first time", "rev"),
         Column("version", "text", "release of the harness", "version"),
         Column("workflow", "text", "the tag workflowId"),
@@ -98,6 +105,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("agent", "text", "type of the subagent that paid", "agent"),
         Column("model", "text", field="model"),
         Column("provider", "text", field="provider"),
+        *_NAMES,
         Column("project", "text", field="project"),
         Column("project_key", "text", field="projectKey"),
         *_TOKENS,

@@ -1,0 +1,298 @@
+"""ClickHouse as a push target, over its HTTP interface, with nothing but the standard library.
+
+Tables are ReplacingMergeTrees by key with `seq` as their version, so rows that are sent twice, or in another order,
+count once. Tables have no partitions: a turn that moves to another month would be in two of them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import os
+import ssl
+import time
+from decimal import Decimal
+from urllib.parse import unquote, urlencode, urlsplit
+
+from burnctl.push.schema import KEYS, SCHEMA_VERSION, TABLES
+from burnctl.push.target import Refused, Totals, Unreachable
+from burnctl.push.views import TOKENS, ClickHouse, is_required, quoted, views
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from burnctl.push.schema import Column, Row
+    from burnctl.push.target import Batch, DayModel
+
+OLDEST_WRITER = 1  # burnctl with an older schema must not write to tables that this one made
+_PORTS = {"clickhouse": 8123, "clickhouses": 8443}
+_TIMEOUT_S = 300.0
+_BODY_BYTES = 8_000_000
+_LEVEL = 1  # of gzip: sending is faster than compressing well
+_BUSY = (202, 209, 210, 241, 242, 252, 319, 425, 999)  # too many queries or parts, network, memory, read only, Keeper
+_CREDENTIALS = (192, 193, 194, 492, 516)
+_RIGHTS = (497, 291)
+_TYPES = {
+    "text": "String",
+    "count": "Int64",
+    "flag": "Bool",
+    "time": "DateTime64(3, 'UTC')",
+    "money": "Decimal(18, 12)",
+    "map": "Map(LowCardinality(String), String)",
+}
+# Texts with few values in comparison with the rows.
+_FEW = frozenset(
+    (
+        *("machine", "user", "source", "session_id", "rail_id", "model", "model_name", "provider", "provider_name"),
+        *("project", "project_key", "git_branch", "speed", "quality", "activity", "stop_reason", "agent_id"),
+        *("agent_type", "agent", "version", "workflow", "persona", "price_date", "kind", "tool", "day", "reason"),
+    )
+)
+_ROLLUP = ("machine_id", "machine", "user", "team", "source", "model_name", "project_key", "project", "activity")
+
+
+class ClickHouseTarget:
+    """The database of a `clickhouse://` or, over TLS, `clickhouses://` URL."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._version = 0  # of the last row in push_state
+
+    @classmethod
+    def at(cls, url: str, user: str | None = None, password: str | None = None) -> ClickHouseTarget:
+        return cls(Connection(url, user, password))
+
+    def open(self, machine_id: str) -> str | None:
+        ask = self._connection.rows
+        self._connection.execute(f"CREATE TABLE IF NOT EXISTS push_schema {_SCHEMA_TABLE}")
+        ((there, oldest),) = ask("SELECT max(version), max(oldest_writer) FROM push_schema")
+        if oldest > SCHEMA_VERSION:
+            raise Refused(
+                f"{self._connection.name} has tables of a newer burnd: schema {there}, not {SCHEMA_VERSION}",
+                "update burnd on this machine",
+            )
+        if there < SCHEMA_VERSION:
+            for statement in statements():
+                self._connection.execute(statement)
+            self._connection.execute(f"INSERT INTO push_schema VALUES ({SCHEMA_VERSION}, {OLDEST_WRITER})")
+        rows = ask(f"SELECT version, cursor FROM push_state FINAL WHERE machine_id = {literal(machine_id)}")
+        self._version = int(rows[0][0]) if rows else 0
+        return rows[0][1] if rows else None
+
+    def send(self, batch: Batch) -> None:
+        """Inserts rows, then the cursor. Sessions come last: they name the causes that count."""
+        order = sorted(batch.tables, key=lambda table: table == "sessions")
+        for table in order:
+            if rows := batch.tables[table]:
+                self._connection.insert(table, map(_encoded, rows))
+        self._version = max(self._version + 1, time.time_ns() // 1000)
+        machine = next((rows[0] for rows in batch.tables.values() if rows), {})
+        state = {
+            "machine_id": batch.machine_id,
+            "machine": machine.get("machine"),
+            "user": machine.get("user"),
+            "cursor": batch.cursor,
+            "seq": batch.seq,
+            "schema": SCHEMA_VERSION,
+            "at": self._version // 1000,
+            "version": self._version,
+        }
+        self._connection.insert("push_state", [json.dumps(state)])
+
+    def finish_reset(self, machine_id: str, first_seq: int) -> None:
+        for table in TABLES:
+            where = f"machine_id = {literal(machine_id)} AND seq < {int(first_seq)}"
+            ((old,),) = self._connection.rows(f"SELECT count() FROM {table} WHERE {where}")
+            if int(old):
+                self._connection.execute(f"DELETE FROM {table} WHERE {where} SETTINGS lightweight_deletes_sync = 2")
+
+    def totals(self, machine_id: str) -> dict[DayModel, Totals]:
+        sums = ", ".join(f"sum({name})" for name in TOKENS)
+        rows = self._connection.rows(
+            f"SELECT toString(toDate(ts)), coalesce(model, ''), count(), {sums}, sum(cost_usd) FROM turns_now "
+            f"WHERE machine_id = {literal(machine_id)} GROUP BY 1, 2"
+        )
+        return {
+            (day, model): Totals(int(turns), tuple(map(int, tokens)), None if cost is None else Decimal(cost))
+            for day, model, turns, *tokens, cost in rows
+        }
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def statements() -> Iterator[str]:
+    """Creates all tables and views, and adds columns that tables of an older schema lack."""
+    for table, columns in TABLES.items():
+        fields = [f"{quoted(column.name)} {_type(table, column)}" for column in columns]
+        keys = ", ".join(map(quoted, KEYS[table]))
+        yield (
+            f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(fields)}) "
+            f"ENGINE = ReplacingMergeTree(seq) ORDER BY ({keys}) SETTINGS min_age_to_force_merge_seconds = 86400"
+        )
+        yield from (f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {field}" for field in fields)
+    yield (
+        "CREATE TABLE IF NOT EXISTS push_state (machine_id String, machine Nullable(String), "
+        "\"user\" Nullable(String), cursor String, seq Int64, schema Int64, at DateTime64(3, 'UTC'), version Int64) "
+        "ENGINE = ReplacingMergeTree(version) ORDER BY machine_id"
+    )
+    yield 'CREATE TABLE IF NOT EXISTS teams ("user" String, team String) ENGINE = ReplacingMergeTree ORDER BY "user"'
+    for name, select in views(ClickHouse()).items():
+        yield f"CREATE OR REPLACE VIEW {name} AS {select}"
+    yield from _rollup()
+
+
+def _rollup() -> Iterator[str]:
+    """Sums by hour for dashboards, computed again every ten minutes: a sum that follows inserts would count twice."""
+    names = ", ".join(map(quoted, _ROLLUP))
+    keys = ", ".join(f"coalesce({quoted(name)}, '') AS {quoted(name)}" for name in _ROLLUP)
+    sums = ", ".join(f"sum(t.{name}) AS {name}" for name in TOKENS)
+    fields = ", ".join(f"{quoted(name)} LowCardinality(String)" for name in _ROLLUP)
+    tokens = ", ".join(f"{name} Int64" for name in TOKENS)
+    yield (
+        f"CREATE TABLE IF NOT EXISTS turns_hourly (hour DateTime('UTC'), {fields}, turns UInt64, unpriced UInt64, "
+        f"{tokens}, cost_usd Decimal(38, 12)) ENGINE = MergeTree ORDER BY (hour, {names})"
+    )
+    yield "DROP VIEW IF EXISTS turns_hourly_refresh"
+    yield (
+        "CREATE MATERIALIZED VIEW turns_hourly_refresh REFRESH EVERY 10 MINUTE TO turns_hourly AS "
+        f"SELECT toStartOfHour(t.ts) AS hour, {keys}, count() AS turns, countIf(t.cost_usd IS NULL) AS unpriced, "
+        f"{sums}, coalesce(sum(t.cost_usd), 0) AS cost_usd FROM turns_once AS t GROUP BY hour, {names}"
+    )
+
+
+def _type(table: str, column: Column) -> str:
+    name = _TYPES[column.kind]
+    if column.kind == "map":
+        return name
+    is_nullable = not is_required(table, column) and column.name not in TOKENS
+    name = f"Nullable({name})" if is_nullable else name
+    is_few = column.kind == "text" and column.name in _FEW and not (column.name == "session_id" and table != "turns")
+    return f"LowCardinality({name})" if is_few else name
+
+
+_SCHEMA_TABLE = "(version UInt32, oldest_writer UInt32) ENGINE = ReplacingMergeTree ORDER BY version"
+
+
+def _encoded(row: Row) -> str:
+    """A row as JSON; amounts are texts, which lose no digit, and tags are never null."""
+    if "tags" in row and row["tags"] is None:
+        row = row | {"tags": {}}
+    return json.dumps(row, default=str, separators=(",", ":"))
+
+
+def literal(text: str) -> str:
+    """A text in SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+class Connection:
+    """The HTTP interface of a database. Certificates are verified; `SSL_CERT_FILE` adds a company's own authority."""
+
+    def __init__(self, url: str, user: str | None = None, password: str | None = None) -> None:
+        parts = urlsplit(url)
+        self._is_secure = parts.scheme == "clickhouses"
+        self._host, self._port = parts.hostname or "localhost", parts.port or _PORTS[parts.scheme]
+        self._database = unquote(parts.path.strip("/")) or "default"
+        self._headers = {
+            "X-ClickHouse-User": user or unquote(parts.username or "") or "default",
+            "X-ClickHouse-Key": password or unquote(parts.password or ""),
+            "X-ClickHouse-Database": self._database,
+        }
+        self._http: http.client.HTTPConnection | None = None
+        self.name = f"{parts.scheme}://{self._host}:{self._port}/{self._database}"
+
+    def rows(self, sql: str) -> list[list[Any]]:
+        """The rows of a query. Integers of 64 bits are numbers, amounts are texts."""
+        text = self._post(sql.encode(), {"default_format": "JSONCompactEachRow"})
+        return [json.loads(line) for line in text.splitlines()]
+
+    def execute(self, sql: str) -> None:
+        self._post(sql.encode(), {})
+
+    def insert(self, table: str, lines: Iterable[str]) -> None:
+        """Inserts rows that are JSON, in bodies of some megabytes."""
+        query = {"query": f"INSERT INTO {table} FORMAT JSONEachRow"}
+        body: list[bytes] = []
+        size = 0
+        for line in lines:
+            body.append(line.encode())
+            size += len(body[-1])
+            if size >= _BODY_BYTES:
+                self._post(b"\n".join(body), query)
+                body, size = [], 0
+        if body:
+            self._post(b"\n".join(body), query)
+
+    def close(self) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+    def _post(self, body: bytes, options: dict[str, str]) -> str:
+        """Sends a request and returns the answer; a connection that the server has closed is opened again."""
+        headers = self._headers
+        if len(body) > 1000:
+            body, headers = gzip.compress(body, _LEVEL), headers | {"Content-Encoding": "gzip"}
+        path = f"/?{urlencode(options | _SETTINGS)}"
+        is_new = self._http is None
+        try:
+            return self._answer(path, body, headers)
+        except Unreachable:
+            if is_new or self._http is not None:
+                raise
+        return self._answer(path, body, headers)
+
+    def _answer(self, path: str, body: bytes, headers: dict[str, str]) -> str:
+        try:
+            self._http = self._http or self._connect()
+            self._http.request("POST", path, body, headers)
+            response = self._http.getresponse()
+            text = response.read().decode("utf-8", "replace")
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            what = f"{self.name}: the certificate is not valid: {error.verify_message}"
+            raise Refused(what, "set SSL_CERT_FILE to the certificate of your own authority") from None
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise Unreachable(f"{self.name} does not answer: {error}", "is it running?") from None
+        if response.status != http.client.OK:
+            raise _failure(self.name, response.status, text, response.getheader("X-ClickHouse-Exception-Code"))
+        return text
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if not self._is_secure:
+            return http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
+        context = ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE"))
+        return http.client.HTTPSConnection(self._host, self._port, timeout=_TIMEOUT_S, context=context)
+
+
+# Answers only after the whole query has run, so that a failure is never in the middle of rows.
+_SETTINGS = {
+    "wait_end_of_query": "1",
+    "date_time_input_format": "best_effort",
+    "output_format_json_quote_64bit_integers": "0",
+    "output_format_json_quote_decimals": "1",
+    "joined_subquery_requires_alias": "0",
+}
+
+
+def _failure(name: str, status: int, text: str, code: str | None) -> Refused | Unreachable:
+    """The error of an answer; ClickHouse numbers its exceptions."""
+    number = int(code) if code and code.isdecimal() else _number_in(text)
+    sentence = text.strip().partition("\n")[0][:300]
+    if status == http.client.UNAUTHORIZED or number in _CREDENTIALS:
+        return Refused(f"{name} refuses the user or the password", "see: burnctl help push")
+    if status == http.client.FORBIDDEN or number in _RIGHTS:
+        return Refused(f"{name}: {sentence}", "grant the user CREATE, INSERT, SELECT, ALTER and DELETE")
+    if number in _BUSY or status in (429, 502, 503, 504):
+        return Unreachable(f"{name} cannot take rows now: {sentence}", "it is tried again")
+    return Refused(f"{name}: {sentence}", "")
+
+
+def _number_in(text: str) -> int:
+    first = text.removeprefix("Code: ").partition(".")[0]
+    return int(first) if text.startswith("Code: ") and first.isdecimal() else 0

@@ -1,0 +1,148 @@
+"""The SQL of tables and views, which is the same in ClickHouse, Postgres and DuckDB but for the few words of a dialect.
+
+| view | rows |
+|---|---|
+| `turns_now`, `sessions_now`, `causes_now`, `findings_now` | what every machine has now: the newest row of each key, without deleted ones |
+| `turns_once` | each turn once, though several machines have a copy of its log; with `team` |
+| `causes_once` | the causes of each session once; with `team` |
+
+Of the copies of a turn the best one counts: a final one before a partial one, then one that is not open, then the one
+with the most output, the most tags, and the lowest machine id. Of the copies of a session's causes those with the most
+tokens count. `team` is the tag `team`, or else the team of the user in the table `teams`.
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+from burnctl.push.schema import KEYS, TABLES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from burnctl.push.schema import Column
+
+VIEWS = ("turns_now", "sessions_now", "causes_now", "findings_now", "turns_once", "causes_once")
+TEAMS = ("user", "team")
+TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h")
+# A user in two teams is in the last one by name: a turn never counts twice.
+_TEAMS = (
+    'LEFT JOIN (SELECT "user", max(nullif(team, \'\')) AS team FROM teams GROUP BY "user") AS teams '
+    'ON teams."user" = t."user"'
+)
+_SETS = {"causes": "causes_seq", "findings": "findings_seq"}  # rows that come by session, and the sequence that counts
+
+
+class Dialect:
+    """What engines write differently."""
+
+    tag_count = "cardinality(tags)"
+    team_tag = "tags['team'][1]"
+
+    def newest(self, table: str) -> str:
+        """SQL for the newest row of each key, deleted ones included."""
+        raise NotImplementedError
+
+
+class DuckDB(Dialect):
+    """DuckDB 1.1 or later, over views of Parquet files."""
+
+    team_tag = "tags['team']"
+
+    def newest(self, table: str) -> str:
+        keys = ", ".join(map(quoted, KEYS[table]))
+        return f"SELECT * FROM {table} QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY seq DESC) = 1"
+
+
+class ClickHouse(Dialect):
+    """ClickHouse 24.8 or later."""
+
+    tag_count = "length(tags)"
+    team_tag = "nullIf(tags['team'], '')"
+
+    def newest(self, table: str) -> str:
+        return f"SELECT * FROM {table} FINAL"
+
+
+class Postgres(Dialect):
+    """Postgres 13 or later. Its tables have one row for each key."""
+
+    tag_count = "(SELECT count(*) FROM jsonb_object_keys(tags))"
+    team_tag = "tags ->> 'team'"
+
+    def newest(self, table: str) -> str:
+        return f"SELECT * FROM {table}"
+
+
+def quoted(name: str) -> str:
+    """An identifier; `user` is a word of SQL."""
+    return f'"{name}"'
+
+
+def is_required(table: str, column: Column) -> bool:
+    """Whether the column of every row has a value."""
+    return column.name in KEYS[table] or column.name in ("seq", "deleted", "schema")
+
+
+def views(dialect: Dialect) -> dict[str, str]:
+    """The SELECT of each view by its name; each uses only those before it."""
+    return {
+        "turns_now": f"SELECT * FROM ({dialect.newest('turns')}) AS t WHERE NOT deleted",
+        "sessions_now": f"SELECT * FROM ({dialect.newest('sessions')}) AS t WHERE NOT deleted",
+        "causes_now": _of_sessions("causes", dialect),
+        "findings_now": _of_sessions("findings", dialect),
+        "turns_once": _turns_once(dialect),
+        "causes_once": _causes_once(),
+    }
+
+
+def _of_sessions(table: str, dialect: Dialect) -> str:
+    """Rows of a table that is sent by session: those of the sequence that the session names."""
+    columns = ", ".join(f"t.{quoted(column.name)} AS {quoted(column.name)}" for column in TABLES[table])
+    return (
+        f"SELECT {columns} FROM ({dialect.newest(table)}) AS t "
+        "INNER JOIN sessions_now AS s ON s.machine_id = t.machine_id AND s.session_id = t.session_id "
+        f"AND s.{_SETS[table]} = t.seq WHERE NOT t.deleted"
+    )
+
+
+def _turns_once(dialect: Dialect) -> str:
+    """Only turns of several machines are compared: ranking all of them would sort the whole table."""
+    copied = (
+        "SELECT source, message_id FROM turns GROUP BY source, message_id HAVING min(machine_id) <> max(machine_id)"
+    )
+    best = (
+        "CASE WHEN quality = 'final' THEN 0 ELSE 1 END, CASE WHEN open THEN 1 ELSE 0 END, output DESC, "
+        f"{dialect.tag_count} DESC, machine_id"
+    )
+    ranked = (
+        "SELECT source, message_id, machine_id, "
+        f"row_number() OVER (PARTITION BY source, message_id ORDER BY {best}) AS nth "
+        f"FROM turns_now WHERE (source, message_id) IN ({copied})"
+    )
+    others = f"SELECT source, message_id, machine_id FROM ({ranked}) AS ranked WHERE nth > 1"
+    columns = ", ".join(f"t.{quoted(column.name)} AS {quoted(column.name)}" for column in TABLES["turns"])
+    return (
+        f"SELECT {columns}, coalesce({dialect.team_tag}, teams.team) AS team FROM turns_now AS t {_TEAMS} "
+        f"WHERE (t.source, t.message_id, t.machine_id) NOT IN ({others})"
+    )
+
+
+def _causes_once() -> str:
+    copied = (
+        "SELECT session_id FROM sessions_now WHERE causes_seq > 0 GROUP BY session_id "
+        "HAVING min(machine_id) <> max(machine_id)"
+    )
+    size = " + ".join(f"sum({name})" for name in TOKENS)
+    sizes = (
+        f"SELECT session_id, machine_id, {size} AS size FROM causes_now "
+        f"WHERE session_id IN ({copied}) GROUP BY session_id, machine_id"
+    )
+    ranked = (
+        "SELECT session_id, machine_id, "
+        "row_number() OVER (PARTITION BY session_id ORDER BY size DESC, machine_id) AS nth "
+        f"FROM ({sizes}) AS sizes"
+    )
+    others = f"SELECT session_id, machine_id FROM ({ranked}) AS ranked WHERE nth > 1"
+    columns = ", ".join(f"t.{quoted(column.name)} AS {quoted(column.name)}" for column in TABLES["causes"])
+    return (
+        f"SELECT {columns}, teams.team AS team FROM causes_now AS t {_TEAMS} "
+        f"WHERE (t.session_id, t.machine_id) NOT IN ({others})"
+    )
