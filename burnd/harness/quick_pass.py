@@ -167,9 +167,9 @@ class QuickPass:
         self._learn(_facts.decode(log.facts), has_turns=bool(hashes))
         self._packed.append(log._replace(facts=b""))
 
-    async def look_up_projects(self) -> None:
+    def look_up_projects(self) -> None:
         """Finds the projects of all folders."""
-        await self._keys.learn(sorted(self._folders))
+        self._keys.learn(sorted(self._folders))
         for name in self._without_keys:
             session = self._sessions[name]
             if session.project is not None:
@@ -298,5 +298,5 @@ async def scan_logs(
             quick_pass.add(log)
         done += size
         report(done, total)
-    await quick_pass.look_up_projects()
+    quick_pass.look_up_projects()
     return quick_pass

@@ -13,7 +13,7 @@ import msgspec
 from burnd.harness.registry import PRODUCTS
 from burnd.index import harness_costs, rows, stale_causes, unlogged
 from burnd.index.change import Change, CursorChange, FileChange, IndexedRecord
-from burnd.index.store import IndexStore, keyed, many, set_meta
+from burnd.index.store import IndexStore, in_transaction, keyed, many, set_meta
 from burnd.index.sums import SumWriter
 from burnd.ledger.journal import Logged, identity
 from burnd.records import (
@@ -131,16 +131,19 @@ class Applier:
         self._sums = SumWriter(store.prices)
 
     async def apply(self, change: Change) -> None:
+        await self.store.in_writer(lambda db: self.write(db, change))
+
+    def write(self, db: sqlite3.Connection, change: Change) -> None:
         """Writes all of a change, with the position in the ledger that it covers, in one transaction."""
         try:
-            await self.store.transact(lambda db: self._apply(db, change))
+            in_transaction(db, lambda db: self._write(db, change))
         except BaseException:
             self._names.clear()  # numbers of a transaction that was rolled back
             self._sessions.clear()
             self._sums.forget()
             raise
 
-    def _apply(self, db: sqlite3.Connection, change: Change) -> None:
+    def _write(self, db: sqlite3.Connection, change: Change) -> None:
         entries = [(item, digest) for item, digest in change.logged if not isinstance(item.entry, Skipped)]
         kinds = {type(item.entry) for item, _ in entries}
         self._number(db, entries, change)

@@ -118,21 +118,11 @@ class IndexStore:
 
     async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Runs work in the writer's thread, in one transaction that is not cancelled. Raises StorageError."""
+        return await self.in_writer(lambda db: in_transaction(db, work))
 
-        def in_transaction(db: sqlite3.Connection) -> T:
-            try:
-                db.execute("BEGIN IMMEDIATE")
-                result = work(db)
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
-            return result
-
-        return await self._in_writer(in_transaction)
-
-    async def _in_writer(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def in_writer(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs work in the writer's thread, which begins its transactions itself. It is not cancelled."""
+        self._check_open()
         try:
             with anyio.CancelScope(shield=True):
                 done = await self.writer.run(work)
@@ -181,33 +171,6 @@ class IndexStore:
     async def meta(self) -> dict[str, str]:
         return {str(key): str(value) for key, value in await self.rows("SELECT key, value FROM meta")}
 
-    async def known_turns(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], IndexedRecord]:
-        """The recorded turns with these (source, messageId)."""
-        sql = (
-            "WITH wanted(source, message_id) AS ({keys}) "
-            "SELECT n.name, t.message_id, t.id, t.rev, t.digest, t.position, t.length, t.open FROM wanted w "
-            "CROSS JOIN names n ON n.name = w.source "
-            "CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id"
-        )
-        return {(row[0], row[1]): IndexedRecord(*row[2:]) for row in await self.keyed(sql, keys)}
-
-    async def known_facts(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], IndexedRecord]:
-        """The recorded facts with these (kind, key)."""
-        sql = (
-            "WITH wanted(kind, key) AS ({keys}) "
-            "SELECT f.kind, f.key, f.id, 1, f.digest, f.position, f.length FROM wanted w "
-            "CROSS JOIN facts f ON f.kind = w.kind AND f.key = w.key"
-        )
-        return {(row[0], row[1]): IndexedRecord(*row[2:]) for row in await self.keyed(sql, keys)}
-
-    async def known_content(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[Any, ...], tuple[int, int]]:
-        """The line's position by (session, rail, message, n, b), for these (sessionId, messageId)."""
-        messages = list(keys)
-        with_content = "SELECT session_id FROM sessions WHERE content_bytes > 0 AND session_id IN ({keys})"
-        sessions = {row[0] for row in await self.keyed(with_content, {(session_id,) for session_id, _ in messages})}
-        rows = await self.keyed(_CONTENT, [key for key in messages if key[0] in sessions])
-        return {row[:5]: row[5:] for row in rows}
-
     async def cursor(self, source: str, key: str) -> bytes | None:
         rows = await self.rows("SELECT value FROM cursors WHERE source = ? AND key = ?", (source, key))
         return bytes(rows[0][0]) if rows else None
@@ -215,18 +178,18 @@ class IndexStore:
     async def scrub(self) -> None:
         """Checkpoints and truncates the write-ahead log, which has deleted rows. Raises Locked if it stays in use."""
         for _ in range(_SCRUB_TRIES):
-            if await self._in_writer(partial(empty_log, within_ms=BUSY_TIMEOUT_MS)):
+            if await self.in_writer(partial(empty_log, within_ms=BUSY_TIMEOUT_MS)):
                 return
             await anyio.sleep(0.05)
         raise Locked("is being read all the time", str(self.path))
 
     async def empty_log(self) -> bool:
         """Like `scrub`, but returns False if the log is in use."""
-        return await self._in_writer(empty_log)
+        return await self.in_writer(empty_log)
 
     async def shrink(self) -> None:
         """Drops cached pages; the file system caches them as well."""
-        await self._in_writer(shrink)
+        await self.in_writer(shrink)
         await self.pool.shrink()
 
     async def disown(self) -> None:
@@ -262,6 +225,18 @@ class IndexStore:
             await self.writer.close()
 
 
+def in_transaction(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        result = work(db)
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    return result
+
+
 def keyed(db: sqlite3.Connection, sql: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Runs `sql` with the keys for `{keys}`, in batches.
 
@@ -271,6 +246,36 @@ def keyed(db: sqlite3.Connection, sql: str, keys: Iterable[tuple[Any, ...]]) -> 
     for statement, parameters in _statements(sql, keys):
         rows += db.execute(statement, parameters)
     return rows
+
+
+def known_turns(db: sqlite3.Connection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], IndexedRecord]:
+    """The recorded turns with these (source, messageId)."""
+    sql = (
+        "WITH wanted(source, message_id) AS ({keys}) "
+        "SELECT n.name, t.message_id, t.id, t.rev, t.digest, t.position, t.length, t.open FROM wanted w "
+        "CROSS JOIN names n ON n.name = w.source "
+        "CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id"
+    )
+    return {(row[0], row[1]): IndexedRecord(*row[2:]) for row in keyed(db, sql, keys)}
+
+
+def known_facts(db: sqlite3.Connection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], IndexedRecord]:
+    """The recorded facts with these (kind, key)."""
+    sql = (
+        "WITH wanted(kind, key) AS ({keys}) "
+        "SELECT f.kind, f.key, f.id, 1, f.digest, f.position, f.length FROM wanted w "
+        "CROSS JOIN facts f ON f.kind = w.kind AND f.key = w.key"
+    )
+    return {(row[0], row[1]): IndexedRecord(*row[2:]) for row in keyed(db, sql, keys)}
+
+
+def known_content(db: sqlite3.Connection, keys: Iterable[tuple[str, str]]) -> dict[tuple[Any, ...], tuple[int, int]]:
+    """The line's position by (session, rail, message, n, b), for these (sessionId, messageId)."""
+    messages = list(keys)
+    with_content = "SELECT session_id FROM sessions WHERE content_bytes > 0 AND session_id IN ({keys})"
+    sessions = {row[0] for row in keyed(db, with_content, {(session_id,) for session_id, _ in messages})}
+    rows = keyed(db, _CONTENT, [key for key in messages if key[0] in sessions])
+    return {row[:5]: row[5:] for row in rows}
 
 
 def many(db: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> None:

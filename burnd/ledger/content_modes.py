@@ -81,7 +81,7 @@ class ContentModes:
 
     def private_sessions(self) -> Iterator[str]:
         """The sessions with their own mode stricter than full."""
-        return (session_id for session_id, mode in self._modes.items() if mode != "full")
+        return (session_id for session_id, mode in list(self._modes.items()) if mode != "full")
 
     def has_unread(self) -> bool:
         """Whether no message of some private session was read yet."""

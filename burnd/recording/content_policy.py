@@ -8,16 +8,15 @@ any order of reading: the ledger has hashes of the ids of such messages. A produ
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
-import anyio.to_thread
-
 from burnd.harness.registry import PRODUCTS
 from burnd.index.schema import MESSAGES_BY_ID
-from burnd.index.store import IndexStore
+from burnd.index.store import keyed
 from burnd.ledger.content import Shelved
 from burnd.ledger.content_modes import ContentModes
 from burnd.recording.candidate import Batch, SessionOrigin
@@ -29,7 +28,6 @@ from burnd.records.times import index_ms, to_iso
 DEFERRED: Final = "held"  # cursor source of sessions whose text is deferred
 DEFER_MS: Final = 600_000  # then deferred text counts as the session's own
 _UNIQUE_LENGTH: Final = 8
-_MANY: Final = 1000  # messages; more are hashed in a thread
 _COPIES: Final = {product.source: product.copies for product in PRODUCTS}
 _SHARED_IDS: Final = {source: re.compile(copies.ids) for source, copies in _COPIES.items()}
 
@@ -120,13 +118,13 @@ class Ruling(NamedTuple):
 class ContentPolicy:
     """Decides for one batch at a time. Used only by the one writer."""
 
-    def __init__(self, index: IndexStore, keeping: ContentModes) -> None:
+    def __init__(self, keeping: ContentModes) -> None:
         self.deferred: dict[str, int] = {}  # sessions whose text is deferred, since when; 0: no longer
-        self._index = index
         self._keeping = keeping
 
-    async def rule(
+    def rule(
         self,
+        db: sqlite3.Connection,
         batch: Batch,
         shelved: Sequence[Shelved],
         origins: Iterable[SessionOrigin],
@@ -147,8 +145,8 @@ class ContentPolicy:
         origins = list(origins)
         if not changed and not origins and not self.has_limits() and keeping.mode == "full":
             return Ruling(list(shelved), [], set())
-        work = _WithholdingPass(self._index, keeping)
-        starts = await self._starts({one.origin for one in origins if one.by_process})
+        work = _WithholdingPass(db, keeping)
+        starts = self._starts(db, {one.origin for one in origins if one.by_process})
         for session_id, origin, at_ms, by_process in origins:
             keeping.came_from(session_id, origin)
             work.inherit(session_id, origin, at_ms, starts.get(origin, 0) if by_process else 0)
@@ -157,8 +155,8 @@ class ContentPolicy:
         if not changed and not work.entries and not self.has_limits() and keeping.mode == "full":
             return Ruling([item for item in shelved if self._allows(item)], [], set())
         messages = _messages_in(batch, shelved)
-        await work.withhold_private(messages.values(), changed | work.changed)
-        await work.withhold_pruned_later(one for one in messages.values() if one.session_id not in copiers)
+        work.withhold_private(messages.values(), changed | work.changed)
+        work.withhold_pruned_later(one for one in messages.values() if one.session_id not in copiers)
         barred = work.barred(messages.values())
         if copies and copies.by_age:
             forks = {session_id for session_id, _ in batch.copied if keeping.forks_pruned(session_id)}
@@ -173,64 +171,64 @@ class ContentPolicy:
             for item in shelved
             if self._allows(item) and (item.label.session_id, item.label.message_id) not in barred
         ]
-        deferred = await self._to_defer(batch, allowed, copiers) if copies and not copies.by_time else frozenset()
+        deferred = self._to_defer(db, batch, allowed, copiers) if copies and not copies.by_time else frozenset()
         for session_id in deferred:
             self.deferred.setdefault(session_id, now_ms)
         allowed = [item for item in allowed if not self.deferred.get(item.label.session_id)]
-        return Ruling(allowed, work.entries, await self._with_text(work.erase), deferred)
+        return Ruling(allowed, work.entries, self._with_text(db, work.erase), deferred)
 
-    async def released(self, now_ms: int) -> list[str]:
+    def released(self, db: sqlite3.Connection, now_ms: int) -> list[str]:
         """Ends the deferral of sessions whose origin is known or was not found in time; returns them."""
         waiting = [session_id for session_id, since in self.deferred.items() if since]
-        unknown = await self._without_origin(set(waiting), frozenset()) if waiting else set()
+        unknown = self._without_origin(db, set(waiting), frozenset()) if waiting else set()
         released = [one for one in waiting if one not in unknown or now_ms - self.deferred[one] > DEFER_MS]
         self.deferred |= dict.fromkeys(released, 0)
         return released
 
-    async def _to_defer(self, batch: Batch, shelved: Iterable[Shelved], copiers: AbstractSet[str]) -> frozenset[str]:
+    def _to_defer(
+        self, db: sqlite3.Connection, batch: Batch, shelved: Iterable[Shelved], copiers: AbstractSet[str]
+    ) -> frozenset[str]:
         """The sessions with copied text whose unknown owner may be private."""
         if not batch.copied:
             return frozenset()
         names = ((item.label.session_id, item.label.message_id) for item in shelved)
         sessions = {name[0] for name in names if name in batch.copied}
-        return frozenset(one for one in await self._without_origin(sessions, copiers) if self.deferred.get(one, 1))
+        return frozenset(one for one in self._without_origin(db, sessions, copiers) if self.deferred.get(one, 1))
 
-    async def _without_origin(self, sessions: set[str], copiers: AbstractSet[str]) -> set[str]:
+    def _without_origin(self, db: sqlite3.Connection, sessions: set[str], copiers: AbstractSet[str]) -> set[str]:
         keeping = self._keeping
         candidates = [(one,) for one in sorted(sessions - copiers) if not keeping.is_private(one)]
-        copying = {row[0] for row in await self._index.keyed(_COPYING, candidates)}
+        copying = {row[0] for row in keyed(db, _COPYING, candidates)}
         origins = {one: keeping.origins(one) for (one,) in candidates if one not in copying}
-        recorded = {
-            row[0] for row in await self._index.keyed(_TIMES, sorted({(o,) for some in origins.values() for o in some}))
-        }
+        recorded = {row[0] for row in keyed(db, _TIMES, sorted({(o,) for some in origins.values() for o in some}))}
         has_unread = keeping.has_unread()
         return {one for one, some in origins.items() if (not some <= recorded if some else has_unread)}
 
-    async def pruned(self, session_ids: Sequence[str], going: AbstractSet[str]) -> Ruling:
+    def pruned(self, db: sqlite3.Connection, session_ids: Sequence[str], going: AbstractSet[str]) -> Ruling:
         """Ledger entries to write before all text of these sessions is deleted, and sessions that repeat some of it.
 
         Messages that a session only copied stay with their owner, unless it is among `going`, the sessions whose text
         is deleted.
         """
-        work = _WithholdingPass(self._index, self._keeping)
+        work = _WithholdingPass(db, self._keeping)
         keys = [(session_id,) for session_id in session_ids]
         for sql in (_REPEATED_BY_TIME, _FORKS_BY_AGE):
-            for copier, origin in sorted(await self._index.keyed(sql, keys)):
+            for copier, origin in sorted(keyed(db, sql, keys)):
                 if copier not in going:
                     work.note_origin(copier, origin)
                     work.erase.add(copier)
-        await work.withhold_pruned(await _stored(self._index, session_ids), going)
+        work.withhold_pruned(_stored(db, session_ids), going)
         return Ruling([], work.entries, work.erase)
 
-    async def predicate(self, session_id: str) -> Callable[[Content], bool]:
+    def predicate(self, db: sqlite3.Connection, session_id: str) -> Callable[[Content], bool]:
         """A function that returns whether a stored record of a session may stay."""
         keeping = self._keeping
-        messages = await _stored(self._index, [session_id])
-        work = _WithholdingPass(self._index, keeping)
-        await work.look_up(one.key for one in messages)
+        messages = _stored(db, [session_id])
+        work = _WithholdingPass(db, keeping)
+        work.look_up(one.key for one in messages)
         barred = {message_id for _, message_id in work.barred(messages)}
         if keeping.forks_pruned(session_id):
-            for source, message_id, ts, is_older in await self._index.keyed(_COPIED_BY_AGE, [(session_id,)]):
+            for source, message_id, ts, is_older in keyed(db, _COPIED_BY_AGE, [(session_id,)]):
                 if is_older or ts < (_COPIES[source].begun_ms(session_id) or 0):
                     barred.add(message_id)
         before = keeping.allowed_before(session_id)
@@ -244,7 +242,7 @@ class ContentPolicy:
 
         return keeps
 
-    async def doubtful(self) -> set[str]:
+    def doubtful(self, db: sqlite3.Connection) -> set[str]:
         """Every session whose stored text may have to be erased after the index was rebuilt."""
         keeping = self._keeping
         if not self.has_limits():
@@ -252,21 +250,21 @@ class ContentPolicy:
         private = set(keeping.private_sessions())
         sessions = private | keeping.children(private)
         if keeping.has_withheld:
-            rows = await self._index.rows("SELECT s.session_id FROM origins o JOIN sessions s ON s.id = o.session")
+            rows = db.execute("SELECT s.session_id FROM origins o JOIN sessions s ON s.id = o.session")
             sessions |= {session_id for (session_id,) in rows}
-        return await self._with_text(sessions)
+        return self._with_text(db, sessions)
 
-    async def times(self, session_id: str) -> Session | None:
+    def times(self, db: sqlite3.Connection, session_id: str) -> Session | None:
         """A record of a session's times, to write before the text they come from is erased."""
-        for _, created, updated in await self._index.keyed(_TIMES, [(session_id,)]):
+        for _, created, updated in keyed(db, _TIMES, [(session_id,)]):
             if created is not None and updated is not None:
                 return Session(session_id=session_id, source="", created_at=to_iso(created), updated_at=to_iso(updated))
         return None
 
-    async def _starts(self, session_ids: set[str]) -> dict[str, int]:
+    def _starts(self, db: sqlite3.Connection, session_ids: set[str]) -> dict[str, int]:
         """The start times of the private ones of these sessions: a process cannot continue one before that."""
         private = [(one,) for one in sorted(session_ids) if self._keeping.is_private(one)]
-        return {row[0]: row[1] or 0 for row in await self._index.keyed(_TIMES, private)} if private else {}
+        return {row[0]: row[1] or 0 for row in keyed(db, _TIMES, private)} if private else {}
 
     def has_limits(self) -> bool:
         keeping = self._keeping
@@ -278,19 +276,19 @@ class ContentPolicy:
             return False
         return self._keeping.keeps(label.session_id, label.ts_ms)
 
-    async def _with_text(self, session_ids: Iterable[str]) -> set[str]:
-        rows = await self._index.keyed(_WITH_TEXT, [(session_id,) for session_id in sorted(session_ids)])
+    def _with_text(self, db: sqlite3.Connection, session_ids: Iterable[str]) -> set[str]:
+        rows = keyed(db, _WITH_TEXT, [(session_id,) for session_id in sorted(session_ids)])
         return {session_id for (session_id,) in rows}
 
 
 class _WithholdingPass:
     """Finds which sessions withhold messages, and which become private by that."""
 
-    def __init__(self, index: IndexStore, keeping: ContentModes) -> None:
+    def __init__(self, db: sqlite3.Connection, keeping: ContentModes) -> None:
         self.entries: list[Entry] = []
         self.changed: set[str] = set()
         self.erase: set[str] = set()
-        self._index = index
+        self._db = db
         self._keeping = keeping
         self._withheld: dict[int, dict[str, bool]] = {}  # by key: the owner, and whether its mode is the reason
         self._origins: set[tuple[str, str]] = set()
@@ -313,11 +311,11 @@ class _WithholdingPass:
                 self._keeping.learn(record)
                 self.entries.append(record)
 
-    async def look_up(self, keys: Iterable[int]) -> None:
+    def look_up(self, keys: Iterable[int]) -> None:
         """Loads which of these messages are withheld, and by which sessions."""
         missing = sorted({key for key in keys if key not in self._withheld})
         if self._keeping.has_withheld and missing:
-            for key, session_id, by_mode in await self._index.keyed(_WITHHELD, [(key,) for key in missing]):
+            for key, session_id, by_mode in keyed(self._db, _WITHHELD, [(key,) for key in missing]):
                 self._withheld.setdefault(key, {})[session_id] = bool(by_mode)
 
     def barred(self, messages: Iterable[MessageRef]) -> set[tuple[str, str]]:
@@ -328,27 +326,27 @@ class _WithholdingPass:
             if one.may_be_copy and any(owner != one.session_id for owner in self._withheld.get(one.key, ()))
         }
 
-    async def withhold_private(self, messages: Iterable[MessageRef], changed: set[str]) -> None:
+    def withhold_private(self, messages: Iterable[MessageRef], changed: set[str]) -> None:
         """Withholds messages of private sessions, and gives their mode to all sessions that repeat any."""
         every, fresh = list(messages), set(changed)
-        await self.look_up(one.key for one in every if one.may_be_copy)
+        self.look_up(one.key for one in every if one.may_be_copy)
         while True:
             for one in every:
                 self._inherit_from_owner(one)
             fresh |= self.changed
             self.changed = set()
             if fresh:
-                for copier, origin in await self._index.keyed(_REPEATED_BY_TIME, [(one,) for one in sorted(fresh)]):
+                for copier, origin in keyed(self._db, _REPEATED_BY_TIME, [(one,) for one in sorted(fresh)]):
                     self._keeping.came_from(copier, origin)
-                await self._inherit_by_children(fresh)
+                self._inherit_by_children(fresh)
                 fresh |= self.changed | self._keeping.children(fresh)
                 self.changed = set()
-                before = await _stored(self._index, sorted(fresh))
-                await self.look_up(one.key for one in before)
+                before = _stored(self._db, sorted(fresh))
+                self.look_up(one.key for one in before)
                 every += before
                 self.erase |= fresh
                 fresh = set()
-            if not await self._withhold_by_mode(every) and not self.changed:
+            if not self._withhold_by_mode(every) and not self.changed:
                 return
 
     def _inherit_from_owner(self, one: MessageRef) -> None:
@@ -358,10 +356,10 @@ class _WithholdingPass:
                     self.inherit(one.session_id, owner, one.ts)
                 self.note_origin(one.session_id, owner)
 
-    async def _inherit_by_children(self, changed: set[str]) -> None:
+    def _inherit_by_children(self, changed: set[str]) -> None:
         """Gives the mode of these sessions to those derived from them."""
         children = sorted(self._keeping.children(changed))
-        newest = {row[0]: row[2] or 0 for row in await self._index.keyed(_TIMES, [(child,) for child in children])}
+        newest = {row[0]: row[2] or 0 for row in keyed(self._db, _TIMES, [(child,) for child in children])}
         for _ in children:
             before = len(self.entries)
             for child in children:
@@ -370,7 +368,7 @@ class _WithholdingPass:
             if len(self.entries) == before:
                 return
 
-    async def _withhold_by_mode(self, every: Sequence[MessageRef]) -> bool:
+    def _withhold_by_mode(self, every: Sequence[MessageRef]) -> bool:
         """Records messages of private sessions as withheld; returns whether any were new."""
         keeping = self._keeping
         new = {
@@ -382,7 +380,7 @@ class _WithholdingPass:
             and one.ts >= keeping.since(one.session_id)
         }
         self._record(new, by_mode=True)
-        holders = await self._holders(new.values()) if new else {}
+        holders = self._holders(new.values()) if new else {}
         for one in new.values():
             for holder in holders.get(one.key, set()) - {one.session_id}:
                 self.inherit(holder, one.session_id, one.ts)
@@ -390,19 +388,19 @@ class _WithholdingPass:
                 self.erase.add(holder)
         return bool(new)
 
-    async def withhold_pruned_later(self, messages: Iterable[MessageRef]) -> None:
+    def withhold_pruned_later(self, messages: Iterable[MessageRef]) -> None:
         """Withholds messages that are read after their session was pruned."""
         pruned = [one for one in messages if not one.is_copy and self._keeping.was_pruned(one.session_id, one.ts)]
-        await self.look_up(one.key for one in pruned)
+        self.look_up(one.key for one in pruned)
         if new := [one for one in pruned if one.key not in self._withheld]:
-            await self.withhold_pruned(new, {one.session_id for one in new})
+            self.withhold_pruned(new, {one.session_id for one in new})
 
-    async def withhold_pruned(self, messages: Sequence[MessageRef], going: AbstractSet[str]) -> None:
+    def withhold_pruned(self, messages: Sequence[MessageRef], going: AbstractSet[str]) -> None:
         """Withholds the own messages of pruned sessions from all others that repeat them, except those in `going`."""
         sessions = sorted({one.session_id for one in messages})
-        owners = await self._index.keyed(_OWNERS, [(session_id,) for session_id in sessions])
-        holders = await self._holders(messages)
-        own, repeating = await anyio.to_thread.run_sync(_own, messages, owners, holders, going)
+        owners = keyed(self._db, _OWNERS, [(session_id,) for session_id in sessions])
+        holders = self._holders(messages)
+        own, repeating = _own(messages, owners, holders, going)
         for copier, origin in sorted(repeating):
             self.note_origin(copier, origin)
             self.erase.add(copier)
@@ -418,11 +416,11 @@ class _WithholdingPass:
             self._keeping.has_withheld = True
             self.entries += Withheld.of(session_id, some, by_mode=by_mode)
 
-    async def _holders(self, messages: Iterable[MessageRef]) -> dict[int, set[str]]:
+    def _holders(self, messages: Iterable[MessageRef]) -> dict[int, set[str]]:
         """The sessions with stored text of the same messages, by key."""
         holders: defaultdict[int, set[str]] = defaultdict(set)
         ids = sorted({(one.message_id,) for one in messages})
-        for session_id, source, message_id, ts in await self._index.keyed(_EVERYWHERE, ids):
+        for session_id, source, message_id, ts in keyed(self._db, _EVERYWHERE, ids):
             holders[key_of(source, message_id, ts)].add(session_id)
         return holders
 
@@ -450,18 +448,14 @@ def _own(
     return own, repeating
 
 
-async def _stored(index: IndexStore, session_ids: Sequence[str]) -> list[MessageRef]:
+def _stored(db: sqlite3.Connection, session_ids: Sequence[str]) -> list[MessageRef]:
     """The messages of these sessions with stored text, without titles."""
-    rows = await index.keyed(_STORED, [(session_id,) for session_id in session_ids])
-
-    def refs() -> list[MessageRef]:
-        return [
-            MessageRef(session_id, rail, message_id, ts, key_of(source, message_id, ts))
-            for session_id, source, rail, message_id, ts in rows
-            if _SHARED_IDS[source].search(message_id)
-        ]
-
-    return await anyio.to_thread.run_sync(refs) if len(rows) > _MANY else refs()
+    rows = keyed(db, _STORED, [(session_id,) for session_id in session_ids])
+    return [
+        MessageRef(session_id, rail, message_id, ts, key_of(source, message_id, ts))
+        for session_id, source, rail, message_id, ts in rows
+        if _SHARED_IDS[source].search(message_id)
+    ]
 
 
 def key_of(source: str, message_id: str, made_ms: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -10,12 +11,11 @@ import msgspec
 
 from burnd.index.apply import fact_key
 from burnd.index.change import IndexedRecord
-from burnd.index.store import IndexStore
+from burnd.index.store import known_content, known_facts, known_turns
 from burnd.ledger.blobs import sha_of
-from burnd.ledger.content import Shelved
+from burnd.ledger.content import ContentStore, Shelved
 from burnd.ledger.journal import Journal, Key, identity, outranks
 from burnd.recording.candidate import SeenSession
-from burnd.recording.stores import Stores
 from burnd.recording.turn_builder import projects_of
 from burnd.records import Occurrence, Overhead, Request, Session, Turn
 from burnd.records.codec import EncodedEntry, Entry, decode_content, encode
@@ -27,7 +27,7 @@ _Span = tuple[int, int]  # position and length of a line
 _NO_POSITION = -1
 
 
-async def new_sessions(index: IndexStore, seen: set[SeenSession]) -> list[Session]:
+def new_sessions(db: sqlite3.Connection, seen: set[SeenSession]) -> list[Session]:
     """Builds a record for each session that has none, or none with this project.
 
     If logs of a session began in different folders, the first in alphabetical order counts.
@@ -36,8 +36,8 @@ async def new_sessions(index: IndexStore, seen: set[SeenSession]) -> list[Sessio
     for session_id, source, project in sorted(seen, key=lambda one: (one.session_id, one.project or "", one.source)):
         if session_id not in records or records[session_id].project is None:
             records[session_id] = Session(session_id=session_id, source=source, project=project)
-    recorded = await _recorded(index, list(records.values()))
-    projects = await projects_of(index, records)
+    recorded = _recorded(db, list(records.values()))
+    projects = projects_of(db, records)
     new: list[Session] = []
     for record in records.values():
         before = projects.get(record.session_id)
@@ -54,12 +54,10 @@ class NewContent(NamedTuple):
     replacing: set[BlockKey]
 
 
-async def new_content(stores: Stores, shelved: list[Shelved]) -> NewContent:
-    spans = await stores.index.known_content(
-        sorted({(item.label.session_id, item.label.message_id) for item in shelved})
-    )
-    lines = await _stored_lines(stores, shelved, spans) if spans else {}
-    older = await _older_blocks(stores, spans) if spans else {}
+def new_content(db: sqlite3.Connection, content: ContentStore, shelved: list[Shelved]) -> NewContent:
+    spans = known_content(db, sorted({(item.label.session_id, item.label.message_id) for item in shelved}))
+    lines = _stored_lines(content, shelved, spans) if spans else {}
+    older = _older_blocks(content, spans) if spans else {}
     new = NewContent([], set())
     for item in shelved:
         key = block_of(item.label)
@@ -74,8 +72,8 @@ async def new_content(stores: Stores, shelved: list[Shelved]) -> NewContent:
     return new
 
 
-async def _stored_lines(
-    stores: Stores, shelved: list[Shelved], spans: Mapping[BlockKey, _Span]
+def _stored_lines(
+    content: ContentStore, shelved: list[Shelved], spans: Mapping[BlockKey, _Span]
 ) -> dict[BlockKey, bytes]:
     """Reads the lines of those blocks that the sidecars have."""
     by_session: defaultdict[str, list[BlockKey]] = defaultdict(list)
@@ -83,12 +81,12 @@ async def _stored_lines(
         by_session[key[0]].append(key)
     stored: dict[BlockKey, bytes] = {}
     for session_id, keys in by_session.items():
-        lines = await stores.in_thread(stores.content.lines_at, session_id, [spans[key] for key in keys])
+        lines = content.lines_at(session_id, [spans[key] for key in keys])
         stored |= zip(keys, lines, strict=True)
     return stored
 
 
-async def _older_blocks(stores: Stores, spans: Mapping[BlockKey, _Span]) -> dict[tuple[str, str], set[_Gist]]:
+def _older_blocks(content: ContentStore, spans: Mapping[BlockKey, _Span]) -> dict[tuple[str, str], set[_Gist]]:
     """Reads the blocks of each (session, message) in the older ledger's format.
 
     These are numbered by position, which the log does not have, so they are compared by content.
@@ -99,7 +97,7 @@ async def _older_blocks(stores: Stores, spans: Mapping[BlockKey, _Span]) -> dict
             by_session[session_id].append(span)
     blocks: defaultdict[tuple[str, str], set[_Gist]] = defaultdict(set)
     for session_id, some in by_session.items():
-        for line in await stores.in_thread(stores.content.lines_at, session_id, some):
+        for line in content.lines_at(session_id, some):
             record = decode_content(line, position=_NO_POSITION)
             if isinstance(record, Content) and record.b == _NO_POSITION:
                 blocks[session_id, record.message_id].add(_gist(record))
@@ -123,14 +121,14 @@ def block_of(label: Label) -> BlockKey:
     return label.session_id, label.rail, label.message_id, label.n, label.b
 
 
-async def new_entries(
-    index: IndexStore, journal: Journal, items: Sequence[EncodedEntry]
+def new_entries(
+    db: sqlite3.Connection, journal: Journal, items: Sequence[EncodedEntry]
 ) -> tuple[list[EncodedEntry], list[Turn]]:
     """Drops entries that the ledger has, and gives turns the next revision.
 
     Also returns open turns of the index that the ledger has in the same state.
     """
-    recorded = await _recorded(index, [item.entry for item in items])
+    recorded = _recorded(db, [item.entry for item in items])
     new: list[EncodedEntry] = []
     closed: list[Turn] = []
     latest: dict[Key, Entry] = {}
@@ -157,7 +155,7 @@ async def new_entries(
     return new, closed
 
 
-async def largest_overheads(index: IndexStore, journal: Journal, overheads: Sequence[Overhead]) -> list[Overhead]:
+def largest_overheads(db: sqlite3.Connection, journal: Journal, overheads: Sequence[Overhead]) -> list[Overhead]:
     """Keeps the largest of running totals with the same time: a client writes two when it ends."""
     largest: dict[Key, Overhead] = {}
     for overhead in overheads:
@@ -165,7 +163,7 @@ async def largest_overheads(index: IndexStore, journal: Journal, overheads: Sequ
         before: Entry | None = largest.get(key)
         if before is None:
             fact = (key[0], fact_key(key))
-            recorded = (await index.known_facts([fact])).get(fact)
+            recorded = known_facts(db, [fact]).get(fact)
             before = recorded.entry_in(journal) if recorded is not None else None
         if not isinstance(before, Overhead) or overhead_size(before) < overhead_size(overhead):
             largest[key] = overhead
@@ -176,11 +174,9 @@ def overhead_size(overhead: Overhead) -> int:
     return sum(sum(getattr(usage, name) for name in usage.__struct_fields__) for usage in overhead.models.values())
 
 
-async def _recorded(index: IndexStore, entries: Sequence[Entry]) -> dict[Key, IndexedRecord]:
+def _recorded(db: sqlite3.Connection, entries: Sequence[Entry]) -> dict[Key, IndexedRecord]:
     keys = {identity(entry) for entry in entries}
     facts = {(key[0], fact_key(key)): key for key in keys if key[0] != "turn"}
-    recorded: dict[Key, IndexedRecord] = {
-        facts[fact]: row for fact, row in (await index.known_facts(list(facts))).items()
-    }
-    turns = await index.known_turns([(key[1], key[2]) for key in keys if key[0] == "turn"])
+    recorded: dict[Key, IndexedRecord] = {facts[fact]: row for fact, row in known_facts(db, list(facts)).items()}
+    turns = known_turns(db, [(key[1], key[2]) for key in keys if key[0] == "turn"])
     return recorded | {("turn", *key): row for key, row in turns.items()}

@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import structlog
@@ -26,7 +26,7 @@ from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.recording import dedupe
 from burnd.recording.candidate import Batch
-from burnd.recording.content_policy import DEFERRED, ContentPolicy, Ruling
+from burnd.recording.content_policy import DEFERRED, ContentPolicy
 from burnd.recording.projects import ProjectKeys
 from burnd.recording.retention import Pruned, drop_content, erase_records, outdated, pruned_by_mode, scrub
 from burnd.recording.stores import DiskReserve, IndexRebuild, Stores, WriterStatus
@@ -42,13 +42,6 @@ log = structlog.get_logger()
 _ERASE: Final = "erase"  # cursor source of sessions with text to erase
 
 
-class Appended(NamedTuple):
-    """New ledger entries, and turns the ledger already has that the index shows as open."""
-
-    logged: list[tuple[Logged, int]]
-    closed: list[Turn]
-
-
 class Pipeline:
     """Every write goes through here, one batch at a time. Made by `open_pipeline`."""
 
@@ -57,7 +50,7 @@ class Pipeline:
         self.disk = disk
         self._stores = stores
         self._rebuild = IndexRebuild(stores)
-        self._policy = ContentPolicy(stores.index, keeping)
+        self._policy = ContentPolicy(keeping)
         self._unrecorded: list[Entry] = []  # entries of the policy that are not durable yet
         self._unerased: set[str] = set()
         self._projects = ProjectKeys()
@@ -220,58 +213,64 @@ class Pipeline:
         return await write()
 
     async def _commit(self, batch: Batch) -> int:
-        stores = self._stores
-        if stores.is_behind:
+        if self._stores.is_behind:
             await self._rebuild.catch_up()
-        for entry in batch.entries:
-            self.keeping.learn(entry)
         if batch.content or batch.shelved or batch.files:
             self.disk.check()
-        index, now_ms = stores.index, stores.now()
-        new_sessions = await dedupe.new_sessions(index, batch.sessions) if batch.sessions else []
+        change = await self._stores.in_writer(partial(self._write, batch=batch))
+        self._notify(change)
+        if self._unerased:
+            await self._erase(self._unerased)
+        return len(change.logged)
+
+    def _write(self, db: sqlite3.Connection, batch: Batch) -> Change:
+        """Writes a batch to all stores, in the thread of the index's writer."""
+        stores = self._stores
+        for entry in batch.entries:
+            self.keeping.learn(entry)
+        now_ms = stores.now()
+        new_sessions = dedupe.new_sessions(db, batch.sessions) if batch.sessions else []
         if new_sessions:
-            new_sessions = await self._projects.with_keys(new_sessions)
-        turns = await TurnBuilder(index, stores.journal, self._projects).build(batch, new_sessions)
+            new_sessions = self._projects.with_keys(new_sessions)
+        turns = TurnBuilder(db, stores.journal, self._projects).build(batch, new_sessions)
         has_sessions = any(isinstance(entry, Session) for entry in batch.entries)
-        entries = await self._projects.with_keys(batch.entries) if has_sessions else batch.entries
+        entries = self._projects.with_keys(batch.entries) if has_sessions else batch.entries
         entries = [*new_sessions, *entries]
         shelved = batch.shelved
         if batch.content:
-            shelved = [*shelved, *await stores.in_thread(shelve, batch.content, stores.content.inline_bytes)]
+            shelved = [*shelved, *shelve(batch.content, stores.content.inline_bytes)]
         origins = [*batch.origins, *turns.origins]
-        ruling = await self._policy.rule(batch, shelved, origins, turns.copiers, now_ms)
-        new = await dedupe.new_content(stores, ruling.shelved)
+        ruling = self._policy.rule(db, batch, shelved, origins, turns.copiers, now_ms)
+        new = dedupe.new_content(db, stores.content, ruling.shelved)
         stores.is_behind = True
-        placed = await stores.in_thread(stores.content.append_shelved, new.shelved, now_ms, batch.packs)
+        placed = stores.content.append_shelved(new.shelved, now_ms, batch.packs)
         if new.replacing:
             placed = [one._replace(anew=dedupe.block_of(one.label) in new.replacing) for one in placed]
         self._unrecorded += ruling.entries
         self._unerased |= ruling.erase
         entries += [*self._unrecorded, *turns.entries]
         if batch.overheads:
-            entries += await dedupe.largest_overheads(index, stores.journal, batch.overheads)
-        appended = await self._append(entries)
-        cursors = [*batch.cursors]
+            entries += dedupe.largest_overheads(db, stores.journal, batch.overheads)
+        change = self._append(db, entries)
+        change.placed, change.files, change.agents = placed, batch.files, batch.agents
+        change.cursors = [*batch.cursors]
         if self._unerased or ruling.deferred:
-            cursors += [*_to_erase(self._unerased), *self._deferrals(ruling.deferred)]
-        change = Change(placed=placed, cursors=cursors, files=batch.files, agents=batch.agents)
+            change.cursors += [*_to_erase(self._unerased), *self._deferrals(ruling.deferred)]
         change.origins = [(one.session_id, one.origin) for one in batch.origins]
-        change.logged, change.closed = appended.logged, appended.closed
         change.open = [one._replace(turn=self.keeping.trimmed(one.turn)) for one in turns.open]
-        await self._apply(change)
+        self._apply(db, change)
         stores.is_behind = False
         self._unrecorded = []
-        if self._unerased:
-            await self._erase(self._unerased)
-        return len(appended.logged)
+        return change
 
-    async def _append(self, entries: Sequence[Entry]) -> Appended:
-        """Appends new entries to the ledger; returns their positions and digests.
+    def _append(self, db: sqlite3.Connection, entries: Sequence[Entry]) -> Change:
+        """Appends new entries to the ledger; returns them with their positions, and turns that it already has in the
+        state that the index shows as open.
 
         An entry that could not be read back is counted and not written.
         """
         if not entries:
-            return Appended([], [])
+            return Change()
         journal = self._stores.journal
         readable: list[EncodedEntry] = []
         for entry in entries:
@@ -281,23 +280,33 @@ class Pipeline:
                 log.warning("record.refused", kind=type(entry).__name__)
             else:
                 readable.append(item)
-        new, closed = await dedupe.new_entries(self._stores.index, journal, readable)
-        positions = await self._stores.in_thread(journal.append, [line for line, _, _ in new]) if new else []
+        new, closed = dedupe.new_entries(db, journal, readable)
+        positions = journal.append([line for line, _, _ in new]) if new else []
         logged = [
             (Logged(position, len(line), entry), digest)
             for position, (line, entry, digest) in zip(positions, new, strict=True)
         ]
-        return Appended(logged, closed)
+        return Change(logged=logged, closed=closed)
 
-    async def _apply(self, change: Change) -> None:
+    def _apply(self, db: sqlite3.Connection, change: Change) -> None:
         """Writes a change to the index; if that fails, removes its lines from the ledger."""
         try:
-            await self._stores.apply(change)
+            self._stores.write(db, change)
         except Exception:
             if change.logged:
-                await self._stores.in_thread(self.journal.take_back, change.logged[0][0].position)
+                self.journal.take_back(change.logged[0][0].position)
             raise
-        self._notify(change)
+
+    async def _record(self, entries: Sequence[Entry], cursors: Sequence[CursorChange] = ()) -> None:
+        """Appends entries to the ledger and the index."""
+
+        def write(db: sqlite3.Connection) -> Change:
+            change = self._append(db, entries)
+            change.cursors, change.closed = list(cursors), []
+            self._apply(db, change)
+            return change
+
+        self._notify(await self._stores.in_writer(write))
 
     def _notify(self, change: Change) -> None:
         """Calls the listeners."""
@@ -312,7 +321,7 @@ class Pipeline:
         if not any(self._policy.deferred.values()):
             return []
         async with self._writing():
-            released = await self._policy.released(self.now())
+            released = await self._stores.in_writer(partial(self._policy.released, now_ms=self.now()))
             if released:
                 await self._stores.apply(Change(cursors=self._deferrals(released)))
         return [session_id for session_id in released if not self.keeping.is_private(session_id)]
@@ -328,7 +337,9 @@ class Pipeline:
         async with self._writing():
             due = {key for (key,) in await self.index.rows("SELECT key FROM cursors WHERE source = ?", (_ERASE,))}
             is_new_index = "" not in due
-            await self._erase((due | await self._policy.doubtful() if is_new_index else due) - {""})
+            if is_new_index:
+                due |= await self._stores.in_writer(self._policy.doubtful)
+            await self._erase(due - {""})
             if is_new_index and self._policy.has_limits():
                 await self._stores.apply(Change(cursors=_to_erase([""])))
 
@@ -337,27 +348,28 @@ class Pipeline:
         entries: list[Entry] = []
         erase: set[str] = set()
         for some in in_pieces(session_ids):
-            ruling = await self._policy.pruned(some, frozenset(session_ids))
+            ruling = await self._stores.in_writer(
+                partial(self._policy.pruned, session_ids=some, going=frozenset(session_ids))
+            )
             entries += ruling.entries
             erase |= ruling.erase
             self.status.beat()
-        record = partial(self._record, Ruling([], entries, erase))
+
+        async def record(last: Sequence[Entry]) -> None:
+            await self._record([*entries, *last], _to_erase(erase))
+            self._unerased |= erase
+            for entry in entries:
+                self.keeping.learn(entry)
+
         pruned = await drop_content(self._stores, self.keeping, session_ids, up_to_ms, record)
         await self._erase(erase)
         return pruned
-
-    async def _record(self, ruling: Ruling, entries: Sequence[Entry]) -> None:
-        appended = await self._append([*ruling.entries, *entries])
-        await self._apply(Change(logged=appended.logged, cursors=_to_erase(ruling.erase)))
-        self._unerased |= ruling.erase
-        for entry in ruling.entries:
-            self.keeping.learn(entry)
 
     async def _erase(self, session_ids: Iterable[str]) -> None:
         """Erases withheld text of these sessions from sidecars, index and search."""
         has_erased = False
         for session_id in sorted(session_ids):
-            keeps = await self._policy.predicate(session_id)
+            keeps = await self._stores.in_writer(partial(self._policy.predicate, session_id=session_id))
             if await erase_records(self._stores, session_id, keeps, self._record_erasure):
                 has_erased = True
                 self._notify(Change(erased=[session_id]))
@@ -370,12 +382,12 @@ class Pipeline:
 
     async def _record_erasure(self, session_id: str, is_all: bool) -> None:
         """Records a session's times before text is erased, or a prune if it is private and has no text."""
-        times = await self._policy.times(session_id)
+        times = await self._stores.in_writer(partial(self._policy.times, session_id=session_id))
         entries: list[Entry] = [times] if times is not None else []
         if is_all and self.keeping.is_private(session_id):
             entries.append(await pruned_by_mode(self.index, session_id))
         if entries:
-            await self._apply(Change(logged=(await self._append(entries)).logged))
+            await self._record(entries)
         for entry in entries:
             self.keeping.learn(entry)
 

@@ -14,7 +14,6 @@ import re
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -72,7 +71,7 @@ class DetachedCall(Generic[T]):
 
 
 class ProjectKeys:
-    """Looks up each folder once, reading only the config in its `.git`.
+    """Looks up each folder once, reading only the config in its `.git`. Blocks for as long as that takes.
 
     Folder names come from logs and may be anything, such as a dead network mount: each lookup has a thread and a
     timeout, and opens only regular files that git itself would trust.
@@ -80,9 +79,9 @@ class ProjectKeys:
 
     def __init__(self) -> None:
         self._keys: dict[str, str | None] = {}
-        self._stuck: list[DetachedCall[str | None]] = []
+        self._stuck: list[threading.Thread] = []
 
-    async def learn(self, folders: Iterable[str]) -> None:
+    def learn(self, folders: Iterable[str]) -> None:
         """Looks up these folders for `key`."""
         for folder in folders:
             if folder in self._keys:
@@ -90,26 +89,25 @@ class ProjectKeys:
             if len(self._keys) >= _CACHE_SIZE:
                 self._keys.clear()
             self._keys[folder] = None
-            self._keys[folder] = await self._look_up(folder)
+            self._keys[folder] = self._look_up(folder)
 
-    async def _look_up(self, folder: str) -> str | None:
+    def _look_up(self, folder: str) -> str | None:
         """Looks up a folder, with a shorter timeout while lookups are stuck, and not at all while many are."""
-        self._stuck = [call for call in self._stuck if not call.is_done]
+        self._stuck = [lookup for lookup in self._stuck if lookup.is_alive()]
         if len(self._stuck) >= _MOST_STUCK:
             return None
-        call = DetachedCall(partial(key_of, folder))
-        try:
-            return await call.result(_TIMEOUT_S if len(self._stuck) < _FEW_STUCK else _SHORT_TIMEOUT_S)
-        except TimeoutError:
-            return None
-        finally:
-            if not call.is_done:
-                self._stuck.append(call)
+        keys: list[str | None] = []
+        lookup = threading.Thread(target=lambda: keys.append(key_of(folder)), name="project-lookup", daemon=True)
+        lookup.start()
+        lookup.join(_TIMEOUT_S if len(self._stuck) < _FEW_STUCK else _SHORT_TIMEOUT_S)
+        if lookup.is_alive():
+            self._stuck.append(lookup)
+        return keys[0] if keys else None
 
-    async def with_keys(self, entries: Sequence[E]) -> list[E]:
+    def with_keys(self, entries: Sequence[E]) -> list[E]:
         """Adds the project key to session records with a folder and no key."""
         sessions = [one for one in entries if isinstance(one, Session) and one.project and one.project_key is None]
-        await self.learn(session.project or "" for session in sessions)
+        self.learn(session.project or "" for session in sessions)
         keyed = {id(session): replace(session, project_key=self.key(session.project or "")) for session in sessions}
         return [keyed.get(id(one), one) for one in entries]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -113,11 +114,21 @@ class Stores:
         self._thread = anyio.CapacityLimiter(1)
 
     async def apply(self, change: Change) -> None:
-        """Writes a change to the index, with the current end of the ledger."""
+        await self.in_writer(lambda db: self.write(db, change))
+
+    def write(self, db: sqlite3.Connection, change: Change) -> None:
+        """Writes a change to the index, with the current end of the ledger. For the writer's thread."""
         change.ledger_end = self.journal.end
         change.ledger_anchor = self.journal.anchor(self.journal.end)
-        await self._applier.apply(change)
+        self._applier.write(db, change)
         self.status.beat()
+
+    async def in_writer(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs work in the thread of the index's writer. Raises StorageError instead of OSError."""
+        try:
+            return await self.index.in_writer(work)
+        except OSError as error:
+            raise files.as_storage_error(error, self.home.root) from error
 
     def drop_caches(self) -> None:
         """Clears the applier's caches after the index was written without it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from burnd.index.change import AgentRow, OpenTurn
 from burnd.index.keys import copy_holder, copy_spans, selecting_copies
-from burnd.index.store import IndexStore
+from burnd.index.store import keyed, known_turns
 from burnd.ledger.journal import Journal
 from burnd.recording.candidate import Batch, Candidate, SessionOrigin, Submission
 from burnd.recording.ownership import (
@@ -103,56 +104,56 @@ class MessageState(msgspec.Struct):
 class TurnBuilder:
     """Used only by the one writer, so what it reads from the index stays true until the batch is written."""
 
-    def __init__(self, index: IndexStore, journal: Journal, projects: ProjectKeys) -> None:
-        self._index = index
+    def __init__(self, db: sqlite3.Connection, journal: Journal, projects: ProjectKeys) -> None:
+        self._db = db
         self._journal = journal
         self._projects = projects
 
-    async def build(self, batch: Batch, sessions: Sequence[Session]) -> Outcome:
+    def build(self, batch: Batch, sessions: Sequence[Session]) -> Outcome:
         """Decides on all messages that have candidates, or that agents and `sessions` change."""
         submissions = [one for one in batch.candidates if not one.candidate.is_row]
         if len(submissions) < len(batch.candidates):
-            submissions += await numbered(self._index, [one for one in batch.candidates if one.candidate.is_row])
+            submissions += numbered(self._db, [one for one in batch.candidates if one.candidate.is_row])
         news = {one.session_id: Project(one.project, one.project_key) for one in sessions if one.project}
-        messages = await self._messages(submissions, batch, news)
+        messages = self._messages(submissions, batch, news)
         for message in messages.values() if news else ():
             message.set_project(news)
         if inheriting := {one.candidate.session_id for one in submissions if _takes_project(one.candidate)}:
-            projects = await projects_of(self._index, inheriting) | news
+            projects = projects_of(self._db, inheriting) | news
             submissions = [_in_project(one, projects) for one in submissions]
         for one in submissions:
             messages[one.key].add(one.candidate, one.path)
             messages[one.key].beside += one.beside
         for turn in batch.orphans:
             messages[turn.source, turn.message_id].settle(turn)
-        await self._break_ties(messages, submissions)
+        self._break_ties(messages, submissions)
         outcome = Outcome()
         if any(message.is_row for message in messages.values()):
-            await self._part_copied_rows(messages, outcome)
-        await self._finish(messages.values(), batch.agents, outcome)
+            self._part_copied_rows(messages, outcome)
+        self._finish(messages.values(), batch.agents, outcome)
         return outcome
 
-    async def _messages(
+    def _messages(
         self, submissions: Sequence[Submission], batch: Batch, news: Mapping[str, Project]
     ) -> dict[Key, MessageState]:
         changed = {(turn.source, turn.message_id) for turn in batch.orphans}
         if rails := {(agent.session_id, agent.agent_id) for agent in batch.agents}:
-            changed |= await turns_on(self._index, rails | await group_members(self._index, rails))
+            changed |= turns_on(self._db, rails | group_members(self._db, rails))
         if news:
-            changed |= await turns_without_project(self._index, news)
+            changed |= turns_without_project(self._db, news)
         # In reading order, so that turns that are queried together are together in the ledger.
         keys = dict.fromkeys(one.key for one in submissions) | dict.fromkeys(sorted(changed))
-        return await self._load(keys, rows={one.key for one in submissions if one.candidate.is_row})
+        return self._load(keys, rows={one.key for one in submissions if one.candidate.is_row})
 
-    async def _load(self, keys: Iterable[Key], rows: AbstractSet[Key] = frozenset()) -> dict[Key, MessageState]:
+    def _load(self, keys: Iterable[Key], rows: AbstractSet[Key] = frozenset()) -> dict[Key, MessageState]:
         """Loads messages as they are shown: open, or from the ledger. Of `rows`, which are rewritten in place, as the
         ledger has them.
         """
         messages = {key: MessageState() for key in keys}
-        recorded = await self._index.known_turns(sorted(messages))
-        opened = await open_turns(self._index, [row.id for row in recorded.values() if row.open])
+        recorded = known_turns(self._db, sorted(messages))
+        opened = open_turns(self._db, [row.id for row in recorded.values() if row.open])
         copies: defaultdict[Key, dict[Rail, Copy]] = defaultdict(dict)
-        for position, length in await self._index.keyed(_COPY_LINES, copy_spans(recorded)):
+        for position, length in keyed(self._db, _COPY_LINES, copy_spans(recorded)):
             copy = self._journal.entry_at(position, length)
             if isinstance(copy, Copy):
                 copies[copy.source, copy.message_id][holder(copy)] = copy
@@ -166,7 +167,7 @@ class TurnBuilder:
                 message.decision = Decision(entry, tuple(others))
         return messages
 
-    async def _break_ties(self, messages: dict[Key, MessageState], submissions: Sequence[Submission]) -> None:
+    def _break_ties(self, messages: dict[Key, MessageState], submissions: Sequence[Submission]) -> None:
         """Finds the owner where several have the same claim, also of older messages that the batch is evidence for."""
         of_logs = {key: one.decision for key, one in messages.items() if one.decision is not None and not one.is_row}
         changed = [decision for key, decision in of_logs.items() if messages[key].is_touched]
@@ -176,26 +177,24 @@ class TurnBuilder:
             if not others and turn.rail_id == MAIN:
                 first = own.setdefault(turn.session_id, turn)
                 own[turn.session_id] = turn if turn.turn_index < first.turn_index else first
-        parting = await parting_sessions(
-            self._index, own, [shared_message(one) for one in of_logs.values() if one.copies]
-        )
+        parting = parting_sessions(self._db, own, [shared_message(one) for one in of_logs.values() if one.copies])
         sessions = frozenset(contested | parting)
         if not sessions:
             return
         current = {key: shared_message(one) for key, one in of_logs.items()}
-        shared = await shared_messages(self._index, sessions, current)
+        shared = shared_messages(self._db, sessions, current)
         keys = [key for key, one in shared.items() if len(one.sessions) > 1 and one.sessions & sessions]
-        messages |= await self._load(key for key in keys if key not in messages)
+        messages |= self._load(key for key in keys if key not in messages)
         candidates = {(one.candidate.message_id, one.candidate.holder): one.candidate for one in submissions}
         partings = Partings(shared.values())
         for key in keys:
             messages[key].break_tie(partings, candidates)
 
-    async def _part_copied_rows(self, messages: dict[Key, MessageState], outcome: Outcome) -> None:
+    def _part_copied_rows(self, messages: dict[Key, MessageState], outcome: Outcome) -> None:
         """Records the rows that a fork copied as copies, and takes back what was billed for them."""
         rows = {key: one.decision.turn for key, one in messages.items() if one.is_row and one.decision is not None}
-        alike = await possible_copies(self._index, rows.values()) - rows.keys()
-        messages |= await self._load(sorted(alike - messages.keys()))
+        alike = possible_copies(self._db, rows.values()) - rows.keys()
+        messages |= self._load(sorted(alike - messages.keys()))
         others = [one.decision.turn for key in alike if (one := messages[key]).decision is not None]
         for turn, original in copied_rows([*others, *rows.values()]):
             message = messages[turn.source, turn.message_id]
@@ -204,13 +203,13 @@ class TurnBuilder:
             outcome.entries += [copy_of(turn)] if message.open_in is None or not message.is_row else []
             message.decision = None
 
-    async def _finish(self, messages: Collection[MessageState], agents: Sequence[AgentRow], outcome: Outcome) -> None:
+    def _finish(self, messages: Collection[MessageState], agents: Sequence[AgentRow], outcome: Outcome) -> None:
         turns = [message.decision.turn for message in messages if message.decision is not None]
         links: Mapping[Rail, Sequence[AgentRow]] = {}
         if any(turn.subagent is not None for turn in turns):
-            links = await agent_links(self._index, turns, agents)
+            links = agent_links(self._db, turns, agents)
         if folders := {turn.project for turn in turns if turn.project and turn.project_key is None}:
-            await self._projects.learn(folders)
+            self._projects.learn(folders)
         for message in messages:
             if message.decision is None:
                 continue
@@ -263,39 +262,39 @@ class Project(NamedTuple):
     key: str | None = None
 
 
-async def open_turns(index: IndexStore, rows: Sequence[int]) -> dict[int, OpenTurn]:
+def open_turns(db: sqlite3.Connection, rows: Sequence[int]) -> dict[int, OpenTurn]:
     """Reads the open turns among these rows."""
-    opened = await index.keyed(_OPEN, [(row,) for row in rows])
+    opened = keyed(db, _OPEN, [(row,) for row in rows])
     decoded = ((row, decode(record), source, path) for row, record, source, path in opened)
     return {row: OpenTurn(entry, source, path) for row, entry, source, path in decoded if isinstance(entry, Turn)}
 
 
-async def projects_of(index: IndexStore, sessions: Iterable[str]) -> dict[str, Project]:
+def projects_of(db: sqlite3.Connection, sessions: Iterable[str]) -> dict[str, Project]:
     """The projects that records of these sessions state."""
-    rows = await index.keyed(_PROJECTS, [(session,) for session in sorted(sessions)])
+    rows = keyed(db, _PROJECTS, [(session,) for session in sorted(sessions)])
     return {session: Project(folder, key) for session, folder, key in rows}
 
 
-async def turns_without_project(index: IndexStore, sessions: Iterable[str]) -> set[Key]:
-    return _pairs(await index.keyed(_WITHOUT_PROJECT, [(session,) for session in sorted(sessions)]))
+def turns_without_project(db: sqlite3.Connection, sessions: Iterable[str]) -> set[Key]:
+    return _pairs(keyed(db, _WITHOUT_PROJECT, [(session,) for session in sorted(sessions)]))
 
 
-async def turns_on(index: IndexStore, rails: Iterable[Rail]) -> set[Key]:
-    return _pairs(await index.keyed(_ON_RAILS, sorted(rails)))
+def turns_on(db: sqlite3.Connection, rails: Iterable[Rail]) -> set[Key]:
+    return _pairs(keyed(db, _ON_RAILS, sorted(rails)))
 
 
-async def group_members(index: IndexStore, groups: Iterable[Rail]) -> set[Rail]:
-    return _pairs(await index.keyed(_MEMBERS, sorted(groups)))
+def group_members(db: sqlite3.Connection, groups: Iterable[Rail]) -> set[Rail]:
+    return _pairs(keyed(db, _MEMBERS, sorted(groups)))
 
 
-async def agent_links(index: IndexStore, turns: Iterable[Turn], new: Sequence[AgentRow]) -> dict[Rail, list[AgentRow]]:
+def agent_links(db: sqlite3.Connection, turns: Iterable[Turn], new: Sequence[AgentRow]) -> dict[Rail, list[AgentRow]]:
     """The links of the agents of these turns, by rail: the best first, those of the agent's group last."""
     rails = {holder(turn) for turn in turns if turn.subagent is not None}
     links: defaultdict[Rail, list[AgentRow]] = defaultdict(list)
-    for row in (*(AgentRow(*row) for row in await index.keyed(_AGENTS, sorted(rails))), *new):
+    for row in (*(AgentRow(*row) for row in keyed(db, _AGENTS, sorted(rails))), *new):
         links[row.session_id, row.agent_id].append(row)
     groups = {(row.session_id, row.group_id) for rows in links.values() for row in rows if row.group_id is not None}
-    for row in (AgentRow(*row) for row in await index.keyed(_AGENTS, sorted(groups - rails))):
+    for row in (AgentRow(*row) for row in keyed(db, _AGENTS, sorted(groups - rails))):
         links[row.session_id, row.agent_id].append(row)
     # Of equally good links the earliest first, in any order of reading.
     ordered = {
@@ -310,24 +309,24 @@ def _links_of_groups(rows: Sequence[AgentRow], ordered: Mapping[Rail, Sequence[A
         yield from ordered.get((session_id, group_id or ""), ())
 
 
-async def shared_messages(
-    index: IndexStore, sessions: frozenset[str], current: Mapping[Key, SharedMessage]
+def shared_messages(
+    db: sqlite3.Connection, sessions: frozenset[str], current: Mapping[Key, SharedMessage]
 ) -> dict[Key, SharedMessage]:
     """All messages of these sessions and of those they share any with; `current` is newer than the index."""
-    messages = await _messages_of(index, sessions, current)
+    messages = _messages_of(db, sessions, current)
     others = frozenset(session for message in messages.values() for session in message.sessions) - sessions
-    return messages | await _messages_of(index, others, current)
+    return messages | _messages_of(db, others, current)
 
 
-async def parting_sessions(index: IndexStore, own: Mapping[str, Turn], shared: Iterable[SharedMessage]) -> set[str]:
+def parting_sessions(db: sqlite3.Connection, own: Mapping[str, Turn], shared: Iterable[SharedMessage]) -> set[str]:
     """The sessions of `own` that may diverge from others with these turns, which each has alone.
 
     `shared` are the messages of the batch that several sessions may have. A further turn costs one lookup, of the turn
     before it; all messages of a session are looked up only where it diverges from another or repeats it.
     """
     places = [(session, turn.turn_index - 1) for session, turn in own.items() if turn.turn_index]
-    before = {row[0]: row[1:] for row in await index.keyed(_BEFORE, places)}
-    copied = await _copies_of(index, [(source, message) for source, message, _ in before.values()])
+    before = {row[0]: row[1:] for row in keyed(db, _BEFORE, places)}
+    copied = _copies_of(db, [(source, message) for source, message, _ in before.values()])
     in_others = (one.sessions for one in shared if len(one.sessions) > 1)
     parting = {session for sessions in in_others for session in sessions if session in own}
     for session, (source, message, ts) in before.items():
@@ -335,54 +334,54 @@ async def parting_sessions(index: IndexStore, own: Mapping[str, Turn], shared: I
             parting.add(session)
     # The turn before is not its own: it may be a copy.
     others = [(session,) for session, _ in places if session not in before]
-    return parting.union(*await index.keyed(_REPEATING, others))
+    return parting.union(*keyed(db, _REPEATING, others))
 
 
-async def _messages_of(
-    index: IndexStore, sessions: frozenset[str], current: Mapping[Key, SharedMessage]
+def _messages_of(
+    db: sqlite3.Connection, sessions: frozenset[str], current: Mapping[Key, SharedMessage]
 ) -> dict[Key, SharedMessage]:
     keys_of_sessions = [(session,) for session in sorted(sessions)]
-    own = _pairs(await index.keyed(_OWN, keys_of_sessions))
-    copied = {copy_holder(key)[0] for (key,) in await index.keyed(_COPIED, keys_of_sessions)}
+    own = _pairs(keyed(db, _OWN, keys_of_sessions))
+    copied = {copy_holder(key)[0] for (key,) in keyed(db, _COPIED, keys_of_sessions)}
     keys = sorted((own | copied) - current.keys())
-    others = await _copies_of(index, keys)
+    others = _copies_of(db, keys)
     messages = {
         (source, message): SharedMessage(ts, frozenset({session, *others.get((source, message), ())}))
-        for source, message, ts, session in await index.keyed(_OWNERS, keys)
+        for source, message, ts, session in keyed(db, _OWNERS, keys)
     }
     return messages | {key: message for key, message in current.items() if message.sessions & sessions}
 
 
-async def _copies_of(index: IndexStore, keys: Iterable[Key]) -> dict[Key, set[str]]:
+def _copies_of(db: sqlite3.Connection, keys: Iterable[Key]) -> dict[Key, set[str]]:
     sessions: defaultdict[Key, set[str]] = defaultdict(set)
-    for (key,) in await index.keyed(_COPIES, copy_spans(keys)):
+    for (key,) in keyed(db, _COPIES, copy_spans(keys)):
         message, session = copy_holder(key)
         sessions[message].add(session)
     return sessions
 
 
-async def possible_copies(index: IndexStore, turns: Iterable[Turn]) -> set[Key]:
+def possible_copies(db: sqlite3.Connection, turns: Iterable[Turn]) -> set[Key]:
     """The messages with the time and model of one of these turns: a fork copies rows under new ids."""
     keys = {(index_ms(turn.ts), turn.source, turn.model) for turn in turns}
-    return _pairs(await index.keyed(_ALIKE, sorted(keys)))
+    return _pairs(keyed(db, _ALIKE, sorted(keys)))
 
 
-async def numbered(index: IndexStore, rows: Sequence[Submission]) -> list[Submission]:
+def numbered(db: sqlite3.Connection, rows: Sequence[Submission]) -> list[Submission]:
     """Numbers rows on their rails by their place among the rows that the source has now.
 
     Whole rails are looked up only after rows were deleted.
     """
-    highest = {(row[0], row[1]): row[2] for row in await index.keyed(_HIGHEST, sorted({_rail(row) for row in rows}))}
+    highest = {(row[0], row[1]): row[2] for row in keyed(db, _HIGHEST, sorted({_rail(row) for row in rows}))}
     doubtful = [row for row in rows if (highest.get(_rail(row)) or 0) >= row.candidate.turn_index]
     numbers: dict[Rail, dict[str, int]] = {_rail(row): {} for row in doubtful}
 
-    async def look_up(sql: str, keys: Iterable[tuple[str, str]]) -> None:
-        for session_id, rail, message_id, number in await index.keyed(sql, sorted(keys)):
+    def look_up(sql: str, keys: Iterable[tuple[str, str]]) -> None:
+        for session_id, rail, message_id, number in keyed(db, sql, sorted(keys)):
             if (session_id, rail) in numbers:
                 numbers[session_id, rail][message_id] = number
 
-    await look_up(_NUMBERS_OF, {row.key for row in doubtful})
-    await look_up(_NUMBERS_ON, {_rail(row) for row in doubtful if row.candidate.message_id not in numbers[_rail(row)]})
+    look_up(_NUMBERS_OF, {row.key for row in doubtful})
+    look_up(_NUMBERS_ON, {_rail(row) for row in doubtful if row.candidate.message_id not in numbers[_rail(row)]})
     return [_numbered(row, numbers[_rail(row)]) if _rail(row) in numbers else row for row in rows]
 
 

@@ -78,7 +78,7 @@ async def test_a_turn_that_still_grows_is_whole(opened: Opened) -> None:
     await pipeline.commit(Batch(entries=[turn("m1"), turn("m2", turn_index=1, ts=at(1))]))
     grown = turn("m2", turn_index=1, ts=at(1), usage=Usage(input=1, output=99))
     change = Change(open=[OpenTurn(grown, "claude-code", "/log")], files=[FileChange("claude-code", "/log", b"c")])
-    await pipeline._apply(change)
+    await pipeline._stores.apply(change)
     (main,) = await load(pipeline)
     assert main.turns == [turn("m1"), grown]
 

@@ -348,9 +348,9 @@ async def test_only_where_sessions_part_is_all_of_them_looked_at(
     talk(original, "m4")
     looks: list[frozenset[str]] = []
 
-    async def counted(index: Any, sessions: frozenset[str], known: Any) -> Any:
+    def counted(db: Any, sessions: frozenset[str], known: Any) -> Any:
         looks.append(sessions)
-        return await shared_messages(index, sessions, known)
+        return shared_messages(db, sessions, known)
 
     monkeypatch.setattr(turn_builder, "shared_messages", counted)
     rig = Rig(tmp_path / "home", tmp_path / "projects")

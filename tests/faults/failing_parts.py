@@ -36,7 +36,7 @@ PARTS: dict[str, tuple[Any, str]] = {
     "a part nothing goes on without": (Watchdog, "run"),
     "the server": (Listener, "_until_lost"),
     "the ledger": (Journal, "append"),
-    "the index writer": (Applier, "apply"),
+    "the index writer": (Applier, "write"),
 }
 KINDS = {kind.__name__: kind for kind in (KeyError, ValueError, OSError, SyncFailed, StorageError)}
 

@@ -215,7 +215,7 @@ async def test_open_turns_are_marked(opened: Opened) -> None:
 
     pipeline = await opened()
     await pipeline.commit(Batch(files=[FileChange("claude-code", "/f", b"c")]))
-    await pipeline._apply(Change(open=[OpenTurn(turn("m1"), "claude-code", "/f")]))
+    await pipeline._stores.apply(Change(open=[OpenTurn(turn("m1"), "claude-code", "/f")]))
     (shown,) = await everything(pipeline)
     assert shown["open"] is True
 

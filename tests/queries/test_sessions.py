@@ -383,7 +383,7 @@ async def test_a_session_has_its_project_in_its_first_turn_already(opened: Opene
     grown = turn("m1", session_id="new", project="/p/x", project_key="host/x", ts=at(9))
     change = Change(open=[OpenTurn(grown, "claude-code", "/log")], files=[FileChange("claude-code", "/log", b"c")])
     await pipeline.commit(Batch(content=[text("m1", session_id="new", ts=at(9))]))
-    await pipeline._apply(change)
+    await pipeline._stores.apply(change)
     found = (await listed(pipeline, project="/p/x"))["sessions"]
     assert [(one["sessionId"], one["project"]) for one in found] == [("new", "/p/x"), ("old", "/p/x")]
     assert found[0]["projectKey"] == "host/x"

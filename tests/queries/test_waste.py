@@ -166,7 +166,7 @@ async def test_turns_that_still_grow_count(opened: Opened) -> None:
     await looked()
     grown = msgspec.structs.replace(scene.turns[-1], message_id="new", turn_index=99)
     change = Change(open=[OpenTurn(grown, "claude-code", "/log")], files=[FileChange("claude-code", "/log", b"c")])
-    await pipeline._apply(change)
+    await pipeline._stores.apply(change)
     assert (await looked())["totals"]["turns"] == 22
     assert looked.turns == 21 + 22
 

@@ -236,7 +236,9 @@ async def live(pipeline: Pipeline, history: list[Any]) -> list[Turn]:
                     still_open.pop((entry.source, entry.message_id), None)
         elif deed == "open":
             shown = {(turn.source, turn.message_id): turn for turn in what}
-            await pipeline._apply(Change(open=[OpenTurn(turn, "claude-code", "/log") for turn in shown.values()]))
+            await pipeline._stores.apply(
+                Change(open=[OpenTurn(turn, "claude-code", "/log") for turn in shown.values()])
+            )
             still_open |= shown
         else:
             gone = Turn(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import resource
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -124,18 +126,20 @@ def _refuse(path: Path, _flags: int) -> int:
 async def test_closing_waits_for_what_is_being_written(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """F75, P10: a stamp that is half recorded when the daemon ends is recorded, and nothing waits for ever."""
     pipeline = await opened()
-    append, is_writing = pipeline._append, anyio.Event()
+    append, is_writing, is_closing = pipeline._append, anyio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
 
-    async def slowly(entries: Any) -> Any:
-        is_writing.set()
-        await anyio.sleep(0.1)
-        return await append(entries)
+    def slowly(*given: Any) -> Any:
+        loop.call_soon_threadsafe(is_writing.set)
+        is_closing.wait()
+        return append(*given)
 
     monkeypatch.setattr(pipeline, "_append", slowly)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(pipeline.commit, Batch(entries=[turn("m1")]))
             await is_writing.wait()
+            loop.call_later(0.1, is_closing.set)
             await pipeline.close()
         with pytest.raises(NotNow):
             await pipeline.commit(Batch(entries=[turn("m2")]))

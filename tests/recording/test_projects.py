@@ -262,7 +262,7 @@ async def test_what_was_learnt_can_be_asked(tmp_path: Path) -> None:
     git("remote", "add", "origin", "git@example.org:team/it.git", at=tmp_path)
     keys = ProjectKeys()
     assert keys.key(str(tmp_path)) is None
-    await keys.learn([str(tmp_path), str(tmp_path / "nowhere")])
+    keys.learn([str(tmp_path), str(tmp_path / "nowhere")])
     assert keys.key(str(tmp_path)) == keys.key(str(tmp_path / "nowhere")) == "example.org/team/it"
 
 
@@ -281,14 +281,14 @@ async def test_dead_folders_hold_recording_up_for_a_moment_only(monkeypatch: pyt
     monkeypatch.setattr(projects, "_SHORT_TIMEOUT_S", 0.3)
     monkeypatch.setattr(projects, "_MOST_STUCK", 6)
     keys = ProjectKeys()
-    await keys.learn([f"/dead/{number}" for number in range(5)])
-    await keys.learn(["/home/dev/app"])
-    await keys.learn([f"/dead/{number}" for number in range(1000)])
+    keys.learn([f"/dead/{number}" for number in range(5)])
+    keys.learn(["/home/dev/app"])
+    keys.learn([f"/dead/{number}" for number in range(1000)])
     assert keys.key("/home/dev/app") == "example.org/team/it"
     assert len(looked) == 6 + 1
     answers.set()
     for number in range(10_000):
-        await keys.learn([f"/dead/again/{number}"])
+        keys.learn([f"/dead/again/{number}"])
         if keys.key(f"/dead/again/{number}"):
             break
         await anyio.sleep(0.001)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -31,6 +32,7 @@ from burnd.harness.api.messages import (
 from burnd.harness.tool_calls import size
 from burnd.index.apply import fact_key
 from burnd.index.schema import MESSAGES_BY_ID, is_message
+from burnd.index.store import known_turns
 from burnd.ledger.journal import identity
 from burnd.logfiles.log_reader import NEVER
 from burnd.queries.sessions import SessionEntry, exactly
@@ -293,7 +295,7 @@ async def _recorded_turns(
     older = await index.keyed(_CALLERS.format(row=row, keys="{keys}"), others)
     turn_keys = {(name, message_id) for _, name, message_id in [*recent, *older]}
     turn_keys |= {(source, one.message.id) for one in parsed if one.message.is_turn}
-    rows = await index.known_turns(sorted(turn_keys))
+    rows = await index.in_writer(partial(known_turns, keys=sorted(turn_keys)))
     entries = (one.entry_in(pipeline.journal) for one in rows.values())
     return {entry.message_id: entry for entry in entries if isinstance(entry, Turn)}
 
