@@ -36,6 +36,7 @@ from burnd.attribution.rail_entries import Span, load_span
 from burnd.attribution.rail_state import restore, save
 from burnd.attribution.rates import spent_by
 from burnd.attribution.tally import Sums, Tally
+from burnd.index import changes
 from burnd.index.keys import decompressed
 from burnd.protocol import UNKNOWN_AGENT
 from burnd.records import Compaction, Turn
@@ -297,6 +298,7 @@ def write(db: sqlite3.Connection, explanations: Sequence[Explanation], numbers: 
         else:
             sql = "UPDATE changed SET turn_index = ?, times = times + 1 WHERE id = ? AND times = ?"
             db.execute(sql, (one.end * LENGTH, one.mark, one.times))
+    changes.mark_sessions(db, changes.next_seq(db), sorted({one.session for one in explanations}))
     blocks = sorted({(day // BLOCK_DAYS,) for day in days})
     db.executemany("INSERT INTO stale_blocks VALUES(?, 1) ON CONFLICT DO UPDATE SET times = times + 1", blocks)
     return sum(len(one.segments) for one in explanations)

@@ -37,6 +37,7 @@ MOST_CAUSES = 2000
 MOST_FINDINGS = 500
 MOST_STEPS = 4000
 MOST_EXPORTED = 5000
+MOST_CHANGES = 10_000
 MOST_READINGS = 100
 
 SINCE = "start of the period: 24h, 7d, today, week, month, 2026-11, a date or time"
@@ -121,6 +122,17 @@ class ExportParams(Filters, method="export", errors=("not_found",), partial=True
     limit: int = param(default=1000, help="turns of a page", kind="count", least=1, most=MOST_EXPORTED, flag="")
     after: str | None = param(default=None, help="`next` of the page before", flag="")
     whole_days: bool = param(default=False, help="widen the period to whole days of UTC", flag="")
+
+
+class ChangesParams(Params, method="changes", partial=True):
+    """Returns a page of the rows that changed since a cursor: turns, sessions and causes, for a push."""
+
+    answer: ClassVar[results.Changes]
+    cursor: str | None = param(default=None, help="`cursor` of the page before (everything)", flag="")
+    limit: int = param(
+        default=2000, help="turns and causes of a page, about; 0: only counts", least=0, most=MOST_CHANGES, flag=""
+    )
+    restart: bool = param(default=False, help="begin with everything again, with higher numbers", flag="")
 
 
 class PricingParams(Params, method="pricing.show"):

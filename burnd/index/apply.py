@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from burnd.harness.registry import PRODUCTS
-from burnd.index import harness_costs, rows, stale_causes, unlogged
+from burnd.index import changes, harness_costs, rows, stale_causes, unlogged
 from burnd.index.change import Change, CursorChange, FileChange, IndexedRecord
 from burnd.index.store import IndexStore, in_transaction, keyed, many, set_meta
 from burnd.index.sums import SumWriter
@@ -111,6 +111,10 @@ _UPDATE_BY_ORIGIN = (
     "UPDATE sessions SET content_since = iif(?1 IS NULL, content_since, ?2), content_mode = coalesce(?1, content_mode) "
     "WHERE id = ?3"
 )
+_SAME_PARENT = (
+    "WITH w(session_id, parent) AS ({keys}) SELECT w.session_id, w.parent FROM w "
+    "CROSS JOIN sessions s ON s.session_id = w.session_id AND s.parent_session_id = w.parent"
+)
 _UPDATE_BY_OTHER = "UPDATE sessions SET source = coalesce(source, ?1) WHERE id = ?2"
 
 
@@ -129,6 +133,7 @@ class Applier:
         self._names: dict[str, int] = {}
         self._sessions: dict[str, int] = {}
         self._sums = SumWriter(store.prices)
+        self._seq = 0  # of the changes of this transaction
 
     async def apply(self, change: Change) -> None:
         await self.store.in_writer(lambda db: self.write(db, change))
@@ -146,7 +151,9 @@ class Applier:
     def _write(self, db: sqlite3.Connection, change: Change) -> None:
         entries = [(item, digest) for item, digest in change.logged if not isinstance(item.entry, Skipped)]
         kinds = {type(item.entry) for item, _ in entries}
-        self._number(db, entries, change)
+        touched = self._number(db, entries, change)
+        if touched or entries:
+            self._seq = changes.next_seq(db)
         if len(entries) < len(change.logged):
             _write_skipped(db, change.logged)
         if entries:
@@ -169,6 +176,7 @@ class Applier:
         if change.open or change.closed:
             self._write_open_turns(db, change)
         self._sums.settle(db)
+        changes.mark_sessions(db, self._seq, touched)
         if change.ledger_end is not None:
             set_meta(db, ledger_end=str(change.ledger_end), ledger_anchor=change.ledger_anchor)
 
@@ -178,6 +186,8 @@ class Applier:
         """Writes new lines of the ledger; `kinds` are the types of their entries."""
         if Turn in kinds:
             self._write_turns(db, entries)
+        if Session in kinds:
+            self._mark_moved(db, entries)
         self._update_sessions(db, entries)
         if not kinds <= {Turn}:
             self._write_facts(db, entries)
@@ -190,8 +200,8 @@ class Applier:
         if Withheld in kinds:
             self._write_withheld(db, [item.entry for item, _ in entries])
 
-    def _number(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]], change: Change) -> None:
-        """Gives every text and session of a change its number, in a few statements."""
+    def _number(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]], change: Change) -> set[int]:
+        """Gives every text and session of a change its number, in a few statements. Returns those of sessions."""
         names: set[str | None] = {p.label.tool for p in change.placed}
         sessions: set[str | None] = {p.label.session_id for p in change.placed}
         for turn in (*(item.turn for item in change.open), *change.closed):
@@ -203,6 +213,7 @@ class Applier:
             sessions.add(getattr(item.entry, "session_id", None))  # a stamp and a quota have none
         _fill(db, self._names, names, "names", "name")
         _fill(db, self._sessions, sessions, "sessions", "session_id")
+        return {self._sessions[session_id] for session_id in sessions if session_id is not None}
 
     def _name(self, text: str | None) -> int | None:
         return None if text is None else self._names[text]
@@ -223,9 +234,13 @@ class Applier:
                 if turn.copy_of is not None:
                     indexed[key] = indexed[key]._replace(rev=0)  # withdrawn: a new record starts with revision 1
         self._put_turns(db, newest, first_new)
-        withdrawn = [(row_id,) for row_id, row in newest.items() if row.turn.copy_of is not None]
-        many(db, "DELETE FROM tool_calls WHERE turn = ?", withdrawn)
-        many(db, "DELETE FROM turns WHERE id = ?", withdrawn)
+        withdrawn = {row_id: row.turn for row_id, row in newest.items() if row.turn.copy_of is not None}
+        if withdrawn:
+            ids = [(row_id,) for row_id in withdrawn]
+            db.executemany("DELETE FROM tool_calls WHERE turn = ?", ids)
+            db.executemany("DELETE FROM turns WHERE id = ?", ids)
+            gone = [(self._names[turn.source], turn.message_id) for turn in withdrawn.values()]
+            changes.mark_gone(db, self._seq, gone)
 
     def _write_open_turns(self, db: sqlite3.Connection, change: Change) -> None:
         """Writes turns that are still growing; their position and revision in the ledger stay."""
@@ -282,7 +297,7 @@ class Applier:
             session = self._sessions[turn.session_id]
             row = rows.turn_row(turn, row_id, session, self._name)
             turn_rows.append(
-                (*row, record.open, record.rev, record.digest, record.position, record.length, *dimensions)
+                (*row, record.open, record.rev, record.digest, record.position, record.length, *dimensions, self._seq)
             )
             call_rows += [
                 (row_id, n, call.id, self._name(call.name), self._name(call.target), call.is_error)
@@ -299,6 +314,13 @@ class Applier:
         for sql, group in groupby(filter(None, updates), key=itemgetter(0)):
             some = [row for _, row in group]
             db.executemany(sql, _fewer_updates(some) if sql is _UPDATE_BY_TURN and len(some) > 1 else some)
+
+    def _mark_moved(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+        """Marks sessions that get another parent, whose tags they inherit. To be called before they are updated."""
+        records = [item.entry for item, _ in entries if isinstance(item.entry, Session)]
+        parents = {(one.session_id, one.parent_session_id) for one in records if one.parent_session_id is not None}
+        same = set(keyed(db, _SAME_PARENT, parents))
+        changes.mark_stamped(db, self._seq, [session_id for session_id, _ in parents - same], [])
 
     def _session_update(self, entry: Entry | Skipped) -> tuple[str, rows.Row] | None:
         if isinstance(entry, Session):
@@ -381,6 +403,10 @@ class Applier:
         narrow = [row for stamp in positions for row in rows.narrow_tag_rows(*stamp)]
         many(db, "INSERT OR REPLACE INTO narrow_tags VALUES(?,?,?,?,?,?,?,?)", narrow)
         many(db, "INSERT OR REPLACE INTO quotas VALUES(?,?,?,?,?,?)", quotas)
+        selectors = [stamp.selector for stamp, _ in positions]
+        sessions = [one.session_id for one in selectors if one.session_id is not None]
+        messages = [one.message_id for one in selectors if one.message_id is not None]
+        changes.mark_stamped(db, self._seq, sessions, messages)
 
 
 def _fewer_updates(updates: Iterable[rows.Row]) -> list[rows.Row]:

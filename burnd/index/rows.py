@@ -76,6 +76,7 @@ TURN_COLUMNS = [
     "class",
     "place",
     "subagent",
+    "seq",
 ]
 
 

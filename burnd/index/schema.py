@@ -92,6 +92,7 @@ CREATE TABLE turns(
   class INTEGER NOT NULL DEFAULT 0,
   place INTEGER NOT NULL DEFAULT 0,
   subagent INTEGER NOT NULL DEFAULT 0,
+  seq INTEGER NOT NULL DEFAULT 0,     -- of its last change, see `index.changes`
   UNIQUE(source, message_id)
 );
 CREATE INDEX turns_by_time ON turns(ts);
@@ -304,6 +305,15 @@ CREATE TABLE narrow_tags(
   PRIMARY KEY(key, position)) WITHOUT ROWID;
 """
 
+_FEED = """
+-- What changed for the change feed (see `index.changes`): sessions, and turns that are no longer there.
+CREATE TABLE changed_sessions(session INTEGER PRIMARY KEY, seq INTEGER NOT NULL, every INTEGER NOT NULL);
+CREATE TABLE gone_turns(
+  source INTEGER NOT NULL, message_id TEXT NOT NULL, seq INTEGER NOT NULL,
+  PRIMARY KEY(source, message_id)) WITHOUT ROWID;
+INSERT INTO meta VALUES('changes', '0');
+"""
+
 _FINDINGS = """
 -- Findings of a session and its descendants, stored at the `root` session until one of them changes (see `changed`).
 CREATE TABLE findings(
@@ -361,5 +371,5 @@ def is_message(message_id: str) -> str:
     return f"+m.message_id = {message_id} AND substr(m.message_id, -5) = substr({message_id}, -5)"
 
 
-TABLES = _TRUTH + _SUMS + _FINDINGS + _CAUSES
-LAYOUT = 48  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+TABLES = _TRUTH + _SUMS + _FEED + _FINDINGS + _CAUSES
+LAYOUT = 49  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

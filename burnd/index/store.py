@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import chain
@@ -336,6 +338,7 @@ def _create(db: sqlite3.Connection) -> None:
     if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall():
         raise IndexDamaged("has tables but no layout number", "index")
     db.executescript(schema.TABLES)
+    name_feed(db)
     db.execute(f"PRAGMA user_version = {schema.LAYOUT}")
 
 
@@ -352,6 +355,11 @@ _SET_META = "INSERT OR REPLACE INTO meta(key, value) VALUES(?,?)"
 def set_meta(db: sqlite3.Connection, **values: str) -> None:
     """Writes facts about the index: its ledger position, whether it was closed."""
     db.executemany(_SET_META, list(values.items()))
+
+
+def name_feed(db: sqlite3.Connection) -> None:
+    """Gives the numbers of changes another name (see `index.changes`), so that every push sends all rows again."""
+    set_meta(db, feed=secrets.token_hex(8), feed_base=str(time.time_ns() // 1000))
 
 
 def as_index_error(error: Exception, path: Path) -> StorageError | IndexDamaged:

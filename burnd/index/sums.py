@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from burnd.index import harness_costs, stale_causes, unlogged
+from burnd.index import changes, harness_costs, stale_causes, unlogged
 from burnd.index.dimensions import CLASS_COLUMNS, DimensionNumbers, Dimensions, Tiers, shipped_prices
-from burnd.index.store import IndexStore
+from burnd.index.store import IndexStore, name_feed
 from burnd.pricing import PriceTable
 from burnd.records import Turn
 from burnd.records.content import MAIN
@@ -127,9 +127,13 @@ class SumWriter:
         own = db.execute(_SESSIONS_OF, (_json(self._turns),)).fetchall()
         sessions = unlogged.with_heirs(db, _json(self._sessions.union(row[0] for row in own)))
         numbers = msgspec.json.decode(sessions, type=list[int])
-        changes = harness_costs.reclassified(db, numbers, self._numbering, every=self._reprices_listed)
-        self.leave(db, [turn for _, turn in changes])
-        db.executemany("UPDATE turns SET class = ? WHERE id = ?", changes)
+        classes = harness_costs.reclassified(db, numbers, self._numbering, every=self._reprices_listed)
+        if not classes:
+            return
+        turns = [turn for _, turn in classes]
+        self.leave(db, turns)
+        db.executemany("UPDATE turns SET class = ? WHERE id = ?", classes)
+        changes.mark_turns(db, changes.next_seq(db), db.execute(_WITH_SESSION, (_json(turns),)).fetchall())
 
 
 def _json(numbers: Iterable[int]) -> str:
@@ -222,6 +226,7 @@ async def refine(store: IndexStore, report: Report) -> None:
             _assign_tiers(db, model, provider, tiers)
         SumWriter(prices).rebuild(db, report)
         stale_causes.mark_all(db)
+        name_feed(db)
 
     await store.transact(renumber)
 
@@ -240,13 +245,14 @@ def _assign_tiers(db: sqlite3.Connection, model: int, provider: int, tiers: Tier
         cases = " ".join(f"WHEN {_CONTEXT} > {size} THEN {numbers[keys[size]]}" for size in reversed(sizes))
         number = f"CASE {cases} ELSE {numbers[keys[0]]} END" if cases else str(numbers[keys[0]])
         db.execute(f"UPDATE turns SET class = {number} WHERE class = ?", (old,))
-    changes = harness_costs.restated(db, model, provider, numbering, listed=tiers.is_listed)
-    db.executemany("UPDATE turns SET class = ? WHERE id = ?", changes)
+    classes = harness_costs.restated(db, model, provider, numbering, listed=tiers.is_listed)
+    db.executemany("UPDATE turns SET class = ? WHERE id = ?", classes)
     text = msgspec.json.encode(sizes).decode()
     sql = "UPDATE tiers SET sizes = ?, listed = ? WHERE model = ? AND provider = ?"
     db.execute(sql, (text, tiers.is_listed, model, provider))
 
 
+_WITH_SESSION = "SELECT id, session FROM turns WHERE id IN (SELECT value FROM json_each(?))"
 _SESSIONS_OF = "SELECT DISTINCT session FROM turns WHERE id IN (SELECT value FROM json_each(?))"
 _TIERS = """
 SELECT t.model, t.provider, m.name, p.name, t.sizes, t.listed,

@@ -21,7 +21,7 @@ ExportPosition = tuple[int, str, str, int, str, str]
 _positions = msgspec.json.Decoder(ExportPosition)
 
 
-class _ExportRow(NamedTuple):
+class ExportRow(NamedTuple):
     """A turn from the index; the first six fields are its position in the order of the export."""
 
     ts: int
@@ -81,7 +81,7 @@ def export(view: View, params: ExportParams) -> dict[str, Any]:
     ]
     tags = tags_of(view.keyed, [(row.source, row.message_id) for row in selected_rows])
     return {
-        "turns": [_turn_answer(row, tags.get((row.source, row.message_id), {}), view.prices) for row in selected_rows],
+        "turns": [turn_answer(row, tags.get((row.source, row.message_id), {}), view.prices) for row in selected_rows],
         "since": None if selection.begin is None else to_iso(selection.begin),
         "until": None if selection.end is None else to_iso(selection.end),
         "next": msgspec.json.encode(page[-1][:6]).decode() if len(rows) > len(page) else None,
@@ -104,16 +104,16 @@ def _in_whole_days(selection: Selection) -> Selection:
     return selection._replace(begin=begin, end=end)
 
 
-def _rows(view: View, selection: Selection, after: ExportPosition, limit: int) -> list[_ExportRow]:
+def _rows(view: View, selection: Selection, after: ExportPosition, limit: int) -> list[ExportRow]:
     begin = after[0] if selection.begin is None else max(after[0], selection.begin)
     end = _AFTER_ALL if selection.end is None else selection.end
     terms = [during(Stretch(begin, end)), *selected(selection, TURNS, selection.kinds)]
     sql = _TURNS.format(terms=" AND ".join(term.sql for term in terms))
     bound = [value for term in terms for value in term.bound]
-    return [_ExportRow(*row) for row in view.rows(sql, (*bound, *after, limit))]
+    return [ExportRow(*row) for row in view.rows(sql, (*bound, *after, limit))]
 
 
-def _turn_answer(row: _ExportRow, tags: dict[str, str], prices: PriceTable) -> dict[str, Any]:
+def turn_answer(row: ExportRow, tags: dict[str, str], prices: PriceTable) -> dict[str, Any]:
     tokens = Tokens(*row[12:18])
     is_listed = prices.find(row.model, row.provider) is not None
     return {
@@ -153,20 +153,25 @@ def _turn_answer(row: _ExportRow, tags: dict[str, str], prices: PriceTable) -> d
 
 _BEFORE_ALL: ExportPosition = (-(1 << 62), "", "", 0, "", "")
 _AFTER_ALL = 1 << 62
-# Turns by time first, so that only rows of the page are joined, and only equal times are sorted.
-_TURNS = """
-SELECT x.ts, s.session_id, x.rail, x.turn_index, src.name, x.message_id, x.parent, m.name, p.name, pr.name, k.name,
+TURN_COLUMNS = """
+x.ts, s.session_id, x.rail, x.turn_index, src.name, x.message_id, x.parent, m.name, p.name, pr.name, k.name,
        b.name, x.input, x.output, x.reasoning, x.cache_read, x.cache_create_5m, x.cache_create_1h, sp.name, x.searches,
        x.fetches, x.quality, a.name, sr.name, x.has_edits, x.retries, x.prompt_id, x.prompt_retries, x.agent_id,
        at.name, x.parent_call, x.open, x.id, x.session, x.subagent, tm.name, an.name
-FROM turns x INDEXED BY turns_by_time CROSS JOIN sessions s ON s.id = x.session
+"""
+TURN_NAMES = """
+CROSS JOIN sessions s ON s.id = x.session
 CROSS JOIN classes c ON c.id = x.class LEFT JOIN names tm ON tm.id = c.terms
 CROSS JOIN names src ON src.id = x.source CROSS JOIN names m ON m.id = x.model LEFT JOIN names p ON p.id = x.provider
 LEFT JOIN names pr ON pr.id = x.project LEFT JOIN names k ON k.id = x.project_key
 LEFT JOIN names b ON b.id = x.branch LEFT JOIN names sp ON sp.id = x.speed LEFT JOIN names a ON a.id = x.activity
 LEFT JOIN names sr ON sr.id = x.stop_reason LEFT JOIN names at ON at.id = x.agent_type
 LEFT JOIN subagents named ON named.id = x.subagent AND named.agent_id = '' LEFT JOIN names an ON an.id = named.type
-WHERE {terms} AND x.quality <> 'empty'
+"""
+# Turns by time first, so that only rows of the page are joined, and only equal times are sorted.
+_TURNS = f"""
+SELECT {TURN_COLUMNS} FROM turns x INDEXED BY turns_by_time {TURN_NAMES}
+WHERE {{terms}} AND x.quality <> 'empty'
   AND (x.ts, s.session_id, x.rail, x.turn_index, src.name, x.message_id) > (?, ?, ?, ?, ?, ?)
 ORDER BY x.ts, s.session_id, x.rail, x.turn_index, src.name, x.message_id LIMIT ?
 """

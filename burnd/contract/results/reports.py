@@ -199,6 +199,83 @@ class Export(PartialAnswer, PriceNotes):
     next: str | None
 
 
+class ChangedTurn(ExportedTurn):
+    """A turn in the change feed, with the names of its model and provider in reports."""
+
+    rev: int
+    version: str | None
+    modelName: str
+    providerName: str | None
+
+
+class ChangedSession(TypedDict):
+    """A session in the change feed. `causesSeq` is the `seq` of its causes; 0 if it has none."""
+
+    sessionId: str
+    source: str | None
+    parentSessionId: str | None
+    project: str | None
+    projectKey: str | None
+    agent: str | None
+    createdAt: str | None
+    updatedAt: str | None
+    causesSeq: int
+
+
+class ChangedCause(TypedDict):
+    """Tokens of a session by day of UTC, cause and model; `n` is its number among those of the session."""
+
+    sessionId: str
+    source: str
+    n: int
+    day: str
+    kind: str
+    tool: str | None
+    target: str | None
+    agent: str | None
+    model: str
+    provider: str | None
+    modelName: str
+    providerName: str | None
+    project: str | None
+    projectKey: str | None
+    usage: Usage
+    searches: int
+    entered: int
+    calls: int
+    errors: int
+    costUsd: float | None
+
+
+class GoneTurn(TypedDict):
+    """The identity of a turn that is no longer one."""
+
+    source: str
+    messageId: str
+
+
+class Changes(PartialAnswer):
+    """`changes`. `seq` is the number of all rows of the page, `left` counts the sessions since the pass before.
+
+    `complete` is set on the last page of a pass over the changes, `more` if another page is due. `reset` is set on
+    every page of a pass that begins with everything: at its end, rows below `firstSeq` are not true any more.
+    """
+
+    machine: str | None
+    cursor: str
+    complete: bool
+    more: bool
+    reset: bool
+    seq: int
+    firstSeq: int
+    priceDate: str
+    left: int
+    turns: list[ChangedTurn]
+    sessions: list[ChangedSession]
+    causes: list[ChangedCause]
+    gone: list[GoneTurn]
+
+
 class ListedModel(TypedDict):
     """A model in a list of prices."""
 

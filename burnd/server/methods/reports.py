@@ -15,6 +15,7 @@ from burnd.contract import Params
 from burnd.contract.reports import (
     MOST_READINGS,
     ByToolParams,
+    ChangesParams,
     CompareParams,
     ExportParams,
     Filters,
@@ -30,7 +31,7 @@ from burnd.contract.reports import (
     WhyParams,
 )
 from burnd.errors import StorageError
-from burnd.queries import compare, export, overhead, pricing, summary, waste
+from burnd.queries import changes, compare, export, overhead, pricing, summary, waste
 from burnd.queries.flow import flow
 from burnd.queries.hotspots import hotspots
 from burnd.queries.limits import limits
@@ -137,6 +138,13 @@ async def export_turns(service: Service, params: ExportParams) -> Result:
     return {"machine": await service.machine(), **page}
 
 
+async def show_changes(service: Service, params: ChangesParams) -> Result:
+    """The ledger is read in the thread of the query: an anchor is one short read."""
+    journal = service.pipeline.journal
+    page = await service.ask(lambda view: changes.changes(view, params, journal.has_anchor))
+    return {"machine": await service.machine(), **page}
+
+
 async def show_limits(service: Service, params: LimitsParams) -> Result:
     budgets = service.settings.budgets
     return await service.ask(lambda view: at_its_prices(view, limits(view, params, budgets)), totals=True)
@@ -181,6 +189,7 @@ METHODS: tuple[AnyMethod, ...] = (
     _of_money(SummaryParams, summary.summary),
     _of_money(CompareParams, compare.compare),
     Method(ExportParams, export_turns),
+    Method(ChangesParams, show_changes),
     _of_money(PricingParams, pricing.show),
     Method(WhyParams, explain),
     Method(HotspotsParams, show_hotspots),

@@ -1,0 +1,62 @@
+"""Numbers changes, so that the change feed can tell which rows a push has to send again.
+
+`meta` has a counter, which each transaction raises that changes something a push sends. `turns.seq` is its value at the
+last change of the turn itself, `changed_sessions.seq` that of anything of a session, and `every` that of a change to
+the rows of all its turns, such as a tag. `feed` is a random name for these numbers; an index with other rows has
+another one. `feed_base` is the time of its creation in microseconds: added to the counter, it makes the numbers of a
+rebuilt index higher than all before.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+from burnd.index.store import keyed, many
+
+
+def next_seq(db: sqlite3.Connection) -> int:
+    """The number of the changes of this transaction. A second one in the same transaction does no harm."""
+    ((seq,),) = db.execute(_NEXT).fetchall()
+    return int(seq)
+
+
+def mark_sessions(db: sqlite3.Connection, seq: int, sessions: Iterable[int]) -> None:
+    """Marks sessions of which anything changed."""
+    many(db, _MARK, [(session, seq) for session in sessions])
+
+
+def mark_stamped(db: sqlite3.Connection, seq: int, session_ids: Iterable[str], message_ids: Iterable[str]) -> None:
+    """Marks turns whose tags may have changed: those of sessions and their descendants, and single messages."""
+    every = {row[0] for row in keyed(db, _DESCENDANTS, [(one,) for one in sorted(set(session_ids))])}
+    many(db, _MARK_EVERY, [(session, seq) for session in sorted(every)])
+    turns = keyed(db, _MESSAGES, [(one,) for one in sorted(set(message_ids))])
+    mark_turns(db, seq, turns)
+
+
+def mark_turns(db: sqlite3.Connection, seq: int, turns: Iterable[tuple[int, int]]) -> None:
+    """Marks turns, each given with its session."""
+    turns = list(turns)
+    many(db, "UPDATE turns SET seq = ? WHERE id = ?", [(seq, turn) for turn, _ in turns])
+    mark_sessions(db, seq, sorted({session for _, session in turns}))
+
+
+def mark_gone(db: sqlite3.Connection, seq: int, turns: Iterable[tuple[int, str]]) -> None:
+    """Marks (source, message id) as no turn any more. One that is recorded again later counts as a turn."""
+    many(db, "INSERT OR REPLACE INTO gone_turns VALUES(?,?,?)", [(*turn, seq) for turn in turns])
+
+
+_NEXT = "UPDATE meta SET value = value + 1 WHERE key = 'changes' RETURNING value"
+_MARK = "INSERT INTO changed_sessions VALUES(?1, ?2, 0) ON CONFLICT DO UPDATE SET seq = ?2"
+_MARK_EVERY = "INSERT INTO changed_sessions VALUES(?1, ?2, ?2) ON CONFLICT DO UPDATE SET seq = ?2, every = ?2"
+# A session may be named as a parent before it has a row.
+_DESCENDANTS = """
+WITH RECURSIVE line(session_id) AS (
+  {keys} UNION SELECT s.session_id FROM line l CROSS JOIN sessions s ON s.parent_session_id = l.session_id)
+SELECT s.id FROM line l CROSS JOIN sessions s ON s.session_id = l.session_id
+"""
+_MESSAGES = """
+WITH w(message_id) AS ({keys})
+SELECT t.id, t.session FROM (SELECT DISTINCT source FROM sessions WHERE source IS NOT NULL) s CROSS JOIN w
+CROSS JOIN turns t ON t.source = s.source AND t.message_id = w.message_id
+"""

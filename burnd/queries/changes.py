@@ -1,0 +1,301 @@
+"""The change feed: whole rows of turns, sessions and causes that changed since a cursor, in pages.
+
+A pass goes through the sessions that changed since the pass before, by number, and sends each changed turn in its state
+at that moment. What changes during a pass is sent by the next one. Rows of one page have one `seq`, which never
+decreases: of several versions of a row, the one with the highest counts.
+
+`complete` is set on the last page of a pass, `more` if another page is due, of this pass or of the next.
+
+A cursor of another index, of a ledger that was rewritten, or of other prices starts over: `reset` is set on every page
+of that pass, and rows with a `seq` below `firstSeq` are no longer true once it is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from burnd.attribution.cause_keys import MISS, PAID_LEVELS
+from burnd.attribution.segments import ALL_ACTIVITIES, SHIFT_MS
+from burnd.attribution.tally import Sums
+from burnd.contract.reports import ChangesParams
+from burnd.index.tags import tags_of
+from burnd.queries.cause_sums import CauseSum
+from burnd.queries.export import TURN_COLUMNS, TURN_NAMES, ExportRow, turn_answer
+from burnd.queries.tally import Kinds, kinds_of, shown_model, shown_provider, usage
+from burnd.queries.view import View
+from burnd.records.times import DAY_MS, to_iso
+
+ROWS_VERSION = 1  # of the rows: raise it when the same state gives other rows, and every push sends all of them again
+IsOfLedger = Callable[[int, str], bool]  # whether the ledger has an anchor at a position
+_NOTHING = -1  # before every number
+_COLUMNS = len(ExportRow._fields)
+
+
+class FeedCursor(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How far a client got. `since` is the pass before, `upto` the end of the current one, if there is one.
+
+    `end` and `anchor` are of the ledger, `classes` and `prices` are the number of classes of turns and a hash of their
+    prices. `session` and `turn` are the last ones of the page before. `last` is the highest `seq` so far, `shift` is
+    added to numbers of this index to exceed that, and `first` is the first `seq` of a reset.
+    """
+
+    rows: int = ROWS_VERSION
+    feed: str
+    end: int = 0
+    anchor: str = ""
+    classes: int = 0
+    prices: str = ""
+    since: int = _NOTHING
+    upto: int = _NOTHING
+    session: int = 0
+    turn: int = 0
+    last: int = 0
+    shift: int = 0
+    first: int = 0
+
+
+class _Page(NamedTuple):
+    """Rows of a page, and the position after it; None at the end of the pass."""
+
+    turns: list[int]
+    sessions: list[int]
+    causes: list[dict[str, Any]]
+    position: tuple[int, int] | None
+
+
+def changes(view: View, params: ChangesParams, is_of_ledger: IsOfLedger) -> dict[str, Any]:
+    """A page of the feed, without the machine."""
+    meta: dict[str, str] = dict(view.rows("SELECT key, value FROM meta"))
+    kinds = kinds_of(view)
+    counter, base = int(meta["changes"]), int(meta["feed_base"])
+    before = _decoded(params.cursor)
+    if before is None or params.restart or not _is_current(before, meta, kinds, is_of_ledger):
+        # An index in use again, or a clock that was set back, must not repeat lower numbers.
+        shift = max(0, before.last + 1 - base - counter) if before is not None else 0
+        before = FeedCursor(feed=meta["feed"], shift=shift, first=base + counter + shift)
+    is_reset = before.first > 0
+    ((left,),) = view.rows("SELECT count(*) FROM changed_sessions WHERE seq > ?", (before.since,))
+    answer: dict[str, Any] = {
+        "seq": base + counter + before.shift,
+        "reset": is_reset,
+        "firstSeq": before.first,
+        "priceDate": view.prices.newest,
+        "left": left,
+        **{name: [] for name in ("turns", "sessions", "causes", "gone")},
+    }
+    is_behind = is_reset or before.upto != _NOTHING or left > 0 or bool(_gone(view, before))
+    if params.limit == 0 or not is_behind:
+        return {"cursor": _encoded(before), "complete": not is_behind, "more": is_behind, **answer}
+    cursor = before
+    if before.upto == _NOTHING:
+        cursor = _next_pass(before, meta, kinds)
+        answer["gone"] = [] if is_reset else _gone(view, before)
+    page = _page(view, cursor, params.limit, kinds)
+    turns, empty = _turns(view, page.turns)
+    answer["turns"] = turns
+    answer["gone"] += [] if is_reset else empty
+    answer["sessions"] = _sessions(view, page.sessions, {cause["sessionId"] for cause in page.causes}, answer["seq"])
+    answer["causes"] = page.causes
+    cursor.last = answer["seq"]
+    is_complete = page.position is None
+    more = not is_complete or counter > cursor.upto
+    if page.position is not None:
+        cursor.session, cursor.turn = page.position
+    else:
+        cursor.since, cursor.upto, cursor.first = cursor.upto, _NOTHING, 0
+        cursor.session = cursor.turn = 0
+    return {"cursor": _encoded(cursor), "complete": is_complete, "more": more, **answer}
+
+
+def _decoded(text: str | None) -> FeedCursor | None:
+    """The cursor; None if it is missing, or of another release."""
+    try:
+        return None if text is None else msgspec.json.decode(text, type=FeedCursor)
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return None
+
+
+def _encoded(cursor: FeedCursor) -> str:
+    return msgspec.json.encode(cursor).decode()
+
+
+def _is_current(cursor: FeedCursor, meta: dict[str, str], kinds: Kinds, is_of_ledger: IsOfLedger) -> bool:
+    return (
+        cursor.rows == ROWS_VERSION
+        and cursor.feed == meta["feed"]
+        and max(cursor.since, cursor.upto) <= int(meta["changes"])
+        and is_of_ledger(cursor.end, cursor.anchor)
+        and cursor.prices == _digest(kinds, cursor.classes)
+    )
+
+
+def _next_pass(cursor: FeedCursor, meta: dict[str, str], kinds: Kinds) -> FeedCursor:
+    classes = max((kind.id for kind in kinds), default=0)
+    return msgspec.structs.replace(
+        cursor,
+        upto=int(meta["changes"]),
+        end=int(meta.get("ledger_end", 0)),
+        anchor=meta.get("ledger_anchor", ""),
+        classes=classes,
+        prices=_digest(kinds, classes),
+    )
+
+
+def _digest(kinds: Kinds, classes: int) -> str:
+    """A hash of the prices and names of the first classes. New ones are of turns that are sent anyway."""
+    digest = hashlib.blake2b(digest_size=8)
+    for kind in sorted((kind for kind in kinds if kind.id <= classes), key=lambda kind: kind.id):
+        digest.update(
+            repr((kind.id, kind.model, kind.provider, kind.price, kind.own_rates, kind.search_units)).encode()
+        )
+    return digest.hexdigest()
+
+
+def _page(view: View, cursor: FeedCursor, limit: int, kinds: Kinds) -> _Page:
+    """Collects changed turns session by session. A session follows its last turn, with all of its causes."""
+    turns: list[int] = []
+    sessions: list[int] = []
+    causes: list[dict[str, Any]] = []
+    after = cursor.turn
+    changed = view.db.execute(_CHANGED, (cursor.since, cursor.session))
+    for session, every in changed:
+        since = _NOTHING if every > cursor.since else cursor.since
+        room = limit - len(turns) - len(causes)
+        if room <= 0:
+            # Sessions without turns of their own are done with the last one.
+            return _Page(turns, sessions, causes, (session, 0))
+        own = [
+            row[0] for row in view.rows(_TURNS_OF, (session, since, after if session == cursor.session else 0, room))
+        ]
+        turns += own
+        if len(own) == room:
+            return _Page(turns, sessions, causes, (session, own[-1]))
+        sessions.append(session)
+        causes += _causes(view, session, kinds)
+    return _Page(turns, sessions, causes, None)
+
+
+def _turns(view: View, ids: list[int]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Turns with their tags, and those that used nothing, which are no rows."""
+    rows = sorted(view.keyed(_ROWS, [(one,) for one in ids]))
+    tags = tags_of(view.keyed, [(row[4], row[5]) for row in rows])
+    turns, empty = [], []
+    for row in rows:
+        turn = ExportRow(*row[:_COLUMNS])
+        rev, version = row[_COLUMNS:]
+        if turn.quality == "empty":
+            empty.append({"source": turn.source, "messageId": turn.message_id})
+        else:
+            answer = turn_answer(turn, tags.get((turn.source, turn.message_id), {}), view.prices)
+            turns.append({**answer, "rev": rev, "version": version, **_shown(view, turn.model, turn.provider)})
+    return turns, empty
+
+
+def _gone(view: View, cursor: FeedCursor) -> list[dict[str, Any]]:
+    rows = view.rows(_GONE, (cursor.since,))
+    return [{"source": source, "messageId": message_id} for source, message_id in rows]
+
+
+def _sessions(view: View, ids: list[int], with_causes: set[str], seq: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "sessionId": session_id,
+            "source": source,
+            "parentSessionId": parent,
+            "project": project,
+            "projectKey": key,
+            "agent": agent,
+            "createdAt": None if created_at is None else to_iso(created_at),
+            "updatedAt": None if updated_at is None else to_iso(updated_at),
+            "causesSeq": seq if session_id in with_causes else 0,
+        }
+        for session_id, source, parent, project, key, agent, created_at, updated_at in sorted(
+            view.keyed(_SESSIONS, [(one,) for one in ids])
+        )
+    ]
+
+
+def _causes(view: View, session: int, kinds: Kinds) -> list[dict[str, Any]]:
+    """The sums of a session by day, cause, model and project, each with its number in this order."""
+    sums: dict[tuple[str, ...], CauseSum] = {}
+    searches: dict[tuple[str, ...], int] = {}
+    width = len(Sums._fields)
+    for row in view.rows(_CAUSES, (session,)):
+        day, class_, *key = row[:-width]
+        counts = row[-width:]
+        names = (to_iso(day * DAY_MS - SHIFT_MS)[:10], *(name or "" for name in key))
+        sums.setdefault(names, CauseSum()).add(kinds[class_], counts)
+        searches[names] = searches.get(names, 0) + counts[6]
+    rows = []
+    for n, names in enumerate(sorted(sums)):
+        day, kind, tool, target, agent, model, provider, project, project_key, source, session_id = names
+        one = sums[names]
+        rows.append(
+            {
+                "sessionId": session_id,
+                "source": source,
+                "n": n,
+                "day": day,
+                "kind": kind,
+                "tool": tool or None,
+                "target": target or None,
+                "agent": agent or None,
+                "model": model,
+                "provider": provider or None,
+                **_shown(view, model, provider or None),
+                "project": project or None,
+                "projectKey": project_key or None,
+                "usage": usage(one.tokens),
+                "searches": searches[names],
+                "entered": one.entered,
+                "calls": one.calls,
+                "errors": one.errors,
+                "costUsd": one.cost_usd,
+            }
+        )
+    return rows
+
+
+def _shown(view: View, model: str, provider: str | None) -> dict[str, str | None]:
+    """The names of a model and its provider in reports."""
+    return {
+        "modelName": shown_model(view.prices, model, provider),
+        "providerName": shown_provider(view.prices, model, provider),
+    }
+
+
+_CHANGED = "SELECT session, every FROM changed_sessions WHERE seq > ? AND session >= ? ORDER BY session"
+_TURNS_OF = "SELECT id FROM turns WHERE session = ? AND seq > ? AND id > ? ORDER BY id LIMIT ?"
+_ROWS = f"""
+WITH w(id) AS ({{keys}})
+SELECT {TURN_COLUMNS}, x.rev, v.name FROM w CROSS JOIN turns x ON x.id = w.id {TURN_NAMES}
+LEFT JOIN names v ON v.id = x.version
+"""
+_GONE = """
+SELECT n.name, g.message_id FROM gone_turns g CROSS JOIN names n ON n.id = g.source WHERE g.seq > ?
+  AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.source = g.source AND t.message_id = g.message_id)
+ORDER BY 1, 2
+"""
+_SESSIONS = """
+WITH w(id) AS ({keys})
+SELECT s.session_id, n.name, s.parent_session_id, p.name, k.name, s.agent, s.created_at, s.updated_at
+FROM w CROSS JOIN sessions s ON s.id = w.id LEFT JOIN names n ON n.id = s.source
+LEFT JOIN names p ON p.id = s.project LEFT JOIN names k ON k.id = s.project_key
+"""
+_LEVELS = ",".join(map(str, (*PAID_LEVELS, MISS)))
+_CAUSES = f"""
+SELECT x.day, x.class, c.kind, t.name, g.name, a.name, m.name, p.name, pr.name, k.name, src.name, s.session_id,
+       {", ".join(f"x.{name}" for name in Sums._fields)}
+FROM (SELECT session, day, cause, class, place, {", ".join(f"sum({name}) AS {name}" for name in Sums._fields)}
+      FROM cause_sums WHERE level IN ({_LEVELS}) AND session = ? AND activity = {ALL_ACTIVITIES}
+      GROUP BY session, day, cause, class, place) x
+CROSS JOIN sessions s ON s.id = x.session CROSS JOIN causes c ON c.id = x.cause
+CROSS JOIN classes y ON y.id = x.class CROSS JOIN names src ON src.id = y.source CROSS JOIN names m ON m.id = y.model
+LEFT JOIN names p ON p.id = y.provider LEFT JOIN names t ON t.id = c.tool LEFT JOIN names g ON g.id = c.target
+LEFT JOIN names a ON a.id = c.agent LEFT JOIN places l ON l.id = x.place
+LEFT JOIN names pr ON pr.id = l.project LEFT JOIN names k ON k.id = l.project_key
+"""

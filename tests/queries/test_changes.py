@@ -1,0 +1,240 @@
+"""The change feed: a replica that follows it equals a full export, whatever happens and however it is paged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from burnd.attribution import segments
+from burnd.attribution.explainer import Explainer
+from burnd.contract.reports import ChangesParams, ExportParams
+from burnd.index.change import FileChange
+from burnd.paths import Home
+from burnd.pricing import PriceTable
+from burnd.pricing.pricefile import UserLists
+from burnd.queries.changes import changes
+from burnd.queries.export import export
+from burnd.recording.candidate import Batch
+from burnd.recording.pipeline import Pipeline
+from burnd.records import Session, Turn
+from tests.attribution import histories as worlds
+from tests.conftest import Opened
+from tests.make import at, examples, stamp, turn
+from tests.queries.looking import PRICES, look
+from tests.queries.worlds import live
+
+NOW = at(100_000)
+TABLES = ("turns", "sessions", "causes")
+
+
+async def page(pipeline: Pipeline, prices: PriceTable = PRICES, **params: Any) -> dict[str, Any]:
+    asked = ChangesParams(**params)
+    return await look(pipeline, lambda view: changes(view, asked, pipeline.journal.has_anchor), NOW, prices)
+
+
+class Replica:
+    """Follows the feed as a target does: by key and `seq`, page by page."""
+
+    def __init__(self) -> None:
+        self.cursor: str | None = None
+        self.rows: dict[tuple[str, ...], tuple[int, dict[str, Any] | None]] = {}
+        self.received = 0
+
+    async def take(self, pipeline: Pipeline, limit: int, prices: PriceTable = PRICES, **params: Any) -> bool:
+        """Takes one page; returns whether there are more."""
+        answer = await page(pipeline, prices, cursor=self.cursor, limit=limit, **params)
+        seq = answer["seq"]
+        for one in answer["turns"]:
+            self._put(("turns", one["source"], one["messageId"]), seq, one)
+        for one in answer["gone"]:
+            self._put(("turns", one["source"], one["messageId"]), seq, None)
+        for session in answer["sessions"]:
+            self._put(("sessions", session["sessionId"]), seq, session)
+        for cause in answer["causes"]:
+            self._put(("causes", cause["sessionId"], str(cause["n"])), seq, cause)
+        if answer["reset"] and answer["complete"]:
+            self.rows = {key: row for key, row in self.rows.items() if row[0] >= answer["firstSeq"]}
+        self.cursor = answer["cursor"]
+        return bool(answer["more"])
+
+    def _put(self, key: tuple[str, ...], seq: int, row: dict[str, Any] | None) -> None:
+        before = self.rows.get(key, (0, None))
+        assert before[0] <= seq
+        assert before[0] < seq or before[1] == row, "one number has two states"
+        self.rows[key] = (seq, row)
+        self.received += 1
+
+    async def drain(self, pipeline: Pipeline, limit: int = 1000, prices: PriceTable = PRICES) -> None:
+        while await self.take(pipeline, limit, prices):
+            pass
+
+    def table(self, name: str) -> dict[tuple[str, ...], dict[str, Any]]:
+        """The rows that count, without numbers."""
+        rows = {key: row for key, (_, row) in self.rows.items() if key[0] == name and row is not None}
+        if name == "causes":
+            wanted = {key[1]: row["causesSeq"] for key, (_, row) in self.rows.items() if key[0] == "sessions" and row}
+            rows = {key: row for key, row in rows.items() if self.rows[key][0] == wanted[key[1]]}
+        return {key: {k: v for k, v in row.items() if k != "causesSeq"} for key, row in rows.items()}
+
+
+async def equals_a_full_export(replica: Replica, pipeline: Pipeline, prices: PriceTable = PRICES) -> None:
+    fresh = Replica()
+    await fresh.drain(pipeline, prices=prices)
+    for name in TABLES:
+        assert replica.table(name) == fresh.table(name)
+    shown = await look(pipeline, lambda view: export(view, ExportParams(limit=5000)), NOW, prices)
+    own = ("rev", "version", "modelName", "providerName")
+    turns = [{k: v for k, v in row.items() if k not in own} for row in replica.table("turns").values()]
+    order = ("ts", "sessionId", "railId", "turnIndex", "source", "messageId")
+    assert sorted(turns, key=lambda row: [row[k] for k in order]) == shown["turns"]
+
+
+DEEDS = st.lists(
+    st.one_of(
+        st.tuples(st.just("live"), worlds.deeds),
+        st.tuples(st.just("live"), worlds.deeds),
+        st.tuples(st.just("live"), worlds.deeds),
+        st.tuples(st.just("take"), st.integers(1, 4)),
+        st.tuples(st.just("take"), st.integers(1, 40)),
+        st.tuples(st.sampled_from(("explain", "rebuild", "restart", "price", "again")), st.just(0)),
+    ),
+    max_size=12,
+)
+
+
+@settings(worlds.ON_DISK, max_examples=examples(20))
+@given(DEEDS, st.integers(1, 9))
+async def test_a_replica_equals_a_full_export(
+    tmp_path_factory: pytest.TempPathFactory, deeds: list[tuple[str, Any]], limit: int
+) -> None:
+    """Late logs, revisions, late stamps, ranges, copies that change hands, causes, another index, other prices."""
+    opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
+    pipeline = await opener()
+    replica, prices = Replica(), PRICES
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(segments, "LENGTH", 3)
+    try:
+        await pipeline.commit(Batch(files=[FileChange("claude-code", "/log", b"here")]))
+        for deed, what in deeds:
+            if deed == "live":
+                await live(pipeline, what)
+            elif deed == "take":
+                await replica.take(pipeline, what, prices)
+            elif deed == "again":
+                await replica.take(pipeline, limit, prices, restart=True)
+            elif deed == "explain":
+                await Explainer(pipeline).catch_up()
+            elif deed == "rebuild":
+                await pipeline.rebuild_index()
+            elif deed == "restart":
+                pipeline = await opener()
+            else:
+                prices = OTHER if prices is PRICES else PRICES
+                await pipeline.adopt_prices(prices)
+            if deed in ("live", "explain"):
+                await replica.drain(pipeline, limit, prices)
+                await equals_a_full_export(replica, pipeline, prices)
+        await replica.drain(pipeline, limit, prices)
+        await equals_a_full_export(replica, pipeline, prices)
+        received = replica.received
+        await replica.drain(pipeline, limit, prices)
+        assert replica.received == received, "a repeat sends nothing"
+    finally:
+        monkeypatch.undo()
+        await opener.close()
+
+
+def _other_prices() -> PriceTable:
+    card: Any = {"input": "7", "output": "9"}
+    return PRICES.under(UserLists({"house": {"house-1": card}, "anthropic": {"claude-sonnet-4-5": card}}, {}))
+
+
+OTHER = _other_prices()
+
+
+async def test_one_more_turn_sends_one_turn(opened: Opened) -> None:
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn(f"m{n}", turn_index=n) for n in range(30)]))
+    replica = Replica()
+    await replica.drain(pipeline)
+    await pipeline.commit(Batch(entries=[turn("m30", turn_index=30)]))
+    answer = await page(pipeline, cursor=replica.cursor)
+    assert [row["messageId"] for row in answer["turns"]] == ["m30"]
+    assert (answer["reset"], answer["more"], answer["left"]) == (False, False, 1)
+
+
+async def test_a_stamp_sends_every_turn_of_its_session_and_of_those_that_it_started(opened: Opened) -> None:
+    pipeline = await opened()
+    kid = Session(session_id="kid", source="opencode", parent_session_id="s1")
+    turns = [turn("a"), turn("b", session_id="kid"), turn("c", session_id="s2")]
+    await pipeline.commit(Batch(entries=[kid, *turns]))
+    replica = Replica()
+    await replica.drain(pipeline)
+    await pipeline.commit(Batch(entries=[stamp(1, persona="senior"), stamp(2, message="c", step="x")]))
+    answer = await page(pipeline, cursor=replica.cursor)
+    tags = {row["messageId"]: row["tags"] for row in answer["turns"]}
+    assert tags == {"a": {"persona": "senior"}, "b": {"persona": "senior"}, "c": {"step": "x"}}
+
+
+async def test_a_turn_that_is_taken_back_is_gone_until_it_is_recorded_again(opened: Opened) -> None:
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn("a"), turn("b", turn_index=1)]))
+    replica = Replica()
+    await replica.drain(pipeline)
+    await pipeline.commit(Batch(entries=[turn("a", rev=2, copy_of="b")]))
+    answer = await page(pipeline, cursor=replica.cursor)
+    assert answer["gone"] == [{"source": "claude-code", "messageId": "a"}]
+    await replica.drain(pipeline)
+    await pipeline.commit(Batch(entries=[turn("a")]))
+    await replica.drain(pipeline)
+    await equals_a_full_export(replica, pipeline)
+
+
+async def test_a_cursor_of_another_ledger_starts_over_with_higher_numbers(opened: Opened) -> None:
+    """A home that was restored from a backup has the same index, and other lines at the end of its ledger."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn("a")]))
+    replica = Replica()
+    await replica.drain(pipeline)
+    first = await page(pipeline, cursor=replica.cursor)
+    asked = ChangesParams(cursor=replica.cursor)
+    other = await look(pipeline, lambda view: changes(view, asked, lambda _end, _anchor: False), NOW)
+    assert (first["reset"], other["reset"]) == (False, True)
+    assert other["firstSeq"] > first["seq"]
+    assert [row["messageId"] for row in other["turns"]] == ["a"]
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "{}", '{"feed":"other"}', '{"feed":1}'])
+async def test_a_cursor_that_is_none_starts_over(opened: Opened, cursor: str) -> None:
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn("a")]))
+    answer = await page(pipeline, cursor=cursor)
+    assert answer["reset"]
+    assert len(answer["turns"]) == 1
+
+
+async def test_counts_alone(opened: Opened) -> None:
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn("a"), turn("b", session_id="s2")]))
+    answer = await page(pipeline, limit=0)
+    assert (answer["left"], answer["turns"], answer["more"]) == (2, [], True)
+
+
+async def test_turns_of_a_long_session_come_in_pages_with_their_causes_at_the_end(opened: Opened) -> None:
+    pipeline = await opened()
+    made: list[Turn] = [turn(f"m{n}", turn_index=n) for n in range(10)]
+    await pipeline.commit(Batch(entries=list(made)))
+    await Explainer(pipeline).catch_up()
+    first = await page(pipeline, limit=4)
+    assert (len(first["turns"]), first["sessions"], first["causes"], first["more"]) == (4, [], [], True)
+    second = await page(pipeline, limit=100, cursor=first["cursor"])
+    (session,) = second["sessions"]
+    assert len(second["turns"]) == 6
+    assert second["causes"]
+    assert session["causesSeq"] == second["seq"]
+    paid = [row for row in second["causes"] if row["kind"] != "miss"]
+    for name, tokens in (("input", 100), ("output", 200), ("cacheRead", 3000)):
+        assert sum(row["usage"][name] for row in paid) == tokens
