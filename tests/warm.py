@@ -49,7 +49,7 @@ _PROGRAMS = {
 _EARLY = ("PYTHON", "LD_", "LC_", "MALLOC_", "GLIBC_", "OPENSSL_", "SSL_")
 _LANGUAGE = "C.UTF-8"
 # Modules that need a second to import what a few tests need.
-_RARE = ("__main__", ".parquet", ".mcp_tools")
+_RARE = ("__main__", ".parquet", ".mcp_tools", "push.postgres", "push.segments")
 # Modules of others that a daemon imports only when it runs.
 _LATE = (
     "anyio._backends._asyncio",

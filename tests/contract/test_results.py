@@ -138,7 +138,17 @@ plan = "pro,plus"
 
 def requests(sessions: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Requests that change nothing."""
-    for name in ("status", "methods", "config.show", "stamps.list", "export", "overhead", "waste", "statusline"):
+    for name in (
+        "status",
+        "methods",
+        "config.show",
+        "stamps.list",
+        "export",
+        "changes",
+        "overhead",
+        "waste",
+        "statusline",
+    ):
         yield name, {}
     for by in (
         *("model", "provider", "project", "branch", "day", "hour", "week", "month", "activity", "source", "version"),
