@@ -50,6 +50,7 @@ _SMALL: Final = b"abcdefghijklmnopqrstuvwxyz0123456789"
 _DIGITS: Final = b"0123456789"
 _CAPITALS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _CLASSES: Final = bytes(ord("a" if byte in _SMALL else "A" if byte in _CAPITALS else ".") for byte in range(256))
+_OUTSIDE: Final = ord(".")  # a number, which `find` takes faster than a string
 _ASCII: Final = bytes(range(128))
 _APART: Final = bytes(byte if byte in _SMALL + _CAPITALS else ord(" ") for byte in range(256)).lower()
 # Dashes, quotation marks, arrows and lines as UTF-8. They are in no word, and many texts have no others beyond ASCII.
@@ -149,14 +150,18 @@ def camel_parts(text: str) -> str:
 
 def _camel_parts(data: bytes) -> bytes:
     row = data.translate(_CLASSES) + b"."
-    words: set[bytes] = set()
+    find, find_last = row.find, row.rfind
+    words: list[bytes] = []
     for boundary in (b"aA", b"AAa"):
-        place = row.find(boundary)
+        place = find(boundary)
         while place >= 0:
-            end = row.find(b".", place)
-            words.add(data[row.rfind(b".", 0, place) + 1 : end])
-            place = row.find(boundary, end)
-    return b" ".join([_parts_of.get(word) or _split(word) for word in words]) if words else b""
+            end = find(_OUTSIDE, place)
+            words.append(data[find_last(_OUTSIDE, 0, place) + 1 : end])
+            place = find(boundary, end)
+    parts = set(map(_parts_of.get, words))
+    if None in parts:
+        parts = {_parts_of.get(word) or _split(word) for word in words}
+    return b" ".join(filter(None, parts))
 
 
 def _split(word: bytes) -> bytes:
