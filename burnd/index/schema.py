@@ -244,9 +244,8 @@ CREATE TABLE sums(
 -- The same condensed: for all sessions by time, and by session without activity or time. Dimensions that a level leaves
 -- out (see `index.sums`) are 0. Stale days and sessions changed since.
 CREATE TABLE time_sums(
-  level INTEGER NOT NULL, bucket INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL,
-  activity INTEGER NOT NULL, version INTEGER NOT NULL, {_MEASURES},
-  PRIMARY KEY(level, bucket, class, place, activity, version)) WITHOUT ROWID;
+  level INTEGER NOT NULL, bucket INTEGER NOT NULL, class INTEGER NOT NULL, activity INTEGER NOT NULL, {_MEASURES},
+  PRIMARY KEY(level, bucket, class, activity)) WITHOUT ROWID;
 CREATE TABLE session_sums(
   level INTEGER NOT NULL, session INTEGER NOT NULL, bucket INTEGER NOT NULL, class INTEGER NOT NULL,
   place INTEGER NOT NULL, branch INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL,
@@ -372,4 +371,4 @@ def is_message(message_id: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FEED + _FINDINGS + _CAUSES
-LAYOUT = 49  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 50  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

@@ -6,8 +6,7 @@ difference, and one more turn costs the same however long its session is.
 
 Two condensed tables answer what needs no session or no time, each at several levels:
 
-- `time_sums`, level 0: by quarter of an hour and class. Level 1: by day and class. Level 2: by day and class, place,
-  activity and version.
+- `time_sums`, level 0: by quarter of an hour and class. Level 1: by day and class. Level 2: by day, class and activity.
 - `session_sums`, level 0: all but the activity. Level 1: all but the time.
 
 What changed is listed as stale in the same transaction, and is read from `sums` until `condense` has rewritten it.
@@ -320,14 +319,14 @@ FROM endings e CROSS JOIN sums x ON x.session = e.session AND x.bucket >= ?1 AND
 WHERE e.last_bucket >= ?1 AND e.first_bucket < ?2
 """
 _CONDENSE_TIME = (
-    f"INSERT INTO time_sums SELECT 0, x.bucket, x.class, 0, 0, 0, {_TOTALS} {_OF_DAY} GROUP BY x.bucket, x.class",
+    f"INSERT INTO time_sums SELECT 0, x.bucket, x.class, 0, {_TOTALS} {_OF_DAY} GROUP BY x.bucket, x.class",
     f"""
-INSERT INTO time_sums SELECT 1, x.bucket / {DAY}, x.class, 0, 0, 0, {_TOTALS}
+INSERT INTO time_sums SELECT 1, x.bucket / {DAY}, x.class, 0, {_TOTALS}
 FROM time_sums x WHERE x.level = 0 AND x.bucket >= ?1 AND x.bucket < ?2 GROUP BY x.class
 """,
     f"""
-INSERT INTO time_sums SELECT 2, x.bucket / {DAY}, x.class, x.place, x.activity, x.version, {_TOTALS} {_OF_DAY}
-GROUP BY x.class, x.place, x.activity, x.version
+INSERT INTO time_sums SELECT 2, x.bucket / {DAY}, x.class, x.activity, {_TOTALS} {_OF_DAY}
+GROUP BY x.class, x.activity
 """,
 )
 _CONDENSE_SESSION = [

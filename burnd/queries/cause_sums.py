@@ -207,7 +207,7 @@ class CauseReader:
         if turns > _MOST_FOLLOWED:
             what = f"causes by {by.unit} in this time zone are for {_MOST_FOLLOWED:,} turns at most, here are {turns:,}"
             raise Mistaken(what, "shorten the period with since and until, or use the time zone UTC")
-        return Days(0, 0, local)
+        return Days(0, 0, [Stretch(begin, end)])
 
     def _over_all_sessions(self, level: int, by: By, days: Days) -> Iterator[CauseRow]:
         """Sums from whole blocks that are not stale, and other days from the sessions active then."""
@@ -256,7 +256,7 @@ class CauseReader:
 
     def _follow(self, by: By, days: Days) -> Iterator[tuple[tuple[Any, int], segments.ByCause]]:
         wide, kinds = By(("turn", *by.keys), by.unit), self._selection.kinds
-        parts = [self._reader.select(_TURNS, wide, [during(edge)], edge.offset, kinds=kinds) for edge in days.edges]
+        parts = [self._reader.select(_TURNS, wide, [during(edge)], kinds=kinds) for edge in days.edges]
         rows = [
             (counts, keys, kind) for keys, kind, _, counts in chain(*parts, self._reader.mixed(_TURNS, wide, kinds))
         ]

@@ -1,9 +1,9 @@
 """Turns a selection, a group-by, a period and a time zone into SQL over the sums, and its rows into counts.
 
-`Reader.read` takes the fewest rows that give the answer exactly. What needs no session comes from `time_sums`, what
-needs no activity or no time from `session_sums`; whatever of these is stale, and all else, from `sums`. Only the
-quarters of an hour that the period cuts, and sessions whose tags change while they run, are read from the turns
-themselves. docs/architecture.md describes the tables.
+`Reader.read` takes the fewest rows that give the answer exactly. What needs only class, activity and time comes from
+`time_sums`, what needs no activity or no time from `session_sums`; whatever of these is stale, and all else, from
+`sums`. Only the quarters of an hour that the period cuts, and sessions whose tags change while they run, are read from
+the turns themselves. docs/architecture.md describes the tables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from burnd.records.times import DAY_MS, HOUR_MS
 
 Key = Literal["place", "activity", "branch", "version", "session", "subagent", "agent_type", "group", "time", "turn"]
 _NOTHING = "NULL"
-_FEW_DAYS = 8  # stale days; up to this many, only the sessions active on them are read
 
 
 class By(NamedTuple):
@@ -65,8 +64,16 @@ class Table(NamedTuple):
     unit_ms: int = 1
     first_ms: int = SHIFT_MS  # from the year 1 on, so that no number is negative
 
-    def clock(self, unit: str, offset: int) -> str:
-        """The number of the local day, or of the local hour as `hour_number` has it."""
+    def clock(self, unit: str, zone: Sequence[Stretch]) -> str:
+        """The number of the local day, or of the local hour as `hour_name` has it; offsets as in these stretches."""
+        numbers = [self._number(unit, stretch.offset) for stretch in zone]
+        if len(numbers) < 2:
+            return numbers[0] if numbers else _NOTHING
+        ends = [(stretch.end + SHIFT_MS - self.first_ms) // self.unit_ms for stretch in zone[:-1]]
+        cases = " ".join(f"WHEN {self.time} < {end} THEN {number}" for end, number in zip(ends, numbers, strict=False))
+        return f"CASE {cases} ELSE {numbers[-1]} END"
+
+    def _number(self, unit: str, offset: int) -> str:
         length = HOUR_MS if unit == "hour" else DAY_MS
         if unit == "day" and self.unit_ms == DAY_MS and not offset:
             return self.time  # so that SQLite can use the order of the rows
@@ -83,7 +90,7 @@ _SUMMED = tuple(f"sum(x.{name})" for name in MEASURES)
 SUMS = Table("sums x", "1", _COLUMNS, _SUMMED, "x.bucket", BUCKET_MS, 0)
 _QUARTERS = SUMS._replace(source="time_sums x", only="x.level = 0")
 _DAYS = _QUARTERS._replace(only="x.level = 1", unit_ms=DAY_MS)
-_DETAILED_DAYS = _DAYS._replace(only="x.level = 2")
+_DAYS_BY_ACTIVITY = _DAYS._replace(only="x.level = 2")
 _SESSION_QUARTERS = SUMS._replace(source="session_sums x", only="x.level = 0")
 _SESSION_ACTIVITIES = SUMS._replace(source="session_sums x", only="x.level = 1")
 _TURN_COLUMNS = _COLUMNS | {
@@ -98,7 +105,7 @@ _UNLOGGED = Table(
     "unlogged x",
     "1",
     _COLUMNS | {"turn": "0", "branch": "0", "activity": "-1", "version": "0", "subagent": "0", "agent_type": "NULL"},
-    ("count(*)", *(f"sum(x.{name})" for name in MEASURES[1:8]), "sum(x.requests)", *["0"] * 5),
+    ("0", *(f"sum(x.{name})" for name in MEASURES[1:8]), "sum(x.requests)", *["0"] * 5),
 )
 _RETRIED = Table(
     "prompts p CROSS JOIN turns x ON x.id = p.turn",
@@ -142,6 +149,7 @@ class Reader:
         self.begin, self.end = self._clipped()
         self._grouped: tuple[frozenset[int] | None] | None = None
         self._by_session: Grouping | None = None
+        self._stretches: list[Stretch] | None = None
         self._touching: tuple[frozenset[int] | None, frozenset[int]] | None = None
 
     def _clipped(self) -> tuple[int, int]:
@@ -210,90 +218,80 @@ class Reader:
     # Which tables
 
     def _sums(self, by: By) -> Iterator[Parts]:
-        by_activity = self._chosen.activities is not None or "activity" in by.keys
-        if self._chosen.is_of_all_sessions and _OVER_SESSIONS.issuperset(by.keys):
-            yield from self._over_sessions(by)
-        elif by_activity and by.unit is None:
-            yield from self._over_time(by)
-        else:
-            for stretch in self._stretches(by):
-                (begin, end), edges = _whole_buckets(stretch)
-                if begin < end:
-                    yield from self._by_quarter(by, begin, end, stretch.offset, by_activity=by_activity)
-                yield from self._at_edges(by, edges)
+        (begin, end), edges = self._cut(by)
+        chosen = self._chosen
+        by_activity = chosen.activities is not None or "activity" in by.keys
+        if by_activity and by.unit is None and not self._is_over_sessions(by):
+            yield from self._whole_sessions(by)
+            edges = []
+        elif begin < end and self._is_over_sessions(by) and (self._is_by_day(by) or not by_activity):
+            yield from self._over_sessions(by, begin, end, by_activity=by_activity)
+        elif begin < end:
+            is_cut = chosen.begin is not None or chosen.end is not None
+            terms = [_active(begin, end), _between(begin, end)] if is_cut else []
+            if by_activity:
+                yield from self.select(SUMS, by, terms)
+            else:
+                yield from self._fresh_and_stale(_SESSION_QUARTERS, by, terms)
+        for edge in edges:
+            yield from self.select(TURNS, by, [during(edge)])
         yield from self.mixed(TURNS, by, self._fine)
 
-    def _by_quarter(self, by: By, begin: int, end: int, offset: int, *, by_activity: bool) -> Iterator[Parts]:
-        """Buckets of sessions: from `sums` if activities matter or a session is stale, else from `session_sums`."""
-        is_cut = self._chosen.begin is not None or self._chosen.end is not None or by.unit is not None
-        terms = [_active(begin, end), _between(begin, end)] if is_cut else []
-        if by_activity:
-            yield from self.select(SUMS, by, terms, offset)
-        else:
-            yield from self._fresh_and_stale(_SESSION_QUARTERS, by, terms, offset)
+    def _cut(self, by: By) -> tuple[tuple[int, int], list[Stretch]]:
+        """The whole buckets of the period, and its edges. No bucket is whole if a local hour begins within one."""
+        period = Stretch(self.begin, self.end)
+        zone = self._zone(by)
+        cuts = [stretch.offset for stretch in zone] + [stretch.begin for stretch in zone[1:]]
+        begin, end = -(-(self.begin + SHIFT_MS) // BUCKET_MS), bucket_of(self.end)
+        if begin >= end or any(cut % BUCKET_MS for cut in cuts):
+            return (0, 0), [period]
+        edges = (period._replace(end=begin_of(begin)), period._replace(begin=begin_of(end)))
+        return (begin, end), [edge for edge in edges if edge.begin < edge.end]
 
-    def _fresh_and_stale(self, table: Table, by: By, terms: list[Clause], offset: int = 0) -> Iterator[Parts]:
-        """From a condensed table, except for sessions that are stale."""
-        yield from self.select(table, by, [*terms, Clause(f"x.session NOT IN ({_STALE_SESSIONS})")], offset)
-        if self._view.rows(f"{_STALE_SESSIONS} LIMIT 1"):
-            yield from self.select(SUMS, by, [*terms, Clause(f"x.session IN ({_STALE_SESSIONS})")], offset)
-
-    def _over_sessions(self, by: By) -> Iterator[Parts]:
-        """Whole days from `time_sums`; the hours before and after them from quarters of an hour, or from `sums`."""
+    def _is_over_sessions(self, by: By) -> bool:
         chosen = self._chosen
-        is_plain = not {*by.keys} - {"time"} and (chosen.places, chosen.activities, chosen.versions) == (None,) * 3
-        for stretch in self._stretches(by):
-            (begin, end), edges = _whole_buckets(stretch)
-            by_day = by.unit is None or (by.unit == "day" and not stretch.offset % DAY_MS)
-            days = (_DAYS if is_plain else _DETAILED_DAYS) if by_day else _QUARTERS if is_plain else None
-            first, last = -(-begin // DAY), end // DAY
-            if days is None or first >= last:
-                first = last = -(-end // DAY)
-            else:
-                yield from self._days(days, by, stretch.offset, first, last)
-            for some in ((begin, min(end, first * DAY)), (max(begin, last * DAY), end)):
-                if some[0] < some[1]:
-                    quarters = is_plain and not self._stale(some[0] // DAY, -(-some[1] // DAY))
-                    table = _QUARTERS if quarters else SUMS
-                    active = [] if quarters else [_active(*some)]
-                    yield from self.select(table, by, [*active, _between(*some)], stretch.offset)
-            yield from self._at_edges(by, edges)
+        is_plain = chosen.is_of_all_sessions and (chosen.places, chosen.versions) == (None, None)
+        return is_plain and {"activity", "time"}.issuperset(by.keys)
 
-    def _days(self, table: Table, by: By, offset: int, first: int, last: int) -> Iterator[Parts]:
-        """Whole days: from a condensed table, or from `sums` if they are stale."""
-        stale = self._stale(first, last)
-        per_day = 1 if table.unit_ms == DAY_MS else DAY
-        fresh = [_between(first * per_day, last * per_day)]
-        if stale:
-            fresh.append(Clause(f"x.bucket / {per_day} NOT IN (SELECT day FROM stale_days)"))
-        yield from self.select(table, by, fresh, offset)
-        if len(stale) <= _FEW_DAYS:
-            for day in stale:
-                begin, end = day * DAY, (day + 1) * DAY
-                yield from self.select(SUMS, by, [_active(begin, end), _between(begin, end)], offset)
-        else:
-            in_stale = Clause(f"x.bucket / {DAY} IN (SELECT day FROM stale_days)")
-            yield from self.select(SUMS, by, [_between(first * DAY, last * DAY), in_stale], offset)
+    def _is_by_day(self, by: By) -> bool:
+        """Whether days of UTC are enough."""
+        return by.unit is None or (by.unit == "day" and not any(part.offset % DAY_MS for part in self._zone(by)))
 
-    def _stale(self, first: int, last: int) -> list[int]:
-        return [row[0] for row in self._view.rows(_STALE, (first, last))]
+    def _fresh_and_stale(self, table: Table, by: By, terms: list[Clause]) -> Iterator[Parts]:
+        """From a condensed table, except for sessions that are stale."""
+        yield from self.select(table, by, [*terms, Clause(f"x.session NOT IN ({_STALE_SESSIONS})")])
+        if self._view.rows(f"{_STALE_SESSIONS} LIMIT 1"):
+            yield from self.select(SUMS, by, [*terms, Clause(f"x.session IN ({_STALE_SESSIONS})")])
 
-    def _over_time(self, by: By) -> Iterator[Parts]:
+    def _over_sessions(self, by: By, begin: int, end: int, *, by_activity: bool) -> Iterator[Parts]:
+        """Days or quarters of an hour from `time_sums`; partial days, and days that are stale, from `sums`."""
+        table, unit = (_DAYS_BY_ACTIVITY if by_activity else _DAYS, DAY) if self._is_by_day(by) else (_QUARTERS, 1)
+        first, last = -(-begin // unit), end // unit
+        if first >= last:
+            first = last = -(-end // unit)
+        rest = [(begin, min(end, first * unit), "1"), (max(begin, last * unit), end, "1")]
+        fresh = [_between(first, last)]
+        if stale := self._view.rows(_STALE, (first * unit // DAY, -(-last * unit // DAY))):
+            fresh.append(Clause(f"x.bucket / {DAY // unit} NOT IN ({_STALE_DAYS})"))
+            days = min(stale)[0] * DAY, (max(stale)[0] + 1) * DAY
+            rest.append((max(days[0], first * unit), min(days[1], last * unit), f"x.bucket / {DAY} IN ({_STALE_DAYS})"))
+        if first < last:
+            yield from self.select(table, by, fresh)
+        for since, until, condition in rest:
+            if since < until:
+                yield from self.select(SUMS, by, [_active(since, until), _between(since, until), Clause(condition)])
+
+    def _whole_sessions(self, by: By) -> Iterator[Parts]:
         """Whole sessions by activity from `session_sums`; those across an edge of the period by turns."""
         inside, across = self.sessions()
         yield from self._fresh_and_stale(_SESSION_ACTIVITIES, by, within("x.session", inside))
         if across:
-            yield from self._at_edges(by, [Stretch(self.begin, self.end)], across)
-
-    def _at_edges(self, by: By, edges: list[Stretch], sessions: frozenset[int] | None = None) -> Iterator[Parts]:
-        for edge in edges:
-            yield from self.select(TURNS, by, [during(edge), *within("x.session", sessions)], edge.offset)
+            yield from self.select(TURNS, by, [during(Stretch(self.begin, self.end)), *within("x.session", across)])
 
     def _facts(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> Iterator[Parts]:
         """All selected rows of a table that has times to the millisecond."""
         if self.begin < self.end:
-            for stretch in self._stretches(by):
-                yield from self.select(table, by, [during(stretch)], stretch.offset, extra, kinds=kinds)
+            yield from self.select(table, by, [during(Stretch(self.begin, self.end))], extra, kinds)
             yield from self.mixed(table, by, kinds, extra)
 
     def mixed(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> Iterator[Parts]:
@@ -301,14 +299,17 @@ class Reader:
         groups = self._chosen.groups
         if groups is None or not groups.mixed:
             return
+        period = during(Stretch(self.begin, self.end))
         for grouping in (groups_of_times(groups), groups_of_turns(groups)):
-            for stretch in self._stretches(by):
-                yield from self.select(table, by, [during(stretch)], stretch.offset, extra, kinds, grouping)
+            yield from self.select(table, by, [period], extra, kinds, grouping)
 
-    def _stretches(self, by: By) -> list[Stretch]:
+    def _zone(self, by: By) -> list[Stretch]:
+        """The period, divided where the clocks change; empty if the group-by has no time."""
         if by.unit is None:
-            return [Stretch(self.begin, self.end)]
-        return stretches(self.begin, self.end, self._chosen.zone)
+            return []
+        if self._stretches is None:
+            self._stretches = stretches(self.begin, self.end, self._chosen.zone)
+        return self._stretches
 
     def _tier(self) -> str:
         cases = " ".join(f"WHEN {_CONTEXT} > {size} THEN {size}" for size in reversed(self._cuts))
@@ -362,7 +363,6 @@ class Reader:
         table: Table,
         by: By,
         terms: Iterable[Clause],
-        offset: int = 0,
         extra: str = _NOTHING,
         kinds: frozenset[int] | Literal["fine"] | None = "fine",
         grouping: Grouping | None = None,
@@ -372,7 +372,7 @@ class Reader:
         Rows are grouped by the tags of whole sessions, unless another grouping is given.
         """
         chosen = self._chosen
-        columns = {**table.columns, "time": table.clock(by.unit or "day", offset)}
+        columns = {**table.columns, "time": table.clock(by.unit or "day", self._zone(by))}
         terms = [Clause(table.only), *terms, *selected(chosen, table, self._fine if kinds == "fine" else kinds)]
         source, bound, session = table.source, [], columns["session"]
         if chosen.groups is not None:
@@ -491,9 +491,9 @@ def _whole_buckets(stretch: Stretch) -> tuple[tuple[int, int], list[Stretch]]:
     return (begin, end), [edge for edge in edges if edge.begin < edge.end]
 
 
-_OVER_SESSIONS = frozenset(("place", "activity", "version", "time"))
 _CONTEXT = "x.input + x.cache_read + x.cache_create_5m + x.cache_create_1h"
-_STALE = "SELECT day FROM stale_days WHERE day >= ? AND day < ?"
+_STALE_DAYS = "SELECT day FROM stale_days"
+_STALE = f"{_STALE_DAYS} WHERE day >= ? AND day < ?"
 _STALE_SESSIONS = "SELECT session FROM stale_sessions"
 _WITH_SUBAGENTS = """
 SELECT DISTINCT session FROM turns INDEXED BY turns_by_subagent

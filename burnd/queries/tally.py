@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from burnd import protocol
+from burnd.index.sums import MEASURES
 from burnd.pricing import UNITS_PER_USD, Price, PriceTable, Rates, rates_over, search_units
 from burnd.pricing.names import parse
 from burnd.queries.view import Row, View
@@ -21,6 +22,8 @@ _BEDROCK = re.compile(r"(?:[a-z-]+\.)?[a-z0-9]+\.([a-z].*?)(?:-v\d+)?(?::\d+)?")
 _CACHED_NAMES = 1024
 _CACHED_KINDS = 32_768  # each turn priced by its harness has one
 _SUFFIXES = ("-latest", "@latest", "@default")
+_PARTIALS, _EMPTIES, _EDITS = map(MEASURES.index, ("partials", "empties", "edits"))
+_NOTHING: Sequence[int] = (0,) * len(MEASURES)
 
 
 class Kind(NamedTuple):
@@ -158,93 +161,88 @@ LEFT JOIN names f ON f.id = c.terms LEFT JOIN tiers t ON t.model = c.model AND t
 
 
 Parts = tuple[Row, int, Any, Sequence[int]]  # keys, class, an extra column, counts in the order of `MEASURES`
-_COUNTS = (
-    "edits",
-    "empty",
-    "harness_turns",
-    "harness_units",
-    "one_shot_prompts",
-    "one_shots",
-    "open",
-    "partial",
-    "prompts",
-    "turns",
-    "units",
-    "unpriced",
-)
+_ADDED = ("units", "open", "unpriced", "harness_turns", "harness_units")
 
 
 class Tally:
-    """A running sum of turns. `units` is the cost of priced turns, in 10^-15 USD; `harness_units` is the part of it
-    from figures of harnesses, for models without a list price.
+    """A running sum of turns. `counts` are in the order of `MEASURES`; `units` is the cost of priced turns, in 10^-15
+    USD; `harness_units` is the part of it from figures of harnesses, for models without a list price.
     """
 
-    __slots__ = (*_COUNTS, "tokens")
+    __slots__ = (*_ADDED, "counts")
 
     def __init__(self) -> None:
-        self.turns = self.open = self.partial = self.empty = self.unpriced = 0
-        self.tokens = [0] * 6
-        self.units = self.edits = self.one_shots = self.harness_turns = self.harness_units = 0
-        self.prompts = self.one_shot_prompts = 0
+        self.counts: Sequence[int] = _NOTHING
+        self.units = self.open = self.unpriced = self.harness_turns = self.harness_units = 0
 
     def add(self, kind: Kind, tier: int | None, counts: Sequence[int]) -> None:
-        """Adds turns of one class, in the order of `MEASURES`."""
-        n, i, o, r, read, five, hour, searches, partials, empties, edits, one_shots, prompts, firsts = counts
-        tokens = self.tokens
-        tokens[0] += i
-        tokens[1] += o
-        tokens[2] += r
-        tokens[3] += read
-        tokens[4] += five
-        tokens[5] += hour
+        """Adds turns of one class."""
+        # Most sums of a long report are of one row, which need not be copied.
+        self.counts = counts if self.counts is _NOTHING else [*map(add, self.counts, counts)]
         rates = kind.own_rates if tier is None else kind.rates(tier)
-        if rates is not None:
-            a, b, c, d, e, f = rates
-            units = i * a + o * b + r * c + read * d + five * e + hour * f + searches * kind.search_units
-            self.units += units
-            if kind.is_stated:
-                self.harness_units += units
-        if kind.is_unlogged:  # partial: requests whose tokens are a minimum
-            self.partial += partials
-            return
-        turns = n - empties
-        self.turns += turns
-        self.partial += partials
-        self.empty += empties
-        self.edits += edits
-        self.one_shots += one_shots
-        self.prompts += prompts
-        self.one_shot_prompts += firsts
         if kind.is_open:
-            self.open += turns
+            self.open += counts[0] - counts[_EMPTIES]
         if rates is None:
-            self.unpriced += turns
-        elif kind.is_stated:
-            self.harness_turns += turns
+            self.unpriced += counts[0] - counts[_EMPTIES]
+            return
+        _, i, o, r, read, five, hour, searches, *_ = counts
+        a, b, c, d, e, f = rates
+        units = i * a + o * b + r * c + read * d + five * e + hour * f + searches * kind.search_units
+        self.units += units
+        if kind.is_stated:
+            self.harness_units += units
+            self.harness_turns += counts[0] - counts[_EMPTIES]
 
     @classmethod
     def over(cls, tallies: Collection[Tally]) -> Tally:
         """Sums tallies by column, since there may be one per session."""
         whole = cls()
-        for name in _COUNTS:
+        for name in _ADDED:
             setattr(whole, name, sum(map(attrgetter(name), tallies)))
-        whole.tokens = [*map(sum, zip(*(tally.tokens for tally in tallies), strict=True))] or whole.tokens
+        whole.counts = [*map(sum, zip(*(tally.counts for tally in tallies), strict=True))] or _NOTHING
         return whole
 
     def merge(self, other: Tally) -> None:
-        self.turns += other.turns
-        self.open += other.open
-        self.partial += other.partial
-        self.empty += other.empty
-        self.unpriced += other.unpriced
+        self.counts = [*map(add, self.counts, other.counts)]
         self.units += other.units
+        self.open += other.open
+        self.unpriced += other.unpriced
         self.harness_turns += other.harness_turns
         self.harness_units += other.harness_units
-        self.edits += other.edits
-        self.one_shots += other.one_shots
-        self.prompts += other.prompts
-        self.one_shot_prompts += other.one_shot_prompts
-        self.tokens = [*map(add, self.tokens, other.tokens)]
+
+    @property
+    def turns(self) -> int:
+        return self.counts[0] - self.counts[_EMPTIES]
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """Tokens by kind, in the order of `USAGE_FIELDS`."""
+        return self.counts[1:7]
+
+    @property
+    def partial(self) -> int:
+        """Turns, or requests without a response, whose tokens are a minimum."""
+        return self.counts[_PARTIALS]
+
+    @property
+    def empty(self) -> int:
+        return self.counts[_EMPTIES]
+
+    @property
+    def edits(self) -> int:
+        return self.counts[_EDITS]
+
+    @property
+    def one_shots(self) -> int:
+        return self.counts[_EDITS + 1]
+
+    @property
+    def prompts(self) -> int:
+        return self.counts[_EDITS + 2]
+
+    @property
+    def one_shot_prompts(self) -> int:
+        return self.counts[_EDITS + 3]
 
     @property
     def priced(self) -> int:
@@ -262,26 +260,29 @@ class Tally:
     @property
     def cache_hit_rate(self) -> float | None:
         """The share of the context from the cache; None without context."""
-        fresh, _, _, read, five, hour = self.tokens
+        _, fresh, _, _, read, five, hour, *_ = self.counts
         context = fresh + read + five + hour
         return read / context if context else None
 
     @property
     def is_nothing(self) -> bool:
-        return not (self.turns or self.empty or any(self.tokens) or self.units)
+        return not (self.counts[0] or any(self.tokens) or self.units)
 
     def answer(self) -> dict[str, Any]:
+        turns, tokens = self.turns, self.tokens
+        fresh, _, _, read, five, hour = tokens
+        context = fresh + read + five + hour
         return {
-            "turns": self.turns,
+            "turns": turns,
             "openTurns": self.open,
-            "partialTurns": self.partial,
+            "partialTurns": self.counts[_PARTIALS],
             "unpricedTurns": self.unpriced,
-            "emptyTurns": self.empty,
-            "usage": usage(self.tokens),
-            "costUsd": self.cost_usd,
+            "emptyTurns": self.counts[_EMPTIES],
+            "usage": usage(tokens),
+            "costUsd": self.units / UNITS_PER_USD if self.units or turns > self.unpriced else None,
             "harnessTurns": self.harness_turns,
             "harnessCostUsd": self.harness_units / UNITS_PER_USD if self.harness_turns else None,
-            "cacheHitRate": self.cache_hit_rate,
+            "cacheHitRate": read / context if context else None,
         }
 
 
