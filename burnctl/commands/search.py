@@ -9,7 +9,7 @@ from burnctl.render.names import enough_of_id, last_name, tilde
 from burnctl.render.numbers import ago, counted
 from burnctl.render.text import clean, cut, lines_of, pad, width_of, wrap
 from burnd.contract import Params, param
-from burnd.contract.sessions import MOST_HITS, MemoryParams, SearchParams
+from burnd.contract.sessions import MemoryParams, SearchParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,21 +93,18 @@ def _search_sessions(options: argparse.Namespace) -> int:
     before, after = (options.context if one is None else one for one in (options.before, options.after))
     is_list = before is None and after is None
     around = {} if options.json and is_list else {"before": before or 0, "after": after or 0}
-    limit = options.limit if options.json else MOST_HITS
     client = reach(options)
-    answer = flags.ask(client, SearchParams, options, query=" ".join(options.words), limit=limit, **around)
+    answer = flags.ask(client, SearchParams, options, query=" ".join(options.words), **around)
 
     def drawn(found: dict[str, Any], screen: Screen) -> str:
-        most = min(options.limit or _HITS, MOST_HITS)
-        return draw(found, screen, time.time() * 1000, most, is_list=is_list)
+        return draw(found, screen, time.time() * 1000, is_list=is_list)
 
     return present(options, answer, drawn, client=client, empty="Nothing was found", what="Results")
 
 
-def draw(answer: Mapping[str, Any], screen: Screen, now: float, most: int = _HITS, *, is_list: bool = True) -> str:
+def draw(answer: Mapping[str, Any], screen: Screen, now: float, *, is_list: bool = True) -> str:
     """The hits, one line each or with the messages around them; empty without any."""
-    every = answer["hits"]
-    hits = every[:most]
+    hits = answer["hits"]
     for word, others in (answer.get("corrected") or {}).items():
         screen.hint(f"{word} was not found; searched for {', '.join(others)}")
     if answer.get("note"):
@@ -116,11 +113,11 @@ def draw(answer: Mapping[str, Any], screen: Screen, now: float, most: int = _HIT
         return ""
     if answer.get("allWords") is False:
         screen.hint("no message has all words")
-    if len(every) > len(hits):
-        number = f"{len(every)} or more" if len(every) >= MOST_HITS else f"{len(every)}"
-        screen.hint(f"{len(hits)} of {number} hits: --limit {MOST_HITS}")
-    elif answer.get("next"):
-        screen.hint(f"next page: --offset {answer['next']}")
+    number = answer.get("matches", 0)
+    if number > len(hits):
+        following = f"; the next: --offset {answer['next']}" if answer.get("next") else ""
+        or_more = " or more" if answer.get("matchesAtLeast") else ""
+        screen.hint(f"{len(hits):,} of {number:,}{or_more} hits{following}")
     if is_list:
         import shlex
 

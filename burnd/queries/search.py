@@ -151,14 +151,15 @@ class Candidates:
         self.check = Check(view, recall, self.spotter, terms, only, pages)
         self._at_once = max(lot if self.check.is_needed else lot // _LOTS, 1)
 
-    def hits(self) -> Iterator[Hit]:
-        """All hits, best first."""
+    def lots(self) -> Iterator[list[Hit]]:
+        """All hits, best first, as many at a time as are looked up together."""
         keys_shown: set[object] = set()
         sessions_shown: set[str] = set()
         ranked = self._ranked()
         while lot := list(islice(ranked, self._at_once)):
             places = [self._lookup.place(candidate.match) for candidate in lot]
             existing = self._existing(self.check.verified(places))
+            hits = []
             for candidate, place in zip(lot, places, strict=True):
                 key = place if self._each else place.session_id
                 # A title is a hit only if no message of the session is.
@@ -167,7 +168,8 @@ class Candidates:
                 if hit is not None:
                     keys_shown.add(key)
                     sessions_shown.add(place.session_id)
-                    yield hit
+                    hits.append(hit)
+            yield hits
             if self.check.gave_up:
                 return
 
@@ -308,7 +310,16 @@ def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> 
     limit = min(max(params.limit, 0), MOST_HITS)
     pages = 1 + params.offset // MOST_HITS
     candidates = Candidates(view, lookup, recall, terms, only, lot=_RANKED, each=params.all, pages=pages)
-    hits = list(islice(candidates.hits(), params.offset, params.offset + limit))
+    end = params.offset + limit
+    every: list[Hit] = []
+    is_complete = True
+    for lot in candidates.lots():
+        every += lot
+        if len(every) >= end:
+            is_complete = False
+            break
+    hits = every[params.offset : end]
+    answer |= _matches(lookup, candidates, terms, only, len(every), params, is_complete=is_complete)
     if 0 < limit == len(hits) and params.offset + limit < LAST_HIT:
         answer["next"] = params.offset + limit
     windows = Windows(view, recall, candidates.spotter, only, *window(params.before, params.after))
@@ -322,6 +333,27 @@ def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> 
     if note := _note(view, params, candidates, hits):
         answer["note"] = note
     return answer
+
+
+def _matches(
+    lookup: Lookup,
+    candidates: Candidates,
+    terms: Wanted,
+    only: Only,
+    seen: int,
+    params: SearchParams,
+    *,
+    is_complete: bool,
+) -> dict[str, Any]:
+    """The number of hits in all, and whether there may be more.
+
+    Phrases and authors are checked in the text of messages: of these only as many are counted as were checked.
+    """
+    if is_complete or candidates.check.is_needed:
+        number, is_minimum = seen, not is_complete or candidates.check.gave_up
+    else:
+        number, is_minimum = lookup.count(terms, only, each=params.all)
+    return {"matches": max(number, seen)} | ({"matchesAtLeast": True} if is_minimum else {})
 
 
 def _has_all_words(lookup: Lookup, query: Typed, terms: Wanted, only: Only) -> bool:

@@ -41,6 +41,17 @@ _MOST_FILTERED: Final = 4000  # sessions in a query to tantivy; more are filtere
 _SPREAD_LEAST: Final = 500  # messages, whatever share that is
 _TITLES_SEEN: Final = 1000  # costs little more than ten; a query for titles of some sessions costs several times that
 _MANY_DOCUMENTS, _COMMON_SHARE = 1000, 4
+_MOST_COUNTED: Final = 50_000  # messages that are counted, in about 3 ms
+
+
+class Matches(NamedTuple):
+    """The number of hits that a search has in all; `is_minimum` if there may be more."""
+
+    number: int
+    is_minimum: bool
+
+
+_BY_SESSION: Final = {"sessions": {"terms": {"field": "session", "size": _MOST_COUNTED}}}
 
 
 Clause = tuple[Occur, Query]
@@ -116,6 +127,37 @@ class Lookup:
             if query is not None:
                 others = self._page(_all_of([query], but=self._of(seen)), _PAGES[0], 0)
                 yield self._matches(others, _first_of_each(others, range(len(others.scores)), seen))
+
+    def count(self, wanted: Wanted, only: Only, *, each: bool) -> Matches:
+        """The sessions, or with `each` the messages, that match in their messages or title. Loads no document.
+
+        Words in very many messages are left out, so that it takes bounded time: then there may be more.
+        """
+        rare, total = list[Term](), 0
+        for term in sorted(wanted.terms, key=lambda term: term.uses):
+            total += term.uses
+            if total <= _MOST_COUNTED:
+                rare.append(term)
+        some = wanted._replace(terms=tuple(rare))
+        in_messages = self._counts(self._query(some, only, MESSAGE_FIELDS), only)
+        no_author = only._replace(role=None, tool=None)
+        titles = set() if only.has_author else self._counts(self._query(some, no_author, TITLE_FIELDS), only).keys()
+        titles -= in_messages.keys()
+        # Whether the session of a title is in the requested time is not known here.
+        has_times = only.since is not None or only.until is not None
+        number = sum(in_messages.values()) if each else len(in_messages)
+        is_minimum = len(rare) < len(wanted.terms) or bool(has_times and titles)
+        return Matches(number + (0 if has_times else len(titles)), is_minimum)
+
+    def _counts(self, query: Query | None, only: Only) -> dict[int, int]:
+        """The number of documents of each session that passes the filter."""
+        if query is None:
+            return {}
+        with as_unusable():
+            answer = self._searcher.aggregate(query, _BY_SESSION)
+        counts = {bucket["key"]: bucket["doc_count"] for bucket in answer["sessions"]["buckets"]}
+        allowed = only.sessions
+        return counts if allowed is None else {key: counts[key] for key in counts if key in allowed}
 
     def best_of(self, wanted: Wanted, only: Only) -> list[Match]:
         """The best message of each of the filtered sessions, as far as it is among the best of all of them."""

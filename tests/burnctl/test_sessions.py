@@ -36,7 +36,7 @@ WIDTHS = (40, 80, 160)
 
 def found(answer: dict[str, Any], screen: Screen, now: float) -> str:
     """The hits with the messages around them, and the notes below."""
-    return screen.page(answer, search.draw(answer, screen, now, 20, is_list=False))
+    return screen.page(answer, search.draw(answer, screen, now, is_list=False))
 
 
 def session(number: int, **more: Any) -> dict[str, Any]:
@@ -269,13 +269,15 @@ def test_a_hit_is_a_line(width: int) -> None:
     """With its title and the passage, whose words are marked; how many more there are is below."""
     hits = [HIT | {"sessionId": f"{n:08d}-1", "shortId": f"{n:08d}"} for n in range(12)]
     screen = Screen(width)
-    text = screen.page({}, search.draw({"hits": hits, "allWords": False}, screen, NOW))
+    text = screen.page(
+        {}, search.draw({"hits": hits[:10], "matches": 1234, "next": 10, "allWords": False}, screen, NOW)
+    )
     lines = text.partition("\n\n")[0].splitlines()
     assert len(lines) == 10
     assert all(width_of(line) <= width for line in text.splitlines())
     assert all("cron" in line for line in lines) or width == 40
     below = " ".join(text.partition("\n\n")[2].replace("·", "").split())
-    assert below.startswith("no message has all words 10 of 12 hits: --limit 20 read one: burnctl show")
+    assert below.startswith("no message has all words 10 of 1,234 hits; the next: --offset 10 read one: burnctl show")
     colored = search.draw({"hits": hits[:1]}, Screen(160, color=True), NOW)
     assert "\x1b[1;31mcron\x1b[0m" in colored
     assert "\n" not in search.draw({"hits": hits[:1]}, Screen(80, is_pipe=True), NOW)
@@ -454,7 +456,7 @@ def test_what_is_asked_is_what_was_typed(home: Home) -> None:
     (_, search), (_, listing) = server.asked
     assert search.pop("tz") is not None
     asked = {"query": "cron job", "role": "user", "since": "today", "session": "ab"}
-    assert search == asked | {"limit": 20, "before": 0, "after": 0}  # so that it can say how many more there are
+    assert search == asked | {"limit": 5, "before": 0, "after": 0}
     assert listing == {
         "agent": "a",
         "parent": "b",

@@ -277,6 +277,34 @@ async def test_pages_of_hits_fit_together(opened: Opened, every: bool) -> None:
         assert len(set(orders[0])) == len(orders[0]) == (141 if every else 47)
 
 
+async def test_every_page_has_the_number_of_all_hits(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact for words, also with filters and titles; a minimum for phrases, authors and words that are too common."""
+
+    async def matches(query: str, **params: Any) -> tuple[int, bool]:
+        answer = await lib.search(query, **{"limit": 7} | params)
+        return answer["matches"], answer.get("matchesAtLeast", False)
+
+    async with library(opened) as lib:
+        said = [
+            text(f"m{i:03}", "apple pie" if i % 3 else "plum", session_id=f"s{i % 47}", ts=at(i)) for i in range(141)
+        ]
+        titles = [Session(session_id=f"t{n}", source="x", title="apple") for n in range(5)]
+        pears = [text("m", "pear", session_id=f"t{n}") for n in range(5)]
+        await lib.add(*said, *pears, entries=titles)
+        with_apples = {record.session_id for record in said if record.text == "apple pie"}
+        assert await matches("apple") == await matches("apple", offset=14) == (len(with_apples) + 5, False)
+        assert await matches("apple", all=True) == (94 + 5, False)
+        assert await matches("apple plum", session="s3") == (1, False)
+        assert await matches("apple", since=at(0)[:10]) == (len(with_apples), True)
+        number, is_minimum = await matches('"apple pie"')
+        assert is_minimum
+        assert 7 <= number <= len(with_apples)
+        assert await matches('"apple pie"', session="s1") == (1, False)
+        monkeypatch.setattr(lookup, "_MOST_COUNTED", 60)
+        assert await matches("apple plum") == (47, True)
+        assert await matches("apple") == (20, True)  # those that were looked up for the page
+
+
 async def test_a_matching_title_ranks_above_its_twin(opened: Opened) -> None:
     """Of two sessions that say the same, the one whose title or summary matches comes first."""
     async with library(opened) as lib:

@@ -193,11 +193,14 @@ class Hit(TypedDict):
 class Search(PartialAnswer):
     """`sessions.search`; `corrected` words by their misspelling, `allWords` only if it is false.
 
-    `next` is the offset of the next page, if there may be more hits.
+    `matches` is the number of hits in all, or with `matchesAtLeast` a lower bound of it. `next` is the offset of the
+    next page, if there may be more hits.
     """
 
     query: str
     hits: list[Hit]
+    matches: NotRequired[int]
+    matchesAtLeast: NotRequired[bool]
     next: NotRequired[int]
     corrected: NotRequired[dict[str, list[str]]]
     allWords: NotRequired[bool]
