@@ -33,11 +33,14 @@ KINDS = {
     "cache-miss": Kind(
         "cache misses",
         "A part of the context that had been sent before was not read from the cache, but billed as new input or as a "
-        "cache write. The reason follows from the log: a pause longer than the cache lives, a long call, another "
-        "model, changed tools or memory files, a compaction, a rewind.",
+        "cache write. The reason is proved if the log leaves no other: another model, a compaction, the provider's own "
+        "statement, or the hashes of two requests in newer logs of Claude Code. These show that system prompt or "
+        "tools, effort or settings, or an earlier message changed; or that nothing did, so that the cache expired or "
+        "the provider dropped it. Otherwise it is inferred from times and sizes: a pause longer than the cache lives, "
+        "a long call, a changed start, a rewind.",
         "the tokens that were billed again, without the new ones of the request",
-        "Start a new session after a long break, and do not change models, tools, MCP servers or memory files within a "
-        "session. Allow beforehand what may run, so that no call waits for permission.",
+        "Start a new session after a long break, and do not change models, effort, tools, MCP servers or memory files "
+        "within a session. Allow beforehand what may run, so that no call waits for permission.",
         "before a break, in the session",
         "/compact",
     ),

@@ -343,7 +343,7 @@ def _description(step: Mapping[str, Any]) -> str:
     lines += [f"continues from request {step['goesOnFrom']}"] if step["goesOnFrom"] is not None else []
     lines += [call_name(call) for call in step["calls"]]
     if step["miss"]:
-        lines.append(f"cache miss: {miss_sentence(step['miss'])}")
+        lines.append(f"cache miss: {miss_sentence({'reason': step['miss']})}")
     return "\n".join(clean(line) for line in lines)
 
 

@@ -95,6 +95,7 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     longest = max((width_of(_label(row, by)) for row in rows), default=0)
     columns = [
         Column(_TITLES.get(by, by), least=longest if by == "cache-miss" else _LEAST_NAME, where=_CUT.get(by, "end")),
+        *([Column("proof")] if by == "cache-miss" else []),
         *([Column(second)] if second else []),
         *([Column("session"), Column("date", drop=8)] if is_prompt else []),
         Column(counts, "right", drop=1),
@@ -112,10 +113,11 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     cells = [_cells(row, by, most, most_cost) for row in rows]
     if second:
         for row, row_cells in zip(rows, cells, strict=True):
-            row_cells.insert(1, str(row.get("keys", {}).get(second) or NOTHING))
+            at = 2 if by == "cache-miss" else 1
+            row_cells.insert(at, str(row.get("keys", {}).get(second) or NOTHING))
     totals = answer["totals"]
     output = totals["usage"]["output"] + totals["usage"]["reasoning"]
-    about = ["", ""] if is_prompt else [""] if second else []
+    about = [""] * (2 * is_prompt + bool(second) + (by == "cache-miss"))
     footer = ["total", *about, "", "", "", "", number(output), "", money(totals["costUsd"]), "", ""]
     used = [n for n, _ in enumerate(columns) if n == 0 or any(row[n] for row in cells)]
     return table(
@@ -132,6 +134,7 @@ def _cells(row: dict[str, Any], by: str, most: float, most_cost: float) -> list[
     return [
         (_label(row, by), "dim" if row["kind"] == OTHER else ""),
         *(_place(row) if by == "prompt" else []),
+        *([row.get("proof", "")] if by == "cache-miss" else []),
         count(row["calls"]) if row["calls"] else "",
         (count(row["errors"]), "red") if row["errors"] else "",
         "" if is_rest or by == "cache-miss" else number(row["entered"]),
@@ -147,7 +150,7 @@ def _cells(row: dict[str, Any], by: str, most: float, most_cost: float) -> list[
 def _label(row: dict[str, Any], by: str) -> str:
     label = str(row["key"])
     if row["kind"] == "cache-miss":
-        return miss_words(label)
+        return miss_words(label, row.get("proof"))
     if row["kind"] == "subagent" and label == UNKNOWN_AGENT:
         return "(unknown type)"
     if row["kind"] == "prompt":
@@ -170,6 +173,9 @@ def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
     is_short = any(row["key"] == NOT_COUNTED and row["kind"] == OTHER for row in rows)
     if pending and (is_short or answer["by"] == "cache-miss"):
         screen.footnote(f"Attribution pending for {counted(pending, 'conversation')}: try again in a moment.")
+    if any("proof" in row for row in rows):
+        screen.note("Proved: the log leaves no other reason. Inferred: likely by times and sizes.")
+        screen.note("What to do about each: burnctl waste --kind cache-miss")
     if answer["totals"]["openTurns"]:
         screen.note(f"{counted(answer['totals']['openTurns'], 'request')} still running.")
     if any(row["kind"] == OTHER and row["key"] == "prefix" for row in rows):
@@ -181,7 +187,8 @@ def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows with one value a column, for a spreadsheet; they add up to the total."""
-    where = ("sessionId", "railId", "turnIndex", "at") if answer["by"] == "prompt" else ()
+    where: tuple[str, ...] = ("sessionId", "railId", "turnIndex", "at") if answer["by"] == "prompt" else ()
+    where += ("proof",) if answer["by"].startswith("cache-miss") else ()
     names = ("key", "kind", *where, "calls", "errors", "entered", "rideTokens")
     return [
         {

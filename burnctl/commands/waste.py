@@ -92,7 +92,8 @@ def draw(answer: Mapping[str, Any], screen: Screen, period: str = "", *, with_sm
         if not with_small and len(lines) > heads and avoidable and (kind["costUsd"] or 0) < _SMALL * avoidable:
             small.append(f"{kind['kind']} {money(kind['costUsd'])} ({counted(kind['findings'], 'finding')})")
             continue
-        lines += ["", *_block(kind, findings, screen)]
+        ttl_line = other_ttl(answer.get("cacheTtl")) if kind["kind"] == "cache-miss" else ""
+        lines += ["", *_block(kind, findings, screen, ttl_line)]
     if small:
         from burnctl.render.text import wrap
 
@@ -125,6 +126,25 @@ def _headline(answer: Mapping[str, Any], screen: Screen, period: str) -> list[st
     return lines
 
 
+def other_ttl(ttl: Mapping[str, Any] | None) -> str:
+    """What the other lifetime of cache writes would have cost; empty without one."""
+    from burnctl.render.numbers import money
+
+    if not ttl or not ttl["written"]:
+        return ""
+    lifetimes = {"5m": ("5 minutes", "if5mUsd"), "1h": ("1 hour", "if1hUsd")}
+    facts = []
+    for name in ("5m", "1h"):
+        words, key = lifetimes[name]
+        cost = ttl[key]
+        if ttl["written"] == [name] or cost is None:
+            continue
+        difference = cost - ttl["costUsd"]
+        facts.append(f"for {words} about {money(abs(difference))} {'more' if difference > 0 else 'less'}")
+    used = " and ".join(lifetimes[name][0] for name in ttl["written"])
+    return f"Cache writes lived {used}. All {', all '.join(facts)} (an estimate)." if facts else ""
+
+
 def period_of(days: Sequence[Mapping[str, Any]]) -> str:
     """` in 12 days`, from the first day with a request to the last one; ` on Nov 7` for one day."""
     from datetime import date
@@ -138,7 +158,9 @@ def period_of(days: Sequence[Mapping[str, Any]]) -> str:
     return f" on {day_names(keys)[0]}" if length == 1 else f" in {counted(length, 'day')}"
 
 
-def _block(kind: Mapping[str, Any], found: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[str]:
+def _block(
+    kind: Mapping[str, Any], found: Sequence[Mapping[str, Any]], screen: Screen, ttl_line: str = ""
+) -> Iterator[str]:
     """A kind: its title and cost, its advice once, a line to paste, its findings."""
     from burnctl.render.numbers import counted, money
     from burnctl.render.text import wrap
@@ -163,6 +185,8 @@ def _block(kind: Mapping[str, Any], found: Sequence[Mapping[str, Any]], screen: 
             for line in (one if len(one[0]) <= room else [f"→ {about.place}:", *pasted])
         )
     yield _findings(found, screen)
+    if ttl_line:
+        yield from (f"  {screen.paint(line, 'dim')}" for line in wrap(ttl_line, room))
     if more := kind["findings"] - len(found):
         yield from (
             f"  {screen.paint(line, 'dim')}"
@@ -212,6 +236,7 @@ def what(finding: Mapping[str, Any]) -> str:
     up_to, calls = ("up to ", f"{times:,} calls, ") if times > 1 else ("", "")
     error = f": “{cut(evidence['error'], _QUOTE)}”" if evidence.get("error") else ""
     failed = evidence["reason"] == "failed"
+    proof = f" ({evidence['proof']})" if evidence.get("proof") else ""
     words = {
         "reread": f"{files}: read again {_times(times)}"
         + (", as large as before" if evidence["reason"] == "same-size" else ""),
@@ -220,7 +245,7 @@ def what(finding: Mapping[str, Any]) -> str:
         "retry-loop": f"{thing} failed {_times(times)}{error}",
         "failure-run": f"{times:,} calls in a row failed{error}",
         "edit-revert": f"{files}: {counted(times, 'edit')} undone",
-        "cache-miss": f"{_times(times)}: {miss_sentence(evidence['reason'] or '')}",
+        "cache-miss": f"{_times(times)}{proof}: {miss_sentence(evidence)}",
         "prefix-bloat": f"{counted(times, 'session')} began with {up_to}{tokens} tokens, usual are "
         f"{number(evidence['usual'])}",
         "compaction-churn": f"compacted {_times(times)}, at {_requests(evidence['turns'])}",

@@ -30,6 +30,7 @@ EXAMPLES = (
 )
 _CAUSES, _CAUSES_OF_A_TREE, _ROWS = 10, 8, 20
 _GROUPS = 9
+_MISSES = 5
 _GROUP_NAMES = {
     "prefix": "system prompt and tools",
     "files": "file reads",
@@ -122,6 +123,7 @@ def draw_session(answer: Mapping[str, Any], screen: Screen) -> str:
     count = "ten" if len(causes) == _CAUSES else f"{len(causes):,}"
     lines.append(screen.paint("all causes" if is_all else f"the {count} most expensive causes", "bold"))
     lines.append(_cause_table(causes, screen))
+    lines += _misses(answer, screen)
     session = short_id(answer["sessionId"])
     lines += ["", *_facts("how it was billed", _billed(answer["parts"]), screen)]
     lines += _facts("next", [f"burnctl waste --session {session}", f"burnctl flow {session}"], screen)
@@ -130,6 +132,29 @@ def draw_session(answer: Mapping[str, Any], screen: Screen) -> str:
         screen.footnote(f"{open_requests:,} {'request is' if is_one else 'requests are'} still open and may cost more.")
     add_caveats(answer, screen)
     return "\n".join(lines)
+
+
+def _misses(answer: Mapping[str, Any], screen: Screen) -> list[str]:
+    """The cache misses by reason, and what the other lifetime of cache writes would have cost."""
+    from burnctl.commands.waste import other_ttl
+    from burnctl.render.names import miss_sentence
+    from burnctl.render.numbers import counted, money
+    from burnctl.render.tables import Column, table
+    from burnctl.render.text import wrap
+
+    misses = answer.get("misses", ())
+    if not misses:
+        return []
+    rows = []
+    for miss in misses[:_MISSES]:
+        one = miss["requests"][0] if miss["count"] == 1 and miss["requests"] else {}
+        where = f"request {one['turnIndex']}" if one else counted(miss["count"], "request")
+        sentence = miss_sentence({**miss, **{name: one[name] for name in ("position", "effort") if name in one}})
+        rows.append((money(miss["costUsd"]), sentence, (f"{where}, {miss['proof']}", "dim")))
+    columns = (Column("", "right"), Column("", least=16), Column("", drop=1))
+    lines = ["", screen.paint("cache misses, part of the above", "bold"), table(columns, rows, screen, header=False)]
+    ttl_line = other_ttl(answer.get("cacheTtl"))
+    return lines + ([screen.paint(line, "dim") for line in wrap(ttl_line, screen.width)] if ttl_line else [])
 
 
 def draw_kinds(answer: Mapping[str, Any], screen: Screen) -> str:
@@ -244,8 +269,10 @@ def draw_request(answer: Mapping[str, Any], screen: Screen) -> str:
         lines.append(table(columns, [_paid_row(row) for row in causes], screen, header=False))
         if miss := request["miss"]:
             again = roughly(sum(miss["usage"].values()), "token")
-            text = f"{again} were sent uncached again: {miss_sentence(miss['reason'])}. "
-            lines += ["", *wrap(f"{text}They cost {exact_money(miss['costUsd'])}.", screen.width)]
+            proof = f", {miss['proof']}" if "proof" in miss else ""
+            text = f"{again} were sent uncached again: {miss_sentence(miss)}{proof}. "
+            text += f"They cost {exact_money(miss['costUsd'])}. {miss.get('advice', '')}"
+            lines += ["", *wrap(text.rstrip(), screen.width)]
     others = [row for row in answer["causes"] if "request" not in row] if len(requests) > 1 else []
     if others:
         lines.append(table(columns, [_paid_row(row) for row in others], screen, header=False))

@@ -51,31 +51,69 @@ def harness_name(source: object) -> str:
     return product.title if product else clean(source or "")
 
 
+# Sentences and short names for the reasons of cache misses: inferred, and proved where that says more.
 _MISS_SENTENCES = {
     "pause": "the cache expired during a pause",
     "slow-call": "the cache expired while a call ran or waited for permission",
     "prefix": "the start of the context changed, or the provider dropped it",
+    "tools": "the list of tools changed",
+    "system": "the system prompt changed",
+    "settings": "effort, thinking or other settings of the request changed",
     "model-switch": "the request before used another model",
     "compaction": "the context was compacted",
     "rewind": "the conversation went back to an earlier point",
     "edited": "a part in the middle of the context was removed",
+    "not-requested": "the request asked for no caching",
+    "dropped": "nothing had changed or expired, the provider dropped it",
     "unknown": "the reason is not known",
+}
+_PROVED_SENTENCES = {
+    "prefix": "the system prompt or the tools changed",
+    "edited": "an earlier message was changed",
 }
 _MISS_WORDS = {
     "pause": "expired in a pause",
     "slow-call": "expired in a long call",
     "prefix": "start changed or dropped",
+    "tools": "tools changed",
+    "system": "system prompt changed",
+    "settings": "effort or settings changed",
     "model-switch": "another model",
     "compaction": "after a compaction",
     "rewind": "went back",
     "edited": "changed in the middle",
+    "not-requested": "no caching requested",
+    "dropped": "dropped by the provider",
     "unknown": "reason not known",
 }
+_PROVED_WORDS = {"prefix": "system prompt or tools changed", "edited": "earlier message changed"}
+_PROVED = "proved"
 
 
-def miss_sentence(reason: str) -> str:
-    return _MISS_SENTENCES.get(reason, reason)
+def miss_sentence(miss: Mapping[str, Any]) -> str:
+    """The reason of a cache miss with the changes that the log shows: `the list of tools changed (MCP server github
+    connected)`.
+    """
+    reason = str(miss["reason"] or "")
+    sentence = _PROVED_SENTENCES.get(reason) if miss.get("proof") == _PROVED else None
+    sentence = sentence or _MISS_SENTENCES.get(reason, clean(reason))
+    details = [change_words(change) for change in miss.get("changes", ())[:3]]
+    if (position := miss.get("position")) is not None:
+        details.append(f"message {position + 1}")
+    if effort := miss.get("effort"):
+        details.append(f"effort {clean(effort['before'] or 'default')} to {clean(effort['after'] or 'default')}")
+    return f"{sentence} ({', '.join(details)})" if details else sentence
 
 
-def miss_words(reason: str) -> str:
-    return _MISS_WORDS.get(reason, reason)
+def change_words(change: Mapping[str, Any]) -> str:
+    """`MCP server github connected`, `tool WebFetch removed`, `CLAUDE.md changed`."""
+    name, is_gone = clean(change["name"]), change.get("removed", False)
+    if change["kind"] == "mcp":
+        return f"MCP server {name} {'disconnected' if is_gone else 'connected'}"
+    if change["kind"] == "memory":
+        return f"{last_name(name)} changed"
+    return f"tool {name} {'removed' if is_gone else 'added'}"
+
+
+def miss_words(reason: str, proof: str | None = None) -> str:
+    return (_PROVED_WORDS.get(reason) if proof == _PROVED else None) or _MISS_WORDS.get(reason, reason)

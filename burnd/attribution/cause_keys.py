@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from burnd.attribution.blocks import Group
-from burnd.attribution.rail import Reason
+from burnd.attribution.misses import MissGroup
 from burnd.classify.tools import Kind as ToolKind
 from burnd.classify.tools import kind as tool_kind
 from burnd.index.store import keyed
@@ -82,10 +82,10 @@ class CauseNumber(NamedTuple):
         return self.subject if self.level == level else None
 
 
-def key_of(group: Group | Reason, agent: str) -> CauseKey:
+def key_of(group: Group | MissGroup, agent: str) -> CauseKey:
     """The cause of a group of blocks, or of a cache miss."""
-    if isinstance(group, str):
-        return CauseKey(MISSED, group, "", agent)
+    if isinstance(group, MissGroup):
+        return CauseKey(MISSED, group.reason, group.proof, agent)
     key = CauseKey(group.kind, group.tool or "", group.target or "", agent)
     return key.whole if key.level == TOOL else key
 

@@ -15,7 +15,9 @@ from typing import Final, NamedTuple, overload
 import msgspec
 
 from burnd.attribution.blocks import Kind
-from burnd.attribution.rail import CauseOrigin, Miss, Rail, RailEntry, Step, TurnStep, turn_step
+from burnd.attribution.cache_ttl import CacheBills, CacheMeter
+from burnd.attribution.misses import Miss
+from burnd.attribution.rail import CauseOrigin, Rail, RailEntry, Step, TurnStep, turn_step
 from burnd.attribution.rates import CACHE_READ, CLASSES, NOTHING, Rate, Rates, Spent, add_up
 from burnd.records import Subagent, Turn
 
@@ -291,7 +293,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """The bill of a rail, divided among causes.
 
     `turns` counts the selected turns with usage. `begins` are the turns at which a row began; `prefix` is the size of
-    its prefix.
+    its prefix. `caching` compares the lifetimes of cache writes.
     """
 
     session_id: str = ""
@@ -303,6 +305,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     begins: tuple[int, ...] = ()
     shrinks: tuple[Shrink, ...] = ()
     prefix: int = 0
+    caching: CacheBills = CacheBills()
 
     @property
     def started_by(self) -> str | None:
@@ -342,6 +345,7 @@ def explained(trace: Trace, thresholds: Sequence[int], selected: Selected | None
     misses: list[TurnMiss] = []
     begins: list[int] = []
     shrinks: list[Shrink] = []
+    meter = CacheMeter()
     turns = 0
     for turn in trace.steps:
         step = turn.step
@@ -351,10 +355,12 @@ def explained(trace: Trace, thresholds: Sequence[int], selected: Selected | None
             shrinks.append(Shrink(turn.turn_index, turn.message_id, step.bounds.read))
         if selected is not None and not selected(turn):
             account.skip(step)
+            meter.add(turn, None)
             continue
         turns += turn.counts
         rate = rates.of(turn, step.bounds.end)
         account.add(rate, step)
+        meter.add(turn, rate)
         if step.miss is not None:
             misses.append(TurnMiss(turn.turn_index, turn.message_id, rate, step.miss))
     return Explained(
@@ -367,6 +373,7 @@ def explained(trace: Trace, thresholds: Sequence[int], selected: Selected | None
         begins=tuple(begins),
         shrinks=tuple(shrinks),
         prefix=trace.rail.last.prefix,
+        caching=meter.bills(),
     )
 
 

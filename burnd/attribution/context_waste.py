@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from burnd.attribution.call_waste import Calls, wasted_calls
 from burnd.attribution.causes import Cause, Explained, TurnMiss
 from burnd.attribution.findings import Evidence, Finding, bounded, finding, weight
-from burnd.attribution.rail import Reason
+from burnd.attribution.misses import MissGroup, advice_on
 from burnd.attribution.rates import Rate, Spent, add_up
 from burnd.classify.tools import Kind as ToolKind
 from burnd.classify.tools import kind as tool_kind
@@ -28,18 +28,6 @@ _OTHER_SESSIONS: Final = 3
 _BLOATED: Final = 2_000
 _ANY: Final = Rate("")
 
-_MISS_ADVICE: Final[dict[Reason, str]] = {
-    "pause": "The cache had expired: answer sooner, or begin a new session after a long break.",
-    "slow-call": "The cache had expired while a call ran, or waited to be allowed: let long work run in the "
-    "background, and allow beforehand what may run.",
-    "prefix": "The beginning of the context changed, or the provider dropped it early: do not change tools, MCP "
-    "servers and memory files within a session.",
-    "model-switch": "Each model has its own cache: switch models between sessions, not within one.",
-    "compaction": "A compaction restarted the context: its prefix was written again.",
-    "rewind": "Going back to an earlier point paid for the context there again.",
-    "edited": "Something in the middle of the context was removed, and everything after it was paid for again.",
-    "unknown": "The cache did not have what it should: the provider may have dropped it early.",
-}
 # Other advice for calls whose arguments, not results, are large.
 _HEAVY_ADVICE: Final[dict[ToolKind, str]] = {
     "edit": "What is written stays in the context, too: change a file by small edits instead of writing it whole.",
@@ -86,19 +74,21 @@ def _heavy_result(explained: Explained, cause: Cause) -> Iterator[Finding]:
 
 
 def _cache_misses(explained: Explained) -> Iterator[Finding]:
-    by_reason: dict[Reason, list[TurnMiss]] = {}
+    groups: dict[MissGroup, list[TurnMiss]] = {}
     for one in explained.misses:
-        by_reason.setdefault(one.miss.reason, []).append(one)
-    for reason, misses in by_reason.items():
+        groups.setdefault(one.miss.group, []).append(one)
+    for group, misses in groups.items():
         evidence = Evidence(
             rail_id=explained.rail_id,
             turns=tuple(one.turn_index for one in misses),
-            reason=reason,
+            reason=group.reason,
+            proof=group.proof,
+            changes=tuple(dict.fromkeys(change for one in misses for change in one.miss.changes)),
             count=len(misses),
             entered=sum(one.miss.spent.context for one in misses),
         )
         bills = [{one.rate: one.miss.spent} for one in misses]
-        yield finding("cache-miss", (explained.session_id,), evidence, bills, _MISS_ADVICE[reason])
+        yield finding("cache-miss", (explained.session_id,), evidence, bills, advice_on(group))
 
 
 def _compaction_churn(calls: Calls) -> Iterator[Finding]:

@@ -12,8 +12,9 @@ from typing import Final, Literal
 import msgspec
 
 from burnd.attribution.causes import Cause
+from burnd.attribution.misses import Proof
 from burnd.attribution.rates import Rate, Spent, add_up
-from burnd.records import Turn
+from burnd.records import PromptChange, Turn
 
 FindingKind = Literal[
     "reread",
@@ -51,7 +52,10 @@ _ADVICE: Final[dict[FindingKind, str]] = {
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Turn indexes, files and figures of a finding. `others` is the number of findings that it replaces, or 0."""
+    """Turn indexes, files and figures of a finding. `others` is the number of findings that it replaces, or 0.
+
+    `proof` and `changes` are of cache misses: whether their reason is proved, and what changed before them.
+    """
 
     rail_id: str = ""
     turns: tuple[int, ...] = ()
@@ -60,6 +64,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool: str | None = None
     target: str | None = None
     reason: str | None = None
+    proof: Proof | None = None
+    changes: tuple[PromptChange, ...] = ()
     count: int = 0
     entered: int = 0
     rides: int = 0
@@ -98,6 +104,7 @@ def finding(
         turns=evidence.turns[:MOST_EVIDENCE],
         calls=evidence.calls[:MOST_EVIDENCE],
         files=evidence.files[:MOST_EVIDENCE],
+        changes=evidence.changes[:MOST_EVIDENCE],
     )
     return Finding(
         kind=kind,
@@ -142,7 +149,7 @@ def _combined(findings: Sequence[Finding]) -> Finding:
     return finding(findings[0].kind, sessions, evidence, [one.tokens for one in findings], advice)
 
 
-def _order(one: Finding) -> tuple[int, str, tuple[str, ...], str, tuple[int, ...], str, str]:
+def _order(one: Finding) -> tuple[int, str, tuple[str, ...], str, tuple[int, ...], str, str, str]:
     evidence = one.evidence
     return (
         -one.weight,
@@ -152,6 +159,7 @@ def _order(one: Finding) -> tuple[int, str, tuple[str, ...], str, tuple[int, ...
         evidence.turns,
         evidence.target or "",
         evidence.reason or "",
+        evidence.proof or "",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -19,7 +19,7 @@ from burnd.attribution.blocks import (
     made_claims,
     search_outputs,
 )
-from burnd.attribution.rates import CLASSES, Spent
+from burnd.attribution.misses import LEAST_TOKENS, Circumstances, Miss, PromptPrint, miss_of, prompt_print
 from burnd.attribution.row import (
     OTHER,
     PREFIX,
@@ -39,61 +39,6 @@ from burnd.attribution.row import (
     extend,
 )
 from burnd.records import Block, Compaction, Copy, ToolCall, Turn
-from burnd.records.times import HOUR_MS, index_ms
-
-Reason = Literal["compaction", "model-switch", "pause", "slow-call", "rewind", "edited", "prefix", "unknown"]
-
-# Providers cache no fewer tokens. The last few tokens of a turn are rarely cached.
-LEAST_TOKENS: Final = 1024
-_FIVE_MINUTES_MS: Final = 300_000
-
-
-class Miss(NamedTuple):
-    """Tokens of earlier contexts that were not read from the cache, by rate class, and the likely reason."""
-
-    reason: Reason
-    spent: Spent
-
-
-class Circumstances(NamedTuple):
-    """Facts about a turn and the one before it that may explain a miss. `earlier` is empty if unknown.
-
-    `waited` is set if calls returned in between, without a prompt.
-    """
-
-    compacted: bool
-    switched: bool
-    rewound: bool
-    rewritten: bool
-    for_an_hour: bool
-    earlier: str
-    later: str
-    prefix: int
-    waited: bool
-
-
-def miss_of(before: int, bounds: Bounds, facts: Circumstances) -> Miss:
-    """The miss of a turn whose first `before` tokens were in the context of the turn before."""
-    tokens_paid = [0] * CLASSES
-    for rate_class, tokens in bounds.of(bounds.read, before):
-        tokens_paid[rate_class] = tokens
-    return Miss(_reason(bounds.read, facts), Spent(*tokens_paid))
-
-
-def _reason(read: int, facts: Circumstances) -> Reason:
-    if facts.compacted:
-        return "compaction"
-    if facts.switched:
-        return "model-switch"
-    lifetime = HOUR_MS if facts.for_an_hour else _FIVE_MINUTES_MS
-    if facts.earlier and index_ms(facts.later) - index_ms(facts.earlier) > lifetime:
-        return "slow-call" if facts.waited else "pause"
-    if facts.rewound:
-        return "rewind"
-    if read < facts.prefix:
-        return "prefix"
-    return "edited" if facts.rewritten else "unknown"
-
 
 FIRST_CREDIT: Final = 4096
 
@@ -120,7 +65,7 @@ class Node(msgspec.Struct, frozen=True, gc=False, array_like=True):
     `tip` is the last slot of the row that was billed last; `model`, `ts` and `for_an_hour` are of that turn. `pending`
     are the blocks after it, without a size yet. `prefix` is the size of the rail's prefix, `linked` is set if its turns
     have parents, `compacted` is the number of turns in which a recorded compaction may still take effect, and `credit`
-    the number of slots that may be rewritten.
+    the number of slots that may be rewritten. `prompt` has the hashes of the last request.
     """
 
     n: int = 0
@@ -135,6 +80,7 @@ class Node(msgspec.Struct, frozen=True, gc=False, array_like=True):
     linked: bool = False
     compacted: int = 0
     credit: int = FIRST_CREDIT
+    prompt: PromptPrint | None = None
 
 
 class CallOwner(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -349,7 +295,10 @@ class Rail:
                 later=turn.ts,
                 prefix=last.prefix,
                 waited=_waited(turn.entered),
+                prompt=node.prompt,
+                blocks=len(turn.entered) + len(base.pending),
             ),
+            turn,
         )
 
     @staticmethod
@@ -376,6 +325,7 @@ class Rail:
             last.linked or turn.parent is not None,
             compacted - 1 if compacted and not base.compacted else 0,
             last.credit - rewritten + _CREDIT_A_TURN,
+            prompt_print(turn),
         )
 
     def _unbilled(self, entry: Turn | Copy, base: Base, pending: tuple[SizeClaim, ...]) -> Node:

@@ -11,7 +11,7 @@ from burnd.attribution.blocks import Group, SizeClaim
 from burnd.attribution.rail import CallOwner, CauseOrigin, Node, Rail
 from burnd.attribution.row import ROOT, Row
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 
 class _RailState(msgspec.Struct, array_like=True):

@@ -12,7 +12,7 @@ from burnd.pricing import PriceTable
 
 _NOT_COUNTED: Final = -1
 # Version of the rules; raise it with every change of them, to discard saved findings.
-_RULES: Final = 4
+_RULES: Final = 5
 
 
 class Family(NamedTuple):

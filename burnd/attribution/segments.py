@@ -31,7 +31,8 @@ from burnd.attribution.cause_keys import (
     key_of,
     number_causes,
 )
-from burnd.attribution.rail import Rail, RailEntry, Reason
+from burnd.attribution.misses import MissGroup
+from burnd.attribution.rail import Rail, RailEntry
 from burnd.attribution.rail_entries import Span, load_span
 from burnd.attribution.rail_state import restore, save
 from burnd.attribution.rates import spent_by
@@ -225,7 +226,7 @@ def add_up(
         if one is not None:
             tally.add(step, (one.agent, one.bucket))
             _add_prompt(paid, one, entry)
-    keys: dict[tuple[Group | Reason, str], CauseKey] = {}
+    keys: dict[tuple[Group | MissGroup, str], CauseKey] = {}
     for (agent, bucket), sums in tally.take().items():
         for group, counts in sums.items():
             key = keys.get((group, agent))

@@ -11,14 +11,15 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from burnd.attribution.blocks import Group
-from burnd.attribution.rail import Rail, RailEntry, Reason, Step
+from burnd.attribution.misses import MissGroup
+from burnd.attribution.rail import Rail, RailEntry, Step
 from burnd.attribution.rates import CLASSES, Spent
 from burnd.records import Turn
 
 ENTERED, CALLS, ERRORS = range(CLASSES, CLASSES + 3)
 Bucket = TypeVar("Bucket", bound=Hashable)
 Counts = list[int]  # in the order of `Sums`
-BySource = dict[Group | Reason, Counts]
+BySource = dict[Group | MissGroup, Counts]
 
 
 class Sums(NamedTuple):
@@ -73,12 +74,12 @@ class Tally(Generic[Bucket]):
             call[CALLS] += 1
             call[ERRORS] += is_error
         if step.miss is not None:
-            miss = _of(counts, step.miss.reason)
+            miss = _of(counts, step.miss.group)
             miss[CALLS] += 1
             for rate_class, tokens in enumerate(step.miss.spent):
                 miss[rate_class] += tokens
 
-    def take(self) -> dict[Bucket, dict[Group | Reason, Sums]]:
+    def take(self) -> dict[Bucket, dict[Group | MissGroup, Sums]]:
         """The sums since the last call."""
         row, groups = self._rail.row, self._groups
         for (bucket, rate_class), marks in self._runs.items():
@@ -93,7 +94,7 @@ class Tally(Generic[Bucket]):
         return result
 
 
-def _of(counts: BySource, source: Group | Reason) -> Counts:
+def _of(counts: BySource, source: Group | MissGroup) -> Counts:
     sums = counts.get(source)
     if sums is None:
         sums = counts[source] = [0] * len(Sums._fields)
@@ -102,7 +103,7 @@ def _of(counts: BySource, source: Group | Reason) -> Counts:
 
 def tally(
     rail: Rail, entries: Iterable[RailEntry], bucket_of: Callable[[Turn], Bucket]
-) -> dict[Bucket, dict[Group | Reason, Sums]]:
+) -> dict[Bucket, dict[Group | MissGroup, Sums]]:
     """Feeds a rail with entries and adds up their tokens."""
     sums: Tally[Bucket] = Tally(rail)
     for entry in entries:

@@ -207,13 +207,14 @@ _CALLS: Final = -2  # index of calls and errors in counts
 
 class Label(NamedTuple):
     """Identifies a row: its kind (`other` for causes outside the grouping), its key, and the key in the second
-    dimension.
+    dimension. `proof` tells whether the reason of cache misses is proved.
     """
 
     kind: str
     key: str
     prompt: PromptKey | None = None
     second: Any = NO_SECOND
+    proof: str = ""
 
 
 def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | None = None) -> dict[str, Any]:
@@ -247,6 +248,7 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | 
                 "key": label.key,
                 "kind": label.kind,
                 "group": _group(label),
+                **({"proof": label.proof} if label.proof else {}),
                 **({"keys": {cause: label.key, second[0]: names[label.second]}} if label.second in names else {}),
                 **(_prompt_answer(label.prompt, first_turns.get(label.prompt), quotes) if label.prompt else {}),
                 **row_sum.answer(),
@@ -354,7 +356,8 @@ class _HotspotRows:
         keys = self._keys({cause for cause, _ in top})
         for row in top:
             cause, second = row
-            self._sum(Label(self._by, self._subject(keys[cause]), None, second)).merge(sums[row])
+            proof = keys[cause].target if self._by == "cache-miss" else ""
+            self._sum(Label(self._by, self._subject(keys[cause]), None, second, proof)).merge(sums[row])
 
     def _second(self, rows_read: CauseRow) -> Any:
         if self._dimension is None:
@@ -446,7 +449,14 @@ class _HotspotRows:
     def _order(self, row: tuple[Label, CauseSum]) -> tuple[Any, ...]:
         """By weight, then by tokens, as for all rows without a price."""
         label, row_sum = row
-        return -row_sum.weight(self._rank), -sum(row_sum.tokens), label.key, label.prompt or (), repr(label.second)
+        return (
+            -row_sum.weight(self._rank),
+            -sum(row_sum.tokens),
+            label.key,
+            label.proof,
+            label.prompt or (),
+            repr(label.second),
+        )
 
 
 def _one_spelling(names: Iterable[str]) -> Callable[[str], str]:

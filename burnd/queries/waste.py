@@ -16,6 +16,7 @@ import msgspec
 
 from burnd.attribution import Explained, Rate, Spent, add_up, explain
 from burnd.attribution.blocks import INSTRUCTIONS
+from burnd.attribution.cache_ttl import CacheBills, add_bills
 from burnd.attribution.causes import Selected
 from burnd.attribution.context_waste import SessionPrefix, in_project, in_session
 from burnd.attribution.findings import MOST_EVIDENCE, Evidence, Finding, FindingKind, advice_for, weight
@@ -31,6 +32,7 @@ from burnd.queries.selection import Scope
 from burnd.queries.spending import tally_of, unlogged_in
 from burnd.queries.sums import By, Reader
 from burnd.queries.view import View
+from burnd.queries.why import ttl_answer
 from burnd.records import Turn
 from burnd.records.content import MAIN
 
@@ -77,6 +79,7 @@ class FamilyFindings(msgspec.Struct, frozen=True, array_like=True):
     wasted: tuple[Waste, ...] = ()
     prefix: Prefix | None = None
     avoidable: RatedTokens = []  # all findings together, no token twice
+    caching: tuple[RatedTokens, ...] = ()  # the contexts as billed, with writes for five minutes, for an hour
 
 
 class WasteFindings(NamedTuple):
@@ -184,14 +187,15 @@ def _in_family(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> FamilyFindi
         if one.tokens
     )
     together = list(avoidable.items())
+    caching = tuple(list(bill.items()) for bill in add_bills(explained.caching for explained, _ in rails))
     main, turns = next((rail for rail in rails if rail[0].rail_id == MAIN), (None, ()))
     if main is None or main.agent is not None or not main.prefix:
-        return FamilyFindings(wasted, None, together)
+        return FamilyFindings(wasted, None, together, caching)
     tokens = [pair for cause in main.causes if cause.kind == "prefix" for pair in cause.spent.items()]
     files = [(block.name, block.bytes) for turn in turns[:1] for block in turn.entered if block.kind == INSTRUCTIONS]
     instructions = tuple((name, size) for name, size in files if name is not None)
     prefix = Prefix(main.session_id, main.prefix, tokens, turns[0].ts if turns else "", instructions)
-    return FamilyFindings(wasted, prefix, together)
+    return FamilyFindings(wasted, prefix, together, caching)
 
 
 def _selected(view: View, scope: Scope, family: Family) -> Selected:
@@ -260,6 +264,9 @@ def answer(view: View, quotes: Quotes, params: WasteParams, seen: WasteFindings)
         "unlogged": unlogged_in(view, scope),
         "families": len(seen.families),
         "avoidable": _avoidable(seen, bloated, pricer).answer(),
+        "cacheTtl": ttl_answer(
+            add_bills(CacheBills(*map(dict, one.caching)) for one in seen.families if one.caching), pricer
+        ),
         "severities": {"high": _HIGH, "medium": _MEDIUM},
         "kinds": _kinds(every),
         "findings": [_row(group, about, quotes) for group in shown],
@@ -346,7 +353,7 @@ def _group_key(finding: Finding, about: FindingSession) -> tuple[Any, ...]:
     where = (
         () if finding.kind == "cache-miss" else (project, evidence.tool, _subject(finding, about), evidence.files[:1])
     )
-    return finding.kind, evidence.reason, *where
+    return finding.kind, evidence.reason, evidence.proof, *where
 
 
 def _subject(finding: Finding, about: FindingSession) -> str | None:
@@ -421,12 +428,18 @@ def _evidence(findings: Sequence[Finding], where: FindingSession, target: str | 
         "tool": first.tool,
         "target": within(target, where.folder) if first.tool and target else target,
         "reason": first.reason,
+        **({"proof": first.proof, "changes": _changes(findings)} if first.proof else {}),
         "count": sum(evidence.count for evidence in evidences),
         "entered": (max if sized is not evidences else sum)(evidence.entered for evidence in sized),
         "rides": max(evidence.rides for evidence in sized),
         "usual": first.usual,
         "others": sum(finding.evidence.others for finding in findings),
     }
+
+
+def _changes(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    changes = dict.fromkeys(change for finding in findings for change in finding.evidence.changes)
+    return [msgspec.to_builtins(change) for change in changes][:MOST_EVIDENCE]
 
 
 def _session_and_rail(finding: Finding) -> tuple[str, str]:

@@ -6,12 +6,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from burnd import protocol
 from burnd.attribution import CauseShare, anatomy, rate_of
-from burnd.attribution.causes import Selected
-from burnd.attribution.rail import CauseOrigin, Miss, TurnStep
+from burnd.attribution.cache_ttl import CacheBills, add_bills
+from burnd.attribution.causes import Selected, TurnMiss
+from burnd.attribution.misses import Miss, MissGroup, advice_on
+from burnd.attribution.rail import CauseOrigin, TurnStep
 from burnd.attribution.rail_entries import RailEntries
 from burnd.attribution.rates import Rate
+from burnd.attribution.rates import add_up as add_spent
 from burnd.content.recall import Recall
 from burnd.contract.reports import MOST_CAUSES, Filters, WhyParams
 from burnd.pricing import usd
@@ -31,6 +36,7 @@ from burnd.records.times import index_ms
 
 _MOST_QUOTES: Final = 200
 _MOST_DEPTH: Final = 24
+_MOST_MISSES: Final = 20
 # Parts of a bill, apart from searches, which have no tokens.
 _PARTS: Final = {
     "fresh": ("input",),
@@ -86,6 +92,10 @@ def _answer(
         "unlogged": unlogged(totals.sums),
         "agents": sum(1 for root in bills for _ in root.every()) - 1 if bills else 0,
         "groups": _groups(bills, totals.sums.total.units),
+        "misses": misses_of(bills, reader.pricer, totals.sums.total.units),
+        "cacheTtl": ttl_answer(
+            add_bills(bill.explained.caching for root in bills for bill in root.every()), reader.pricer
+        ),
         "causes": rows.of_session(),
     }
 
@@ -181,6 +191,50 @@ def _group(key: str, parts: Sequence[tuple[tuple[str, str], int, Cost]], whole: 
             for (kind, name), count, cost in merged
         ],
     }
+
+
+def misses_of(bills: Sequence[Bill], pricer: Pricer, whole: int) -> list[dict[str, Any]]:
+    """The cache misses of a session by reason and proof, the most expensive first; causes have the same tokens."""
+    groups: dict[MissGroup, list[tuple[Bill, TurnMiss]]] = {}
+    for root in bills:
+        for bill in root.every():
+            for one in bill.explained.misses:
+                groups.setdefault(one.miss.group, []).append((bill, one))
+    rows = []
+    for group, misses in groups.items():
+        cost = pricer.of(add_spent([{one.rate: one.miss.spent} for _, one in misses]))
+        changes = dict.fromkeys(change for _, one in misses for change in one.miss.changes)
+        row: dict[str, Any] = {"reason": group.reason, "proof": group.proof, "count": len(misses), **cost.answer()}
+        row |= {
+            "share": cost.share(whole),
+            "requests": [
+                {"sessionId": bill.rail.session_id, "railId": bill.rail.rail_id, "turnIndex": one.turn_index}
+                | _miss_details(one.miss)
+                for bill, one in misses[:_MOST_MISSES]
+            ],
+            "changes": [msgspec.to_builtins(change) for change in changes][:_MOST_MISSES],
+            "advice": advice_on(group),
+        }
+        rows.append(row)
+    return sorted(rows, key=lambda row: (-(row["costUsd"] or 0), -sum(row["usage"].values()), row["reason"]))
+
+
+def _miss_details(miss: Miss) -> dict[str, Any]:
+    """The message that changed, and the efforts before and after, if known."""
+    details: dict[str, Any] = {"position": miss.position} if miss.position is not None else {}
+    if miss.settings is not None:
+        details["effort"] = {"before": miss.settings[0], "after": miss.settings[1]}
+    return details
+
+
+def ttl_answer(bills: CacheBills, pricer: Pricer) -> dict[str, Any] | None:
+    """The cost of all contexts, and with the other lifetime of cache writes; None without cache writes or a price."""
+    costs = [pricer.of(bill) for bill in bills]
+    now, five, hour = (cost.usd for cost in costs)
+    if not bills.is_written or now is None:
+        return None
+    written = [name for name, at in (("5m", 4), ("1h", 5)) if costs[0].tokens[at]]
+    return {"written": written, "costUsd": now, "if5mUsd": five, "if1hUsd": hour}
 
 
 # The cost with all that the cause started, the cause if there is one, and the bills it started.
@@ -393,7 +447,18 @@ def _facts(pricer: Pricer, request: TurnRequest) -> dict[str, Any]:
         "context": turn.usage.context,
         "quality": turn.quality,
         **request.cost.answer(),
-        "miss": {"reason": miss.reason, **pricer.of({request.rate: miss.spent}).answer()} if miss else None,
+        "miss": _miss(pricer, request.rate, miss) if miss else None,
+    }
+
+
+def _miss(pricer: Pricer, rate: Rate, miss: Miss) -> dict[str, Any]:
+    return {
+        "reason": miss.reason,
+        "proof": miss.proof,
+        **_miss_details(miss),
+        "changes": [msgspec.to_builtins(change) for change in miss.changes],
+        **pricer.of({rate: miss.spent}).answer(),
+        "advice": advice_on(miss.group),
     }
 
 

@@ -15,7 +15,20 @@ from burnd.classify.tools import kind
 from burnd.index.change import AgentRow, CursorChange, FileChange
 from burnd.ledger.blobs import Pack
 from burnd.ledger.content import Shelved
-from burnd.records import Basis, Block, Content, Overhead, ServerTools, Subagent, ToolCall, Turn, Usage
+from burnd.records import (
+    Basis,
+    Block,
+    Content,
+    MissStatement,
+    Overhead,
+    PromptChange,
+    RequestFacts,
+    ServerTools,
+    Subagent,
+    ToolCall,
+    Turn,
+    Usage,
+)
 from burnd.records.codec import Entry
 from burnd.records.turn import FORKED, Quality
 
@@ -113,6 +126,9 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     is_row: bool = False
     claim_ts: str | None = None
     harness_version: str | None = None
+    request: RequestFacts | None = None
+    cache_miss: MissStatement | None = None
+    prompt_changes: tuple[PromptChange, ...] = ()
 
     @property
     def holder(self) -> tuple[str, str]:
@@ -165,6 +181,7 @@ def with_iterations(candidate: Candidate) -> Iterator[Candidate]:
         own.best = candidate.best._replace(output_tokens=usage.output + usage.reasoning)
         own.stopped = own.best if candidate.stopped == candidate.best else candidate.stopped
         own.server_tools, own.billed_calls, own.calls, own.entered, own.made, own.files = None, (), (), (), (), ()
+        own.request, own.cache_miss, own.prompt_changes = None, None, ()
         own.dropped = n not in candidate.submitted_calls
         yield own
 
@@ -213,6 +230,9 @@ def turn_of(candidate: Candidate) -> Turn:
         has_edits=_has_edits(calls),
         prompt_id=candidate.prompt_id,
         prompt_retries=candidate.prompt_retries,
+        request=candidate.request,
+        cache_miss=candidate.cache_miss,
+        prompt_changes=candidate.prompt_changes,
         basis=_basis(candidate),
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from burnd.records.turn import FORKED, Quality
 _QUALITIES: Final[dict[Quality, int]] = {"empty": 0, "partial": 1, "final": 2}
 _NO_BASIS: Final = Basis(rank=15)
 _OF_THE_BEST_LINE: Final = ("usage", "model", "speed", "service_tier", "inference_geo", "server_tools")
+T = TypeVar("T")
 _NEVER: Final = 1 << 62  # later than every time
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
@@ -343,6 +344,9 @@ def _merge(new: Turn, current: Turn) -> Turn:
         made=_fuller(base.made, other.made),
         files_touched=_fuller(base.files_touched, other.files_touched),
         subagent=_linked_agent(base.subagent, other.subagent),
+        request=_stated(base.request, other.request),
+        cache_miss=_stated(base.cache_miss, other.cache_miss),
+        prompt_changes=_fuller(base.prompt_changes, other.prompt_changes),
     )
     return relabelled(merged) if calls != base.tool_calls else merged
 
@@ -377,6 +381,11 @@ def _fuller_call(new: ToolCall, old: ToolCall) -> ToolCall:
 
 def _fuller(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
     return max(one, other, key=lambda items: (len(items), _encode(items)))
+
+
+def _stated(one: T | None, other: T | None) -> T | None:
+    """A fact that only one of two candidates may have."""
+    return max(one, other, key=lambda fact: (fact is not None, _encode(fact)))
 
 
 def _fullness(turn: Turn) -> tuple[int, int, int, int, bytes]:

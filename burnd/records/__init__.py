@@ -14,7 +14,19 @@ from burnd.records.session import (
     Withheld,
 )
 from burnd.records.stamp import Selector, Stamp, TimeRange
-from burnd.records.turn import Basis, Block, Copy, ServerTools, Subagent, ToolCall, Turn, Usage
+from burnd.records.turn import (
+    Basis,
+    Block,
+    Copy,
+    MissStatement,
+    PromptChange,
+    RequestFacts,
+    ServerTools,
+    Subagent,
+    ToolCall,
+    Turn,
+    Usage,
+)
 
 __all__ = [
     "Basis",
@@ -25,12 +37,15 @@ __all__ = [
     "Copy",
     "Event",
     "File",
+    "MissStatement",
     "Occurrence",
     "Origin",
     "Overhead",
+    "PromptChange",
     "Prune",
     "Quota",
     "Request",
+    "RequestFacts",
     "Selector",
     "ServerTools",
     "Session",

@@ -104,6 +104,40 @@ class Subagent(Record, frozen=True, kw_only=True):
     parent_tool_use_id: str | None = None
 
 
+class PromptChange(Record, frozen=True, kw_only=True):
+    """A part of the prompt that changed before a request, as the log shows it: an MCP server or another tool that was
+    added or `removed`, or a memory file whose text changed or that was edited.
+    """
+
+    kind: Literal["mcp", "tool", "memory"]
+    name: PathName
+    removed: bool = False
+
+
+class RequestFacts(Record, frozen=True, kw_only=True):
+    """Hashes and counts of a request as its harness logs them, to compare it with the one before; no text.
+
+    `shape` is a hash of system prompt and tools, `params` one of the parameters other than model, effort and output
+    limit. Of its `messages` the first `same` are also the first of the answered request before it on the rail, which
+    had `before`; None if the log does not show that. `breakpoints` counts the points at which it asked for caching.
+    """
+
+    shape: str | None = None
+    params: str | None = None
+    effort: Name | None = None
+    messages: Count = 0
+    same: Count | None = None
+    before: Count | None = None
+    breakpoints: Count = 0
+
+
+class MissStatement(Record, frozen=True, kw_only=True):
+    """The reason of a cache miss as the provider states it, and the tokens it names."""
+
+    type: Name
+    tokens: Count = 0
+
+
 class Basis(Record, frozen=True, kw_only=True):
     """The facts that decide which session owns a message found in several logs.
 
@@ -160,6 +194,9 @@ class Turn(Record, frozen=True, kw_only=True):
     has_edits: bool | None = None
     prompt_id: str | None = None
     prompt_retries: Count | None = None
+    request: RequestFacts | None = None
+    cache_miss: MissStatement | None = None
+    prompt_changes: tuple[PromptChange, ...] = ()
     quality: Quality = always("final")
     basis: Basis | None = None
     # The message turned out to be a copy of this one; the turn does not count any more.

@@ -9,13 +9,29 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from burnd.attribution.rail import RailEntry, in_order
-from burnd.records import Block, Compaction, Copy, ServerTools, Subagent, ToolCall, Turn, Usage
+from burnd.records import (
+    Block,
+    Compaction,
+    Copy,
+    MissStatement,
+    PromptChange,
+    RequestFacts,
+    ServerTools,
+    Subagent,
+    ToolCall,
+    Turn,
+    Usage,
+)
 from tests.make import at, examples
 
 T = TypeVar("T")
 MODELS = ("claude-sonnet-4-5", "claude-sonnet-4-5", "claude-sonnet-4-5", "claude-opus-4-5", "gpt-5", "house-model")
 THRESHOLDS = (128_000, 200_000)
 ABSURD = 2**40
+MISS_TYPES = (
+    *("messages_changed", "tools_changed", "system_changed", "model_changed"),
+    *("previous_message_not_found", "unavailable", "never heard of"),
+)
 ON_MANY_RAILS = settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -46,7 +62,7 @@ class Dice:
 
 def rails(most: int = 14) -> st.SearchStrategy[list[RailEntry]]:
     """The entries of one rail in order."""
-    rolls = st.binary(min_size=most * 32, max_size=most * 32)
+    rolls = st.binary(min_size=most * 40, max_size=most * 40)
     return st.builds(rail_of, st.integers(1, most), rolls)
 
 
@@ -132,6 +148,26 @@ def _usage(dice: Dice, context: int) -> Usage:
     return Usage(input=fresh, cache_read=read, cache_create_5m=rest - hour - fresh, cache_create_1h=hour, **said)
 
 
+def _stated(kind: str) -> MissStatement:
+    return MissStatement(type=kind, tokens=9_000)
+
+
+def _request(dice: Dice) -> RequestFacts | None:
+    """Hashes that are mostly those of the request before."""
+    if dice.chance(3):
+        return None
+    same = dice.one_of((8, 8, 8, None, 3))
+    return RequestFacts(
+        shape=dice.one_of(("s1", "s1", "s1", "s2", None)),
+        params=dice.one_of(("p1", "p1", "p2", None)),
+        effort=dice.one_of(("high", "high", "low", None)),
+        messages=10,
+        same=same,
+        before=8 if same is not None else None,
+        breakpoints=dice.one_of((3, 3, 0)),
+    )
+
+
 def _rest(dice: Dice) -> dict[str, Any]:
     names = {dice.call_id() for _ in range(dice.one_of((1, 0, 3)))}
     return {
@@ -140,6 +176,9 @@ def _rest(dice: Dice) -> dict[str, Any]:
         "quality": dice.one_of(("final", "final", "final", "partial", "empty")),
         "server_tools": dice.one_of((None, None, ServerTools(search=3), ServerTools(fetch=1))),
         "subagent": dice.one_of((None, Subagent(agent_id="a1", parent_tool_use_id="c1"))),
+        "request": _request(dice),
+        "cache_miss": dice.one_of((None, None, *map(_stated, MISS_TYPES))),
+        "prompt_changes": dice.one_of(((), (), (PromptChange(kind="mcp", name="git"),))),
         "tool_calls": tuple(
             ToolCall(
                 id=name,

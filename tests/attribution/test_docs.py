@@ -9,7 +9,7 @@ import pytest
 
 from burnd.attribution.blocks import Kind
 from burnd.attribution.findings import FindingKind
-from burnd.attribution.rail import Reason
+from burnd.attribution.misses import Reason
 
 PAGE = (Path(__file__).parents[2] / "docs" / "attribution.md").read_text()
 

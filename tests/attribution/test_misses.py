@@ -8,7 +8,7 @@ import pytest
 
 from burnd.attribution.causes import TurnMiss
 from burnd.attribution.rates import Spent
-from burnd.records import Block, Usage
+from burnd.records import Block, MissStatement, PromptChange, RequestFacts, Usage
 from tests.attribution.scenes import Scene, prompt, result, said
 
 
@@ -102,3 +102,93 @@ def test_something_taken_out_of_the_middle_is_a_reason() -> None:
     scene.turn(60_000, entered=(Block(kind="result", bytes=80_000, call_id="c2"),))
     scene.turn(40_100, entered=(prompt(368),), read=20_000)
     assert [one.miss.reason for one in scene.explained().misses] == ["edited"]
+
+
+FACTS: dict[str, Any] = {"shape": "s1", "params": "p1", "effort": "high", "breakpoints": 3}
+
+
+def proved_miss(pause: int = 5, entered: tuple[Block, ...] = (prompt(168),), **facts: Any) -> TurnMiss:
+    """The miss of a request with these facts, after one whose hashes are known."""
+    scene = Scene()
+    first = RequestFacts(**FACTS, messages=2)
+    scene.turn(0, usage=Usage(cache_create_5m=20_000, output=100), entered=(prompt(),), made=(said(),), request=first)
+    turn = {name: facts.pop(name) for name in ("cache_miss", "model", "parent", "prompt_changes") if name in facts}
+    request = RequestFacts(**{**FACTS, "messages": 4, "same": 2, "before": 2, **facts})
+    scene.turn(20_150, read=0, pause=pause, entered=entered, request=request, **turn)
+    (one,) = scene.explained().misses
+    return one
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"shape": "s2"}, "prefix"),
+        ({"shape": "s2", "pause": 400}, "prefix"),
+        ({"effort": "low"}, "settings"),
+        ({"params": "p2"}, "settings"),
+        ({"same": 1}, "edited"),
+        ({"same": 1, "pause": 400}, "edited"),
+        ({"breakpoints": 0}, "not-requested"),
+        ({"pause": 400}, "pause"),
+        ({"pause": 400, "entered": (result(168),)}, "slow-call"),
+        ({}, "dropped"),
+        ({"model": "claude-opus-4-5", "shape": "s2"}, "model-switch"),
+        ({"cache_miss": MissStatement(type="tools_changed"), "shape": "s2"}, "tools"),
+        ({"cache_miss": MissStatement(type="system_changed"), "pause": 400}, "system"),
+        ({"cache_miss": MissStatement(type="model_changed")}, "model-switch"),
+        ({"cache_miss": MissStatement(type="messages_changed"), "same": None, "before": None}, "edited"),
+    ],
+)
+def test_hashes_and_the_provider_prove_a_reason(facts: dict[str, Any], reason: str) -> None:
+    miss = proved_miss(**facts).miss
+    assert (miss.reason, miss.proof) == (reason, "proved")
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"shape": None}, "prefix"),
+        ({"same": None, "before": None, "pause": 400}, "pause"),
+        ({"entered": tuple(prompt(8) for _ in range(21))}, "prefix"),
+        ({"cache_miss": MissStatement(type="unavailable"), "same": None, "before": None}, "prefix"),
+        ({"cache_miss": MissStatement(type="previous_message_not_found"), "shape": None}, "prefix"),
+    ],
+)
+def test_evidence_that_leaves_several_reasons_proves_none(facts: dict[str, Any], reason: str) -> None:
+    """A missing hash, more new blocks than a provider looks back over, or a provider that does not know."""
+    miss = proved_miss(**facts).miss
+    assert (miss.reason, miss.proof) == (reason, "inferred")
+
+
+def test_details_of_a_proved_reason() -> None:
+    change = PromptChange(kind="mcp", name="github")
+    assert proved_miss(same=1).miss.position == 1
+    assert proved_miss(effort="low").miss.settings == ("high", "low")
+    assert proved_miss(shape="s2", prompt_changes=(change,)).miss.changes == (change,)
+    assert proved_miss(pause=400, prompt_changes=(change,)).miss.changes == ()
+
+
+def test_a_request_is_compared_with_the_last_billed_one() -> None:
+    """A request that failed in between had no hashes of its own, and changed nothing."""
+    scene = Scene()
+    facts = RequestFacts(**FACTS, messages=2)
+    scene.turn(0, usage=Usage(cache_create_5m=20_000), entered=(prompt(),), made=(said(),), request=facts)
+    scene.turn(0, usage=Usage(), entered=(), quality="empty")
+    scene.turn(20_150, read=0, entered=(prompt(168),), request=RequestFacts(**FACTS, messages=4, same=2, before=2))
+    assert [one.miss.group for one in scene.explained().misses] == [("dropped", "proved")]
+
+
+def test_what_the_other_lifetime_of_cache_writes_would_cost() -> None:
+    """After ten minutes an hour's cache is read, and a five minutes' one is written again."""
+    scene = Scene()
+    scene.turn(0, usage=Usage(cache_create_5m=20_000, output=9), entered=(prompt(),))
+    scene.turn(0, usage=Usage(cache_create_5m=20_100), entered=(prompt(400),), pause=600)
+    ((now,), (five,), (hour,)) = (tuple(bill.values()) for bill in scene.explained().caching)
+    assert now == five == Spent(cache_create_5m=40_100)
+    assert hour == Spent(cache_read=20_000, cache_create_1h=20_100)
+    scene = Scene()
+    scene.turn(0, usage=Usage(cache_create_1h=20_000, output=9), entered=(prompt(),))
+    scene.turn(0, usage=Usage(cache_read=20_000, cache_create_1h=100), entered=(prompt(400),), pause=600)
+    ((now,), (five,), (hour,)) = (tuple(bill.values()) for bill in scene.explained().caching)
+    assert now == hour == Spent(cache_read=20_000, cache_create_1h=20_100)
+    assert five == Spent(cache_create_5m=40_100)

@@ -412,10 +412,63 @@ class WhyTurn(TypedDict):
     activity: str | None
 
 
+class PromptChange(TypedDict):
+    """An MCP server, a tool or a memory file that changed before a request."""
+
+    kind: str
+    name: str
+    removed: NotRequired[bool]
+
+
+class EffortChange(TypedDict):
+    """The effort of a request, and of the one before it."""
+
+    before: str | None
+    after: str | None
+
+
 class CacheMiss(Cost):
-    """What a request paid again because of a cache miss."""
+    """What a request paid again because of a cache miss. `position` is the first message that changed."""
 
     reason: str
+    proof: NotRequired[Literal["proved", "inferred"]]
+    changes: NotRequired[list[PromptChange]]
+    advice: NotRequired[str]
+    position: NotRequired[int]
+    effort: NotRequired[EffortChange]
+
+
+class MissedRequest(TypedDict):
+    """A request that missed the cache."""
+
+    sessionId: str
+    railId: str
+    turnIndex: int
+    position: NotRequired[int]
+    effort: NotRequired[EffortChange]
+
+
+class SessionMisses(Cost):
+    """The cache misses of a session with one reason, and the first of their requests."""
+
+    reason: str
+    proof: Literal["proved", "inferred"]
+    count: int
+    share: float | None
+    requests: list[MissedRequest]
+    changes: list[PromptChange]
+    advice: str
+
+
+class CacheTtl(TypedDict):
+    """The cost of contexts, and with all cache writes for five minutes or for an hour. `written` has the lifetimes
+    that occur.
+    """
+
+    written: list[str]
+    costUsd: float
+    if5mUsd: float | None
+    if1hUsd: float | None
 
 
 class WhyRequest(Cost):
@@ -447,6 +500,8 @@ class Why(PartialAnswer, PriceNotes):
     unlogged: NotRequired[Unlogged | None]
     agents: NotRequired[int]
     groups: NotRequired[list[CauseGroup]]
+    misses: NotRequired[list[SessionMisses]]
+    cacheTtl: NotRequired[CacheTtl | None]
 
 
 class HotspotRow(TypedDict):
@@ -464,6 +519,8 @@ class HotspotRow(TypedDict):
     costUsd: float | None
     costPerCall: float | None
     share: float | None
+    # by cache-miss
+    proof: NotRequired[Literal["proved", "inferred"]]
     # by prompt
     sessionId: NotRequired[str]
     railId: NotRequired[str]
@@ -513,6 +570,8 @@ class Evidence(TypedDict):
     tool: str | None
     target: str | None
     reason: str | None
+    proof: NotRequired[Literal["proved", "inferred"]]
+    changes: NotRequired[list[PromptChange]]
     count: int
     entered: int
     rides: int
@@ -545,6 +604,7 @@ class Waste(PartialAnswer, PriceNotes):
     unlogged: Unlogged | None
     families: int
     avoidable: Cost
+    cacheTtl: NotRequired[CacheTtl | None]
     severities: Severities
     kinds: list[WasteKind]
     findings: list[Finding]

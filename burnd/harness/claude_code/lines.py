@@ -34,10 +34,24 @@ class MessageHead(msgspec.Struct, gc=False):
     usage: UsageObject | None = None
 
 
+class CacheMissReason(msgspec.Struct, gc=False):
+    """The provider's comparison of a request with the one before it."""
+
+    type: Name | None = None
+    cache_missed_input_tokens: int | None = None
+
+
+class Diagnostics(msgspec.Struct, gc=False):
+    """The provider's findings about a request."""
+
+    cache_miss_reason: CacheMissReason | None = None
+
+
 class ClaudeMessage(MessageHead, gc=False):
     """A message of the API or the user."""
 
     content: str | list[ContentBlock] | None = None
+    diagnostics: Diagnostics | None = None
 
 
 class ForkedFrom(_Camel):
@@ -118,7 +132,9 @@ class BareLine(_Camel):
     summary: str | None = None
     leaf_uuid: Name | None = None
     query_source: Name | None = None
+    shape_hash: Name | None = None
     params: msgspec.Raw = NOTHING
+    cache_control: list[msgspec.Raw] | None = None
     base: Name | None = None
     keep: int | None = None
     tail: list[msgspec.Raw] | None = None
@@ -156,7 +172,7 @@ class BlockingError(_Camel):
 class Attachment(_Camel):
     """An attachment of a prompt or a result; the shape of `content` depends on its type.
 
-    `files` is set for type `instructions`.
+    `files` is set for type `instructions`, `added_names` and `removed_names` for changes of tools and MCP servers.
     """
 
     type: str = ""
@@ -167,6 +183,8 @@ class Attachment(_Camel):
     hook_event: str | None = None
     blocking_error: BlockingError | str | None = None
     files: list[InstructionFile] | None = None
+    added_names: list[Name] | None = None
+    removed_names: list[Name] | None = None
     content: msgspec.Raw = NOTHING
     system_prompt: str | list[str] | None = None
     tools: msgspec.Raw = NOTHING

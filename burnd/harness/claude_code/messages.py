@@ -36,6 +36,7 @@ from burnd.harness.claude_code.lines import (
 )
 from burnd.harness.claude_code.memory import Memory, Spot, keep
 from burnd.harness.claude_code.product import PRODUCT
+from burnd.harness.claude_code.request_facts import add_facts, read_memory_edit, take_changes
 from burnd.harness.claude_code.state import (
     MAX_ANSWERED,
     MAX_ATTEMPTS,
@@ -86,6 +87,7 @@ def read_assistant(memory: Memory, spot: Spot) -> None:
     answer_attempt(memory, spot.line.request_ref, message.usage)
     candidate = memory.candidate(message_id) or _begin(memory, spot, message_id)
     _update_usage(memory, candidate, spot, message)
+    add_facts(memory, candidate, message)
     if spot.name not in candidate.lines and len(candidate.lines) < MOST_BLOCKS:
         _add_line(memory, candidate, spot, message)
     memory.touch(candidate)
@@ -179,6 +181,7 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
         prompt_id=prompt.id if prompt is not None else None,
         prompt_words=prompt.words if prompt is not None else (),
         prompt_retries=prompt.walk.retries if prompt is not None else 0,
+        prompt_changes=take_changes(memory),
     )
 
 
@@ -297,6 +300,7 @@ def _add_call(memory: Memory, candidate: Candidate, block: ContentBlock) -> None
     # The provider's tools are answered within the response, if at all.
     runs_here = block.type == "tool_use"
     candidate.calls += (call if runs_here else replace(call, is_error=False),)
+    read_memory_edit(memory, call)
     if parsed.file is not None and parsed.file not in candidate.files:
         candidate.files += (parsed.file,)
     if parsed.prompt is not None:

@@ -22,6 +22,7 @@ from burnd.harness.claude_code.content import (
 from burnd.harness.claude_code.lines import Attachment, ClaudeLine, Outcome
 from burnd.harness.claude_code.memory import Memory, Spot
 from burnd.harness.claude_code.messages import add_event, add_result, end_run
+from burnd.harness.claude_code.request_facts import read_prompt_changes
 from burnd.harness.claude_code.state import ClaudePrompt, SavedOutput
 from burnd.harness.tool_calls import short_hash, size
 from burnd.logfiles.log_reader import tally
@@ -70,6 +71,7 @@ _ATTACHMENT_TYPES: Final = (NOT_SHOWN | _FILES | HOOKS | {_INSTRUCTIONS}).union(
         "date",
         "deferred_tools_delta",
         "environment",
+        "mcp_instructions_delta",
         "model",
         "queued_command",
         "remote_session_change",
@@ -127,6 +129,7 @@ def read_attachment(memory: Memory, spot: Spot) -> None:
         return
     if attachment.type not in _ATTACHMENT_TYPES:
         tally(memory.out.counts.unknown, f"attachment/{attachment.type}")
+    read_prompt_changes(memory, attachment, is_begun=spot.rail.next_index > 0)
     text = text_of(attachment.prompt)
     is_prompt = _is_queued_prompt(attachment, text)
     blocks = _attached_blocks(spot.line, attachment, is_prompt=is_prompt)

@@ -34,6 +34,7 @@ from burnd.harness.claude_code.messages import (
     status_of,
 )
 from burnd.harness.claude_code.prompts import read_attachment, read_user
+from burnd.harness.claude_code.request_facts import read_facts
 from burnd.harness.claude_code.state import MAX_REQUESTS, ClaudeReading, ClaudeState, LeafTitle, PackStore, dump_state
 from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import NEVER, decode_line, iso, tally
@@ -202,6 +203,7 @@ def _read_request(memory: Memory, line: BareLine) -> None:
     if line.id is None:
         return
     begin_attempt(memory, line)
+    read_facts(memory, line)
     keep(state.requests, line.id, None, MAX_REQUESTS)
     for candidate in list(state.candidates.values()):
         if candidate.request_ref == line.id and candidate.rank & LACKS_REQUEST:

@@ -20,9 +20,9 @@ from burnd.index.keys import compressed, decompressed
 from burnd.index.reader_packs import PackLost
 from burnd.logfiles import log_reader as log
 from burnd.recording.candidate import Candidate
-from burnd.records import Block, Content
+from burnd.records import Block, Content, PromptChange, RequestFacts
 
-VERSION: Final = 7
+VERSION: Final = 8
 MAX_CANDIDATES: Final = 6
 MAX_RAILS: Final = 32
 MAX_PROMPTS: Final = 8
@@ -30,6 +30,10 @@ MAX_LINKS: Final = 16
 MAX_REQUESTS: Final = 64
 MAX_ATTEMPTS: Final = 64
 MAX_ANSWERED: Final = 16
+MAX_SENT: Final = 4
+MAX_PARTS: Final = 512
+MAX_MEMORY_FILES: Final = 64
+MAX_CHANGES: Final = 8
 NO_RUN: Final = -1
 UNREPORTED: Final = -1
 MAX_DELEGATIONS: Final = 64
@@ -137,11 +141,25 @@ class Answered(NamedTuple):
     size: int
 
 
+class Sent(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A request as its `api-request` line has it, whether it was answered or not.
+
+    `parts` has the first digits of the hashes of its first messages; None if they are not known.
+    """
+
+    id: str
+    origin: str
+    facts: RequestFacts
+    parts: str | None = None
+
+
 class ClaudeState(msgspec.Struct, omit_defaults=True):
     """All that a reader needs to continue at the next line, except old rows.
 
     `birth` is the first time in the file, `stamp` the last. `titles` has for each kind the number of changes and the
-    last title's hash. `counted` is the number of messages of each rail before the file was replaced.
+    last title's hash. `counted` is the number of messages of each rail before the file was replaced. `sent` are recent
+    requests, `latest` the last answered one of each origin. `memory_files` has a hash of each memory file, `changes`
+    the changes of the prompt that no response has followed yet.
     """
 
     version: int = VERSION
@@ -157,6 +175,10 @@ class ClaudeState(msgspec.Struct, omit_defaults=True):
     attempts: dict[str, Attempt] = {}
     answered: dict[str, Answered] = {}
     run: int = 0
+    sent: dict[str, Sent] = {}
+    latest: dict[str, Sent] = {}
+    memory_files: dict[str, str] = {}
+    changes: list[PromptChange] = []
     delegations: dict[str, Delegation] = {}
     titles: dict[str, tuple[int, str]] = {}
     meta_sent: bool = False

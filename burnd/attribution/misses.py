@@ -1,0 +1,207 @@
+"""Cache misses: the tokens that a turn paid again, and why the provider's cache did not have them.
+
+A reason is proved if the log leaves no other: the provider or the hashes of two requests show what changed, or that
+nothing did. Otherwise it is inferred from times, models and sizes.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from burnd.attribution.rates import CLASSES, Spent
+from burnd.attribution.row import Bounds
+from burnd.records import PromptChange, Turn
+from burnd.records.times import HOUR_MS, index_ms
+
+Reason = Literal[
+    "compaction",
+    "model-switch",
+    "tools",
+    "system",
+    "prefix",
+    "settings",
+    "rewind",
+    "edited",
+    "not-requested",
+    "pause",
+    "slow-call",
+    "dropped",
+    "unknown",
+]
+
+# Providers cache no fewer tokens. The last few tokens of a turn are rarely cached.
+LEAST_TOKENS: Final = 1024
+FIVE_MINUTES_MS: Final = 300_000
+# A provider looks for cached blocks this far before a cache breakpoint, and not beyond.
+_LOOKBACK_BLOCKS: Final = 20
+_MODEL_CHANGED: Final = "model_changed"
+_MESSAGES_CHANGED: Final = "messages_changed"
+_STATED: Final[dict[str, Reason]] = {"tools_changed": "tools", "system_changed": "system"}
+
+
+_ADVICE: Final[dict[Reason, str]] = {
+    "pause": "The cache had expired: answer sooner, or begin a new session after a long break.",
+    "slow-call": "The cache had expired while a call ran, or waited to be allowed: let long work run in the "
+    "background, and allow beforehand what may run.",
+    "prefix": "The beginning of the context changed, or the provider dropped it early: do not change tools, MCP "
+    "servers and memory files within a session.",
+    "tools": "The list of tools changed: connect MCP servers before the first prompt, and leave them on.",
+    "system": "The system prompt changed: leave memory files, output style and working folders as they are within a "
+    "session.",
+    "settings": "Effort, thinking or other settings of requests changed: choose them before the first prompt.",
+    "model-switch": "Each model has its own cache: switch models between sessions, not within one.",
+    "compaction": "A compaction restarted the context: its prefix was written again.",
+    "rewind": "Going back to an earlier point paid for the context there again.",
+    "edited": "Something in the middle of the context was changed or removed, and everything after it was paid for "
+    "again.",
+    "not-requested": "The request asked for no caching: check whether the harness or a setting turned it off.",
+    "dropped": "Nothing had changed and the cache had not expired: the provider dropped it, and no setting helps.",
+    "unknown": "The cache did not have what it should: the provider may have dropped it early.",
+}
+_PROVED_ADVICE: Final[dict[Reason, str]] = {
+    "prefix": "The system prompt or the tools changed: do not change tools, MCP servers and memory files within a "
+    "session.",
+    "edited": "An earlier message was changed, and everything after it was paid for again: a hook, a plugin or a new "
+    "release of the harness may rewrite history.",
+}
+
+
+class PromptPrint(NamedTuple):
+    """Hashes of a request: of system prompt and tools, of its settings, and its effort."""
+
+    shape: str | None
+    params: str | None
+    effort: str | None
+
+
+Proof = Literal["proved", "inferred"]
+
+
+class MissGroup(NamedTuple):
+    """Misses of one reason, proved or inferred, for sums over many sessions."""
+
+    reason: Reason
+    proof: Proof
+
+
+class Miss(NamedTuple):
+    """Tokens of earlier contexts that were not read from the cache, by rate class, and the reason.
+
+    `position` is the number of the first message that changed, `changes` are changes of the prompt that the log shows,
+    and `settings` the efforts before and after.
+    """
+
+    reason: Reason
+    spent: Spent
+    proof: Proof = "inferred"
+    position: int | None = None
+    changes: tuple[PromptChange, ...] = ()
+    settings: tuple[str | None, str | None] | None = None
+
+    @property
+    def group(self) -> MissGroup:
+        return MissGroup(self.reason, self.proof)
+
+
+class Circumstances(NamedTuple):
+    """Facts about a turn and the one before it that may explain a miss. `earlier` is empty if unknown.
+
+    `waited` is set if calls returned in between, without a prompt. `prompt` has the hashes of the request before,
+    `blocks` counts the blocks since then.
+    """
+
+    compacted: bool
+    switched: bool
+    rewound: bool
+    rewritten: bool
+    for_an_hour: bool
+    earlier: str
+    later: str
+    prefix: int
+    waited: bool
+    prompt: PromptPrint | None = None
+    blocks: int = 0
+
+
+def advice_on(group: MissGroup) -> str:
+    proved = _PROVED_ADVICE.get(group.reason) if group.proof == "proved" else None
+    return proved or _ADVICE[group.reason]
+
+
+def prompt_print(turn: Turn) -> PromptPrint | None:
+    request = turn.request
+    return PromptPrint(request.shape, request.params, request.effort) if request is not None else None
+
+
+def miss_of(before: int, bounds: Bounds, facts: Circumstances, turn: Turn) -> Miss:
+    """The miss of a turn whose first `before` tokens were in the context of the turn before."""
+    tokens_paid = [0] * CLASSES
+    for rate_class, tokens in bounds.of(bounds.read, before):
+        tokens_paid[rate_class] = tokens
+    spent = Spent(*tokens_paid)
+    proved = _proved(facts, turn)
+    if proved is None:
+        return Miss(_inferred(bounds.read, facts), spent)
+    return _with_details(Miss(proved, spent, "proved"), facts, turn)
+
+
+def _proved(facts: Circumstances, turn: Turn) -> Reason | None:
+    """The only reason that the log leaves; None if it leaves several."""
+    request, stated = turn.request, turn.cache_miss.type if turn.cache_miss is not None else ""
+    if facts.compacted:
+        return "compaction"
+    if facts.switched or stated == _MODEL_CHANGED:
+        return "model-switch"
+    if stated in _STATED:
+        return _STATED[stated]
+    now, before = prompt_print(turn), facts.prompt
+    if now is None or before is None or request is None:
+        return "edited" if stated == _MESSAGES_CHANGED and not facts.rewound else None
+    if _differ(now.shape, before.shape):
+        return "prefix"
+    if now.effort != before.effort or _differ(now.params, before.params):
+        return "settings"
+    is_changed = request.same is not None and request.same < (request.before or 0)
+    if is_changed or stated == _MESSAGES_CHANGED:
+        return "rewind" if facts.rewound else "edited"
+    if not request.breakpoints:
+        return "not-requested"
+    is_same = now.shape is not None and request.same is not None and not facts.rewound
+    if not is_same:
+        return None
+    if _is_expired(facts):
+        return "slow-call" if facts.waited else "pause"
+    return "dropped" if facts.earlier and facts.blocks <= _LOOKBACK_BLOCKS else None
+
+
+def _inferred(read: int, facts: Circumstances) -> Reason:
+    """The likely reason by times and sizes."""
+    if _is_expired(facts):
+        return "slow-call" if facts.waited else "pause"
+    if facts.rewound:
+        return "rewind"
+    if read < facts.prefix:
+        return "prefix"
+    return "edited" if facts.rewritten else "unknown"
+
+
+def _with_details(miss: Miss, facts: Circumstances, turn: Turn) -> Miss:
+    if miss.reason in ("tools", "system", "prefix"):
+        return miss._replace(changes=turn.prompt_changes)
+    request = turn.request
+    if request is None:
+        return miss
+    if miss.reason == "edited" and request.same is not None and request.same < (request.before or 0):
+        return miss._replace(position=request.same)
+    if miss.reason == "settings" and facts.prompt is not None and request.effort != facts.prompt.effort:
+        return miss._replace(settings=(facts.prompt.effort, request.effort))
+    return miss
+
+
+def _is_expired(facts: Circumstances) -> bool:
+    lifetime = HOUR_MS if facts.for_an_hour else FIVE_MINUTES_MS
+    return facts.earlier != "" and index_ms(facts.later) - index_ms(facts.earlier) > lifetime
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and one != other
