@@ -125,6 +125,8 @@ class SearchIndexer(BackgroundFollower):
                 self._recent.add(change.placed)
         if change.placed and self._pipeline.now() - change.placed[-1].label.ts_ms < FRESH_MS:
             self._has_fresh = True
+        if self._changed_at is None:
+            self._changed_at = self._clock()
         self.wake()
 
     def status(self) -> SearchStatus:
@@ -156,9 +158,13 @@ class SearchIndexer(BackgroundFollower):
         self.wake()
 
     async def _work(self) -> None:
-        """One piece of work, what is new before what is old; with nothing to do, rests."""
+        """One piece of work, what is new before what is old; with nothing to do, rests.
+
+        What is new is taken when a commit is due, unless old logs are read.
+        """
         filler = await self._current()
-        if self._touched:
+        takes_new = bool(self._touched) and (self._commit_in(filler) <= 0 or self._is_reading())
+        if takes_new:
             await self._take_touched(filler)
         elif filler.due:
             await self._take(filler, filler.due)
@@ -168,7 +174,12 @@ class SearchIndexer(BackgroundFollower):
             self._replacement = await self._filler_of(await self._in_thread(self._known_folders.create))
         else:
             await self._rest_or_commit(filler)
-        if filler is self._serving and filler.index.uncommitted and self._commit_in(filler) <= 0:
+        if (
+            filler is self._serving
+            and filler.index.uncommitted
+            and not self._has_fresh
+            and self._commit_in(filler) <= 0
+        ):
             await self._commit(filler)
 
     async def _current(self) -> IndexFiller:
@@ -244,8 +255,10 @@ class SearchIndexer(BackgroundFollower):
                 recent.drop(plan.session.session_id, plan.after.covered)
         self._took.set()
         del session_ids[:finished]
-        if filler is self._serving and filler.index.uncommitted and self._changed_at is None:
+        if filler is self._serving and self._changed_at is None and filler.index.uncommitted:
             self._changed_at = self._clock()
+        elif filler is self._serving and not self._touched and not filler.index.uncommitted:
+            self._changed_at = None
 
     async def _build(self, filler: IndexFiller) -> None:
         """Fills the replacement; when it is complete, it is used instead of the index with erased words."""
@@ -264,11 +277,10 @@ class SearchIndexer(BackgroundFollower):
 
     def _commit_in(self, filler: IndexFiller) -> float:
         """Seconds until changes are to be committed: soon, but a backlog in few commits."""
-        if self._waiters and not (self._touched or filler.due):
+        if self._waiters and not filler.due:
             return 0.0
-        is_backlog = self._touched or filler.due or self._is_reading()
         changed_at = self._changed_at or 0.0
-        if is_backlog and not self._is_urgent:
+        if not (self._is_urgent or self._has_fresh) and (filler.due or self._is_reading()):
             return changed_at + LATE_S - self._clock()
         return max(changed_at + SOON_S, self._committed_at + APART_S) - self._clock()
 
@@ -282,7 +294,7 @@ class SearchIndexer(BackgroundFollower):
 
     async def _rest_or_commit(self, filler: IndexFiller) -> None:
         """Sleeps until something lands or a commit is due; after a while without changes, frees the writer."""
-        if filler.index.uncommitted:
+        if filler.index.uncommitted or self._touched:
             await self._woken_within(min(max(self._commit_in(filler), 0.0), SOON_S))
             return
         self._rest()

@@ -50,7 +50,7 @@ class PageLimit:
         while True:
             await self._used.wait()
             await anyio.sleep(_LOOK_S)
-            if memory.file_bytes() > self._limit():
+            if (size := memory.file_bytes()) > READING and size > self._limit():
                 await anyio.to_thread.run_sync(memory.page_out, self._folder, limiter=self._thread)
             if not self._is_writing and not self._is_searched():
                 self._used = anyio.Event()

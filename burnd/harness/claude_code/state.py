@@ -40,7 +40,7 @@ MAX_DELEGATIONS: Final = 64
 MAX_ENTRIES: Final = 256
 MAX_GENERATIONS: Final = 3
 
-_SMALL_PACK: Final = 16 << 10  # compressed; a smaller pack is extended by the next reading
+_SMALL_PACK: Final = 4 << 10  # compressed; a smaller pack is extended by the next reading, which unpacks it
 _LARGE_PACK: Final = 128 << 10  # not compressed; the rows of a larger reading get their own pack
 _PACKS_OPEN: Final = 4
 
