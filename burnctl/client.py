@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         sessions_append = Method(sessions.AppendParams)
         sessions_set = Method(sessions.SetParams)
         content_read = Method(sessions.ReadParams)
+        sessions_recording = Method(sessions.RecordingParams)
         content_prune = Method(sessions.PruneParams)
         content_forget = Method(sessions.ForgetParams)
 

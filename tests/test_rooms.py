@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 # Every room may import the leaves, which both programs use.
 LEAVES = {"errors", "paths", "protocol", "contract", "extras", "memory", "__version__"}
 # What each agent product is, without how its logs are read; its instruction files; how the demo writes a session of it.
-PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?(product|demo|instructions|live_sessions))")
+PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?(product|demo|instructions|live_sessions|restore))")
 MAY_IMPORT = {
     "failures": "",
     "tasks": "failures",
@@ -132,7 +132,7 @@ def test_products_are_leaves() -> None:
     assert modules
     assert not any(name.startswith("burnd") for _, name in imported)
     quick = {"__future__", "collections.abc", "json", "os", "stat", "typing"}
-    assert {name for path, name in imported if not path.endswith(("demo.py", "instructions.py"))} <= quick
+    assert {name for path, name in imported if not path.endswith(("demo.py", "instructions.py", "restore.py"))} <= quick
 
 
 def dotted(path: str) -> str:

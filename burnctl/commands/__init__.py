@@ -52,6 +52,7 @@ _TABLE = (
     ("show", SESSIONS, "read a session's messages"),
     ("search", SESSIONS, "find words in all conversations"),
     ("resume", SESSIONS, "continue a session in its harness"),
+    ("restore", SESSIONS, "write the lost log of a session again"),
     ("mcp", SESSIONS, "serve past sessions to an agent over MCP"),
     ("claude", STAMPS, "run Claude Code with its session tagged"),
     ("run", STAMPS, "run any harness with its session tagged"),

@@ -156,6 +156,19 @@ class SidecarReader:
             return None
         return record if ref is None else _filled(record, ref, self._blobs.get({ref.blob: at_most})[ref.blob])
 
+    def whole(self, position: int, length: int) -> Content | None:
+        """The record at a position with its text, its file and its context, whatever their size; None if deleted."""
+        record = self.record(position, length)
+        if record is None:
+            return None
+        if record.file is not None and isinstance(ref := record.file.data, BlobRef):
+            record = _filled(record, ref, self._blobs.get({ref.blob: None})[ref.blob])
+        if isinstance(record.context, BlobRef):
+            blob = self._blobs.get({record.context.blob: None})[record.context.blob]
+            text = None if blob.lost is not None else blob.data.decode("utf-8", "replace")
+            record = msgspec.structs.replace(record, context=text)
+        return record
+
     def beginning(self, position: int, length: int, most: int) -> tuple[Content, int | None] | None:
         """The record at a position with its file, and the full size of its content if that was cut at `most` bytes.
 

@@ -141,6 +141,8 @@ def _texts_of(record: Content) -> Iterator[bytes]:
         yield _unless_ref(record.tool_result.content)
     if record.file is not None and record.file.name is not None:
         yield record.file.name.encode()
+    if isinstance(record.context, str):
+        yield record.context.encode()
 
 
 def _unless_ref(raw: msgspec.Raw) -> bytes:

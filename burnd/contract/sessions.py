@@ -138,6 +138,14 @@ class ReadParams(Params, method="content.read", errors=("not_found", "refused"),
     limit: int = param(default=50, help="at most this many records", kind="count", most=MOST_RECORDS)
 
 
+class RecordingParams(Params, method="sessions.recording", errors=("not_found", "refused")):
+    """Returns all that is recorded of a session, in pages and never cut, to write its log again."""
+
+    answer: ClassVar[results.Recording]
+    id: str = param(help=_ID, kind="session", kw_only=False)
+    next: str | None = param(default=None, help="continue after the previous page, with its `next`", metavar="TOKEN")
+
+
 class PruneParams(Params, method="content.prune", errors=("refused",), deadline=LONG_S):
     """Deletes the content of sessions whose newest record is too old. Usage stays."""
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
+RESTORED = b'"restoredBy":"burnd"}'  # the end of a line that `burnctl restore` wrote: all of it is recorded
 UUID = (r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", r"[0-9a-fA-F-]{1,35}")
 
 
@@ -120,6 +121,7 @@ class Product:
     module: str  # the module with `make(context)`, which returns the source; imported when it is started
     totals: str = ""  # the module with `find_logs` and `read_logs`, its quick pass for totals, if it has one
     demo: str  # the module with `write(folder, story, cwd, clock)`, which writes a demo session
+    restore: str = ""  # the module with `restore(recording)`, which writes a recorded session in its own form
 
     program: str  # its executable
     resume: tuple[str, ...]  # the arguments before the id of the session to resume

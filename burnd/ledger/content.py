@@ -57,7 +57,9 @@ def looks_like_a_ref(data: bytes) -> bool:
 
 
 def _with_references(record: Content, blobs: dict[str, bytes], inline_bytes: int) -> Content:
-    """The record with references in place of large texts, files and system prompts."""
+    """The record with references in place of large texts, files, system prompts and its context."""
+    if isinstance(record.context, str) and len(record.context) >= inline_bytes:
+        record = replace(record, context=_put(record.context.encode("utf-8", "replace"), blobs))
     if isinstance(record.text, str):
         try:
             data = record.text.encode()
@@ -265,7 +267,7 @@ class ContentStore:
 
 def _refs_in(record: Content) -> set[str]:
     """The blobs that a stored record refers to."""
-    refs = [record.text, record.file.data if record.file is not None else None]
+    refs = [record.text, record.context, record.file.data if record.file is not None else None]
     values = (
         record.tool_use.input if record.tool_use else None,
         record.tool_result.content if record.tool_result else None,

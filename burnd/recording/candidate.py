@@ -129,6 +129,7 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     request: RequestFacts | None = None
     cache_miss: MissStatement | None = None
     prompt_changes: tuple[PromptChange, ...] = ()
+    restored: bool = False  # from lines that `burnctl restore` wrote: it is recorded already
 
     @property
     def holder(self) -> tuple[str, str]:

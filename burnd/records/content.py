@@ -54,7 +54,12 @@ class File(Record, frozen=True, kw_only=True):
 
 
 class Content(Record, frozen=True, kw_only=True):
-    """One block. Its identity in the session is (railId, messageId, n, b); the newest one counts."""
+    """One block. Its identity in the session is (railId, messageId, n, b); the newest one counts.
+
+    The first block of a log line has what `burnctl restore` needs beside the text: `line`, the id of the line if it is
+    not the message's; `parent`, the id of the line above it if that is not the one before; and `context`, the lines
+    before it that have no text of their own, as a JSON list.
+    """
 
     v: int = always(VERSION)
     session_id: str
@@ -69,6 +74,9 @@ class Content(Record, frozen=True, kw_only=True):
     tool_use: ToolUse | None = None
     tool_result: ToolResult | None = None
     file: File | None = None
+    line: str | None = None
+    parent: str | None = None
+    context: str | BlobRef | None = None
 
     @property
     def key(self) -> tuple[str, str, int, int]:

@@ -184,6 +184,7 @@ def requests(sessions: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "sessions.meta", {"id": session}
         yield "sessions.messages", {"id": session, "limit": 200, "blockBytes": 300}
         yield "content.read", {"session": session}
+        yield "sessions.recording", {"id": session}
 
 
 def changes(session: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -41,6 +41,11 @@ def text(words: str) -> Step:
     return {"type": "text", "text": words}
 
 
+def with_thinking(step: Step, words: str) -> Step:
+    """The same step after a block of thinking."""
+    return {**step, "thinking": words}
+
+
 @contextmanager
 def scripted_api(step: Callable[[Request], Step]) -> Iterator[ScriptedApi]:
     """Serves an API whose response to each request with tools is what `step` returns for it."""
@@ -80,8 +85,9 @@ def scripted_api(step: Callable[[Request], Step]) -> Iterator[ScriptedApi]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    numbers = iter(range(1_000_000))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    first = server.server_port * 1_000_000  # ids differ between servers
+    numbers = iter(range(first, first + 1_000_000))
     api = ScriptedApi(f"http://127.0.0.1:{server.server_port}")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -92,13 +98,16 @@ def scripted_api(step: Callable[[Request], Step]) -> Iterator[ScriptedApi]:
 
 
 def _message(step: Step, number: int, model: str) -> dict[str, Any]:
-    block = {**step, "id": f"toolu_{number:020d}"} if step["type"] == "tool_use" else step
+    block = {name: value for name, value in step.items() if name != "thinking"}
+    block |= {"id": f"toolu_{number:020d}"} if step["type"] == "tool_use" else {}
+    words = step.get("thinking")
+    before = [{"type": "thinking", "thinking": words, "signature": "c2lnbmVk"}] if words else []
     return {
         "id": f"msg_{number:020d}",
         "type": "message",
         "role": "assistant",
         "model": model,
-        "content": [block],
+        "content": [*before, block],
         "stop_reason": "tool_use" if step["type"] == "tool_use" else "end_turn",
         "stop_sequence": None,
         "usage": {
@@ -112,16 +121,22 @@ def _message(step: Step, number: int, model: str) -> dict[str, Any]:
 
 def _events(step: Step, number: int, model: str) -> Iterator[bytes]:
     message = _message(step, number, model)
-    (block,) = message["content"]
     yield _event("message_start", message={**message, "content": [], "stop_reason": None})
-    if step["type"] == "tool_use":
-        yield _event("content_block_start", index=0, content_block={**block, "input": {}})
-        delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-    else:
-        yield _event("content_block_start", index=0, content_block={**block, "text": ""})
-        delta = {"type": "text_delta", "text": block["text"]}
-    yield _event("content_block_delta", index=0, delta=delta)
-    yield _event("content_block_stop", index=0)
+    for index, block in enumerate(message["content"]):
+        if block["type"] == "tool_use":
+            yield _event("content_block_start", index=index, content_block={**block, "input": {}})
+            deltas = [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]
+        elif block["type"] == "thinking":
+            empty = {**block, "thinking": "", "signature": ""}
+            yield _event("content_block_start", index=index, content_block=empty)
+            deltas = [{"type": "thinking_delta", "thinking": block["thinking"]}]
+            deltas.append({"type": "signature_delta", "signature": block["signature"]})
+        else:
+            yield _event("content_block_start", index=index, content_block={**block, "text": ""})
+            deltas = [{"type": "text_delta", "text": block["text"]}]
+        for delta in deltas:
+            yield _event("content_block_delta", index=index, delta=delta)
+        yield _event("content_block_stop", index=index)
     ending = {"stop_reason": message["stop_reason"], "stop_sequence": None}
     yield _event("message_delta", delta=ending, usage={"output_tokens": OUTPUT})
     yield _event("message_stop")

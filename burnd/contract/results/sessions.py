@@ -306,6 +306,20 @@ class Content(PartialAnswer):
     next: int | None
 
 
+class RecordedSession(SessionFacts):
+    """A session, and how many of its messages have no content any more."""
+
+    prunedMessages: int
+
+
+class Recording(Answer):
+    """`sessions.recording`; the `lines` of all pages together are JSON lines: `{"turn": ...}`, then records."""
+
+    session: RecordedSession
+    lines: str
+    next: str | None
+
+
 class Pruned(Answer):
     """`content.prune`."""
 

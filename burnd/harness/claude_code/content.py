@@ -40,6 +40,10 @@ NOT_SHOWN: Final = frozenset(
         "structured_output",
     }
 )
+_SHOWN_SYSTEM: Final = frozenset({"compact_boundary", "local_command"})
+_LONGEST_LINE: Final = 256 << 10  # bytes of a line that is stored whole for `restore`
+_MOST_LINES: Final = 64  # without a record between them
+_HEAD: Final = 400  # bytes in which a line states its type
 _HOOK_EVENTS_SHOWN: Final = frozenset({"SessionStart", "UserPromptSubmit"})
 HOOKS: Final = frozenset(
     {
@@ -217,6 +221,39 @@ def record_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_
     elif attachment.type == "file":
         text_file = EmbeddedFile("file", PLAIN_TEXT, attachment.filename, text=attached_text(attachment))
         Records(memory, spot, spot.name).add_file("user", attached_file(attachment) or text_file)
+
+
+def keep_line(memory: Memory, spot: Spot, data: bytes, first: int, above: str | None) -> None:
+    """Adds to a line's first record, number `first`, what restoring the line needs beside its text.
+
+    `above` is the line before it on its rail. A line without records is stored in the context of the next record, whole
+    if the client would send it to the model, else as a link between its neighbours. An attachment is stored like this
+    even if it has records, which have only its text.
+    """
+    line, records, context = spot.line, memory.out.content, memory.state.context
+    if line.uuid is None:
+        return
+    parent = line.parent_uuid if isinstance(line.parent_uuid, str) else None
+    is_whole = (
+        line.type == "attachment"
+        or (line.type == "system" and line.subtype in _SHOWN_SYSTEM)
+        or (line.message is not None and line.message.model == claude_lines.SYNTHETIC)
+    )
+    if is_whole and len(data) <= _LONGEST_LINE and b'"prompt_snapshot"' not in data[:_HEAD]:
+        context.append(data.decode("utf-8", "replace"))
+    elif is_whole or len(records) == first:
+        context.append(msgspec.json.encode({"uuid": line.uuid, "parentUuid": parent}).decode())
+    if len(records) == first:
+        del context[:-_MOST_LINES]
+        return
+    record = records[first]
+    records[first] = msgspec.structs.replace(
+        record,
+        line=line.uuid if line.uuid != record.message_id else None,
+        parent=(parent or "") if parent != above else None,
+        context=f"[{','.join(context)}]" if context else None,
+    )
+    context.clear()
 
 
 def _without_files(raw: msgspec.Raw) -> tuple[msgspec.Raw, Sequence[File]]:

@@ -256,9 +256,23 @@ class Memory:
         return candidate if candidate is not None or self._packs is None else self._packs.candidate(message_id)
 
     def touch(self, candidate: Candidate) -> None:
-        """Outputs a new or changed candidate with the next reading."""
-        self._touched[candidate.message_id] = candidate
+        """Outputs a new or changed candidate with the next reading, unless it is restored."""
+        if not candidate.restored:
+            self._touched[candidate.message_id] = candidate
         keep(self.state.candidates, candidate.message_id, candidate, MAX_CANDIDATES)
+
+    def without_output(self, read: Callable[[], str | None]) -> str | None:
+        """Reads a restored line: it is remembered like any other, but all of it is recorded already."""
+        out, before = self.out, self._touched
+        self.out, self._touched = ClaudeReading(counts=out.counts), {}
+        try:
+            return read()
+        finally:
+            for name, candidate in self._touched.items():
+                candidate.settled = candidate.restored = True
+                self._rows.candidates[name] = candidate
+            self.out, self._touched = out, before
+            self.state.context.clear()
 
     def settle(self, message_id: str | None) -> None:
         candidate = self.candidate(message_id)

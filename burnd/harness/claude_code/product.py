@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _CLEANUP_DAYS = 30  # its own default
 _SHORT_DAYS = 2
 MANAGED = ("/etc/claude-code", "/Library/Application Support/ClaudeCode")  # folders of a machine's policy
-_NAME_LIMIT = 200  # of a project's folder name; a longer one ends in a hash
+NAME_LIMIT = 200  # of a project's folder name; a longer one ends in a hash
 
 
 class ClaudeCode(Product):
@@ -26,6 +26,7 @@ class ClaudeCode(Product):
     module = "burnd.harness.claude_code.source"
     totals = "burnd.harness.claude_code.totals"
     demo = "burnd.harness.claude_code.demo"
+    restore = "burnd.harness.claude_code.restore"
 
     program = "claude"
     resume = ("--resume",)
@@ -124,12 +125,12 @@ class ClaudeCode(Product):
         """`memory/` of each project's folder; without the project if several share the folder name."""
         by_name: dict[str, str | None] = {}
         for project in dict.fromkeys(projects):
-            name = project_name(project)[:_NAME_LIMIT]
+            name = project_name(project)[:NAME_LIMIT]
             by_name[name] = project if name not in by_name else None
         for home in homes:
             below = os.path.join(home, "projects")
             for name in sorted(_listed(below)):
-                yield os.path.join(below, name, "memory"), by_name.get(name[:_NAME_LIMIT])
+                yield os.path.join(below, name, "memory"), by_name.get(name[:NAME_LIMIT])
 
     def checks(self, homes: Iterable[str]) -> Iterator[Check]:
         """Checks how long Claude Code keeps its logs."""
@@ -159,11 +160,11 @@ def project_folders(config: str, working_folder: str, environ: Mapping[str, str]
     """The folders below `projects/` for a working folder; those of a long path end in various hashes."""
     projects = os.path.join(config, "projects")
     name = environ.get("CLAUDE_CODE_PROJECT_DIR_NAME") or project_name(os.path.realpath(working_folder))
-    is_long = len(name) > _NAME_LIMIT
+    is_long = len(name) > NAME_LIMIT
     names = [
         folder
         for folder in _listed(projects)
-        if (folder.startswith(name[:_NAME_LIMIT] + "-") if is_long else folder == name)
+        if (folder.startswith(name[:NAME_LIMIT] + "-") if is_long else folder == name)
     ]
     return [path for folder in names if os.path.isdir(path := os.path.join(projects, folder))]
 

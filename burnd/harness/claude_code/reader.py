@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from burnd.harness.anthropic import CacheCreation, OutputDetails, TokenCounts, usage_of
 from burnd.harness.claude_code import lines as claude_lines
+from burnd.harness.claude_code.content import keep_line
 from burnd.harness.claude_code.lines import (
     BARE,
     IGNORED,
@@ -36,6 +37,7 @@ from burnd.harness.claude_code.messages import (
 from burnd.harness.claude_code.prompts import read_attachment, read_user
 from burnd.harness.claude_code.request_facts import read_facts
 from burnd.harness.claude_code.state import MAX_REQUESTS, ClaudeReading, ClaudeState, LeafTitle, PackStore, dump_state
+from burnd.harness.product import RESTORED
 from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import NEVER, decode_line, iso, tally
 from burnd.recording.candidate import LACKS_REQUEST, Candidate
@@ -69,6 +71,11 @@ class ClaudeReader:
         """Reads one line that begins at `offset`; returns the reason if any of it could not be used. Raises only
         PackLost.
         """
+        if line.endswith(RESTORED):
+            return self._memory.without_output(lambda: self._feed(line, offset))
+        return self._feed(line, offset)
+
+    def _feed(self, line: bytes, offset: int) -> str | None:
         counts = self._memory.out.counts
         counts.lines += 1
         kind = leading_type(line)
@@ -138,11 +145,13 @@ class ClaudeReader:
         is_untyped_response = not line.type and line.message is not None and line.message.usage is not None
         read = _READ.get(line.type) or (read_assistant if is_untyped_response else None)
         ts = memory.time_of(line.timestamp)
+        if read is not None or line.uuid is not None:  # a line of another type may still be the parent of others
+            spot = memory.locate(line, ts, offset)
+            above, first = spot.rail.last, len(memory.out.content)
+            (read or Memory.follow)(memory, spot)
+            keep_line(memory, spot, data, first, above)
         if read is not None:
-            read(memory, memory.locate(line, ts, offset))
             return None
-        if line.uuid is not None:  # it may still be the parent of others
-            memory.follow(memory.locate(line, ts, offset))
         tally(counts.skipped if line.type in IGNORED else counts.unknown, line.type or "(none)")
         return None
 

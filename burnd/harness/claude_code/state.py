@@ -159,7 +159,8 @@ class ClaudeState(msgspec.Struct, omit_defaults=True):
     `birth` is the first time in the file, `stamp` the last. `titles` has for each kind the number of changes and the
     last title's hash. `counted` is the number of messages of each rail before the file was replaced. `sent` are recent
     requests, `latest` the last answered one of each origin. `memory_files` has a hash of each memory file, `changes`
-    the changes of the prompt that no response has followed yet.
+    the changes of the prompt that no response has followed yet. `context` are lines for the next content record, see
+    `content.keep_line`.
     """
 
     version: int = VERSION
@@ -183,6 +184,7 @@ class ClaudeState(msgspec.Struct, omit_defaults=True):
     titles: dict[str, tuple[int, str]] = {}
     meta_sent: bool = False
     counted: dict[str, int] = {}
+    context: list[str] = []
 
 
 class SavedOutput(msgspec.Struct, frozen=True):

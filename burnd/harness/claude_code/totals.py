@@ -55,6 +55,7 @@ from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.prompts import WEB_SEARCH, is_prompt_line
 from burnd.harness.claude_code.reader import ClaudeReader, read_compaction
 from burnd.harness.claude_code.state import ClaudeRail
+from burnd.harness.product import RESTORED
 from burnd.harness.totals import LogTask, LogTotals, Places, lines_in, without_content
 from burnd.index.keys import path_key
 from burnd.logfiles.log_reader import decode_line
@@ -202,6 +203,8 @@ class _TotalsReader(ClaudeReader):
         """Reads all lines. Most are results, and further lines of a response: these take few steps each."""
         responses, time_of, is_main = self._responses, self._memory.time_of, self._rail.id == MAIN
         for offset, line in lines:
+            if line.endswith(RESTORED):
+                continue
             if not self._may_skip or (line.startswith(TYPE_FIRST) and leading_type(line) in _TO_SKIP):
                 self.feed(line, offset)
                 continue

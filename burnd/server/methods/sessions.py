@@ -24,6 +24,7 @@ from burnd.contract.sessions import (
     NewParams,
     PruneParams,
     ReadParams,
+    RecordingParams,
     SearchParams,
     SetParams,
 )
@@ -39,6 +40,7 @@ from burnd.paths import user_home
 from burnd.queries.messages import RecordPage, family, messages, of_project, page, summaries
 from burnd.queries.names import folders
 from burnd.queries.quotes import add_compaction_summary, add_titles
+from burnd.queries.restoring import Place, Recorded, recording
 from burnd.queries.search import search
 from burnd.queries.sessions import entries_of, exactly, list_sessions, meta
 from burnd.queries.view import Refusal, View
@@ -226,6 +228,7 @@ async def _facts(service: Service, session_id: str) -> Result:
 
 LARGEST_RECORD = 1 << 20
 _PAGE_BYTES = 4 << 20
+_PAGE_CHARS = 1_500_000  # of JSON lines: a character takes at most four bytes in an answer
 _LISTED = 1000
 _SEARCH_S = 30.0
 
@@ -265,8 +268,8 @@ def _read_page(recall: Recall, session_id: str, located: RecordPage) -> list[msg
 
 
 def _shown(record: Content, whole_bytes: int | None) -> bytes:
-    """A record as JSON; `whole_bytes` is the size of its content if it was cut."""
-    shown = msgspec.json.encode(record)
+    """A record as JSON, without what only `restore` needs; `whole_bytes` is the size of its content if it was cut."""
+    shown = msgspec.json.encode(msgspec.structs.replace(record, line=None, parent=None, context=None))
     if len(shown) <= LARGEST_RECORD and whole_bytes is None:
         return shown
     size = len(shown) if whole_bytes is None else whole_bytes + len(shown) - LARGEST_RECORD
@@ -289,6 +292,33 @@ def _cut(shown: dict[str, Any], size: int, *, is_begun: bool) -> dict[str, Any]:
 
 
 _BODIES = (("toolUse", "input"), ("toolResult", "content"), ("file", "data"))
+
+
+async def read_recording(service: Service, params: RecordingParams) -> Result:
+    """A page of JSON lines, the session's responses and then its records; a line may go on in the next page."""
+    after = Place.parse(params.next)
+    recorded = await service.ask(lambda view: recording(view, params.id, after))
+    text, place = await service.read_content(lambda recall: _read_lines(recall, recorded, after.begin))
+    return {"session": recorded.facts, "lines": text, "next": place and str(place)}
+
+
+def _read_lines(recall: Recall, recorded: Recorded, begin: int) -> tuple[str, Place | None]:
+    """A page of lines from character `begin` of the first one on, and the place of the next page; blocking."""
+    pieces: list[str] = []
+    size = 0
+    with recall.opened(recorded.session_id) as sidecar:
+        for item in recorded.items:
+            line = item.line
+            if line is None:
+                record = sidecar.whole(item.place.number, item.length)
+                line = "" if record is None else msgspec.json.encode(record).decode() + "\n"
+            piece = line[begin : begin + _PAGE_CHARS - size]
+            pieces.append(piece)
+            size += len(piece)
+            if begin + len(piece) < len(line):
+                return "".join(pieces), item.place._replace(begin=begin + len(piece))
+            begin = 0
+    return "".join(pieces), None
 
 
 async def prune(service: Service, params: PruneParams) -> Result:
@@ -378,6 +408,7 @@ METHODS: tuple[AnyMethod, ...] = (
     Method(AppendParams, append),
     Method(SetParams, set_texts),
     Method(ReadParams, read),
+    Method(RecordingParams, read_recording),
     Method(PruneParams, prune),
     LongMethod(ForgetParams, forget),
 )

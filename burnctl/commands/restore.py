@@ -1,0 +1,163 @@
+"""`burnctl restore`: writes the log of a session again, so that its harness can resume it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from burnctl import flags, session_choice
+from burnctl.daemon import reach, say
+from burnctl.errors import BurnctlError
+from burnd.contract import Params, param
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from burnctl.client import Client
+    from burnd.harness.product import Product
+    from burnd.harness.restore import Recording, Restored
+
+HELP = (
+    "writes a session back in the form of its harness, so that the harness resumes it, after its log was cleaned up, "
+    "lost or moved. Only new files are written, nothing is replaced, and a restored log adds no turn. It prints what "
+    "could not be restored, and the command that resumes the session"
+)
+EXAMPLES = ("burnctl sessions --gone", "burnctl restore 0f9c1d2e", "burnctl restore 0f9c1d2e --to /tmp/logs")
+_NOT_STORED = {
+    "pruned": "its content was pruned: see content.retention_days, or it was forgotten",
+    "no": "none of its content was stored: content.store was off or hash-only, or its file in content/ was deleted",
+}
+
+
+class RestoreFlags(Params):
+    """Flags of `restore`."""
+
+    to: str | None = param(default=None, help="write below this folder instead of the harness's own", metavar="DIR")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    session_choice.add_session(parser)
+    flags.add(parser, RestoreFlags)
+    flags.reading(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    client = reach(options)
+    recording = _recording(client, session_choice.chosen_session(client, options))
+    product, restored = _restored(recording)
+    if not options.to:
+        _check_absent(product, recording.id)
+    home = os.path.abspath(options.to) if options.to else os.getcwd() if restored.load else _home(product)
+    paths = list(_write(home, restored))
+    loaded = bool(restored.load) and not options.to and _load(product, restored.load, paths[0], recording.folder)
+    missing = [f"{what}: {count:,}" for what, count in restored.missing.items()]
+    pruned = recording.session.get("prunedMessages")
+    missing += [f"messages left out, since their content was pruned: {pruned:,}"] if pruned else []
+    if options.json:
+        from burnctl.output import as_json
+
+        return as_json({"sessionId": recording.id, "files": paths, "loaded": loaded, "missing": missing})
+    for note in missing:
+        say(note)
+    if restored.load and not loaded:
+        say(f"to load it: {' '.join([product.program, *restored.load, paths[0]])}")
+    for path in paths:
+        print(path)
+    if not options.to:
+        from burnctl.commands.resume import command
+
+        say(f"to go on: {command(recording.session)}")
+    return 0
+
+
+def _recording(client: Client, session_id: str) -> Recording:
+    """All pages of a session's recording."""
+    from burnd.harness.restore import Recording
+
+    pages: list[str] = []
+    page: Any = {"next": None}
+    while not pages or page["next"]:
+        page = client.sessions_recording(session_id, next=page["next"])
+        pages.append(page["lines"])
+    turns, records = [], []
+    for line in "".join(pages).split("\n"):
+        value = json.loads(line) if line else None
+        if value is not None:
+            turns.append(value["turn"]) if "turn" in value else records.append(value)
+    return Recording(page["session"], turns, records)
+
+
+def _restored(recording: Recording) -> tuple[Product, Restored]:
+    """The session in its harness's form. Raises BurnctlError."""
+    from importlib import import_module
+
+    from burnd.harness.registry import BY_SOURCE
+
+    product = BY_SOURCE.get(recording.session["source"] or "")
+    if product is None or not product.restore:
+        whose = recording.session["source"] or "an unknown program"
+        raise BurnctlError(f"this session was made by {whose}, which keeps no logs that could be restored")
+    if not recording.rails():
+        raise BurnctlError(
+            f"session {recording.id} cannot be restored: {_NOT_STORED[_state(recording.session)]}",
+            "burnctl show lists what is left of it",
+        )
+    return product, import_module(product.restore).restore(recording)
+
+
+def _state(session: Mapping[str, Any]) -> str:
+    return "pruned" if session["content"] == "pruned" else "no"
+
+
+def _check_absent(product: Product, session_id: str) -> None:
+    """Raises BurnctlError if the harness has the session."""
+    from importlib import import_module
+
+    logs = import_module(product.restore).find_logs(product.logs(os.environ, os.path.expanduser("~")))
+    if (path := (logs or {}).get(session_id)) is not None:
+        raise BurnctlError(f"the session's log is there: {path}", "burnctl resume prints the command that resumes it")
+
+
+def _home(product: Product) -> str:
+    """The folder in which the harness keeps its sessions."""
+    homes = product.homes(os.environ, os.path.expanduser("~"))
+    return next((home for home in homes if os.path.isdir(home)), homes[0])
+
+
+def _write(home: str, restored: Restored) -> Iterator[str]:
+    """Writes new files, or none: raises BurnctlError if one is there."""
+    paths = [os.path.join(home, file.path) for file in restored.files]
+    for path in paths:
+        if os.path.lexists(path):
+            raise BurnctlError(f"{path} is there already, and nothing was written", "--to DIR writes elsewhere")
+    for path, file in zip(paths, restored.files, strict=True):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        unfinished = f"{path}.restoring-{os.getpid()}"
+        fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(fd, "wb") as out:
+                out.write(file.text.encode("utf-8", "replace"))
+            os.link(unfinished, path)  # unlike a rename, it fails if the path is taken meanwhile
+        except FileExistsError:
+            raise BurnctlError(f"{path} appeared meanwhile and was not replaced") from None
+        finally:
+            os.unlink(unfinished)
+        yield path
+
+
+def _load(product: Product, arguments: tuple[str, ...], path: str, folder: str) -> bool:
+    """Lets the harness take a file, if it is installed; whether it did."""
+    import shutil
+    import subprocess
+
+    program = shutil.which(product.program)
+    if program is None:
+        return False
+    where = folder if os.path.isdir(folder) else None
+    done = subprocess.run([program, *arguments, path], cwd=where, capture_output=True, text=True, check=False)
+    if done.returncode:
+        say(f"{product.program} {' '.join(arguments)} failed: {(done.stderr or done.stdout).strip()[-500:]}")
+    return not done.returncode

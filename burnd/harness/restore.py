@@ -1,0 +1,123 @@
+"""Writes recorded sessions back in their harness's own form: a recording in, files and what they lack out.
+
+Each harness package has a module `restore` with `restore(recording)`, which is pure, and `find_logs(folders)`, which
+lists the sessions whose logs are there. burnctl imports them, and so does the task that notices logs that are gone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+MAIN = "main"
+TITLE = "title:"  # prefix of the message ids of titles and summaries
+MARK = {"restoredBy": "burnd"}  # the last key of every restored line: readers of burnd record nothing of it
+THINKING = "thinking blocks left out, since a model accepts them only with signatures, which are not stored"
+LOST = "texts or files no longer on disk, replaced by a note"
+NO_CALL = "results left out, since the calls they answer are not stored"
+SAVED = "long outputs not written back to files of their own; their first part is in the conversation"
+NO_CONTEXT = "blocks recorded before burnd stored what a harness adds to a conversation (reminders, lists of tools)"
+ID_LENGTH = 36  # of a UUID
+NOTE = "[not stored by burnd]"
+
+Fields = Mapping[str, Any]
+
+
+class Recording:
+    """All that burnd has of a session: its facts, its responses by message id, and its content records in order."""
+
+    def __init__(self, session: Fields, turns: Iterable[Fields], records: Iterable[Fields]) -> None:
+        self.session = session
+        self.id = str(session["sessionId"])
+        self.folder = str(session.get("project") or "")
+        self.turns = {str(turn["messageId"]): turn for turn in turns}
+        self.records = list(records)
+        self.missing: Counter[str] = Counter()
+
+    def rails(self) -> list[str]:
+        """The rails with content, the main conversation first."""
+        rails = dict.fromkeys(record["railId"] for record in self.records if not is_title(record))
+        return sorted(rails, key=lambda rail: rail != MAIN)
+
+    def title(self, name: str) -> str:
+        """The newest title of this name."""
+        titles = [record for record in self.records if record["messageId"] == TITLE + name]
+        newest = max(titles, key=lambda record: int(record["n"]), default={})
+        text = newest.get("text")
+        return text if isinstance(text, str) else ""
+
+    def lines(self, rails: Iterable[str]) -> Iterator[list[Fields]]:
+        """The blocks of each log line of these rails, in the order of the log."""
+        wanted = set(rails)
+        lines: dict[tuple[str, str, int], dict[int, Fields]] = {}
+        for record in self.records:
+            if record["railId"] in wanted and not is_title(record):
+                key = (record["railId"], record["messageId"], record["n"])
+                lines.setdefault(key, {})[record["b"]] = record
+        for blocks in lines.values():
+            yield [blocks[b] for b in sorted(blocks)]
+
+    def text(self, value: Any) -> str:
+        """A text; a note in place of one that is lost."""
+        if isinstance(value, str):
+            return value
+        self.missing[LOST] += 1
+        return NOTE
+
+    def json(self, value: Any) -> Any:
+        """A call's arguments or a result; a note in place of one that is lost."""
+        if not isinstance(value, dict) or not {"blob", "lost"} <= value.keys():
+            return value
+        self.missing[LOST] += 1
+        return NOTE
+
+    def data(self, record: Fields) -> str | None:
+        """A file in base64; None if it is lost or was not stored."""
+        data = record["file"].get("data")
+        if isinstance(data, str):
+            return data
+        self.missing[LOST] += 1
+        return None
+
+
+class NewFile(NamedTuple):
+    """A file to write, by its path below the harness's folder."""
+
+    path: str
+    text: str
+
+
+class Restored(NamedTuple):
+    """The files of a session, and what they lack with how often.
+
+    `load` are the arguments with which the harness takes the first file itself, if it does not read it in its place.
+    """
+
+    files: Sequence[NewFile]
+    missing: Mapping[str, int]
+    load: tuple[str, ...] = ()
+
+
+def is_title(record: Fields) -> bool:
+    return str(record["messageId"]).startswith(TITLE)
+
+
+def find_log_files(folders: Iterable[str], suffixes: tuple[str, ...]) -> dict[str, str] | None:
+    """The log of each session by its id, which ends the file's name or names its folder.
+
+    None if no folder is there or one cannot be listed: nothing is known then.
+    """
+    logs: dict[str, str] = {}
+    errors: list[OSError] = []
+    present = [folder for folder in folders if os.path.isdir(folder)]
+    for folder in present:
+        for below, _, names in os.walk(folder, onerror=errors.append):
+            for name in names:
+                suffix = next((one for one in suffixes if name.endswith(one)), None)
+                if suffix is not None:
+                    path, stem = os.path.join(below, name), name[: -len(suffix)]
+                    logs.setdefault(os.path.basename(below), path)
+                    logs[stem[-ID_LENGTH:]] = path
+    return None if errors or not present else logs

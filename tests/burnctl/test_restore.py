@@ -1,0 +1,128 @@
+"""`burnctl restore` with a real burnd: a lost log is written again, and nothing is counted twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from burnd.paths import Home
+from tests.burnctl.person import run
+from tests.harness.claude_code.transcript import Transcript, call, text, thinking
+from tests.server.wire import Daemon, running
+
+SESSION = "5e551011-0000-4000-8000-000000000001"
+
+
+@pytest.fixture
+def log(home: Home) -> Path:
+    """A session of Claude Code with a call, in the folder of its harness."""
+    t = Transcript()
+    t.prompt("fix the bug " * 200)
+    t.attach("skill_listing", content="- a skill", rendered="a skill")
+    t.calls("msg_a1", thinking("hm"), output=5)
+    t.calls("msg_a1", call("c1", "Bash", command="pytest " * 200), output=5)
+    t.result("c1", "all passed " * 200)
+    t.says("msg_a2", text("done"))
+    path = home.root.parent / ".claude" / "projects" / "-home-dev-app" / f"{SESSION}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"".join(line + b"\n" for line in t.lines))
+    return path
+
+
+@pytest.fixture
+def daemon(home: Home, log: Path) -> Iterator[Daemon]:
+    with running(home) as daemon:
+        with daemon.wire() as wire:
+            wire.call("flush")
+        yield daemon
+
+
+def files_of(home: Home) -> dict[str, bytes]:
+    """The ledger's turns and all content."""
+    turns = [line for line in home.ledger.read_bytes().splitlines() if b'"kind":"turn"' in line]
+    return {"turns": b"\n".join(turns)} | {path.name: path.read_bytes() for path in home.content.glob("*.jsonl")}
+
+
+def test_a_restored_log_adds_nothing(home: Home, log: Path, daemon: Daemon) -> None:
+    """No turn, no revision, no content, the same totals; what the harness appends to it is recorded."""
+    with daemon.wire() as wire:
+        before, totals = files_of(home), wire.call("summary")["totals"]
+        original = log.read_text()
+        log.unlink()
+        wire.call("flush")
+        done = run(home, "restore", SESSION[:8])
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == f"{log}\n"
+        assert "thinking blocks left out" in done.stderr
+        assert f"claude --resume {SESSION}" in done.stderr
+        assert "fix the bug" in log.read_text() != original
+        assert log.stat().st_mode & 0o777 == 0o600
+        wire.call("flush")
+        assert files_of(home) == before
+        assert wire.call("summary")["totals"] == totals
+        t = Transcript(prefix="v")
+        t.begin(60)
+        t.last = "u5"
+        t.prompt("and now?")
+        t.says("msg_a3", text("more"))
+        t.prompt("thanks")
+        with log.open("ab") as file:
+            file.write(b"".join(line + b"\n" for line in t.lines))
+        wire.call("flush")
+        added = files_of(home)["turns"].removeprefix(before["turns"]).splitlines()
+        (turn,) = [json.loads(line)["record"] for line in added if line]
+        assert (turn["messageId"], turn["turnIndex"], turn["parent"]) == ("msg_a3", 2, "msg_a2")
+        wire.call("rebuild", index=True)
+        assert wire.call("summary")["totals"]["turns"] == totals["turns"] + 1
+
+
+def test_nothing_is_replaced(home: Home, log: Path, daemon: Daemon, tmp_path: Path) -> None:
+    """A log that is there is not restored; elsewhere only new files are written."""
+    refused = run(home, "restore", SESSION)
+    assert refused.returncode == 1
+    assert f"the session's log is there: {log}" in refused.stderr
+    there = tmp_path / "there"
+    done = run(home, "restore", SESSION, "--to", str(there), "--json")
+    answer = json.loads(done.stdout)
+    path = there / "projects" / "-home-dev-app" / f"{SESSION}.jsonl"
+    assert answer["files"] == [str(path)]
+    assert len(answer["missing"]) == 1
+    path.write_text("mine")
+    again = run(home, "restore", SESSION, "--to", str(there))
+    assert again.returncode == 1
+    assert "is there already, and nothing was written" in again.stderr
+    assert path.read_text() == "mine"
+
+
+def test_a_session_without_content_says_why(home: Home, log: Path, daemon: Daemon) -> None:
+    log.unlink()
+    with daemon.wire() as wire:
+        wire.call("content.forget", session=SESSION)
+    refused = run(home, "restore", SESSION)
+    assert refused.returncode == 1
+    assert "cannot be restored: its content was pruned" in refused.stderr
+
+
+def test_a_recording_is_paged_and_never_cut(home: Home, log: Path, daemon: Daemon) -> None:
+    """A result of many megabytes comes in several pages, and is whole when they are put together."""
+    t = Transcript(session=SESSION, prefix="w")
+    t.calls("msg_b1", call("c9", "Bash", command="cat"))
+    t.result("c9", "é" * 4_000_000)
+    with log.open("ab") as file:
+        file.write(b"".join(line + b"\n" for line in t.lines))
+    with daemon.wire() as wire:
+        wire.call("flush")
+        pages: list[str] = []
+        token = None
+        while not pages or token:
+            page = wire.call("sessions.recording", id=SESSION, **({"next": token} if token else {}))
+            pages.append(page["lines"])
+            token = page["next"]
+        assert wire.error("sessions.recording", id=SESSION, next="nonsense")["data"]["name"] == "refused"
+    assert len(pages) > 2
+    lines = [json.loads(line) for line in "".join(pages).split("\n") if line]
+    assert [line["turn"]["messageId"] for line in lines if "turn" in line] == ["msg_a1", "msg_a2", "msg_b1"]
+    assert lines[-1]["toolResult"]["content"] == "é" * 4_000_000

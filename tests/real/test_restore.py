@@ -1,0 +1,89 @@
+"""Restored sessions with the real clients: each sends the same conversation as after resuming the original log."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.real.clients import Machine, client
+from tests.real.scripted_api import Request, Step, call, scripted_api, text, with_thinking
+
+pytestmark = pytest.mark.real
+
+
+def two_calls(request: Request) -> Step:
+    """Two calls for each prompt, with thinking, then an answer."""
+    since = []
+    for message in reversed(request["messages"]):
+        since.append(json.dumps(message))
+        if message["role"] == "user" and "tool_result" not in since[-1]:
+            break
+    results = sum("tool_result" in one for one in since)
+    if results >= 2:
+        return text("done")
+    step = call("Bash", command=f"echo hello {results}", description="say hello")
+    return with_thinking(step, "I should call") if "thinking" in request else step
+
+
+def conversation(request: Request) -> list[tuple[str, Any]]:
+    """The messages of a request without thinking and cache marks."""
+    messages = []
+    for message in request["messages"]:
+        content = message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        blocks = [
+            {name: value for name, value in block.items() if name != "cache_control"}
+            for block in blocks
+            if block["type"] != "thinking"
+        ]
+        messages.append((message["role"], blocks))
+    return messages
+
+
+@pytest.mark.parametrize("version", ["1.0.100", "2.0.60", "2.1.197", "latest"])
+def test_claude_code_resumes_a_restored_session(tmp_path: Path, version: str) -> None:
+    """The same messages in the request, and no turn or content more in burnd."""
+    claude, session = client("@anthropic-ai/claude-code", "claude", version), str(uuid.uuid4())
+    (tmp_path / ".claude").mkdir()
+    environ = {
+        "ANTHROPIC_API_KEY": "sk-ant-scripted",
+        "DISABLE_AUTOUPDATER": "1",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "MAX_THINKING_TOKENS": "2000",
+    }
+    machine = Machine(tmp_path, environ)
+    usual = ("--model", "claude-sonnet-4-5", "--allowedTools", "Bash")
+
+    def resumed() -> Request:
+        """The first request after the session is resumed."""
+        with scripted_api(two_calls) as api:
+            machine.run(claude, "-p", "and again", "--resume", session, *usual, ANTHROPIC_BASE_URL=api.url)
+        return api.requests[0]
+
+    machine.burnctl("up")
+    with scripted_api(two_calls) as api:
+        machine.run(claude, "-p", "say hello", "--session-id", session, *usual, ANTHROPIC_BASE_URL=api.url)
+    machine.burnctl("flush")
+    machine.burnctl("down")
+    ledger, content = machine.ledger(), machine.content()
+    original = resumed()
+    shutil.rmtree(tmp_path / ".claude" / "projects")
+    (tmp_path / ".claude" / "projects").mkdir()
+    machine.burnctl("up")
+    try:
+        machine.burnctl("restore", session[:8])
+        machine.burnctl("flush")
+        assert (machine.ledger(), machine.content()) == (ledger, content)
+        assert conversation(resumed()) == conversation(original)
+        machine.burnctl("flush")
+        new = [json.loads(line)["record"] for line in machine.ledger()[len(ledger) :]]
+        known = {json.loads(line)["record"]["messageId"] for line in ledger}
+        assert len({turn["messageId"] for turn in new if turn["railId"] == "main"} - known) == 3
+        assert not known & {turn["messageId"] for turn in new}
+    finally:
+        machine.burnctl("down")
