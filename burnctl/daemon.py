@@ -33,6 +33,10 @@ def reach(options: argparse.Namespace, *, causes: bool = False, totals: bool = F
     attributed; other verbs only if they started burnd. With `totals` it waits only until these are complete, which is
     long before all old logs are read. In a pipe nothing waits.
     """
+    if target := getattr(options, "fleet", None):
+        from burnctl.fleet_client import FleetClient
+
+        return FleetClient.at(target)
     if getattr(options, "scan", False):
         from burnctl.scan_client import ScanClient
 

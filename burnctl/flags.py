@@ -34,6 +34,16 @@ class Scan(Params):
     scan: bool = param(default=False, help="read the logs now, without burnd and without writing anything")
 
 
+class Fleet(Params):
+    """Of reports that can be over many machines."""
+
+    fleet: str | None = param(
+        default=None,
+        help="over all machines that push to this target: clickhouse://HOST/DATABASE, or a folder of segments",
+        metavar="TARGET",
+    )
+
+
 _METAVARS = {
     "time": "TIME",
     "project": "PROJECT",

@@ -37,6 +37,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, CompareParams)
     flags.reading_rows(parser)
+    flags.add(parser, flags.Fleet)
     parser.set_defaults(by="model")
 
 

@@ -66,6 +66,7 @@ _RESTS = (NOT_COUNTED, NOT_MISSED)  # rows without a division into new and re-se
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, HotspotsParams, usual={"limit": READABLE})
     flags.reading_rows(parser)
+    flags.add(parser, flags.Fleet)
     parser.set_defaults(by="tool")
 
 

@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, PeriodsFlags, skip=() if UNITS[verb] in _USUAL_DAYS else ("all",))
     flags.reading_rows(parser)
     flags.add(parser, flags.Scan)
+    flags.add(parser, flags.Fleet)
     parser.set_defaults(verb=verb)
 
 

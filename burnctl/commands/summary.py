@@ -54,6 +54,7 @@ EXAMPLES = (
     "burnctl summary --by agent --tree",
     "burnctl summary --since 4w --chart",
     "burnctl summary --by day --scan",
+    "burnctl summary --fleet clickhouse://db.example/fleet --by machine",
 )
 # The verbs that are a summary by one thing.
 VERBS = {"projects": "project", "models": "model", "harnesses": "source", "agents": "agent"}
@@ -97,6 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.reading_rows(parser)
     if verb not in ("agents", "tags"):
         flags.add(parser, flags.Scan)
+    flags.add(parser, flags.Fleet)
     parser.set_defaults(verb=verb, **({"by": "model"} if verb == "summary" else {}))
 
 
@@ -177,6 +179,8 @@ def _headline(answer: dict[str, Any], screen: Screen) -> str:
     days = _every_day(answer.get("series") or [])
     if days:
         facts.append(_span(days[0][0], days[-1][0]))
+    if machines := answer.get("machines"):
+        facts.append(counted(machines, "machine"))
     if plans := answer.get("plans"):
         facts.append("plan: " + ", ".join(plan["title"] for plan in plans))
     lines = flow(facts, screen)

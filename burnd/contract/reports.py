@@ -16,6 +16,7 @@ DIMENSIONS = (
     *("day", "hour", "week", "month"),
     *("activity", "agent", "source", "version"),
 )
+FLEET_DIMENSIONS = ("machine", "user", "team")  # only of reports over many machines
 CAUSES = ("tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss")
 TWO = "WHAT,DIMENSION"
 RANKS = ("cost", "tokens", "rides")

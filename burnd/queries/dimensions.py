@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any, NamedTuple
 
-from burnd.contract.reports import DIMENSIONS
+from burnd.contract.reports import DIMENSIONS, FLEET_DIMENSIONS
 from burnd.queries.periods import HOUR_PLACES, day_name, hour_name, month_name, week_name
 from burnd.queries.selection import AGENTS, PARENT_AGENT, Selection
 from burnd.queries.sums import By
@@ -52,6 +52,8 @@ def split(by: str, names: Sequence[str] = DIMENSIONS) -> list[str]:
     """Parses one or two dimensions, like `day` or `day,model`. Raises Mistaken."""
     parts = by.split(",", 1) if not by.startswith(TAG) or _is_pair(by, names) else [by]
     for part in parts:
+        if part in FLEET_DIMENSIONS and part not in names:
+            raise Mistaken(f"{part} is a dimension of many machines", "give --fleet TARGET")
         if part not in names and not (part.startswith(TAG) and part != TAG):
             close = get_close_matches(part[:40], names, 1)
             hint = f"did you mean: {close[0]}" if close else f"one of: {', '.join(names)}, tag:KEY"

@@ -30,7 +30,7 @@ from burnd.queries.quotes import Quotes
 from burnd.queries.selection import Selection, choose
 from burnd.queries.summary import add_up, unlogged
 from burnd.queries.sums import TURNS, By, Clause, Reader, Table, during, selected
-from burnd.queries.tally import Kinds, Parts, Tally
+from burnd.queries.tally import Kinds, Parts
 from burnd.queries.view import Mistaken, Row, View
 from burnd.records.times import to_iso
 
@@ -194,14 +194,15 @@ NO_PROMPT: Final = "no prompt"
 NO_SECOND: Final = ("no second dimension",)
 
 # The level of subjects, and their kind.
-_SUBJECTS: Final[dict[str, tuple[int, str]]] = {
+SUBJECTS: Final[dict[str, tuple[int, str]]] = {
     "file": (FILE, "file"),
     "command": (COMMAND, "command"),
     "skill": (NAMED, "skill"),
     "subagent": (NAMED, "agent"),
     "cache-miss": (MISS, "miss"),
 }
-_TOOLS_OF: Final = {"skill": "skill", "subagent": "delegate"}  # both at level NAMED
+LEVELS_OF: Final = {by: level for by, (level, _) in SUBJECTS.items()}
+TOOLS_OF: Final = {"skill": "skill", "subagent": "delegate"}  # both at level NAMED
 _CALLS: Final = -2  # index of calls and errors in counts
 
 
@@ -219,22 +220,26 @@ class Label(NamedTuple):
 
 def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | None = None) -> dict[str, Any]:
     """The answer of the method `hotspots`."""
-    cause, second = _split(params.by)
+    cause, second = split_cause(params.by)
     scope = choose(view, params, dimensions.tag_keys(second))
     reader = Reader(view, scope.selection, scope.kinds)
     by_model = dimensions.dimension(view, ["model"], scope.selection)
     added = add_up(reader.read(by_model.by), scope, by_model)
     causes = CauseReader(view, ledger, scope.selection, reader)
     dimension = dimensions.dimension(view, second, scope.selection) if second else None
-    table = _HotspotRows(view, cause, params, scope.kinds, dimension)
+    table = _IndexRows(view, cause, params, scope.kinds, dimension)
     if cause == "prompt":
         table.add_prompts(scope.selection, reader, causes)
     else:
         table.add_causes(causes)
-    rows = table.ranked(added.total)
+    rows = table.ranked(CauseSum.of(added.total), added.total.turns + added.total.empty)
     first_turns = first_turns_of(view, [label.prompt for label, _ in rows if label.prompt is not None])
     names = _second_names(dimension, rows)
     whole = added.total.units
+
+    def about(label: Label) -> dict[str, Any]:
+        return _prompt_answer(label.prompt, first_turns.get(label.prompt), quotes) if label.prompt else {}
+
     return {
         "filters": scope.filters,
         "by": params.by,
@@ -243,25 +248,37 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | 
         "unpricedModels": added.unpriced,
         "harnessModels": added.by_harness,
         "unlogged": unlogged(added),
-        "rows": [
-            {
-                "key": label.key,
-                "kind": label.kind,
-                "group": _group(label),
-                **({"proof": label.proof} if label.proof else {}),
-                **({"keys": {cause: label.key, second[0]: names[label.second]}} if label.second in names else {}),
-                **(_prompt_answer(label.prompt, first_turns.get(label.prompt), quotes) if label.prompt else {}),
-                **row_sum.answer(),
-                "share": row_sum.units / whole if whole and row_sum.is_priced else None,
-            }
-            for label, row_sum in rows
-        ],
+        "rows": row_answers(rows, whole, cause, second, names, about),
         "moreRows": table.left_out,
         "pending": view.rows("SELECT count(*) FROM changed")[0][0],
     }
 
 
-def _split(by: str) -> tuple[str, list[str]]:
+def row_answers(
+    rows: Sequence[tuple[Label, CauseSum]],
+    whole: int,
+    cause: str,
+    second: Sequence[str],
+    names: Mapping[Any, Any],
+    about: Callable[[Label], dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Rows of the answer: `whole` is the cost of all, `names` are those of the second dimension, `about` adds facts."""
+    return [
+        {
+            "key": label.key,
+            "kind": label.kind,
+            "group": _group(label),
+            **({"proof": label.proof} if label.proof else {}),
+            **({"keys": {cause: label.key, second[0]: names[label.second]}} if label.second in names else {}),
+            **about(label),
+            **row_sum.answer(),
+            "share": row_sum.units / whole if whole and row_sum.is_priced else None,
+        }
+        for label, row_sum in rows
+    ]
+
+
+def split_cause(by: str, split: Callable[[str], list[str]] = dimensions.split) -> tuple[str, list[str]]:
     """Parses a grouping like `tool`, or with a second dimension like `tool,model`. Raises Mistaken."""
     cause, comma, second = by.partition(",")
     if cause not in CAUSES:
@@ -272,7 +289,7 @@ def _split(by: str) -> tuple[str, list[str]]:
         return cause, []
     if cause == "prompt":
         raise Mistaken("prompts cannot be grouped by a second dimension", "use by prompt, with filters if needed")
-    if len(dimension := dimensions.split(second)) > 1:
+    if len(dimension := split(second)) > 1:
         raise Mistaken(f"by {by[:80]!r} has more than two dimensions", "use two, like tool,model")
     return cause, dimension
 
@@ -306,22 +323,88 @@ def _group(label: Label) -> str | None:
     return group_of(label.key, None, None) if label.kind == OTHER else None
 
 
-class _HotspotRows:
-    """Collects the rows of an answer."""
+class HotspotRows:
+    """Collects the rows of an answer, names them and ranks them."""
+
+    def __init__(self, by: str, rank: str, limit: int) -> None:
+        self._by, self._rank, self._limit = by, rank, limit
+        self._sums: dict[Label, CauseSum] = {}
+        self._rest: CauseSum | None = None  # sum of the rows beyond the limit; None if computed from the total
+        self.left_out = 0
+
+    def _label(self, key: CauseKey, project: str | None, tools: Callable[[str], str]) -> Label | None:
+        """The row of a cause; None if its subjects have rows of their own."""
+        by, is_call = self._by, key.kind == "call"
+        level, _ = SUBJECTS.get(by, (TOOL, ""))
+        if is_call and level != TOOL and key.level == level and TOOLS_OF.get(by) in (None, tool_kind(key.tool)):
+            return None
+        if by == "subagent" and key.agent:
+            return Label(by, key.agent)
+        if by == "prefix" and key.kind == "prefix":
+            return Label(by, project or "(no project)")
+        if not is_call:
+            return Label(OTHER, key.kind)
+        if by == "tool":
+            return Label(by, tools(key.tool) or "(unknown tool)")
+        server = mcp_server(key.tool) if by == "mcp" else None
+        return Label(by, server) if server is not None else Label(OTHER, OTHER_TOOLS)
+
+    def _sum(self, label: Label) -> CauseSum:
+        return self._sums.setdefault(label, CauseSum())
+
+    def ranked(self, total: CauseSum, turns: int) -> list[tuple[Label, CauseSum]]:
+        """The heaviest rows, then those of kind `other`, then the difference to the total of all turns."""
+        ordered = sorted(self._sums.items(), key=self._order)
+        ranked = [row for row in ordered if row[0].kind != OTHER]
+        others = [row for row in ordered if row[0].kind == OTHER]
+        ranked, beyond = ranked[: self._limit], ranked[self._limit :]
+        missing = CauseSum()
+        missing.merge(total)
+        for _, row_sum in (*ranked, *others):
+            missing.subtract(row_sum)
+        missing.calls = missing.errors = missing.entered = 0  # the total has no such counts
+        if more := self.left_out + len(beyond):
+            rest = self._rest if self._rest is not None else missing
+            rest = rest if self.left_out else CauseSum()
+            for _, row_sum in beyond if rest is not missing else ():
+                rest.merge(row_sum)
+            self.left_out = more
+            others.insert(0, (Label(OTHER, f"{more:,} more"), rest))
+            if rest is missing:  # prompts: fresh input and cache writes count as entered, turns as calls
+                fresh, _, _, _, five, hour = rest.tokens
+                rest.entered = fresh + five + hour
+                rest.calls = turns - sum(row_sum.calls for _, row_sum in (*ranked, *others[1:]))
+                return [*ranked, *others]
+            missing.subtract(rest)
+            missing.calls = missing.errors = missing.entered = 0
+        if missing:
+            others.append((Label(OTHER, NOT_MISSED if self._by == "cache-miss" else NOT_COUNTED), missing))
+        return [*ranked, *others]
+
+    def _order(self, row: tuple[Label, CauseSum]) -> tuple[Any, ...]:
+        """By weight, then by tokens, as for all rows without a price."""
+        label, row_sum = row
+        return (
+            -row_sum.weight(self._rank),
+            -sum(row_sum.tokens),
+            label.key,
+            label.proof,
+            label.prompt or (),
+            repr(label.second),
+        )
+
+
+class _IndexRows(HotspotRows):
+    """Reads the rows of an answer from the index."""
 
     def __init__(
         self, view: View, cause: str, params: HotspotsParams, kinds: Kinds, dimension: Dimension | None
     ) -> None:
+        super().__init__(cause, params.rank, params.limit)
         self._view = view
-        self._by = cause
         self._dimension = dimension
         self._keys_read = dimension.by if dimension is not None else By()
-        self._rank = params.rank
-        self._limit = params.limit
         self._kinds = kinds
-        self._sums: dict[Label, CauseSum] = {}
-        self._rest: CauseSum | None = None  # sum of the rows beyond the limit; None if computed from the total
-        self.left_out = 0
 
     def add_prompts(self, selection: Selection, reader: Reader, causes: CauseReader) -> None:
         prompts = heaviest(self._view, selection, reader, causes, rates_of(self._rank, self._kinds), self._limit)
@@ -332,8 +415,8 @@ class _HotspotRows:
 
     def add_causes(self, causes: CauseReader) -> None:
         self._rest = CauseSum()
-        if self._by in _SUBJECTS:
-            self._add_subjects(causes, *_SUBJECTS[self._by])
+        if self._by in SUBJECTS:
+            self._add_subjects(causes, *SUBJECTS[self._by])
         if self._by != "cache-miss":
             self._add_tools(causes)
 
@@ -346,7 +429,7 @@ class _HotspotRows:
             if row_sum is None:
                 row_sum = sums[row] = CauseSum()
             row_sum.add(self._kinds[rows_read.kind], rows_read.counts)
-        if self._by in _TOOLS_OF:
+        if self._by in TOOLS_OF:
             keys = self._keys({cause for cause, _ in sums})
             sums = {row: row_sum for row, row_sum in sums.items() if keys[row[0]].kind == kind}
         # Several agents, or cache misses of several agents, may have the same name.
@@ -376,7 +459,7 @@ class _HotspotRows:
         rows_read = [*causes.read(TOOL, by)]
         keys = self._keys({one.cause for one in rows_read})
         projects: dict[int, str] = dict(self._view.rows(_PROJECTS)) if is_prefix else {}
-        tools = _one_spelling(key.tool for key in keys.values())
+        tools = one_spelling(key.tool for key in keys.values())
         rest = CauseSum()
         for one in rows_read:
             project = projects.get(one.keys[by.keys.index("place")]) if is_prefix else None
@@ -394,72 +477,12 @@ class _HotspotRows:
                 rest.subtract(row_sum)
         self._rest = rest
 
-    def _label(self, key: CauseKey, project: str | None, tools: Callable[[str], str]) -> Label | None:
-        """The row of a cause; None if its subjects have rows of their own."""
-        by, is_call = self._by, key.kind == "call"
-        level, _ = _SUBJECTS.get(by, (TOOL, ""))
-        if is_call and level != TOOL and key.level == level and _TOOLS_OF.get(by) in (None, tool_kind(key.tool)):
-            return None
-        if by == "subagent" and key.agent:
-            return Label(by, key.agent)
-        if by == "prefix" and key.kind == "prefix":
-            return Label(by, project or "(no project)")
-        if not is_call:
-            return Label(OTHER, key.kind)
-        if by == "tool":
-            return Label(by, tools(key.tool) or "(unknown tool)")
-        server = mcp_server(key.tool) if by == "mcp" else None
-        return Label(by, server) if server is not None else Label(OTHER, OTHER_TOOLS)
-
     def _keys(self, causes: Iterable[int]) -> dict[int, CauseKey]:
         rows = self._view.keyed(NAMED_CAUSES + "WHERE c.id IN ({keys})", [(cause,) for cause in causes])
         return {number: CauseKey(*key) for number, *key in rows}
 
-    def _sum(self, label: Label) -> CauseSum:
-        return self._sums.setdefault(label, CauseSum())
 
-    def ranked(self, total: Tally) -> list[tuple[Label, CauseSum]]:
-        """The heaviest rows, then those of kind `other`, then the difference to the total."""
-        ordered = sorted(self._sums.items(), key=self._order)
-        ranked = [row for row in ordered if row[0].kind != OTHER]
-        others = [row for row in ordered if row[0].kind == OTHER]
-        ranked, beyond = ranked[: self._limit], ranked[self._limit :]
-        missing = CauseSum.of(total)
-        for _, row_sum in (*ranked, *others):
-            missing.subtract(row_sum)
-        missing.calls = missing.errors = missing.entered = 0  # the total has no such counts
-        if more := self.left_out + len(beyond):
-            rest = self._rest if self._rest is not None else missing
-            rest = rest if self.left_out else CauseSum()
-            for _, row_sum in beyond if rest is not missing else ():
-                rest.merge(row_sum)
-            self.left_out = more
-            others.insert(0, (Label(OTHER, f"{more:,} more"), rest))
-            if rest is missing:  # prompts: fresh input and cache writes count as entered, turns as calls
-                fresh, _, _, _, five, hour = rest.tokens
-                rest.entered = fresh + five + hour
-                rest.calls = total.turns + total.empty - sum(row_sum.calls for _, row_sum in (*ranked, *others[1:]))
-                return [*ranked, *others]
-            missing.subtract(rest)
-            missing.calls = missing.errors = missing.entered = 0
-        if missing:
-            others.append((Label(OTHER, NOT_MISSED if self._by == "cache-miss" else NOT_COUNTED), missing))
-        return [*ranked, *others]
-
-    def _order(self, row: tuple[Label, CauseSum]) -> tuple[Any, ...]:
-        """By weight, then by tokens, as for all rows without a price."""
-        label, row_sum = row
-        return (
-            -row_sum.weight(self._rank),
-            -sum(row_sum.tokens),
-            label.key,
-            label.proof,
-            label.prompt or (),
-            repr(label.second),
-        )
-
-
-def _one_spelling(names: Iterable[str]) -> Callable[[str], str]:
+def one_spelling(names: Iterable[str]) -> Callable[[str], str]:
     """Maps tool names that differ only in case (`Bash`, `bash`) to the one with most capitals."""
     names_shown: dict[str, str] = {}
     for name in sorted(set(names)):

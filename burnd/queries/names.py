@@ -144,6 +144,14 @@ def project_of(view: View, given: str) -> Project:
     return _by_name(given, {*in_turns, *view.rows(_OF_SESSIONS)})
 
 
+def project_among(given: str, places: Iterable[FolderAndKey]) -> Project:
+    """The same among these places, of which nothing is on this disk."""
+    if not given.strip() or len(given) > LONGEST_PROJECT:
+        raise Mistaken("project is empty or too long", "give a folder, a remote like github.com/me/it, or its end")
+    pairs = {*places}
+    return _by_folder(Folder.unseen(given), pairs) if os.path.isabs(given) else _by_name(given, pairs)
+
+
 def future_project(view: View, given: str) -> Project:
     """The same for future turns: an unknown name is taken as a remote."""
     try:

@@ -1,0 +1,177 @@
+"""Reports over many machines (`--fleet TARGET`): asks the database or the segments that they push to, and no daemon."""
+
+from __future__ import annotations
+
+import time
+
+from burnctl.client import Client
+from burnctl.errors import BurnctlError, Failed, UsageError
+from burnctl.push.clickhouse import Connection, literal
+from burnctl.push.schema import KEYS, TABLES
+from burnctl.push.views import TEAMS, DuckDB, quoted, views
+from burnd import protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from burnd.contract import Params
+    from burnd.fleet.selection import Engine
+
+    Report = Callable[[Engine, Any, int], dict[str, Any]]
+
+_WHOLE = {"done": True, "percent": None, "secondsLeft": None, "blocked": None}
+
+
+class FleetClient(Client):
+    """A client whose reports are over all machines of a target. It has no other methods."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._engine = engine
+
+    @classmethod
+    def at(cls, target: str) -> FleetClient:
+        """The client of a target, by its URL or folder. Raises UsageError if it has no reports."""
+        scheme, colon, _ = target.partition("://")
+        if colon and scheme in ("postgres", "postgresql"):
+            raise UsageError(
+                "a fleet report needs ClickHouse or segments; Postgres has tables and views for SQL of your own",
+                "see docs/scale.md",
+            )
+        if colon and scheme in ("clickhouse", "clickhouses"):
+            return cls(ClickHouseEngine(Connection(target)))
+        return cls(duckdb_engine(target))
+
+    def ask(self, method: type[Params], given: Mapping[str, Any]) -> dict[str, Any]:
+        from burnd.contract.checking import BadParams, checked
+        from burnd.fleet import hotspots, reports
+        from burnd.queries.view import Mistaken, Refusal
+
+        answers: dict[str, Report] = {
+            "summary": reports.summary,
+            "compare": reports.compare,
+            "hotspots": hotspots.hotspots,
+        }
+        if method.method not in answers:
+            raise UsageError(
+                "--fleet is for summary and its verbs (daily, projects, models ...), compare and hotspots",
+                "leave it out",
+            )
+        wire = {method.params[name].wire: value for name, value in given.items() if value is not None}
+        try:
+            params = checked(method, wire)
+            answer = answers[method.method](self._engine, params, time.time_ns() // 1_000_000)
+        except (BadParams, Mistaken) as error:
+            raise Failed(protocol.BAD_PARAMS, str(error), error.hint) from None
+        except Refusal as error:
+            raise Failed(protocol.NOT_FOUND, str(error), error.hint) from None
+        return {"version": protocol.VERSION, "backfill": _WHOLE, **answer}
+
+
+class ClickHouseEngine:
+    """A ClickHouse database with the views of a push."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str) -> list[list[Any]]:
+        return self._connection.rows(sql)
+
+    def text(self, value: str) -> str:
+        return literal(value)
+
+    def milliseconds(self, column: str) -> str:
+        return f"toUnixTimestamp64Milli({column})"
+
+    def divided(self, expression: str, by: int) -> str:
+        return f"intDiv({expression}, {by})"
+
+    def tag(self, key: str) -> str:
+        return f"if(mapContains(tags, {literal(key)}), tags[{literal(key)}], NULL)"
+
+
+class DuckDBEngine:
+    """A DuckDB database in memory, over tables of Parquet files."""
+
+    def __init__(self, db: Any) -> None:
+        self._db = db
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = self._db.execute(sql).fetchall()
+        return rows
+
+    def text(self, value: str) -> str:
+        return "'" + value.replace("'", "''") + "'"
+
+    def milliseconds(self, column: str) -> str:
+        return f"epoch_ms({column})"
+
+    def divided(self, expression: str, by: int) -> str:
+        return f"({expression} // {by})"
+
+    def tag(self, key: str) -> str:
+        return f"map_extract(tags, {self.text(key)})[1]"
+
+
+_TYPES = {
+    "text": "VARCHAR",
+    "count": "BIGINT",
+    "flag": "BOOLEAN",
+    "time": "TIMESTAMPTZ",
+    "money": "DECIMAL(18, 12)",
+    "map": "MAP(VARCHAR, VARCHAR)",
+}
+
+
+def duckdb_engine(folder: str) -> DuckDBEngine:
+    """A database over the segments in a folder. Raises BurnctlError if there are none, or DuckDB is missing."""
+    import glob
+    import os
+
+    try:
+        import duckdb
+    except ImportError:
+        from burnd.extras import FLEET, to_install
+
+        raise BurnctlError(
+            "a report over segments needs DuckDB, which is not installed", f"install it with: {to_install(FLEET)}"
+        ) from None
+    if not os.path.isdir(folder):
+        raise BurnctlError(f"{folder}: no such folder", "give the folder that machines push to, or clickhouse://HOST")
+    db = duckdb.connect()
+    files = {
+        table: glob.glob(os.path.join(glob.escape(folder), table, "**", "*.parquet"), recursive=True)
+        for table in TABLES
+    }
+    if not files["turns"]:
+        raise BurnctlError(f"{folder} has no segments", f"push to it first: burnctl push {folder}")
+    for table, names in files.items():
+        _add_table(db, table, names)
+    teams = os.path.join(folder, "teams.csv")
+    fields = ", ".join(f"{quoted(name)} VARCHAR" for name in TEAMS)
+    db.execute(f"CREATE TABLE teams ({fields})")
+    if os.path.exists(teams):
+        db.execute(f"INSERT INTO teams SELECT {', '.join(map(quoted, TEAMS))} FROM read_csv(?, header = true)", [teams])
+    for name, select in views(DuckDB()).items():
+        db.execute(f"CREATE VIEW {name} AS {select}")
+    return DuckDBEngine(db)
+
+
+def _add_table(db: Any, table: str, files: list[str]) -> None:
+    """A view of the files of a table; columns that all of them lack are null, later versions' columns are left out."""
+    columns = {column.name: _TYPES[column.kind] for column in TABLES[table]}
+    if not files:
+        db.execute(f"CREATE TABLE {table} ({', '.join(f'{quoted(name)} {type_}' for name, type_ in columns.items())})")
+        return
+    listed = "[" + ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(files)) + "]"
+    source = f"read_parquet({listed}, union_by_name = true)"
+    there = {row[0] for row in db.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+    if missing := set(KEYS[table]) - there:
+        raise BurnctlError(f"the segments of {table} have no column {min(missing)}", "are these files of burnctl push?")
+    fields = [
+        f"{quoted(name)}::{type_} AS {quoted(name)}" if name in there else f"NULL::{type_} AS {quoted(name)}"
+        for name, type_ in columns.items()
+    ]
+    db.execute(f"CREATE VIEW {table} AS SELECT {', '.join(fields)} FROM {source}")

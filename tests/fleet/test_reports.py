@@ -1,0 +1,137 @@
+"""Reports over a fleet equal those of its machines, to the last digit, with copies counted once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnctl.push.schema import row_of
+from tests.burnctl.desk import Desk, at_the_desk
+from tests.burnctl.push.rows import common, gone, turn
+from tests.fleet.segments import put
+
+# Not pushed: usage that no log has, how sessions ended, texts.
+LOCAL = {"unlogged", "backfill", "title", "quote", "sessions", "machines", "filters", "createdAt", "project"}
+
+
+@pytest.fixture(scope="module")
+def desk() -> Iterator[Desk]:
+    with at_the_desk() as desk:
+        yield desk
+
+
+@pytest.fixture(scope="module")
+def fleet(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The turns of the desk as two machines have them: every third one twice, with an older version of some."""
+    folder = tmp_path_factory.mktemp("fleet")
+    turns = [json.loads(line) for line in desk.run("export").stdout.splitlines()]
+    rows = [row_of("turns", one, common("a", 5)) for one in turns]
+    put(folder, "turns", *(row | {"seq": 3, "output": 1, "open": True} for row in rows[::2]))
+    put(folder, "turns", *rows)
+    put(folder, "turns", *(row | {"machine_id": "b", "machine": "box-b", "quality": "partial"} for row in rows[::3]))
+    return str(folder)
+
+
+def same(local: Any, fleet: Any) -> None:
+    if isinstance(local, dict):
+        assert local.keys() - LOCAL == fleet.keys() - LOCAL
+        for name in local.keys() - LOCAL:
+            same(local[name], fleet[name])
+    elif isinstance(local, list):
+        assert len(local) == len(fleet)
+        for one, other in zip(local, fleet, strict=True):
+            same(one, other)
+    else:
+        assert local == fleet
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "summary",
+        "summary --by day,model",
+        "summary --by activity --quality",
+        "summary --by agent",
+        "summary --by session",
+        "summary --by hour",
+        "summary --by tag:persona --quality --limit 2",
+        "summary --by branch --source codex",
+        "summary --model sonnet --by project",
+        "summary --project webapp --activity coding",
+        "projects",
+        "models --since 2020-01-01 --until 2040-01-01",
+        "harnesses",
+        "daily --all",
+        "weekly --all",
+        "monthly",
+        "compare",
+        "compare --by source --min-sample 2",
+        "compare --by tag:persona",
+        "compare --models opus,sonnet",
+        "hotspots --by prompt",
+        "hotspots --by prompt --limit 3 --rank tokens",
+    ],
+)
+def test_an_answer_is_that_of_the_machine(desk: Desk, fleet: str, words: str) -> None:
+    same(desk.json(*words.split()), desk.json(*words.split(), "--fleet", fleet))
+
+
+@pytest.mark.parametrize("zone", ["Asia/Kathmandu", "America/New_York", "Europe/Berlin"])
+def test_days_are_local(desk: Desk, fleet: str, zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(desk._environment, "TZ", zone)
+    for words in (["summary", "--by", "day"], ["summary", "--by", "hour"], ["weekly", "--all"]):
+        same(desk.json(*words), desk.json(*words, "--fleet", fleet))
+
+
+def test_rows_by_machine_user_and_team_add_up(desk: Desk, fleet: str) -> None:
+    total = desk.json("summary")["totals"]
+    for by in ("machine", "user", "team", "machine,model", "day,user"):
+        answer = desk.json("summary", "--by", by, "--fleet", fleet)
+        assert answer["totals"] == total
+        assert sum(row["turns"] for row in answer["rows"]) == total["turns"]
+    assert [row["key"] for row in desk.json("summary", "--by", "machine", "--fleet", fleet)["rows"]] == ["box-a"]
+    assert "2 machines" in desk.run("summary", "--fleet", fleet).stdout
+
+
+def test_tables_are_those_of_the_machine(desk: Desk, fleet: str) -> None:
+    for words in (["daily"], ["compare"]):
+        local, other = desk.run(*words), desk.run(*words, "--fleet", fleet)
+        assert other.stderr == ""
+        assert other.stdout.splitlines()[:6] == local.stdout.splitlines()[:6]
+
+
+def test_what_a_fleet_cannot_answer_is_refused(desk: Desk, fleet: str, tmp_path: Path) -> None:
+    refused = {
+        "summary --by agent --tree": "--tree is not possible with --fleet",
+        "compare --what-if opus": "--what-if is not possible with --fleet",
+        "hotspots --activity coding": "--activity is not possible with --fleet",
+        "hotspots --by tool,tag:x": "is not possible with --fleet",
+        "summary --by nothing": "unknown dimension 'nothing'",
+        "tags": "--fleet is for summary",
+    }
+    for words, sentence in refused.items():
+        done = desk.run(*words.split(), "--fleet", fleet)
+        assert done.returncode == 2, words
+        assert sentence in done.stderr
+    done = desk.run("summary", "--project", "nosuch", "--fleet", fleet)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no usage recorded for project 'nosuch'" in done.stderr
+    assert "has no segments" in desk.run("summary", "--fleet", str(tmp_path)).stderr
+    assert "Postgres has tables and views" in desk.run("summary", "--fleet", "postgres://x/y").stderr
+    assert "give --fleet TARGET" in desk.run("summary", "--by", "user").stderr
+
+
+def test_two_versions_of_the_schema(desk: Desk, tmp_path: Path) -> None:
+    """Segments of an older version lack columns; sums are exact decimals."""
+    put(tmp_path, "turns", turn("a", "m1", 1), without=("model_name", "persona", "version"))
+    put(tmp_path, "turns", turn("b", "m2", 1, costUsd=0.1), turn("b", "m3", 1, costUsd=0.2), turn("c", "m4", 1))
+    put(tmp_path, "turns", gone("c", "m4", 2))
+    answer = desk.json("summary", "--fleet", str(tmp_path))
+    assert answer["totals"]["turns"] == 3
+    assert answer["totals"]["costUsd"] == float(Decimal("0.300001234567"))
+    assert {row["key"] for row in answer["rows"]} == {"claude-sonnet-4-5", "claude-sonnet-4-5-20250929"}
