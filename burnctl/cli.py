@@ -7,6 +7,7 @@ import sys
 
 from burnctl import errors
 from burnctl.errors import BurnctlError, Failed, MissingField, NotRunning, UsageError
+from burnctl.switches import options_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,11 +96,11 @@ def _bare(flags: list[str]) -> int:
 def run(verb: str, arguments: list[str]) -> int:
     """Runs one verb with its arguments, in this process."""
     module = load(verb)
-    if not arguments and hasattr(module, "run_plainly"):
-        return int(module.run_plainly())
-    from burnctl.parser import parser_for
+    options: object = options_of(verb, module, arguments)
+    if options is None:
+        from burnctl.parser import parser_for
 
-    options = parser_for(verb, module).parse_args(arguments)
+        options = parser_for(verb, module).parse_args(arguments)
     try:
         return int(module.run(options))
     except Failed as error:
@@ -116,15 +117,14 @@ def _with_suggestion(error: Failed, session: object) -> Failed:
 
 def load(verb: str) -> ModuleType:
     """The module of a verb. Raises UsageError with a suggestion for an unknown one."""
-    from importlib import import_module
-
     from burnctl.commands import VERBS, module_of
 
     if verb not in VERBS:
         raise _no_such(verb)
     name = f"burnctl.commands.{module_of(verb)}"
     try:
-        return import_module(name)
+        __import__(name)  # importlib's own function would import more
+        return sys.modules[name]
     except ModuleNotFoundError as error:
         if error.name != name:
             raise

@@ -97,12 +97,10 @@ else:
 
 
 def _params_of(name: str) -> type[Params] | None:
-    from importlib import import_module
-
     from burnd.contract import METHODS
 
-    for module in ("", ".daemon", ".reports", ".sessions"):
-        import_module(f"burnd.contract{module}")
+    for module in (".reports", ".sessions", ".daemon"):
+        __import__(f"burnd.contract{module}")
         for method, params in METHODS.items():
             if method.replace(".", "_") == name:
                 return params

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 # `socket` itself takes 4 ms to import, for names that are not needed here.
 from _socket import AF_UNIX, MSG_PEEK, SOCK_STREAM, socket
 
+from burnctl import quick_json as json
 from burnctl.errors import Failed, MissingField, NoAnswer, NotRunning, VersionMismatch
 from burnd import protocol
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
@@ -158,9 +157,9 @@ def stop(client: Client) -> int:
     pid = noted_pid()
     try:
         client.connect()
-        # A daemon of another version has stopped all the same.
-        with contextlib.suppress(VersionMismatch):
-            client.shutdown()
+        client.shutdown()
+    except VersionMismatch:
+        pass  # a daemon of another version stops all the same
     except NotRunning:
         if pid is None or not alive(pid):
             raise

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
+from burnctl import quick_json
 from burnctl.progress import waiting
 
 TYPE_CHECKING = False
@@ -53,13 +53,18 @@ def as_json(answer: Any) -> int:
     Everything beyond ASCII is escaped: the same text in every locale, and nothing in it can steer a terminal.
     """
     waiting.stop()
-    print(json.dumps(answer, indent=2 if sys.stdout.isatty() else None))
+    if sys.stdout.isatty():
+        import json
+
+        print(json.dumps(answer, indent=2))
+    else:
+        print(quick_json.dumps(answer))
     return 0
 
 
 def json_line(answer: Any) -> None:
     """Prints one object of a stream, at once."""
-    print(json.dumps(answer), flush=True)
+    print(quick_json.dumps(answer), flush=True)
 
 
 def as_csv(rows: list[dict[str, Any]], answer: dict[str, Any]) -> int:

@@ -23,7 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import date as day_type
     from typing import Any
 
     from burnctl.client import Client
@@ -59,28 +58,25 @@ def run(options: argparse.Namespace) -> int:
 
 def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, Any]:
     """The figures of the overview, or of today alone, from a few reports of the daemon."""
-    from datetime import date as calendar
-    from datetime import timedelta
-
-    today, zone = calendar.fromtimestamp(now), flags.time_zone()
+    zone = flags.time_zone()
 
     def since(days: int) -> dict[str, Any]:
-        return {"since": (today - timedelta(days=days)).isoformat(), "tz": zone}
+        return {"since": day_before(now, days), "tz": zone}
 
     def top(by: str) -> list[SummaryRow]:
         return client.summary(by=by, limit=_SHOWN, **period)["rows"]
 
     period = since(0 if is_today else 29)
     days = client.summary(by="day", **since(59))
-    before = client.summary(limit=1, until=(today - timedelta(days=60)).isoformat(), tz=zone)["totals"]["turns"]
+    before = client.summary(limit=1, until=day_before(now, 60), tz=zone)["totals"]["turns"]
     hours = client.summary(by="hour", **since(_HOURS_AGAINST))
     whole = client.summary(by="project", limit=_SHOWN, **period)
     return {
         "version": whole["version"],
         **{name: value for name, value in whole.items() if name in _PASSED_ON},
-        "periods": periods(days["rows"], hours["rows"], today, now, is_older=bool(before))[: 1 if is_today else None],
-        "days": _every_day(days["rows"], [today - timedelta(days=n) for n in reversed(range(30))]),
-        "hours": _hours_of(hours["rows"], today) if is_today else [],
+        "periods": periods(days["rows"], hours["rows"], now, is_older=bool(before))[: 1 if is_today else None],
+        "days": _every_day(days["rows"], now),
+        "hours": _hours_of(hours["rows"], now) if is_today else [],
         "projects": whole["rows"],
         "models": top("model"),
         "harnesses": top("source"),
@@ -97,12 +93,7 @@ _PASSED_ON = (
 
 
 def periods(
-    days: Sequence[Mapping[str, Any]],
-    hours: Sequence[Mapping[str, Any]],
-    today: day_type,
-    now: float,
-    *,
-    is_older: bool = False,
+    days: Sequence[Mapping[str, Any]], hours: Sequence[Mapping[str, Any]], now: float, *, is_older: bool = False
 ) -> list[dict[str, Any]]:
     """Today, 7 and 30 days, each with its change against the average of the time before.
 
@@ -110,9 +101,8 @@ def periods(
     with the 30 before. The time before the first record does not count, unless there are `is_older` ones than `days`;
     without a whole period there is no change.
     """
-    from datetime import date as calendar
-
-    ages = [((today - calendar.fromisoformat(row["key"])).days, row) for row in days]
+    by_key = {day_before(now, age): age for age in range(60)}
+    ages = [(by_key[row["key"]], row) for row in days if row["key"] in by_key]
     recorded = 59 if is_older else max((age for age, _ in ages), default=0)  # days before today
 
     def added(first: int, last: int) -> dict[str, Any]:
@@ -128,7 +118,7 @@ def periods(
 
     weeks = min(_WEEKS_AGAINST, (recorded + 1) // 7 - 1)
     against = {
-        "today": _same_hours(hours, today, now) / min(recorded, _HOURS_AGAINST) if recorded else None,
+        "today": _same_hours(hours, now) / min(recorded, _HOURS_AGAINST) if recorded else None,
         "7 days": cost(7, 7 * weeks + 6) / weeks if weeks > 0 else None,
         "30 days": cost(30, 59) if recorded >= 59 else None,
     }
@@ -139,13 +129,13 @@ def periods(
     ]
 
 
-def _same_hours(hours: Sequence[Mapping[str, Any]], today: day_type, now: float) -> float:
+def _same_hours(hours: Sequence[Mapping[str, Any]], now: float) -> float:
     """The cost of earlier days up to the time of day that it is now; the running hour counts in part."""
     clock = time.localtime(now)
     share = (clock.tm_min * 60 + clock.tm_sec) / 3600
-    total = 0.0
+    total, today = 0.0, day_before(now, 0)
     for row in hours:
-        if row["key"][:10] < today.isoformat():
+        if row["key"][:10] < today:
             hour = int(row["key"][11:13])
             total += (row["costUsd"] or 0) * (1 if hour < clock.tm_hour else share if hour == clock.tm_hour else 0)
     return total
@@ -155,15 +145,23 @@ def _change(cost: float, against: float | None) -> float | None:
     return (cost - against) / against if against else None
 
 
-def _every_day(rows: Sequence[Mapping[str, Any]], days: Iterable[day_type]) -> list[dict[str, Any]]:
+def day_before(now: float, days: int) -> str:
+    """The local date so many days ago. Without `datetime`, whose import takes a tenth of the whole command."""
+    year, month, day, *_ = time.localtime(now)
+    return time.strftime("%Y-%m-%d", time.localtime(time.mktime((year, month, day - days, 12, 0, 0, 0, 0, -1))))
+
+
+def _every_day(rows: Sequence[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
     costs = {row["key"]: row["costUsd"] for row in rows}
-    return [{"key": day.isoformat(), "costUsd": costs.get(day.isoformat())} for day in days]
+    days = [day_before(now, age) for age in reversed(range(30))]
+    return [{"key": day, "costUsd": costs.get(day)} for day in days]
 
 
-def _hours_of(rows: Sequence[Mapping[str, Any]], today: day_type) -> list[dict[str, Any]]:
+def _hours_of(rows: Sequence[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
     costs: dict[int, float] = {}
+    today = day_before(now, 0)
     for row in rows:
-        if row["key"][:10] == today.isoformat():
+        if row["key"][:10] == today:
             hour = int(row["key"][11:13])
             costs[hour] = costs.get(hour, 0.0) + (row["costUsd"] or 0)
     return [{"key": f"{hour:02d}:00", "costUsd": costs.get(hour)} for hour in range(24)]

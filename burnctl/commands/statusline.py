@@ -38,15 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    return _show(colored=not options.no_color)
-
-
-def run_plainly() -> int:
-    """Without any option, as it is nearly always called: argparse would take a quarter of the time."""
-    return _show(colored=True)
-
-
-def _show(*, colored: bool) -> int:
     facts = _told()
     limits = _limits_in(facts)
     answer = _ask(facts, limits)
@@ -54,7 +45,7 @@ def _show(*, colored: bool) -> int:
         from burnctl.render.numbers import use_currency
 
         use_currency(answer["currency"], sys.stdout.encoding or "ascii")
-    parts = _parts(facts, limits, answer or {}, colored=colored)
+    parts = _parts(facts, limits, answer or {}, colored=not options.no_color)
     if not parts:
         parts = [_STARTING if answer is _IS_STARTING else "nothing spent yet" if answer is not None else _DOWN]
     sys.stdout.write(_SPACE.join(parts) + "\n")

@@ -37,11 +37,11 @@ def hour(age: int, at: int, cost: float) -> dict[str, Any]:
 
 
 def changes(days: list[dict[str, Any]], hours: list[dict[str, Any]]) -> list[float | None]:
-    return [period["change"] for period in periods(days, hours, TODAY, NOW)]
+    return [period["change"] for period in periods(days, hours, NOW)]
 
 
 def test_periods_add_up_their_days() -> None:
-    rows = periods([day(age, 1.0) for age in range(60)], [], TODAY, NOW)
+    rows = periods([day(age, 1.0) for age in range(60)], [], NOW)
     assert [(row["period"], row["costUsd"], row["requests"], row["tokens"]) for row in rows] == [
         ("today", 1.0, 2, 100), ("7 days", 7.0, 14, 700), ("30 days", 30.0, 60, 3000),
     ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 from burnd.harness.product import Check, Instructions, Product, Setting, Variable
@@ -183,6 +182,8 @@ def _listed(folder: str) -> list[str]:
 
 
 def _settings(path: str) -> dict[str, Any]:
+    import json  # noqa: PLC0415 - burnctl imports this module at every start, and json takes longer than the rest
+
     try:
         with open(path, encoding="utf-8") as file:
             values = json.load(file)
