@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -26,13 +26,15 @@ from burnd.records.codec import Entry
 from burnd.records.times import wall_ms
 from burnd.settings import config
 
+_READ_PERCENT: Final = 60  # of the time of a pass; writing turns takes up to the next, their sums the rest
+_LOADED_PERCENT: Final = 90
 _UNSAFE = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;"  # it is written once
 
 
 async def pass_for_daemon(encoded: bytes, path: str, progress: BinaryIO) -> None:
     """Runs the quick pass that `early_totals` requests, into an index at `path`.
 
-    Writes a line of `progress` for each percent: the bytes read, and all there are.
+    Writes a line of `progress` for each percent: the bytes that are done, and all there are.
     """
     request = msgspec.json.decode(encoded, type=PassRequest)
     home = Home(Path(request.home))
@@ -62,8 +64,16 @@ async def write_totals(
     tasks: Sequence[LogTask], prices: PriceTable, path: Path, report: Report = lambda _done, _total: None
 ) -> None:
     """Writes an index of what these logs have now. Interrupted, it leaves a file that cannot be opened as one."""
-    begun = wall_ms()
-    async with _filled(str(path), await scan_logs(tasks, report=report), prices) as store:
+    begun, total = wall_ms(), sum(task.size for task in tasks)
+
+    def report_read(done: int, _total: int) -> None:
+        report(done * _READ_PERCENT // 100, total)
+
+    def report_loaded(left: float) -> None:
+        report(int(total * (_LOADED_PERCENT - left * (_LOADED_PERCENT - _READ_PERCENT)) / 100), total)
+
+    quick_pass = await scan_logs(tasks, report=report_read)
+    async with _filled(str(path), quick_pass, prices, report_loaded) as store:
 
         def finish(db: sqlite3.Connection) -> None:
             ((last,),) = db.execute("SELECT coalesce(max(id), 0) FROM sessions").fetchall()
@@ -71,6 +81,7 @@ async def write_totals(
             db.execute(f"PRAGMA user_version = {schema.LAYOUT}")
 
         await store.transact(finish)
+        report(total, total)
 
 
 def memory_index(quick_pass: QuickPass, prices: PriceTable) -> AbstractAsyncContextManager[IndexStore]:
@@ -79,7 +90,10 @@ def memory_index(quick_pass: QuickPass, prices: PriceTable) -> AbstractAsyncCont
 
 
 @asynccontextmanager
-async def _filled(path: str, quick_pass: QuickPass, prices: PriceTable) -> AsyncIterator[IndexStore]:
+async def _filled(
+    path: str, quick_pass: QuickPass, prices: PriceTable, report: Callable[[float], None] = lambda _left: None
+) -> AsyncIterator[IndexStore]:
+    """An index of what a quick pass found; reports the share of logs whose turns are left to write."""
     writer = await Writer.open(path)
     try:
         await writer.run(lambda db: db.executescript(_UNSAFE + schema.TABLES))
@@ -87,9 +101,11 @@ async def _filled(path: str, quick_pass: QuickPass, prices: PriceTable) -> Async
         store.prices = prices
         await Applier(store).apply(Change(logged=_logged(quick_pass.facts())))
         copies: list[Copy] = []
+        logs = max(quick_pass.left, 1)
 
         def turns() -> Iterator[TurnGroup]:
             for entry in quick_pass.turns():
+                report(quick_pass.left / logs)
                 if isinstance(entry, Copy):
                     copies.append(entry)
                 else:

@@ -257,7 +257,7 @@ def sums_by_session(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_pass_reports_its_progress(tmp_path: Path) -> None:
-    """The process that runs it prints the bytes read of all bytes, up to the end."""
+    """The process that runs it prints the bytes that are done of all bytes. Writing the index counts, too."""
     Tree(tmp_path / "claude").grow(600_000)
     files = list((tmp_path / "claude" / "projects").rglob("*.jsonl"))
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "CLAUDE_CONFIG_DIR": str(tmp_path / "claude")}
@@ -270,3 +270,4 @@ def test_the_pass_reports_its_progress(tmp_path: Path) -> None:
     assert steps == sorted(steps)
     assert {total for _, total in steps} == {size}
     assert steps[-1][0] == size
+    assert [done for done, _ in steps if size * 0.6 < done < size]

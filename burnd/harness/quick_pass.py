@@ -156,6 +156,11 @@ class QuickPass:
         self._without_keys: set[str] = set()
         self._keys = ProjectKeys()
 
+    @property
+    def left(self) -> int:
+        """The number of logs whose turns were not taken yet."""
+        return len(self._packed)
+
     def add(self, log: PackedLog) -> None:
         """Adds what one log has."""
         hashes = array("q", log.hashes)
