@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,8 +45,11 @@ def shelve(records: Iterable[Content], inline_bytes: int) -> list[Shelved]:
             stored = decode_content(line)  # ids that UTF-8 cannot encode were repaired in the line
         if isinstance(stored, Skipped):
             continue
-        with contextlib.suppress(ValueError):  # a time that cannot be parsed
-            shelved.append(Shelved(label_of(stored), line, blobs, search_words(record)))
+        try:
+            label = label_of(stored)
+        except ValueError:  # a time that cannot be parsed
+            continue
+        shelved.append(Shelved(label, line, blobs, search_words(record)))
     return shelved
 
 

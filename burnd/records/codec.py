@@ -187,7 +187,9 @@ def _without_nulls(value: Any) -> Any:
 
 def _check_times(entry: Entry) -> None:
     """Raises ValueError for a time that cannot be parsed: it would break orders and filters later."""
-    if isinstance(entry, Prune):
+    if isinstance(entry, Turn):
+        to_ms(entry.ts)
+    elif isinstance(entry, Prune):
         to_ms(entry.up_to)
     elif isinstance(entry, Session):
         for text in (entry.created_at, entry.updated_at, entry.content_since):
@@ -266,15 +268,11 @@ def encoded(entry: Entry) -> EncodedEntry | None:
 
 def _has_long_name(turn: Turn) -> bool:
     """Whether a name has too many bytes; decoding only checks the number of characters."""
-    names = (
-        turn.model,
-        turn.provider,
-        turn.git_branch,
-        turn.stop_reason,
-        turn.harness_version,
-        *(call.name for call in turn.tool_calls),
-    )
-    return any(len(name) * 4 > LONGEST_NAME and len(name.encode()) > LONGEST_NAME for name in names if name)
+    names = [turn.model, turn.provider or "", turn.git_branch or "", turn.stop_reason or "", turn.harness_version or ""]
+    names += [call.name for call in turn.tool_calls]
+    if max(map(len, names)) * 4 <= LONGEST_NAME:
+        return False
+    return any(len(name) * 4 > LONGEST_NAME and len(name.encode()) > LONGEST_NAME for name in names)
 
 
 def digest(entry: Entry) -> int:

@@ -37,7 +37,8 @@ def index_ms(text: str) -> int:
 
     A broken clock may write any year, and Python's first and last days are out of range in some time zones.
     """
-    return min(max(to_ms(text), _FIRST_MS), _LAST_MS)
+    ms = to_ms(text)
+    return ms if _FIRST_MS <= ms <= _LAST_MS else min(max(ms, _FIRST_MS), _LAST_MS)
 
 
 def to_iso(ms: int) -> str:
