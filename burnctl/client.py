@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         summary = Method(reports.SummaryParams)
         compare = Method(reports.CompareParams)
         export = Method(reports.ExportParams)
+        changes = Method(reports.ChangesParams)
         pricing_show = Method(reports.PricingParams)
         why = Method(reports.WhyParams)
         hotspots = Method(reports.HotspotsParams)

@@ -113,7 +113,7 @@ def _add(
     else:
         facts.setdefault("metavar", one.metavar or _METAVARS.get(one.kind) or _metavar(one))
         facts["type"] = _reader(one)
-        if one.kind in ("tag", "tags"):
+        if one.kind in ("tag", "tags", "projects"):
             facts["action"] = "append"
         if one.choices and not one.others and one.kind != "source":
             facts["choices"] = one.choices
@@ -135,6 +135,7 @@ def _reader(one: Param) -> Callable[[str], Any]:
         return lambda text: number(text, int(one.least or 0), None if one.most is None else int(one.most))
     readers: dict[str, Callable[[str], Any]] = {
         "project": project,
+        "projects": project,
         "source": source,
         "tag": tag,
         "dollars": dollars,

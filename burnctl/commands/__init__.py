@@ -39,6 +39,7 @@ _TABLE = (
     ("guard", MONEY, "stop a session that reaches a limit of yours"),
     ("statusline", MONEY, "one short line for a status bar"),
     ("export", MONEY, "requests as lines of JSON, CSV or Parquet"),
+    ("push", MONEY, "send requests to a database or folder for a whole team"),
     ("pricing", MONEY, "the prices in use, and how to update them"),
     ("why", REASONS, "what a session's money went to"),
     ("hotspots", REASONS, "the tools, files, commands and prompts that cost most"),

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     filters = flags.given(options, ExportParams)
     if options.format == "parquet":
         filters["whole_days"] = True  # each of its files is a day
-    turns = Turns(reach(options), filters, options.machine or _host_name())
+    turns = Turns(reach(options), filters, options.machine or host_name())
     summary = write(turns)
     if options.output not in (None, "-"):
         from burnctl.render.numbers import counted
@@ -140,7 +140,7 @@ class Turns:
                 self._limit //= 2
 
 
-def _host_name() -> str:
+def host_name() -> str:
     import os
 
     return os.uname().nodename or "machine"

@@ -1,0 +1,161 @@
+"""`burnctl push`: sends what changed to a database or a folder, for reports over many machines."""
+
+from __future__ import annotations
+
+import sys
+
+from burnctl import flags
+from burnctl.commands.export import host_name
+from burnctl.daemon import reach
+from burnctl.errors import FAILED, OK, UsageError
+from burnctl.progress import WIPE, can_take_back
+from burnd.contract import Params, param
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+    from burnctl.push.engine import Push
+    from burnctl.push.target import Target, Totals
+
+HELP = (
+    "sends requests, sessions and causes to a database or folder, for reports over many machines: whatever changed "
+    "since the last push, so a repeat sends nothing. Prompts, answers and files are never sent. TARGET is a folder, "
+    "s3://BUCKET/PREFIX, clickhouse://HOST/DATABASE (clickhouses:// with TLS) or postgres://HOST/DATABASE"
+)
+EXAMPLES = (
+    "burnctl push /mnt/team/burn",
+    "burnctl push s3://team-burn/turns --watch",
+    "burnctl push clickhouses://ch.example.com/burn --credentials ~/.burn-push",
+    "burnctl push /mnt/team/burn --check",
+)
+_MOST_SHOWN = 20
+
+
+class PushFlags(Params):
+    """Flags of `push`."""
+
+    watch: bool = param(default=False, help="go on: push whatever changes, until it is stopped")
+    every: int = param(default=60, help="with --watch: seconds between pushes", kind="count", most=86_400)
+    check: bool = param(
+        default=False, help="send nothing: compare totals by day and model there and here; exit code 1 if they differ"
+    )
+    compact: bool = param(
+        default=False, help="folder or s3: merge the segments of this machine into one for each table"
+    )
+    without_project: list[str] = param(
+        default=[],
+        help="leave a project out: a folder, a git remote or the end of one; may be repeated",
+        kind="projects",
+        metavar="PROJECT",
+    )
+    credentials: str | None = param(
+        default=None,
+        help="file with user and password, mode 0600 (BURND_PUSH_USER and BURND_PUSH_PASSWORD)",
+        metavar="FILE",
+    )
+    machine: str | None = param(default=None, help="a name for this machine (its host name)", metavar="NAME")
+    user: str | None = param(default=None, help="a name for the user (the login name)", metavar="NAME")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="where to push to")
+    flags.add(parser, PushFlags)
+    flags.add(parser, flags.Output, only=("json", "no_start"))
+
+
+def run(options: argparse.Namespace) -> int:
+    if sum((options.watch, options.check, options.compact)) > 1:
+        raise UsageError("push: --watch, --check and --compact exclude each other")
+    from burnctl.push.engine import Labels, Push, locked, target_of, watch, write_state
+    from burnctl.push.target import Refused, Unreachable
+
+    target = target_of(options.target, options.credentials)
+    labels = Labels(options.machine or host_name(), options.user or _user_name(), options.without_project)
+    has_progress = can_take_back() and not options.json
+    push = Push(reach(options), target, labels, report=_progress if has_progress else lambda _: None)
+    try:
+        if options.check:
+            push.open()
+            return _check(push, options)
+        with locked(options.target):
+            if options.watch:
+                watch(push, options.target, options.every)
+            try:
+                push.open()
+                if options.compact:
+                    return _compact(target, push.machine_id, options)
+                rows = push.once()
+            except (Refused, Unreachable) as error:
+                write_state(options.target, push.feed, error=error.message)
+                raise
+            write_state(options.target, push.feed)
+    finally:
+        target.close()
+    _say(options, {"rows": rows}, f"{rows:,} rows sent to {options.target}" if rows else "nothing to send")
+    return OK
+
+
+def _check(push: Push, options: argparse.Namespace) -> int:
+    """Prints the days and models that differ."""
+    differences = push.differences()
+    if options.json:
+        from burnctl.output import as_json
+
+        as_json({"differences": [_difference(*one) for one in differences]})
+        return FAILED if differences else OK
+    for (day, model), here, there in differences[:_MOST_SHOWN]:
+        print(f"{day}  {model}: here {_amount(here)}, there {_amount(there)}")
+    if len(differences) > _MOST_SHOWN:
+        print(f"and {len(differences) - _MOST_SHOWN:,} more")
+    if not differences:
+        print("the totals are the same there and here")
+    return FAILED if differences else OK
+
+
+def _difference(key: tuple[str, str], here: Totals, there: Totals) -> dict[str, object]:
+    shown = {
+        side: {"turns": one.turns, "tokens": list(one.tokens), "costUsd": None if one.cost is None else str(one.cost)}
+        for side, one in (("here", here), ("there", there))
+    }
+    return {"day": key[0], "model": key[1], **shown}
+
+
+def _amount(totals: Totals) -> str:
+    cost = "no price" if totals.cost is None else f"${totals.cost:f}"
+    return f"{totals.turns:,} turns, {sum(totals.tokens):,} tokens, {cost}"
+
+
+def _compact(target: Target, machine_id: str, options: argparse.Namespace) -> int:
+    compact = getattr(target, "compact", None)
+    if compact is None:
+        raise UsageError("push: --compact is for a folder or s3://", "a database merges its rows itself")
+    before, after = compact(machine_id)
+    _say(options, {"before": before, "after": after}, f"{before:,} segments merged into {after:,}")
+    return OK
+
+
+def _say(options: argparse.Namespace, facts: dict[str, int], line: str) -> None:
+    if options.json:
+        from burnctl.output import as_json
+
+        as_json(facts)
+    else:
+        if can_take_back():
+            print(WIPE, end="", file=sys.stderr, flush=True)
+        print(line)
+
+
+def _progress(rows: int) -> None:
+    print(f"{WIPE}{rows:,} rows ...", end="", file=sys.stderr, flush=True)
+
+
+def _user_name() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an id without a name, as in a container
+        import os
+
+        return str(os.getuid())

@@ -1,0 +1,398 @@
+"""The push engine: pages from the change feed in, batches for a target out, with retries and an exact cursor.
+
+The cursor is stored in the target. Beside it, `push/NAME.json` in the home has what `status` and `doctor` show: the
+target, the last success and the last error. A lock keeps a second push to the same target out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import sys
+import time
+
+from burnctl.errors import BurnctlError, Failed, NotRunning, UsageError
+from burnctl.push.schema import KEYS, SCHEMA_VERSION, row_of, tombstone, usd
+from burnctl.push.target import Batch, Refused, Totals, Unreachable
+from burnd import protocol
+from burnd.contract.reports import ChangesParams, ExportParams
+from burnd.paths import home_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any, Final, TypeVar
+
+    from burnctl.client import Client
+    from burnctl.push.schema import Row
+    from burnctl.push.target import DayModel, Target
+
+    T = TypeVar("T")
+
+BATCH_ROWS: Final = 10_000
+_PAGE: Final = 4000
+_PAUSES_S: Final = (1, 2, 4, 8, 16, 30, 60)  # between tries; the last one again and again with --watch
+_TOKENS: Final = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
+
+
+def target_of(url: str, credentials: str | None = None) -> Target:
+    """The target of a URL or folder. Raises UsageError for a scheme that there is none for."""
+    user, password = read_credentials(credentials)
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme in ("file", "s3"):
+        from burnctl.push.segments import SegmentTarget
+
+        return SegmentTarget(url)
+    check_url(url)
+    if scheme in ("clickhouse", "clickhouses"):
+        from burnctl.push.clickhouse import ClickHouseTarget
+
+        return ClickHouseTarget.at(url, user, password)
+    if scheme in ("postgres", "postgresql"):
+        from burnctl.push.postgres import PostgresTarget
+
+        return PostgresTarget.at(url, user, password)
+    raise UsageError(
+        f"push: no target of the kind {scheme}://",
+        "use a folder, s3://BUCKET/PREFIX, clickhouse://HOST/DATABASE or postgres://HOST/DATABASE",
+    )
+
+
+def check_url(url: str) -> None:
+    """Raises UsageError if a URL has a password: other users see command lines, and files are copied."""
+    from urllib.parse import urlsplit
+
+    if urlsplit(url).password is not None:
+        raise UsageError(
+            "push: the URL has a password, which other users of this machine can see",
+            "leave it out and set BURND_PUSH_PASSWORD, or use --credentials FILE",
+        )
+
+
+def read_credentials(path: str | None) -> tuple[str | None, str | None]:
+    """User and password from a file with lines `user = ...` and `password = ...`, else from the environment."""
+    environment = os.environ.get("BURND_PUSH_USER"), os.environ.get("BURND_PUSH_PASSWORD")
+    if path is None:
+        return environment
+    try:
+        with open(path, encoding="utf-8") as file:
+            if os.fstat(file.fileno()).st_mode & 0o077:
+                raise BurnctlError(f"{path}: other users can read this file", f"run: chmod 600 {path}")
+            lines = [line.partition("=") for line in file if line.strip() and not line.startswith("#")]
+    except (OSError, UnicodeDecodeError) as error:
+        raise BurnctlError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    values = {name.strip(): value.strip() for name, _, value in lines}
+    return values.get("user") or environment[0], values.get("password") or environment[1]
+
+
+class Labels:
+    """What the rows of a push have besides the feed, and which projects they leave out."""
+
+    def __init__(self, machine: str, user: str, without: Iterable[str] = ()) -> None:
+        self.machine, self.user, self.without = machine, user, tuple(sorted({one.rstrip("/") for one in without}))
+        self.unmatched = set(self.without)  # projects of which no row came yet
+
+    @property
+    def digest(self) -> str:
+        """Changes when every row has to be sent again."""
+        facts = [self.machine, self.user, self.without, SCHEMA_VERSION]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+    def leaves_out(self, row: dict[str, Any]) -> bool:
+        """Whether a row of the feed is of a project that is left out: by folder, by remote, or by the end of one."""
+        folder, key = row.get("project") or "", row.get("projectKey") or ""
+        for one in self.without:
+            is_it = one in (folder, key) or folder.startswith(f"{one}/") or folder.endswith(f"/{one}")
+            if is_it or key.endswith(f"/{one}"):
+                self.unmatched.discard(one)
+                return True
+        return False
+
+
+class Push:
+    """A push to one target. `report` is called with the number of rows after each batch."""
+
+    def __init__(
+        self,
+        client: Client,
+        target: Target,
+        labels: Labels,
+        *,
+        report: Callable[[int], None] = lambda _: None,
+        pause: Callable[[float], None] = time.sleep,
+        tries: int = len(_PAUSES_S) + 1,
+    ) -> None:
+        self._client, self._target, self._labels = client, target, labels
+        self._report, self._pause, self._tries = report, pause, tries
+        self._limit = _PAGE
+        self.feed: str | None = None  # cursor of the feed, as far as the target has it
+        self.machine_id = ""
+        self.rows = 0
+
+    def open(self) -> None:
+        """Asks the target how far it got."""
+        machine_id = self._asked(limit=0)["machine"]
+        if machine_id is None:
+            raise BurnctlError(
+                "this machine has no id yet, since its home cannot be written", "see burnctl status, or set machine.id"
+            )
+        self.machine_id = machine_id
+        stored = self._tried(lambda: self._target.open(self.machine_id))
+        state = _decoded(stored)
+        self.feed = state.get("feed")
+        self._restarts = stored is not None and state.get("labels") != self._labels.digest
+
+    def once(self) -> int:
+        """Sends everything that changed since the target's cursor. Returns the number of rows."""
+        before = self.rows
+        batch = _Rows(self._labels, self.machine_id)
+        while True:
+            asked = self.feed
+            answer = self._asked(cursor=self.feed, limit=self._limit, restart=self._restarts)
+            if answer["machine"] != self.machine_id:
+                raise BurnctlError("this machine got another id", "start the push again")
+            self._restarts = False
+            batch.add(answer)
+            self.feed = answer["cursor"]
+            if answer["reset"] and answer["complete"]:
+                # Until old rows are deleted, the target's cursor stays in the middle of the reset.
+                self._send(batch, asked)
+                first = answer["firstSeq"]
+                self._tried(lambda: self._target.finish_reset(self.machine_id, first))  # noqa: B023 - called at once
+                self._send(batch, self.feed, is_forced=True)
+                for one in sorted(self._labels.unmatched):
+                    print(f"burnctl: no project is {one}: nothing was left out for it", file=sys.stderr)
+            elif batch.size >= BATCH_ROWS or not answer["more"]:
+                self._send(batch, self.feed)
+            if not answer["more"]:
+                return self.rows - before
+
+    def _send(self, rows: _Rows, cursor: str | None, *, is_forced: bool = False) -> None:
+        if not rows.size and not is_forced:
+            return
+        state = json.dumps({"feed": cursor, "labels": self._labels.digest})
+        batch = Batch(self.machine_id, rows.take(), state, rows.seq)
+        self._tried(lambda: self._target.send(batch))
+        self.rows += batch.size
+        self._report(self.rows)
+
+    def _asked(self, **params: Any) -> dict[str, Any]:
+        """A page of the feed, a smaller one if rows are long."""
+        while True:
+            try:
+                return self._client.ask(ChangesParams, params)
+            except Failed as error:
+                if error.code != protocol.TOO_LARGE or self._limit == 1:
+                    raise
+                self._limit = params["limit"] = max(1, self._limit // 2)
+
+    def _tried(self, call: Callable[[], T]) -> T:
+        """Calls a target until it answers; gives up after some tries. What is refused is not tried again."""
+        for n in range(self._tries):
+            try:
+                return call()
+            except Unreachable as error:
+                if n + 1 == self._tries:
+                    raise
+                print(f"burnctl: {error.message}; trying again", file=sys.stderr)
+                self._pause(pause_s(n))
+        raise AssertionError
+
+    def local_totals(self) -> dict[DayModel, Totals]:
+        """The totals of what this machine has, without projects that are left out, from the export."""
+        totals: dict[DayModel, Totals] = {}
+        after: str | None = None
+        while True:
+            page = self._client.ask(ExportParams, {"limit": _PAGE, "after": after})
+            for turn in page["turns"]:
+                if not self._labels.leaves_out(turn):
+                    _add(totals, turn)
+            if (after := page["next"]) is None:
+                return totals
+
+    def differences(self) -> list[tuple[DayModel, Totals, Totals]]:
+        """Days and models whose totals are not the same here and there: (day and model, here, there)."""
+        here, there = self.local_totals(), self._tried(lambda: self._target.totals(self.machine_id))
+        none = Totals()
+        return [
+            (key, here.get(key, none), there.get(key, none))
+            for key in sorted(here.keys() | there.keys())
+            if here.get(key, none) != there.get(key, none)
+        ]
+
+
+def pause_s(tries: int) -> float:
+    """The pause after so many tries, with some chance, so that a fleet does not come back all at once."""
+    return _PAUSES_S[min(tries, len(_PAUSES_S) - 1)] * random.uniform(0.75, 1.25)  # noqa: S311 - not a secret
+
+
+class _Rows:
+    """Rows for the next batch, each key once: a later page may have a newer one."""
+
+    def __init__(self, labels: Labels, machine_id: str) -> None:
+        self._labels, self._machine_id = labels, machine_id
+        self.seq = 0
+        self._tables: dict[str, dict[tuple[Any, ...], Row]] = {}
+        self._causes: dict[str, list[Row]] = {}
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self._tables.values())) + sum(map(len, self._causes.values()))
+
+    def add(self, answer: dict[str, Any]) -> None:
+        self.seq = max(self.seq, answer["seq"])
+        common: Row = {
+            "machine_id": self._machine_id,
+            "machine": self._labels.machine,
+            "user": self._labels.user,
+            "seq": answer["seq"],
+            "deleted": False,
+            "schema": SCHEMA_VERSION,
+            "price_date": answer["priceDate"],
+        }
+        for turn in answer["turns"]:
+            if not self._labels.leaves_out(turn):
+                self._put("turns", row_of("turns", turn, common))
+            elif not answer["reset"] and turn["rev"] > 1:
+                # It may have been of another project before.
+                self._put("turns", tombstone("turns", _key_of(turn), common))
+        for turn in answer["gone"]:
+            self._put("turns", tombstone("turns", turn, common))
+        with_causes = set()
+        for session in answer["sessions"]:
+            self._causes.pop(session["sessionId"], None)
+        for cause in answer["causes"]:
+            if not self._labels.leaves_out(cause):
+                with_causes.add(cause["sessionId"])
+                self._causes.setdefault(cause["sessionId"], []).append(row_of("causes", cause, common))
+        for session in answer["sessions"]:
+            if not self._labels.leaves_out(session):
+                self._put("sessions", row_of("sessions", session, {**common, "findings_seq": 0}))
+            elif session["sessionId"] in with_causes:
+                unnamed = {**session, "project": None, "projectKey": None}
+                self._put("sessions", row_of("sessions", unnamed, {**common, "findings_seq": 0}))
+
+    def _put(self, table: str, row: Row) -> None:
+        self._tables.setdefault(table, {})[tuple(row[name] for name in KEYS[table])] = row
+
+    def take(self) -> dict[str, list[Row]]:
+        """The rows by table; causes before the sessions that name them."""
+        causes = [row for rows in self._causes.values() for row in rows]
+        tables = {"causes": causes, **{table: list(rows.values()) for table, rows in self._tables.items()}}
+        self._tables, self._causes = {}, {}
+        return {table: rows for table, rows in tables.items() if rows}
+
+
+def _key_of(turn: dict[str, Any]) -> dict[str, Any]:
+    return {"source": turn["source"], "messageId": turn["messageId"]}
+
+
+def _add(totals: dict[DayModel, Totals], turn: dict[str, Any]) -> None:
+    one = totals.setdefault((turn["ts"][:10], turn["model"]), Totals())
+    one.turns += 1
+    one.tokens = tuple(a + turn["usage"][name] for a, name in zip(one.tokens, _TOKENS, strict=True))
+    if (cost := usd(turn["costUsd"])) is not None:
+        one.cost = cost if one.cost is None else one.cost + cost
+
+
+def _decoded(stored: str | None) -> dict[str, Any]:
+    """The stored state; none of its facts if it is damaged, which means that everything is sent again."""
+    try:
+        state = json.loads(stored) if stored else {}
+    except ValueError:
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+# What the home knows about pushes
+
+
+def state_folder() -> str:
+    return os.path.join(home_folder(), "push")
+
+
+def state_file(url: str) -> str:
+    """The file about a target, named by a hash of it: an URL is no file name."""
+    return os.path.join(state_folder(), f"{hashlib.sha256(_absolute(url).encode()).hexdigest()[:16]}.json")
+
+
+def _absolute(url: str) -> str:
+    return url if "://" in url else os.path.abspath(os.path.expanduser(url))
+
+
+def write_state(url: str, feed: str | None, *, error: str = "") -> None:
+    """Notes a success, or an error beside the last success. Failing to write it is no reason to stop."""
+    path = state_file(url)
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    state: dict[str, Any] = {"target": _absolute(url), "cursor": feed, "at": None, "error": "", "errorAt": None}
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+        state |= json.load(file)
+    state |= {"error": error, "errorAt": now} if error else {"cursor": feed, "at": now, "error": "", "errorAt": None}
+    with contextlib.suppress(OSError):
+        os.makedirs(state_folder(), mode=0o700, exist_ok=True)
+        with open(f"{path}.part", "w", encoding="utf-8") as file:
+            json.dump(state, file)
+        os.replace(f"{path}.part", path)
+
+
+def states() -> list[dict[str, Any]]:
+    """Every target that this home has pushed to, with the last success and error."""
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        for name in sorted(os.listdir(state_folder())):
+            if name.endswith(".json"):
+                with contextlib.suppress(OSError, ValueError), open(os.path.join(state_folder(), name)) as file:
+                    state = json.load(file)
+                    if isinstance(state, dict) and isinstance(state.get("target"), str):
+                        found.append({**state, "file": os.path.join(state_folder(), name)})
+    return found
+
+
+@contextlib.contextmanager
+def locked(url: str) -> Iterator[None]:
+    """Keeps a second push to the same target from running. The kernel releases it when the process ends."""
+    import fcntl
+
+    path = state_file(url).removesuffix(".json") + ".lock"
+    try:
+        os.makedirs(state_folder(), mode=0o700, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise BurnctlError(f"{path}: {error.strerror}", "a push needs to write to the home") from None
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BurnctlError(f"another push to {url} is running", "wait for it, or stop it") from None
+        yield
+    finally:
+        os.close(fd)
+
+
+def watch(push: Push, url: str, every_s: float, *, pause: Callable[[float], None] = time.sleep) -> None:
+    """Pushes again and again, also after the daemon or the target were away for a while. Ends if it is refused."""
+    failures = 0
+    is_open = False
+    while True:
+        try:
+            if not is_open:
+                push.open()
+                is_open = True
+            push.once()
+            write_state(url, push.feed)
+            failures = 0
+            pause(every_s)
+        except Refused as error:
+            write_state(url, push.feed, error=error.message)
+            raise
+        except (Unreachable, NotRunning, Failed) as error:
+            if isinstance(error, Failed) and error.is_of_another_release:
+                raise
+            write_state(url, push.feed, error=error.message)
+            print(f"burnctl: {error.message}; trying again", file=sys.stderr)
+            is_open = False  # what is stored there decides how to go on
+            pause(pause_s(failures))
+            failures += 1

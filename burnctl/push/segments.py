@@ -1,0 +1,385 @@
+"""Parquet segments in a folder or a bucket as a push target. Uses pyarrow.
+
+    TARGET/turns/MACHINE-ID/FIRST-LAST-HASH.parquet     rows of one batch, or of several that were merged
+    TARGET/push_state/MACHINE-ID.json                   the cursor, written after the segments of its batch
+
+FIRST and LAST are the lowest and the highest `seq` of its rows. A batch that is sent again after a crash gets the same
+name or a higher number, and a reader takes the newest row of each key, so nothing counts twice. Small segments are
+merged as they come, like in a log-structured merge tree: a row is rewritten a few times, and there are few files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+from datetime import datetime
+from decimal import Decimal
+
+from burnctl.commands.export import beside_of, remove_parts
+from burnctl.errors import BurnctlError
+from burnctl.push.schema import KEYS, SCHEMA_VERSION, TABLES
+from burnctl.push.target import Refused, Totals, Unreachable
+from burnd.extras import PARQUET, to_install
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from burnctl.push.schema import Row
+    from burnctl.push.target import Batch, DayModel
+
+try:
+    import pyarrow as arrow
+    import pyarrow.compute as compute
+    import pyarrow.parquet as parquet
+    from pyarrow import fs
+except ImportError:
+    raise BurnctlError(
+        "pushing to a folder or bucket needs pyarrow, which is not installed", f"install it with: {to_install(PARQUET)}"
+    ) from None
+
+_TYPES = {
+    "text": arrow.string(),
+    "count": arrow.int64(),
+    "flag": arrow.bool_(),
+    "time": arrow.timestamp("ms", tz="UTC"),
+    "money": arrow.decimal128(18, 12),
+    "map": arrow.map_(arrow.string(), arrow.string()),
+}
+SCHEMAS = {
+    table: arrow.schema([(column.name, _TYPES[column.kind]) for column in columns]).with_metadata(
+        {"burnd.schema": str(SCHEMA_VERSION), "burnd.table": table}
+    )
+    for table, columns in TABLES.items()
+}
+_BY_SESSION = ("causes", "findings")  # whose rows come by session, all with one `seq`
+_TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h")
+_MOST_SEGMENTS = 16  # of a table and machine, before the newest are merged
+_ROWS_AT_ONCE = 20_000
+_NAME = re.compile(r"\d{18}-\d{18}-[0-9a-f]{12}\.parquet")
+_REFUSED_WORDS = ("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE", "NO_SUCH_BUCKET", "HTTP response code 403")
+
+
+class Segment:
+    """A file with rows from `first` to `last`."""
+
+    __slots__ = ("first", "last", "path", "size")
+
+    def __init__(self, path: str, size: int) -> None:
+        self.path, self.size = path, size
+        first, last, _ = os.path.basename(path).split("-")
+        self.first, self.last = int(first), int(last)
+
+
+class SegmentTarget:
+    """A folder or bucket. A machine touches only its own segments, so any number of them may push to one place."""
+
+    def __init__(self, url: str) -> None:
+        self._store: Folder | Bucket = Bucket(url) if url.startswith("s3://") else Folder(url.removeprefix("file://"))
+
+    def open(self, machine_id: str) -> str | None:
+        with _as_push_errors(self._store.name):
+            for table in TABLES:
+                self._store.clean(f"{table}/{machine_id}")
+            self._store.clean("push_state", machine_id)
+            state = json.loads(self._store.get(f"push_state/{machine_id}.json") or b"null")
+        if not isinstance(state, dict):
+            return None
+        if int(state.get("schema", 0)) > SCHEMA_VERSION:
+            raise Refused(
+                f"{self._store.name} has segments of a newer burnctl: schema {state['schema']}, not {SCHEMA_VERSION}",
+                "update burnd on this machine",
+            )
+        cursor = state.get("cursor")
+        return cursor if isinstance(cursor, str) else None
+
+    def send(self, batch: Batch) -> None:
+        with _as_push_errors(self._store.name):
+            for table, rows in batch.tables.items():
+                if rows:
+                    seqs = [row["seq"] for row in rows]
+                    path = _path(table, batch.machine_id, min(seqs), max(seqs), batch.cursor)
+                    self._write(path, table, [_as_table(table, rows)])
+            for table in batch.tables:
+                self._merge_newest(table, batch.machine_id)
+            state = {"cursor": batch.cursor, "seq": batch.seq, "schema": SCHEMA_VERSION}
+            self._store.put(f"push_state/{batch.machine_id}.json", json.dumps(state).encode())
+
+    def finish_reset(self, machine_id: str, first_seq: int) -> None:
+        with _as_push_errors(self._store.name):
+            for table in TABLES:
+                for segment in self._segments(table, machine_id):
+                    if segment.first >= first_seq:
+                        continue
+                    if segment.last >= first_seq:
+                        path = _path(table, machine_id, first_seq, segment.last, os.path.basename(segment.path))
+                        newer = (
+                            rows.filter(compute.greater_equal(rows["seq"], first_seq))
+                            for rows in self._read(table, segment)
+                        )
+                        self._write(path, table, newer)
+                    self._store.delete(segment.path)
+
+    def compact(self, machine_id: str) -> tuple[int, int]:
+        """Merges all segments of each table into one, without deleted rows. Returns the number before and after."""
+        before = after = 0
+        with _as_push_errors(self._store.name):
+            for table in TABLES:
+                segments = self._segments(table, machine_id)
+                before += len(segments)
+                if len(segments) > 1:
+                    self._merge(table, machine_id, segments, is_all=True)
+                after += min(len(segments), 1)
+        return before, after
+
+    def totals(self, machine_id: str) -> dict[DayModel, Totals]:
+        totals: dict[DayModel, Totals] = {}
+        names = ("ts", "model", "cost_usd", "deleted", *_TOKENS)
+        with _as_push_errors(self._store.name):
+            for rows in self._newest("turns", self._segments("turns", machine_id), names):
+                for ts, model, cost, deleted, *tokens in zip(*(rows[name].to_pylist() for name in names), strict=True):
+                    if deleted:
+                        continue
+                    one = totals.setdefault((ts.strftime("%Y-%m-%d"), model), Totals())
+                    one.turns += 1
+                    one.tokens = tuple(a + (b or 0) for a, b in zip(one.tokens, tokens, strict=True))
+                    one.cost = one.cost if cost is None else (one.cost or Decimal(0)) + cost
+        return totals
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def _segments(self, table: str, machine_id: str) -> list[Segment]:
+        """The segments of a table, the newest first."""
+        files = self._store.list(f"{table}/{machine_id}")
+        segments = [Segment(path, size) for path, size in files if _NAME.fullmatch(os.path.basename(path))]
+        return sorted(segments, key=lambda segment: (-segment.last, -segment.first, segment.path))
+
+    def _merge_newest(self, table: str, machine_id: str) -> None:
+        """Merges the newest segments, once there are too many: each older one that is not much larger than these."""
+        segments = self._segments(table, machine_id)
+        if len(segments) <= _MOST_SEGMENTS:
+            return
+        count, size = 1, segments[0].size
+        while count < len(segments) and (count < _MOST_SEGMENTS // 2 or segments[count].size <= 2 * size):
+            size += segments[count].size
+            count += 1
+        # Segments with the same numbers belong together: one half of them must not hide behind the other.
+        while count < len(segments) and segments[count].last >= segments[count - 1].first:
+            count += 1
+        self._merge(table, machine_id, segments[:count], is_all=count == len(segments))
+
+    def _merge(self, table: str, machine_id: str, segments: list[Segment], *, is_all: bool) -> None:
+        """Replaces segments by one with the newest row of each key. A crash in between leaves rows twice, not less."""
+        first, last = min(one.first for one in segments), max(one.last for one in segments)
+        salt = " ".join(sorted(os.path.basename(one.path) for one in segments))
+        path = _path(table, machine_id, first, last, salt)
+        newest = self._newest(table, segments)
+        # Tombstones are needed as long as an older segment may have the row.
+        kept = (rows.filter(compute.invert(rows["deleted"])) for rows in newest) if is_all else newest
+        self._write(path, table, kept)
+        for segment in segments:
+            if segment.path != path:
+                self._store.delete(segment.path)
+
+    def _newest(self, table: str, segments: Iterable[Segment], names: Iterable[str] = ()) -> Iterator[Any]:
+        """Tables with the newest row of each key, from segments that are sorted, the newest first.
+
+        Only the keys of rows are in memory, as hashes. Of rows that come by session, all of its newest ones are taken.
+        """
+        seen: set[bytes] = set()
+        sets: dict[str, int] = {}
+        keys = KEYS[table][1:]
+        wanted = list(dict.fromkeys((*names, *keys, "seq"))) if names else None
+        for segment in segments:
+            for rows in self._read(table, segment, wanted):
+                mask = []
+                for *key, seq in zip(*(rows[name].to_pylist() for name in (*keys, "seq")), strict=True):
+                    name = hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
+                    is_new = name not in seen and (table not in _BY_SESSION or sets.setdefault(key[0], seq) == seq)
+                    if is_new:
+                        seen.add(name)
+                    mask.append(is_new)
+                yield rows.filter(arrow.array(mask, arrow.bool_()))
+
+    def _read(self, table: str, segment: Segment, names: list[str] | None = None) -> Iterator[Any]:
+        with self._store.reader(segment.path) as file:
+            reader = parquet.ParquetFile(file)
+            there = set(reader.schema_arrow.names)
+            for batch in reader.iter_batches(_ROWS_AT_ONCE, columns=names and [one for one in names if one in there]):
+                rows = arrow.Table.from_batches([batch])
+                yield rows if names else _in_schema(rows, table)
+
+    def _write(self, path: str, table: str, parts: Iterable[Any]) -> None:
+        with self._store.writer(path) as file, parquet.ParquetWriter(file, SCHEMAS[table], compression="zstd") as out:
+            for part in parts:
+                if part.num_rows:
+                    out.write_table(part)
+
+
+def _path(table: str, machine_id: str, first: int, last: int, salt: str) -> str:
+    digest = hashlib.sha256(salt.encode()).hexdigest()[:12]
+    return f"{table}/{machine_id}/{first:018d}-{last:018d}-{digest}.parquet"
+
+
+def _as_table(table: str, rows: list[Row]) -> Any:
+    columns = []
+    for column in TABLES[table]:
+        values = [row[column.name] for row in rows]
+        if column.kind == "time":
+            values = [None if value is None else datetime.fromisoformat(value) for value in values]
+        elif column.kind == "map":
+            values = [sorted((value or {}).items()) for value in values]
+        columns.append(arrow.array(values, _TYPES[column.kind]))
+    return arrow.Table.from_arrays(columns, schema=SCHEMAS[table])
+
+
+def _in_schema(rows: Any, table: str) -> Any:
+    """Rows of another version with the columns of this one."""
+    schema = SCHEMAS[table]
+    if rows.schema.equals(schema):
+        return rows.replace_schema_metadata(schema.metadata)
+    columns = [
+        rows[field.name].cast(field.type) if field.name in rows.schema.names else arrow.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return arrow.Table.from_arrays(columns, schema=schema)
+
+
+class Folder:
+    """Files below a folder. A file is complete or not there, also after a power failure."""
+
+    def __init__(self, folder: str) -> None:
+        self.name = folder
+        self._folder = os.path.abspath(os.path.expanduser(folder))
+
+    def list(self, folder: str) -> list[tuple[str, int]]:
+        try:
+            with os.scandir(self._path(folder)) as entries:
+                return [
+                    (f"{folder}/{entry.name}", entry.stat().st_size)
+                    for entry in entries
+                    if entry.is_file() and not entry.name.startswith(".")
+                ]
+        except FileNotFoundError:
+            return []
+
+    def clean(self, folder: str, prefix: str = "") -> None:
+        """Removes what a killed push left of files with this prefix."""
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(self._path(folder)):
+                if name.startswith(f".{prefix}") and name.endswith(".part"):
+                    remove_parts(os.path.join(self._path(folder), name[1:].removesuffix(".part").rpartition(".")[0]))
+
+    def get(self, path: str) -> bytes | None:
+        try:
+            with open(self._path(path), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def put(self, path: str, data: bytes) -> None:
+        with self.writer(path) as file:
+            file.write(data)
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path(path))
+
+    def reader(self, path: str) -> Any:
+        return open(self._path(path), "rb")
+
+    @contextlib.contextmanager
+    def writer(self, path: str) -> Iterator[Any]:
+        whole = self._path(path)
+        os.makedirs(os.path.dirname(whole), exist_ok=True)
+        beside = beside_of(whole)
+        try:
+            with open(beside, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, whole)
+            folder = os.open(os.path.dirname(whole), os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
+            raise
+
+    def _path(self, path: str) -> str:
+        return os.path.join(self._folder, path)
+
+
+class Bucket:
+    """Objects of an S3 bucket below a prefix. Credentials and region come from where the AWS tools look for them."""
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+        self._root = url.removeprefix("s3://").rstrip("/")
+        options: dict[str, Any] = {}
+        if endpoint := os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"):
+            scheme, _, host = endpoint.partition("://")
+            options = {"endpoint_override": host.rstrip("/"), "scheme": scheme}
+        if region := os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
+            options["region"] = region
+        with _as_push_errors(url):
+            self._fs = fs.S3FileSystem(**options)
+
+    def list(self, folder: str) -> list[tuple[str, int]]:
+        selector = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
+        found = [info for info in self._fs.get_file_info(selector) if info.type == fs.FileType.File]
+        return [(f"{folder}/{info.base_name}", info.size) for info in found]
+
+    def clean(self, folder: str, prefix: str = "") -> None:
+        """An object that was not written completely is not there."""
+
+    def get(self, path: str) -> bytes | None:
+        try:
+            with self.reader(path) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+
+    def put(self, path: str, data: bytes) -> None:
+        with self.writer(path) as file:
+            file.write(data)
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.delete_file(f"{self._root}/{path}")
+
+    def reader(self, path: str) -> Any:
+        return self._fs.open_input_file(f"{self._root}/{path}")
+
+    @contextlib.contextmanager
+    def writer(self, path: str) -> Iterator[Any]:
+        # Closing a stream would complete the object, so all of it is there before one is opened.
+        data = arrow.BufferOutputStream()
+        yield data
+        with self._fs.open_output_stream(f"{self._root}/{path}") as file:
+            file.write(data.getvalue())
+
+
+@contextlib.contextmanager
+def _as_push_errors(name: str) -> Iterator[None]:
+    """Converts errors of files and of pyarrow."""
+    try:
+        yield
+    except (PermissionError, NotADirectoryError, IsADirectoryError) as error:
+        raise Refused(f"{name}: {error.strerror or error}", "check the path and its permissions") from None
+    except OSError as error:
+        text = " ".join(str(error.strerror or error).split())[:300]
+        if any(word in str(error) for word in _REFUSED_WORDS) or error.errno == errno.EROFS:
+            raise Refused(f"{name}: {text}", "check the bucket, its region and the credentials") from None
+        raise Unreachable(f"{name}: {text}") from None
+    except (arrow.ArrowException, ValueError) as error:
+        raise Refused(f"{name}: {' '.join(str(error).split())[:300]}", "a file in it is damaged") from None
