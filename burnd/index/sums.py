@@ -81,7 +81,8 @@ class SumWriter:
         numbers = _json(new)
         if _mark_turns(db, numbers):
             stale_causes.mark_turns(db, numbers)
-            self._sessions |= unlogged.holders(db, numbers)
+            if db.execute(_HAS_STATES).fetchall():
+                self._sessions |= unlogged.holders(db, numbers)
 
     def touch(self, sessions: Iterable[int]) -> None:
         """Marks sessions of which an event, a copy or a running total changed."""
@@ -96,8 +97,10 @@ class SumWriter:
             _write(db)
         if self._sessions:
             sessions = _json(self._sessions)
-            unlogged.recompute(db, unlogged.with_heirs(db, sessions), self._numbering)
-            _write_endings(db, sessions)
+            if db.execute(_HAS_UNLOGGED, (sessions,)).fetchall():
+                unlogged.recompute(db, unlogged.with_heirs(db, sessions), self._numbering)
+            db.execute("DELETE FROM endings WHERE session IN (SELECT value FROM json_each(?))", (sessions,))
+            db.execute(_WRITE_ENDINGS, (sessions,))
         self._clear()
 
     def rebuild(self, db: sqlite3.Connection, report: Report) -> None:
@@ -121,7 +124,7 @@ class SumWriter:
 
     def _price_by_harness(self, db: sqlite3.Connection) -> None:
         """Prices turns without a list price by their harness's running totals."""
-        if not db.execute("SELECT 1 FROM cost_states LIMIT 1").fetchall():
+        if not db.execute(_HAS_STATES).fetchall():
             return
         own = db.execute(_SESSIONS_OF, (_json(self._turns),)).fetchall()
         sessions = unlogged.with_heirs(db, _json(self._sessions.union(row[0] for row in own)))
@@ -173,11 +176,6 @@ def _write(db: sqlite3.Connection) -> None:
     db.execute(f"INSERT OR IGNORE INTO stale_days SELECT DISTINCT bucket / {DAY} FROM temp.marked")
     db.execute("INSERT OR IGNORE INTO stale_sessions SELECT DISTINCT session FROM temp.marked")
     db.execute("DELETE FROM temp.marked")
-
-
-def _write_endings(db: sqlite3.Connection, sessions: str) -> None:
-    db.execute("DELETE FROM endings WHERE session IN (SELECT value FROM json_each(?))", (sessions,))
-    db.execute(_WRITE_ENDINGS, (sessions,))
 
 
 def condense(db: sqlite3.Connection, days: int, sessions: int) -> bool:
@@ -251,6 +249,15 @@ def _assign_tiers(db: sqlite3.Connection, model: int, provider: int, tiers: Tier
     db.execute(sql, (text, tiers.is_listed, model, provider))
 
 
+_HAS_STATES = "SELECT 1 FROM cost_states LIMIT 1"
+# Whether any of these sessions has, had or inherits usage that no log has, or another inherits it from one of them.
+_HAS_UNLOGGED = """
+SELECT 1 FROM json_each(?) w WHERE EXISTS (SELECT 1 FROM cost_states WHERE session = w.value)
+  OR EXISTS (SELECT 1 FROM requests WHERE session = w.value)
+  OR EXISTS (SELECT 1 FROM unlogged WHERE session = w.value)
+  OR EXISTS (SELECT 1 FROM inherited WHERE session = w.value)
+  OR EXISTS (SELECT 1 FROM inherited WHERE owner = w.value) LIMIT 1
+"""
 _WITH_SESSION = "SELECT id, session FROM turns WHERE id IN (SELECT value FROM json_each(?))"
 _SESSIONS_OF = "SELECT DISTINCT session FROM turns WHERE id IN (SELECT value FROM json_each(?))"
 _TIERS = """

@@ -53,7 +53,7 @@ def holders(db: sqlite3.Connection, turns: str) -> set[int]:
     """The sessions with copies of these turns; `turns` is a JSON array of numbers."""
     messages = db.execute(
         "SELECT n.name, t.message_id FROM turns t JOIN names n ON n.id = t.source "
-        "WHERE t.id IN (SELECT value FROM json_each(?)) AND EXISTS (SELECT 1 FROM cost_states)",
+        "WHERE t.id IN (SELECT value FROM json_each(?))",
         (turns,),
     ).fetchall()
     return {row[0] for row in keyed(db, keys.selecting_copies("f.session"), keys.copy_spans(messages))}
