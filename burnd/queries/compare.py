@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from bisect import bisect
+from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from burnd.classify.activity import LABELS
@@ -17,7 +19,7 @@ from burnd.queries.quality import rate, wilson
 from burnd.queries.selection import Scope, Selection, choose
 from burnd.queries.spending import unlogged_of
 from burnd.queries.sums import By, Reader
-from burnd.queries.tally import Kind, Tally, shown_model
+from burnd.queries.tally import Kind, Kinds, Parts, Tally, shown_model
 from burnd.queries.view import Missing, View
 from burnd.records.times import DAY_MS
 
@@ -102,6 +104,7 @@ def _costs(
     return units
 
 
+_EMPTIES = MEASURES.index("empties")
 _PRICED = MEASURES.index("searches") + 1  # measures that a price is for, with the number of turns
 # The newest days with readings, found by stepping back from one to the next.
 _NEWEST = f"SELECT (max(ts) + {SHIFT_MS}) / {DAY_MS} FROM quotas WHERE window = '5h' AND ts >= ? AND ts <"
@@ -122,11 +125,7 @@ MOST_COMPARED = 100
 _ARITHMETIC = "the same tokens at that model's prices: arithmetic, not a prediction of what it would have used"
 
 
-class CellKey(NamedTuple):
-    """A cell: the key of what is compared, and the activity."""
-
-    name: Any
-    category: str
+CellKey = tuple[Any, str]  # the key of what is compared, and the activity
 
 
 class Cell:
@@ -168,7 +167,7 @@ class Cell:
             "oneShotPromptRate": rate(one_shot, prompts),
             "oneShotInterval": wilson(one_shot, prompts),
             "cacheHitRate": tally.cache_hit_rate,
-            "medianRetries": median(Counter(self.retried) + Counter({0: one_shot})),
+            "medianRetries": median({0: one_shot, **self.retried}),
             "quotaShare": share,
             "noData": tally.turns == 0,
             "insufficientSample": 0 < tally.turns < least,
@@ -185,22 +184,26 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     reader = Reader(view, scope.selection, scope.kinds, target.thresholds if target else ())
     place_of = _places(view, dimension)
     rows = [*reader.read(dimension.by.plus(By(("activity",))))]
-    cells: defaultdict[CellKey, Cell] = defaultdict(Cell)
-    for keys, number, tier, counts in rows:
-        kind = scope.kinds[number]
-        if not kind.is_unlogged:
-            cells[place_of(keys, kind)].add(kind, tier, counts, target)
-    for keys, number, retries, (count,) in reader.retried(dimension.by.plus(By(("activity",)))):
-        retried = cells[place_of(keys, scope.kinds[number])].retried
-        retried[retries] = retried.get(retries, 0) + count
-    ranked = _ranked(cells)
+    ranked = _ranked(rows, scope.kinds, dimension)
     shown = _shown(view, params, dimension, ranked)
     order = [*shown][:MOST_COMPARED]
     compared = frozenset(order)
-    present = {place.category for place, cell in cells.items() if place.name in compared and not cell.tally.is_nothing}
+    in_cells = compared if target is None else frozenset(shown)  # the others are only counted
+    cells: defaultdict[CellKey, Cell] = defaultdict(Cell)
+    for keys, number, tier, counts in rows:
+        kind = scope.kinds[number]
+        place = place_of(keys, kind)
+        if place[0] in in_cells and not kind.is_unlogged:
+            cells[place].add(kind, tier, counts, target)
+    for keys, number, retries, (count,) in reader.retried(dimension.by.plus(By(("activity",)))):
+        place = place_of(keys, scope.kinds[number])
+        if place[0] in compared:
+            retried = cells[place].retried
+            retried[retries] = retried.get(retries, 0) + count
+    present = {activity for (key, activity), cell in cells.items() if key in compared and not cell.tally.is_nothing}
     categories = [label for label in (*LABELS, UNLABELLED) if label in present]
     shares = quota_shares(view, scope, dimension.by.plus(By(("activity",))), place_of)
-    every = [CellKey(key, category) for key in order for category in categories]
+    every = [(key, category) for key in order for category in categories]
     names = {key: facts["key"] for key, facts in shown.items()}
     answer: dict[str, Any] = {
         "filters": scope.filters,
@@ -209,8 +212,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
         "categories": categories,
         "minSample": params.min_sample,
         "cells": [
-            cells[place].answer(names[place.name], place.category, params.min_sample, shares.get(place))
-            for place in every
+            cells[place].answer(names[place[0]], place[1], params.min_sample, shares.get(place)) for place in every
         ],
         "coverage": _coverages(order, names, cells, params.min_sample),
         "notes": _notes(order, names, categories, cells),
@@ -219,7 +221,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     }
     if len(by) > 1:
         for cell, place in zip(answer["cells"], every, strict=True):
-            cell["keys"] = shown[place.name]["keys"]
+            cell["keys"] = shown[place[0]]["keys"]
         for coverage, key in zip(answer["coverage"], order, strict=True):
             coverage["keys"] = shown[key]["keys"]
     if target is not None and params.what_if is not None:
@@ -229,13 +231,17 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     return answer
 
 
-def _ranked(cells: Mapping[CellKey, Cell]) -> list[Any]:
-    """The keys that are compared, the most expensive first."""
+def _ranked(rows: Iterable[Parts], kinds: Kinds, dimension: Dimension) -> list[Any]:
+    """The keys of all rows, the most expensive first."""
     units: defaultdict[Any, int] = defaultdict(int)
     turns: defaultdict[Any, int] = defaultdict(int)
-    for place, cell in cells.items():
-        units[place.name] += cell.tally.units
-        turns[place.name] += cell.tally.turns
+    label = dimension.label
+    for keys, number, tier, counts in rows:
+        kind = kinds[number]
+        if not kind.is_unlogged:
+            key = label(keys, kind)
+            units[key] += kind.units(tier, counts) or 0
+            turns[key] += counts[0] - counts[_EMPTIES]
     return sorted(units, key=lambda key: (-units[key], -turns[key], str(key)))
 
 
@@ -262,8 +268,10 @@ def _places(view: View, dimension: Dimension) -> Callable[[Sequence[Any], Kind],
     """A function from keys of the dimension and activity to the cell."""
     labels: dict[int, str] = dict(view.rows(f"SELECT id, name FROM names WHERE name IN ({_MARKS})", LABELS))
 
+    label = dimension.label
+
     def place_of(keys: Sequence[Any], kind: Kind) -> CellKey:
-        return CellKey(dimension.label(keys[:-1], kind), labels.get(keys[-1], UNLABELLED))
+        return label(keys, kind), labels.get(keys[-1], UNLABELLED)
 
     return place_of
 
@@ -289,7 +297,7 @@ def _notes(
     """A note for each category in which only one of those compared has data."""
     notes = []
     for category in categories:
-        having = [names[key] for key in order if cells[CellKey(key, category)].tally.turns]
+        having = [names[key] for key in order if cells[key, category].tally.turns]
         if len(having) == 1:
             note = f"of those compared, only {having[0] or '(none)'} has data for {category}"
             notes.append({"category": category, "model": having[0], "note": note})
@@ -300,9 +308,9 @@ def _coverages(
     order: Sequence[Any], names: Mapping[Any, Any], cells: Mapping[CellKey, Cell], least: int
 ) -> list[dict[str, Any]]:
     own: defaultdict[Any, dict[str, Cell]] = defaultdict(dict)
-    for place, cell in cells.items():
+    for (key, category), cell in cells.items():
         if cell.tally.turns:
-            own[place.name][place.category] = cell
+            own[key][category] = cell
     return [_coverage(names[key], own[key], least) for key in order]
 
 
@@ -343,19 +351,14 @@ def _add_what_if(answer: dict[str, Any], model: str, shown_cells: Sequence[Cell]
     }
 
 
-def median(counts: Counter[int]) -> float | None:
+def median(counts: Mapping[int, int]) -> float | None:
     """The median of values given by how often each occurs; between two, the middle of them."""
-    whole = counts.total()
+    values = sorted(counts)
+    passed = [*accumulate(counts[value] for value in values)]
+    whole = passed[-1] if passed else 0
     if not whole:
         return None
-    low, high = (whole - 1) // 2, whole // 2
-    middle: list[int] = []
-    passed = 0
-    for value in sorted(counts):
-        passed += counts[value]
-        while len(middle) < 2 and passed > (low, high)[len(middle)]:
-            middle.append(value)
-    return sum(middle) / 2
+    return (values[bisect(passed, (whole - 1) // 2)] + values[bisect(passed, whole // 2)]) / 2
 
 
 _MARKS = ",".join("?" * len(LABELS))

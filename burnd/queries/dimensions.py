@@ -135,7 +135,7 @@ def _single(view: View, by: str, selection: Selection, keys: tuple[str, ...]) ->
 
 def _by_agent(view: View, labels: Sequence[Any], keys: tuple[str, ...]) -> Dimension:
     key_of = agent_keys(view, labels, keys)
-    return Dimension(By(("group", "agent_type")), lambda keys, _: key_of(*keys), _agents)
+    return Dimension(By(("group", "agent_type")), lambda keys, _: key_of(keys[0], keys[1]), _agents)
 
 
 def agent_keys(view: View, labels: Sequence[Any], keys: tuple[str, ...]) -> Callable[[int, int | None], AgentKey]:
@@ -164,21 +164,22 @@ def _agents(keys: Sequence[AgentKey]) -> list[dict[str, Any]]:
 
 
 def _texts(view: View, keys: Sequence[int]) -> list[dict[str, Any]]:
-    names: dict[int, str] = dict(
-        view.keyed("SELECT id, name FROM names WHERE id IN ({keys})", [(key,) for key in set(keys)])
-    )
+    names: dict[int, str] = dict(view.numbered("SELECT id, name FROM names WHERE id IN ({numbers})", set(keys)))
     return _plain(names.get(key) for key in keys)
 
 
 def _sessions(view: View, keys: Sequence[int]) -> list[dict[str, Any]]:
-    facts = {row[0]: row[1:] for row in view.keyed(_SESSIONS, [(key,) for key in set(keys)])}
-    rows = []
-    for key in keys:
-        session_id, parent, project, created, title = facts[key]
-        created_at = to_iso(created) if created is not None else None
-        about = {"parentSessionId": parent, "project": project, "createdAt": created_at, "title": title}
-        rows.append({"key": session_id, **about})
-    return rows
+    facts = {
+        number: {
+            "key": session_id,
+            "parentSessionId": parent,
+            "project": project,
+            "createdAt": to_iso(created) if created is not None else None,
+            "title": title,
+        }
+        for number, session_id, parent, project, created, title in view.numbered(_SESSIONS, set(keys))
+    }
+    return [facts[key] for key in keys]
 
 
 _PROJECTS = (
@@ -189,5 +190,5 @@ _TYPES = "SELECT id, name FROM names WHERE id IN (SELECT type FROM subagents)"
 _SESSIONS = (
     "SELECT s.id, s.session_id, s.parent_session_id, coalesce(k.name, f.name), s.created_at, "
     "coalesce(nullif(s.title, ''), s.harness_title) FROM sessions s "
-    "LEFT JOIN names f ON f.id = s.project LEFT JOIN names k ON k.id = s.project_key WHERE s.id IN ({keys})"
+    "LEFT JOIN names f ON f.id = s.project LEFT JOIN names k ON k.id = s.project_key WHERE s.id IN ({numbers})"
 )

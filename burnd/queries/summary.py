@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -51,15 +51,14 @@ def parents(view: View, scope: Scope) -> dict[AgentKey, AgentKey]:
     subagents[0] = ("", None)
     unlogged = {kind.id for kind in scope.kinds if kind.is_unlogged}
     stamped: defaultdict[AgentKey, Votes] = defaultdict(dict)
-    turns: dict[tuple[int, str, AgentKey], int] = {}
+    turns: list[tuple[int, str, AgentKey, int]] = []
     reader = Reader(view, scope.selection, scope.kinds, measures=1)
     for (group, session, number), kind, _, (n,) in reader.read(By(("group", "session", "subagent"))):
         if kind in unlogged:
             continue
         agent_id, type_ = subagents[number]
         key, parent = key_of(group, type_), labels[group][parent_at]
-        at = session, agent_id, key
-        turns[at] = turns.get(at, 0) + n
+        turns.append((session, agent_id, key, n))
         if key.stamped is not None and parent is not None and parent != key.stamped:
             above = AgentKey(parent, None)
             stamped[key][above] = stamped[key].get(above, 0) + n
@@ -67,18 +66,18 @@ def parents(view: View, scope: Scope) -> dict[AgentKey, AgentKey]:
     return {key: parent for votes in (recorded, stamped) for key in votes if (parent := _most(votes[key])) is not None}
 
 
-def _recorded(view: View, turns: Mapping[tuple[int, str, AgentKey], int]) -> dict[AgentKey, Votes]:
+def _recorded(view: View, turns: Sequence[tuple[int, str, AgentKey, int]]) -> dict[AgentKey, Votes]:
     """The parents of agents by their harnesses, each with the number of turns; None for no parent."""
-    rows = view.keyed(_SESSIONS, [(session,) for session in {session for session, _, _ in turns}])
+    rows = view.numbered(_SESSIONS, {session for session, *_ in turns})
     sessions: dict[int, tuple[str, int | None]] = {row: (session_id, parent) for row, session_id, parent in rows}
     counts: defaultdict[int, Votes] = defaultdict(dict)
-    for (session, agent_id, key), n in turns.items():
+    for session, agent_id, key, n in turns:
         if agent_id in ("", sessions[session][0]):
             own = counts[session]
             own[key] = own.get(key, 0) + n
     mains = {session: _most(own) for session, own in counts.items()}
     votes: defaultdict[AgentKey, Votes] = defaultdict(dict)
-    for (session, agent_id, key), n in turns.items():
+    for session, agent_id, key, n in turns:
         session_id, parent_session = sessions[session]
         above = mains.get(parent_session or 0) if agent_id in ("", session_id) else mains.get(session)
         if above != key:
@@ -142,7 +141,7 @@ def _walk(below: Mapping[AgentKey | None, list[AgentKey]]) -> Iterator[AgentKey]
 _SUBAGENTS = "SELECT id, agent_id, type FROM subagents"
 _SESSIONS = """
 SELECT s.id, s.session_id, p.id FROM sessions s LEFT JOIN sessions p ON p.session_id = s.parent_session_id
-WHERE s.id IN ({keys})
+WHERE s.id IN ({numbers})
 """
 
 
@@ -226,11 +225,9 @@ def _ordered(added: ReportSums, dimension: Dimension, limit: int) -> list[Any]:
     ranks: dict[Any, Any] = {key: _by_cost(tally) for key, tally in added.by_key.items()}
     if dimension.is_time:
         ranks = {key: (dimension.time_of(key), rank) for key, rank in ranks.items()}
-    keys: list[Any] = []
-    for _, equals in groupby(sorted(ranks, key=ranks.__getitem__), key=ranks.__getitem__):
-        if len(keys) >= limit and not dimension.is_time:
-            break
-        keys += _by_name(list(equals), dimension)
+    keys = sorted(ranks, key=ranks.__getitem__)
+    if len(set(ranks.values())) < len(keys):
+        keys = [key for _, equals in groupby(keys, key=ranks.__getitem__) for key in _by_name([*equals], dimension)]
     return keys[-limit:] if dimension.is_time else keys[:limit]
 
 
@@ -249,8 +246,8 @@ def _rows(
     rows = []
     for key, facts in zip(keys, dimension.describe(keys), strict=True):
         tally = added.by_key[key]
-        share = tally.units / whole if whole and tally.has_price else None
-        row = {**facts, **tally.answer(), "share": share}
+        row = {**facts, **tally.answer()}
+        row["share"] = tally.units / whole if whole and row["costUsd"] is not None else None
         if ended is not None:
             row["quality"] = quality(tally, ended.get(key))
         rows.append(row)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import msgspec
+
 from burnd.index.store import keyed
 from burnd.pricing import PriceTable
 
@@ -61,6 +63,11 @@ class View(NamedTuple):
 
     def rows(self, sql: str, parameters: Iterable[Any] = ()) -> list[Row]:
         return self.db.execute(sql, tuple(parameters)).fetchall()
+
+    def numbered(self, sql: str, numbers: Iterable[int]) -> list[Row]:
+        """Runs `sql` with `{numbers}` replaced by a list of numbers: faster than `keyed` for many."""
+        listed = msgspec.json.encode(sorted(numbers)).decode()
+        return self.rows(sql.format(numbers="SELECT value FROM json_each(?)"), (listed,))
 
     def keyed(self, sql: str, keys: Iterable[Row]) -> list[Row]:
         """Runs `sql` with `{keys}` replaced by VALUES, in batches."""
