@@ -258,7 +258,7 @@ CREATE TABLE stale_sessions(session INTEGER PRIMARY KEY);
 CREATE TABLE prompts(
   session INTEGER NOT NULL, prompt_id TEXT NOT NULL, turn INTEGER NOT NULL, retries INTEGER NOT NULL,
   PRIMARY KEY(session, prompt_id)) WITHOUT ROWID;
-CREATE INDEX prompts_retried ON prompts(session, turn, retries) WHERE retries > 0;
+CREATE INDEX prompts_by_turn ON prompts(turn, retries);
 
 -- First and last quarter of an hour of a session, its last turn on the main rail, and the event that ended it.
 CREATE TABLE endings(
@@ -371,4 +371,4 @@ def is_message(message_id: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FEED + _FINDINGS + _CAUSES
-LAYOUT = 50  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 51  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

@@ -310,7 +310,7 @@ COUNT_TURNS = (
     "count(p.turn)",
     "coalesce(sum(p.retries = 0), 0)",
 )
-FIRST_EDITS = "prompts p ON x.has_edits AND p.session = x.session AND p.prompt_id = x.prompt_id AND p.turn = x.id"
+FIRST_EDITS = "prompts p ON p.turn = x.id"
 _WRITE_BUCKETS = f"""
 INSERT INTO sums
 SELECT k.session, k.bucket, x.class, x.place, coalesce(x.branch, 0), coalesce(x.activity, {NO_ACTIVITY}),
