@@ -8,30 +8,30 @@ import time
 
 import pytest
 
-from tests.burnctl.desk import Desk, at_the_desk
+from tests.burnctl.demo_home import DemoHome, demo_home
 
 WAYS = ("tool", "file", "command", "subagent", "prompt", "prefix", "cache-miss")
 
 
-def answers(desk: Desk) -> dict[str, object]:
-    return {by: desk.json("hotspots", "--by", by) for by in WAYS}
+def answers(demo: DemoHome) -> dict[str, object]:
+    return {by: demo.json("hotspots", "--by", by) for by in WAYS}
 
 
 @pytest.mark.slow
 def test_kill_nine_and_lost_indexes() -> None:
     """Killed at any moment, with or without its index, it says the same of every way of rolling up."""
-    with at_the_desk() as desk:
-        expected = answers(desk)
+    with demo_home() as demo:
+        expected = answers(demo)
         for n in range(4):
-            pid = int(desk.json("status")["daemon"]["pid"])
+            pid = int(demo.json("status")["daemon"]["pid"])
             os.kill(pid, signal.SIGKILL)
             while os.path.exists(f"/proc/{pid}"):
                 time.sleep(0.02)
             if n % 2 == 0:
-                os.unlink(os.path.join(desk.home, "index", "burn.db"))
-            assert desk.run("up").returncode == 0
+                os.unlink(os.path.join(demo.home, "index", "burn.db"))
+            assert demo.run("up").returncode == 0
             time.sleep(0.1 * n)
-        assert desk.run("flush").returncode == 0
-        assert answers(desk) == expected
+        assert demo.run("flush").returncode == 0
+        assert answers(demo) == expected
         for by, answer in expected.items():
             assert all(row["key"] != "not yet explained" for row in answer["rows"]), by  # type: ignore[index]

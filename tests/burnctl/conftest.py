@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from burnd.paths import Home
-from tests.burnctl.desk import Desk, at_the_desk
+from tests.burnctl.demo_home import DemoHome, demo_home
 
 
 @pytest.fixture(scope="session")
-def desk() -> Iterator[Desk]:
+def demo() -> Iterator[DemoHome]:
     """For all that is only asked."""
-    with at_the_desk() as desk:
-        yield desk
+    with demo_home() as demo:
+        yield demo
 
 
 @pytest.fixture

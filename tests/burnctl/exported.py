@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from burnd.paths import Home
-from tests.burnctl.fake import Talk, fake
-from tests.burnctl.person import run
+from tests.burnctl.fake_daemon import FakeConnection, fake_daemon
+from tests.burnctl.invoke import run
 
 MACHINE = "5e1f0c7a92d84b36"
 
@@ -52,7 +52,7 @@ def turn(n: int, **more: Any) -> dict[str, Any]:
 TURNS = [*(turn(n) for n in range(6)), turn(6, costUsd=None, tags={}, open=True)]
 
 
-Answer = Callable[[dict[str, Any], Talk], dict[str, Any]]
+Answer = Callable[[dict[str, Any], FakeConnection], dict[str, Any]]
 
 
 def page(*turns: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def page(*turns: dict[str, Any], **more: Any) -> dict[str, Any]:
 def pages(size: int = 2, turns: Sequence[dict[str, Any]] = TURNS) -> Answer:
     """The turns, so many at a time."""
 
-    def answer(params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
+    def answer(params: dict[str, Any], _talk: FakeConnection) -> dict[str, Any]:
         begin = int(params.get("after", 0))
         end = begin + min(size, params["limit"])
         return {**page(*turns[begin:end]), "next": str(end) if end < len(turns) else None}
@@ -73,7 +73,7 @@ def pages(size: int = 2, turns: Sequence[dict[str, Any]] = TURNS) -> Answer:
 
 def export(home: Home, *flags: str, **answers: Any) -> Any:
     """Runs `burnctl export` against a burnd that answers with these pages."""
-    with fake(home.root / "burnd.sock", export=answers.get("export", pages())) as server:
+    with fake_daemon(home.root / "burnd.sock", export=answers.get("export", pages())) as server:
         done = run(home, "export", "--machine", "box", *flags)
         done.asked = [params for _, params in server.asked]  # type: ignore[attr-defined]
     return done

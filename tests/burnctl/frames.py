@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from burnd import protocol
 from burnd.paths import Home
-from tests.burnctl.commanding import burnctl
+from tests.burnctl.runner import burnctl
 from tests.server.documented import SESSION, furnish
 from tests.server.wire import running
 

@@ -47,7 +47,7 @@ class Output(io.TextIOWrapper):
         return self._is_terminal
 
 
-class Stage:
+class DemoScreens:
     """The made-up machine with its daemon."""
 
     def __init__(self, machine: Machine) -> None:
@@ -103,7 +103,7 @@ def _readable(text: str) -> str:
 
 
 @contextlib.contextmanager
-def stage() -> Iterator[Stage]:
+def demo_screens() -> Iterator[DemoScreens]:
     """Starts the daemon, waits until everything is recorded, searchable and attributed, and stops it in the end."""
     folder = tempfile.mkdtemp(prefix="burnd-", dir="/tmp")
     machine = Machine(str(Path(folder).resolve()))
@@ -112,7 +112,7 @@ def stage() -> Iterator[Stage]:
     log = machine.live_log(story, NOW - 150)
     for act in story.acts:
         log.act(act)
-    made = Stage(machine)
+    made = DemoScreens(machine)
     made.run("up")
     try:
         at = datetime.fromtimestamp(NOW, UTC).isoformat()

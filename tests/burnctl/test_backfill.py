@@ -16,7 +16,7 @@ import pytest
 from burnd.paths import Home
 from burnd.recording.source import Progress, Status, backfill_state
 from tests import warm
-from tests.burnctl.person import LIMIT_S, Person, environment, run
+from tests.burnctl.invoke import LIMIT_S, TerminalProcess, environment, run
 from tests.harness.opencode import data as opencode
 from tests.server.logs import conversation, projects, write
 from tests.server.wire import Wire, running, until
@@ -138,7 +138,7 @@ def test_a_pipe_does_not_wait_and_says_so(half: Gates) -> None:
 
 
 def test_at_a_terminal_a_report_waits_with_a_bar(half: Gates) -> None:
-    with Person(half.home, "summary", columns=100) as person:
+    with TerminalProcess(half.home, "summary", columns=100) as person:
         person.wait_for("reading old logs")
         half.open("late")
         shown = person.end()
@@ -153,7 +153,7 @@ def test_at_a_terminal_search_and_no_wait_print_what_there_is(half: Gates) -> No
         ("search", "hello"),
         ("hotspots", "--no-wait"),
     ):
-        with Person(half.home, *arguments, columns=100) as person:
+        with TerminalProcess(half.home, *arguments, columns=100) as person:
             shown = person.end()
         assert shown.code == 0
         assert "Reading old logs: " in shown.text, arguments
@@ -192,7 +192,7 @@ def test_a_source_that_cannot_go_on_keeps_no_one_waiting(home: Home) -> None:
     """The answer says why it is not complete, at a terminal too."""
     with gated(home, "scan", "late", "opencode", "broken") as gates, gates.wire() as wire:
         until(lambda: backfill(wire, "summary")["blocked"] is not None)
-        with Person(home, "summary", columns=200) as person:
+        with TerminalProcess(home, "summary", columns=200) as person:
             shown = person.end()
         assert "Old logs cannot be read at the moment (codex: stopped on RuntimeError" in shown.text
         assert "Totals are not complete. See: burnctl status" in shown.text

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.burnctl.commanding import BURNCTL, spooled
 from tests.burnctl.cpu_time import cpu_seconds
-from tests.burnctl.fake import Answer, Fake, Talk, fake
-from tests.burnctl.stage import Stage
+from tests.burnctl.fake_daemon import Answer, FakeConnection, FakeDaemon, fake_daemon
+from tests.burnctl.runner import BURNCTL, spooled
+from tests.burnctl.stub_machine import StubMachine
 
 OLD = "0f9c1d2e-0000-4000-8000-000000000001"
 OLDER = "0f9c1d2e-0000-4000-8000-000000000002"
@@ -27,31 +27,31 @@ UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 
 
 @pytest.fixture
-def stage(folder: Path) -> Stage:
-    return Stage(folder)
+def machine(folder: Path) -> StubMachine:
+    return StubMachine(folder)
 
 
-def daemon(stage: Stage, answer: Answer) -> AbstractContextManager[Fake]:
+def daemon(machine: StubMachine, answer: Answer) -> AbstractContextManager[FakeDaemon]:
     """One that gives the same answer to everything a wrapper asks."""
     methods = ("announce", "stamp", "spool", "flush", "summary")
-    return fake(stage.home / "burnd.sock", **dict.fromkeys(methods, answer))
+    return fake_daemon(machine.home / "burnd.sock", **dict.fromkeys(methods, answer))
 
 
-def test_the_session_is_made_tagged_and_announced_first(stage: Stage) -> None:
+def test_the_session_is_made_tagged_and_announced_first(machine: StubMachine) -> None:
     """When Claude Code starts, its id is chosen, and the stamp and the announcement are on the disk already."""
-    done = stage.run("claude", "--tag", "workflowId=wf-1", "--tag", "persona=senior", "--", "-p", "hello there")
+    done = machine.run("claude", "--tag", "workflowId=wf-1", "--tag", "persona=senior", "--", "-p", "hello there")
     assert done.returncode == 0, done.stderr
-    flag, session, *rest = stage.note["argv"]
+    flag, session, *rest = machine.note["argv"]
     assert (flag, rest) == ("--session-id", ["-p", "hello there"])
     assert re.fullmatch(UUID, session)
-    announced, stamp = stage.note["spool"]
+    announced, stamp = machine.note["spool"]
     assert announced.pop("ts") == stamp.pop("ts")
     assert announced == {
         "v": 1,
         "kind": "announce",
         "sessionId": session,
         "source": "claude-code",
-        "roots": [str(stage.config)],
+        "roots": [str(machine.config)],
     }
     assert stamp == {
         "v": 1,
@@ -61,79 +61,79 @@ def test_the_session_is_made_tagged_and_announced_first(stage: Stage) -> None:
     }
 
 
-def test_over_the_socket_both_are_known_before_it_starts(stage: Stage) -> None:
+def test_over_the_socket_both_are_known_before_it_starts(machine: StubMachine) -> None:
     """With a daemon up: announce, then stamp, answered before Claude Code runs; flush and summary after it."""
     runs: list[bool] = []
 
-    def answer(_params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
-        runs.append(Path(stage.env["STUB_NOTE"]).exists())
+    def answer(_params: dict[str, Any], _talk: FakeConnection) -> dict[str, Any]:
+        runs.append(Path(machine.env["STUB_NOTE"]).exists())
         return {"totals": TOTALS}
 
-    with daemon(stage, answer) as burnd:
-        done = stage.run("claude", "--tag", "a=b", RELAYBURN_CONTENT_STORE="off")
+    with daemon(machine, answer) as burnd:
+        done = machine.run("claude", "--tag", "a=b", RELAYBURN_CONTENT_STORE="off")
     asked = dict(burnd.asked)
     assert list(asked) == ["announce", "stamp", "flush", "summary"]
     assert runs == [False, False, True, True]
-    session = stage.note["argv"][1]
+    session = machine.note["argv"][1]
     assert asked["announce"]["contentMode"] == "off"
     assert asked["flush"] == asked["summary"] == {"session": session}
     assert done.stderr == f"burnctl: session {session[:8]}: 12 turns, 345k tokens, $1.23 at API prices\n"
     assert done.stdout == ""
-    assert not (stage.home / "spool").exists()
+    assert not (machine.home / "spool").exists()
 
 
-def test_quiet_says_nothing_but_still_flushes(stage: Stage) -> None:
+def test_quiet_says_nothing_but_still_flushes(machine: StubMachine) -> None:
     """--quiet: the last turns are recorded, and stderr is Claude Code's alone."""
-    with daemon(stage, {}) as burnd:
-        done = stage.run("claude", "--quiet")
+    with daemon(machine, {}) as burnd:
+        done = machine.run("claude", "--quiet")
     assert (done.returncode, done.stderr) == (0, "")
     assert [method for method, _ in burnd.asked] == ["announce", "flush"]
 
 
-def test_a_daemon_that_hangs_delays_little(stage: Stage) -> None:
+def test_a_daemon_that_hangs_delays_little(machine: StubMachine) -> None:
     """A hanging daemon costs two cpu_seconds before and three after, and nothing is lost."""
-    with daemon(stage, lambda _params, _talk: None):
+    with daemon(machine, lambda _params, _talk: None):
         begun = time.time()
-        done = stage.run("claude", "--tag", "a=b")
-        assert stage.note["began"] - begun < 20  # it would not have answered for ever
+        done = machine.run("claude", "--tag", "a=b")
+        assert machine.note["began"] - begun < 20  # it would not have answered for ever
         assert time.time() - begun < 40
     assert (done.returncode, done.stderr) == (0, "")
-    assert {record["kind"] for record in spooled(stage.home)} == {"announce", "stamp"}
+    assert {record["kind"] for record in spooled(machine.home)} == {"announce", "stamp"}
 
 
-def test_it_starts_quickly(stage: Stage) -> None:
+def test_it_starts_quickly(machine: StubMachine) -> None:
     """What the wrapper adds to Claude Code is a few starts of a bare interpreter, with a daemon up.
 
     Some 35 ms of the processor against 12 on an idle machine; as a ratio, it can be told on a busy one too.
     """
-    with daemon(stage, {}):
+    with daemon(machine, {}):
         wrapper = [*BURNCTL, "claude", "--tag", "a=b", "--quiet"]
-        bare, alone, wrapped = cpu_seconds([sys.executable, "-c", ""], ["claude"], wrapper, env=stage.env, times=6)
+        bare, alone, wrapped = cpu_seconds([sys.executable, "-c", ""], ["claude"], wrapper, env=machine.env, times=6)
     assert wrapped - alone < 8 * bare, (wrapped, alone, bare)
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 42, 255])
-def test_the_exit_code_is_its_own(stage: Stage, code: int) -> None:
+def test_the_exit_code_is_its_own(machine: StubMachine, code: int) -> None:
     """Whatever Claude Code ends with, the wrapper ends with."""
-    assert stage.run("claude", do=f"exit {code}").returncode == code
+    assert machine.run("claude", do=f"exit {code}").returncode == code
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGINT])
-def test_death_by_a_signal_is_told_as_a_shell_tells_it(stage: Stage, number: int) -> None:
+def test_death_by_a_signal_is_told_as_a_shell_tells_it(machine: StubMachine, number: int) -> None:
     """128 + n."""
-    assert stage.run("claude", do=f"die {number}").returncode == 128 + number
+    assert machine.run("claude", do=f"die {number}").returncode == 128 + number
 
 
-def test_arguments_are_passed_untouched(stage: Stage) -> None:
+def test_arguments_are_passed_untouched(machine: StubMachine) -> None:
     """Empty words, spaces, newlines, quotes, a second -- and our own flags' names behind -- are Claude Code's."""
     words = ["", "a b", "c\nd", "'\"$HOME`", "--tag", "x", "--json", "é", "--", "-h", "--"]
-    assert stage.run("claude", "--", *words).returncode == 0
-    assert stage.note["argv"][2:] == words
+    assert machine.run("claude", "--", *words).returncode == 0
+    assert machine.note["argv"][2:] == words
 
 
-def test_output_goes_straight_through(stage: Stage) -> None:
+def test_output_goes_straight_through(machine: StubMachine) -> None:
     """Nothing of ours on stdout, so that `burnctl claude -- -p ... | jq` works."""
-    done = stage.start("claude", do="wait")
+    done = machine.start("claude", do="wait")
     assert done.stdout is not None
     assert done.stdout.readline() == "READY\n"
     done.send_signal(signal.SIGTERM)
@@ -141,30 +141,30 @@ def test_output_goes_straight_through(stage: Stage) -> None:
     assert (out, err) == ("SIGTERM\n", "")
 
 
-def test_signals_are_as_claude_would_find_them(stage: Stage) -> None:
+def test_signals_are_as_claude_would_find_them(machine: StubMachine) -> None:
     """None is blocked or ignored for the child because we, or Python, block or ignore it."""
-    assert stage.run("claude").returncode == 0
-    assert (stage.note["blocked"], stage.note["ignored"]) == ([], [])
+    assert machine.run("claude").returncode == 0
+    assert (machine.note["blocked"], machine.note["ignored"]) == ([], [])
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT", "SIGUSR1"])
-def test_a_signal_to_the_wrapper_reaches_claude(stage: Stage, name: str) -> None:
+def test_a_signal_to_the_wrapper_reaches_claude(machine: StubMachine, name: str) -> None:
     """A spawner that knows only our pid can end, interrupt or poke Claude Code through it."""
-    with stage.start("claude", do="wait exit 7") as running:
+    with machine.start("claude", do="wait exit 7") as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "READY\n"
         running.send_signal(getattr(signal, name))
         assert running.wait(timeout=60) == 7
         running.communicate()
-    assert stage.signals == name
+    assert machine.signals == name
 
 
-def test_a_spawner_may_pause_it(stage: Stage) -> None:
+def test_a_spawner_may_pause_it(machine: StubMachine) -> None:
     """Without a terminal, stopping Claude Code does not stop the wrapper for good."""
-    with stage.start("claude", do="wait exit 7") as running:
+    with machine.start("claude", do="wait exit 7") as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "READY\n"
-        child = stage.note["pid"]
+        child = machine.note["pid"]
         os.kill(child, signal.SIGSTOP)
         time.sleep(0.1)
         os.kill(child, signal.SIGCONT)
@@ -173,37 +173,37 @@ def test_a_spawner_may_pause_it(stage: Stage) -> None:
         running.communicate()
 
 
-def test_what_was_ignored_stays_ignored(stage: Stage) -> None:
+def test_what_was_ignored_stays_ignored(machine: StubMachine) -> None:
     """Started under nohup, Claude Code is under nohup; and a parent that ignores SIGCHLD does not confuse us."""
     script = "trap '' HUP; exec \"$@\""
     command = ["sh", "-c", script, "sh", *BURNCTL, "claude", "--quiet"]
     done = subprocess.run(
         command,
-        env={**stage.env, "STUB_DO": "exit 9"},
-        cwd=stage.work,
+        env={**machine.env, "STUB_DO": "exit 9"},
+        cwd=machine.work,
         preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
         check=False,
     )
     assert done.returncode == 9
-    assert stage.note["ignored"] == [signal.SIGHUP]
+    assert machine.note["ignored"] == [signal.SIGHUP]
 
 
-def test_ctrl_c_is_claudes_once(stage: Stage) -> None:
+def test_ctrl_c_is_claudes_once(machine: StubMachine) -> None:
     """The terminal's Ctrl-C reaches Claude Code, once, and does not end the wrapper under it."""
-    with stage.at_terminal("claude", do="wait-all exit 5") as terminal:
+    with machine.at_terminal("claude", do="wait-all exit 5") as terminal:
         terminal.see("READY")
         terminal.type("\x03")
         terminal.see("SIGINT")
         terminal.type("\x1c")
         terminal.see("SIGQUIT")
-        os.kill(stage.note["pid"], signal.SIGTERM)
+        os.kill(machine.note["pid"], signal.SIGTERM)
         assert terminal.end() == 5
-    assert stage.signals == "SIGINT SIGQUIT SIGTERM"
+    assert machine.signals == "SIGINT SIGQUIT SIGTERM"
 
 
-def test_it_has_the_terminal(stage: Stage) -> None:
+def test_it_has_the_terminal(machine: StubMachine) -> None:
     """Claude Code is in the foreground: it reads what is typed, and sees the terminal change its size."""
-    with stage.at_terminal("claude", do="size read size exit 0") as terminal:
+    with machine.at_terminal("claude", do="size read size exit 0") as terminal:
         terminal.see("COLUMNS 80")
         terminal.see("ASK")
         terminal.resize(132)
@@ -213,13 +213,13 @@ def test_it_has_the_terminal(stage: Stage) -> None:
         assert terminal.end() == 0
 
 
-def test_when_the_terminal_goes_so_does_it(stage: Stage) -> None:
+def test_when_the_terminal_goes_so_does_it(machine: StubMachine) -> None:
     """A closed window ends both, without a traceback and without waiting for a daemon."""
-    with stage.at_terminal("claude", do="wait exit 0") as terminal:
+    with machine.at_terminal("claude", do="wait exit 0") as terminal:
         terminal.see("READY")
         terminal.hang_up()
         assert terminal.process.wait(timeout=60) == 0
-    assert stage.signals == "SIGHUP"
+    assert machine.signals == "SIGHUP"
 
 
 needs_bash = pytest.mark.skipif(
@@ -229,9 +229,9 @@ needs_bash = pytest.mark.skipif(
 
 @needs_bash
 @pytest.mark.parametrize("key", ["\x1a", ""])
-def test_job_control_works(stage: Stage, key: str) -> None:
+def test_job_control_works(machine: StubMachine, key: str) -> None:
     """Ctrl-Z, or Claude Code stopping itself, stops the job as the shell sees it; fg goes on where it was."""
-    with stage.shell(do="wait exit 6" if key else "stop exit 6") as shell:
+    with machine.shell(do="wait exit 6" if key else "stop exit 6") as shell:
         shell.see("shell> ")
         shell.type("$BURNCTL claude; echo CODE $?\r")
         if key:
@@ -243,7 +243,7 @@ def test_job_control_works(stage: Stage, key: str) -> None:
         shell.see(r"Stopped\s+\$BURNCTL claude")
         shell.type("fg; echo CODE $?\r")
         if key:
-            shell.until_foreground(stage.note["group"])
+            shell.until_foreground(machine.note["group"])
             shell.type("\x03")
             shell.see("SIGINT")
         else:
@@ -254,9 +254,9 @@ def test_job_control_works(stage: Stage, key: str) -> None:
 
 
 @needs_bash
-def test_stopping_again_and_again(stage: Stage) -> None:
+def test_stopping_again_and_again(machine: StubMachine) -> None:
     """Each stop needs one fg, never two, however often."""
-    with stage.shell(do="stop stop stop stop stop exit 4") as shell:
+    with machine.shell(do="stop stop stop stop stop exit 4") as shell:
         shell.see("shell> ")
         shell.type("$BURNCTL claude\r")
         for _ in range(5):
@@ -271,23 +271,23 @@ def test_stopping_again_and_again(stage: Stage) -> None:
         shell.end()
 
 
-def test_without_claude(stage: Stage) -> None:
+def test_without_claude(machine: StubMachine) -> None:
     """127 and what to do, as a shell would; nothing is stamped for a session that never was."""
-    done = stage.run("claude", "--tag", "a=b", PATH="/nonexistent")
+    done = machine.run("claude", "--tag", "a=b", PATH="/nonexistent")
     assert done.returncode == 127
     assert "claude was not found on PATH" in done.stderr
     assert "install Claude Code" in done.stderr
-    assert not stage.home.exists()
+    assert not machine.home.exists()
 
 
-def test_a_claude_that_cannot_be_run(stage: Stage, tmp_path: Path) -> None:
+def test_a_claude_that_cannot_be_run(machine: StubMachine, tmp_path: Path) -> None:
     """126 when the file is there but is no program."""
     folder = tmp_path / "odd"
     folder.mkdir()
     (folder / "claude").write_text("not a program")
-    assert stage.run("claude", PATH=str(folder)).returncode == 126
+    assert machine.run("claude", PATH=str(folder)).returncode == 126
     (folder / "claude").chmod(0o755)
-    done = stage.run("claude", PATH=str(folder))
+    done = machine.run("claude", PATH=str(folder))
     assert done.returncode == 126
     assert "cannot be run" in done.stderr
 
@@ -301,108 +301,112 @@ def test_a_claude_that_cannot_be_run(stage: Stage, tmp_path: Path) -> None:
         (["--resume", OLD], {}, f"try: burnctl claude -- --resume {OLD}"),
     ],
 )
-def test_mistakes_stop_it_before_it_starts(stage: Stage, words: list[str], env: dict[str, str], says: str) -> None:
+def test_mistakes_stop_it_before_it_starts(
+    machine: StubMachine, words: list[str], env: dict[str, str], says: str
+) -> None:
     """Exit code 2 with the reason; Claude Code did not run and nothing was recorded."""
-    done = stage.run("claude", *words, **env)
+    done = machine.run("claude", *words, **env)
     assert done.returncode == 2
     assert says in done.stderr
-    assert not Path(stage.env["STUB_NOTE"]).exists()
-    assert not stage.home.exists()
+    assert not Path(machine.env["STUB_NOTE"]).exists()
+    assert not machine.home.exists()
 
 
-def test_what_cannot_be_kept_stops_it_before_it_starts(stage: Stage) -> None:
+def test_what_cannot_be_kept_stops_it_before_it_starts(machine: StubMachine) -> None:
     """With nowhere to put the stamp, Claude Code is not started untagged."""
-    stage.home.write_text("a file where the home should be")
-    done = stage.run("claude", "--tag", "a=b")
+    machine.home.write_text("a file where the home should be")
+    done = machine.run("claude", "--tag", "a=b")
     assert done.returncode == 1
     assert "spool" in done.stderr
-    assert not Path(stage.env["STUB_NOTE"]).exists()
+    assert not Path(machine.env["STUB_NOTE"]).exists()
 
 
-def test_resume_tags_that_session_from_now_on(stage: Stage) -> None:
+def test_resume_tags_that_session_from_now_on(machine: StubMachine) -> None:
     """No id of ours, the named session announced and stamped before the start, its earlier turns left alone."""
     begun = time.time()
-    assert stage.run("claude", "--tag", "step=2", "--", "--resume", OLD, "go on").returncode == 0
-    assert stage.note["argv"] == ["--resume", OLD, "go on"]
-    announced, stamp = stage.note["spool"]
+    assert machine.run("claude", "--tag", "step=2", "--", "--resume", OLD, "go on").returncode == 0
+    assert machine.note["argv"] == ["--resume", OLD, "go on"]
+    announced, stamp = machine.note["spool"]
     assert announced["sessionId"] == stamp["selector"]["sessionId"] == OLD
     span = stamp["selector"]["range"]
     assert span["toTs"] == "9999-12-31T23:59:59.999Z"
     assert span["fromTs"] == stamp["ts"] >= time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(begun))
 
 
-def test_a_named_session_is_tagged_whole(stage: Stage) -> None:
+def test_a_named_session_is_tagged_whole(machine: StubMachine) -> None:
     """--session-id among the arguments: that one, and no second --session-id."""
-    assert stage.run("claude", "--tag", "a=b", "--", f"--session-id={OLD}").returncode == 0
-    assert stage.note["argv"] == [f"--session-id={OLD}"]
-    assert stage.note["spool"][1]["selector"] == {"sessionId": OLD}
+    assert machine.run("claude", "--tag", "a=b", "--", f"--session-id={OLD}").returncode == 0
+    assert machine.note["argv"] == [f"--session-id={OLD}"]
+    assert machine.note["spool"][1]["selector"] == {"sessionId": OLD}
 
 
-def test_a_fork_gets_an_id_of_its_own(stage: Stage) -> None:
+def test_a_fork_gets_an_id_of_its_own(machine: StubMachine) -> None:
     """--resume with --fork-session begins a new session: it gets our id and the tags, the old one gets nothing."""
-    assert stage.run("claude", "--tag", "a=b", "--", "--resume", OLD, "--fork-session").returncode == 0
-    flag, session, *rest = stage.note["argv"]
+    assert machine.run("claude", "--tag", "a=b", "--", "--resume", OLD, "--fork-session").returncode == 0
+    flag, session, *rest = machine.note["argv"]
     assert (flag, rest) == ("--session-id", ["--resume", OLD, "--fork-session"])
-    assert stage.note["spool"][1]["selector"] == {"sessionId": session}
+    assert machine.note["spool"][1]["selector"] == {"sessionId": session}
     assert session != OLD
 
 
-def transcript(stage: Stage, session: str, age: float) -> None:
-    stage.transcripts.mkdir(parents=True, exist_ok=True)
-    path = stage.transcripts / f"{session}.jsonl"
+def transcript(machine: StubMachine, session: str, age: float) -> None:
+    machine.transcripts.mkdir(parents=True, exist_ok=True)
+    path = machine.transcripts / f"{session}.jsonl"
     path.write_text("{}\n")
     os.utime(path, (time.time() - age,) * 2)
 
 
-def test_continue_tags_the_session_it_went_on_with(stage: Stage) -> None:
+def test_continue_tags_the_session_it_went_on_with(machine: StubMachine) -> None:
     """--continue: the newest session of the folder is announced before, and tagged from the start of the run on."""
-    transcript(stage, OLDER, 900)
-    transcript(stage, OLD, 90)
-    done = stage.run("claude", "--tag", "step=2", "--", "--continue", do="talk", RELAYBURN_CONTENT_STORE="off")
+    transcript(machine, OLDER, 900)
+    transcript(machine, OLD, 90)
+    done = machine.run("claude", "--tag", "step=2", "--", "--continue", do="talk", RELAYBURN_CONTENT_STORE="off")
     assert done.returncode == 0, done.stderr
-    (announced,) = stage.note["spool"]
+    (announced,) = machine.note["spool"]
     assert (announced["sessionId"], announced["contentMode"]) == (OLD, "off")
-    _, stamp = spooled(stage.home)
+    _, stamp = spooled(machine.home)
     assert stamp["selector"]["sessionId"] == OLD
     assert stamp["selector"]["range"]["fromTs"] == announced["ts"]
 
 
-def test_a_wrong_guess_is_put_right(stage: Stage) -> None:
+def test_a_wrong_guess_is_put_right(machine: StubMachine) -> None:
     """Where --continue goes on with another session than expected, that one is tagged and announced afterwards."""
-    transcript(stage, OLDER, 900)
-    transcript(stage, OLD, 90)
-    done = stage.run("claude", "--tag", "a=b", "--", "-c", do="talk", STUB_SESSION=OLDER, RELAYBURN_CONTENT_STORE="off")
+    transcript(machine, OLDER, 900)
+    transcript(machine, OLD, 90)
+    done = machine.run(
+        "claude", "--tag", "a=b", "--", "-c", do="talk", STUB_SESSION=OLDER, RELAYBURN_CONTENT_STORE="off"
+    )
     assert done.returncode == 0
-    first, late, stamp = spooled(stage.home)
+    first, late, stamp = spooled(machine.home)
     assert (first["sessionId"], late["sessionId"], stamp["selector"]["sessionId"]) == (OLD, OLDER, OLDER)
     assert late["ts"] == first["ts"]
     assert late["contentMode"] == "off"
 
 
-def test_a_picked_session_is_tagged_afterwards(stage: Stage) -> None:
+def test_a_picked_session_is_tagged_afterwards(machine: StubMachine) -> None:
     """--resume without an id: the session that was written to is the one."""
-    transcript(stage, OLDER, 900)
-    transcript(stage, OLD, 90)
-    assert stage.run("claude", "--tag", "a=b", "--", "--resume", do="talk", STUB_SESSION=OLDER).returncode == 0
-    assert stage.note["spool"] == []
-    assert [r["selector"]["sessionId"] for r in spooled(stage.home) if r["kind"] == "stamp"] == [OLDER]
+    transcript(machine, OLDER, 900)
+    transcript(machine, OLD, 90)
+    assert machine.run("claude", "--tag", "a=b", "--", "--resume", do="talk", STUB_SESSION=OLDER).returncode == 0
+    assert machine.note["spool"] == []
+    assert [r["selector"]["sessionId"] for r in spooled(machine.home) if r["kind"] == "stamp"] == [OLDER]
 
 
-def test_a_session_that_cannot_be_told_is_not_tagged(stage: Stage) -> None:
+def test_a_session_that_cannot_be_told_is_not_tagged(machine: StubMachine) -> None:
     """Nothing written, or several sessions at once: said on stderr, and nobody's session is taken."""
-    transcript(stage, OLD, 90)
-    done = stage.run("claude", "--tag", "a=b", "--", "--resume", do="exit 3")
+    transcript(machine, OLD, 90)
+    done = machine.run("claude", "--tag", "a=b", "--", "--resume", do="exit 3")
     assert done.returncode == 3
     assert "nothing was tagged" in done.stderr
-    assert [record for record in spooled(stage.home) if record["kind"] == "stamp"] == []
+    assert [record for record in spooled(machine.home) if record["kind"] == "stamp"] == []
 
 
-def test_what_holds_no_conversation_is_just_run(stage: Stage) -> None:
+def test_what_holds_no_conversation_is_just_run(machine: StubMachine) -> None:
     """`claude mcp list`, `claude --version`: no session id, no stamp, no announcement."""
     for words in (["mcp", "list"], ["--version"], ["-h"], ["update"]):
-        assert stage.run("claude", "--tag", "a=b", "--", *words, do="exit 3").returncode == 3
-        assert stage.note["argv"] == words
-    assert not stage.home.exists()
+        assert machine.run("claude", "--tag", "a=b", "--", *words, do="exit 3").returncode == 3
+        assert machine.note["argv"] == words
+    assert not machine.home.exists()
 
 
 WRAPPERS = {
@@ -422,45 +426,47 @@ WRAPPERS = {
         *(pytest.param(wrapper, 2, marks=pytest.mark.slow) for wrapper in WRAPPERS if wrapper != "a script that waits"),
     ],
 )
-def test_a_claude_that_wraps_burnctl_claude_ends_at_the_real_one(stage: Stage, wrapper: str, wrappers: int) -> None:
+def test_a_claude_that_wraps_burnctl_claude_ends_at_the_real_one(
+    machine: StubMachine, wrapper: str, wrappers: int
+) -> None:
     """A `claude` first on PATH that runs `burnctl claude` is passed over the second time, and so are two of them."""
-    path = stage.env["PATH"]
+    path = machine.env["PATH"]
     for number in range(wrappers):
-        folder = stage.work.parent / f"wrapper-{number}"
+        folder = machine.work.parent / f"wrapper-{number}"
         folder.mkdir()
         (folder / "claude").write_text(WRAPPERS[wrapper])
         (folder / "claude").chmod(0o755)
         path = f"{folder}:{path}"
-    done = stage.run("claude", "--quiet", do="exit 7", PATH=path, BURNCTL=" ".join(BURNCTL))
+    done = machine.run("claude", "--quiet", do="exit 7", PATH=path, BURNCTL=" ".join(BURNCTL))
     assert done.returncode == 7, done.stderr
-    assert stage.note["argv"][0] == "--session-id" or "burnctl run" in wrapper
-    alone = stage.run("claude", PATH=f"{stage.work.parent}/wrapper-0:/usr/bin:/bin", BURNCTL=" ".join(BURNCTL))
+    assert machine.note["argv"][0] == "--session-id" or "burnctl run" in wrapper
+    alone = machine.run("claude", PATH=f"{machine.work.parent}/wrapper-0:/usr/bin:/bin", BURNCTL=" ".join(BURNCTL))
     assert alone.returncode == 127
     assert "starts burnctl again, and there is no other claude after it on PATH" in alone.stderr
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the ancestors of a process are in /proc")
-def test_a_wrapper_that_clears_the_environment(stage: Stage) -> None:
+def test_a_wrapper_that_clears_the_environment(machine: StubMachine) -> None:
     """The ancestors show that it was started before. Bounded: it would go on until there are no processes left."""
-    folder = stage.work.parent / "wrapper"
+    folder = machine.work.parent / "wrapper"
     folder.mkdir()
-    names = ("PATH", "HOME", "RELAYBURN_HOME", "DEPTH", *(name for name in stage.env if name.startswith("STUB")))
+    names = ("PATH", "HOME", "RELAYBURN_HOME", "DEPTH", *(name for name in machine.env if name.startswith("STUB")))
     clean = " ".join(f'{name}="${name}"' for name in names)
     again = f'[ "$DEPTH" = xxxx ] && exit 9\nDEPTH="x$DEPTH"\nexec env -i {clean} {" ".join(BURNCTL)} claude -- "$@"'
     (folder / "claude").write_text(f"#!/bin/sh\n{again}\n")
     (folder / "claude").chmod(0o755)
-    assert stage.run("claude", PATH=f"{folder}:/usr/bin:/bin").returncode == 127
-    done = stage.run("claude", "--quiet", PATH=f"{folder}:{stage.env['PATH']}")
+    assert machine.run("claude", PATH=f"{folder}:/usr/bin:/bin").returncode == 127
+    done = machine.run("claude", "--quiet", PATH=f"{folder}:{machine.env['PATH']}")
     assert done.returncode == 0, done.stderr
 
 
-def test_a_client_may_run_burnctl_for_its_own_ends(stage: Stage) -> None:
+def test_a_client_may_run_burnctl_for_its_own_ends(machine: StubMachine) -> None:
     """`burnctl claude` within a session that `burnctl claude` started finds the same Claude Code."""
-    real = Path(shutil.which("claude", path=stage.env["PATH"]) or "")
+    real = Path(shutil.which("claude", path=machine.env["PATH"]) or "")
     moved = real.with_name("real-claude")
     real.rename(moved)
     real.write_text('#!/bin/sh\n[ -n "$NESTED" ] && exec "$REAL" "$@"\nNESTED=1 sh -c "$STEP; exit \\$?"\n')
     real.chmod(0o755)
     step = " ".join([*BURNCTL, "claude", "--quiet"])
-    done = stage.run("claude", "--quiet", do="exit 7", STEP=step, REAL=str(moved))
+    done = machine.run("claude", "--quiet", do="exit 7", STEP=step, REAL=str(moved))
     assert done.returncode == 7, done.stderr

@@ -16,8 +16,8 @@ from burnctl.commands import VERBS, module_of, present
 from burnd import __version__, protocol
 from burnd.paths import Home
 from tests import warm
-from tests.burnctl.fake import Refused, fake
-from tests.burnctl.person import Person, environment, run, seen
+from tests.burnctl.fake_daemon import Refused, fake_daemon
+from tests.burnctl.invoke import TerminalProcess, environment, run, seen
 
 STATUS: dict[str, Any] = {"daemon": {"version": __version__, "pid": 4711, "uptimeMs": 7_500_000}, "sources": []}
 
@@ -108,7 +108,7 @@ def test_mistakes_are_said_in_one_line_with_a_hint(home: Home, words: list[str],
 
 
 def test_shared_flags_may_come_first(home: Home) -> None:
-    with fake(socket_of(home), status=STATUS):
+    with fake_daemon(socket_of(home), status=STATUS):
         assert json.loads(run(home, "--json", "status").stdout)["daemon"]["pid"] == 4711
 
 
@@ -131,7 +131,7 @@ def test_at_a_terminal_it_can_be_refused(home: Home, words: list[str], environ: 
 
 def test_a_stale_socket_is_nobody(home: Home) -> None:
     """F60: what a killed daemon left behind reads as not running, and so does a file of that name."""
-    with fake(socket_of(home)):
+    with fake_daemon(socket_of(home)):
         pass
     import socket
 
@@ -146,7 +146,7 @@ def test_a_stale_socket_is_nobody(home: Home) -> None:
 def test_json_is_what_the_socket_said(home: Home) -> None:
     """--json is the answer with its version, untouched: hostile text arrives as it was, but escaped."""
     hostile = "\x1b]52;c;aGk=\x07\u202e日本"
-    with fake(socket_of(home), status=STATUS | {"title": hostile}):
+    with fake_daemon(socket_of(home), status=STATUS | {"title": hostile}):
         done = run(home, "status", "--json")
     assert json.loads(done.stdout) == {"version": protocol.VERSION, **STATUS, "title": hostile}
     assert done.stdout.isascii()
@@ -155,7 +155,7 @@ def test_json_is_what_the_socket_said(home: Home) -> None:
 
 def test_another_protocol_version_is_said_with_both(home: Home) -> None:
     """F73: exit code 4, naming both versions."""
-    with fake(socket_of(home), status={**STATUS, "version": 99}):
+    with fake_daemon(socket_of(home), status={**STATUS, "version": 99}):
         done = run(home, "status")
     assert done.returncode == 4
     assert done.stderr == (
@@ -168,14 +168,14 @@ def test_an_error_has_its_sentence_and_its_hint(home: Home) -> None:
     def refuse(_params: dict[str, Any], _talk: object) -> dict[str, Any]:
         raise Refused(protocol.NOT_NOW, "the index is \x1b[31mbeing rebuilt.", "try again in a minute")
 
-    with fake(socket_of(home), status=refuse):
+    with fake_daemon(socket_of(home), status=refuse):
         done = run(home, "status")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "burnctl: the index is being rebuilt; try again in a minute\n"
 
 
 def test_a_method_the_daemon_lacks_suggests_a_restart(home: Home) -> None:
-    with fake(socket_of(home)):
+    with fake_daemon(socket_of(home)):
         done = run(home, "flush")
     assert done.returncode == 1
     assert "burnctl restart" in done.stderr
@@ -185,7 +185,7 @@ def test_a_flush_that_did_not_flush_exits_1_with_the_reason(home: Home) -> None:
     """A script that deletes its logs after a flush must be able to rely on the exit code, with --json as well."""
     claude = {"name": "claude-code", "flushed": False, "reason": "stopped on RuntimeError and is started again"}
     answer = {"version": 1, "flushed": False, "sources": [claude, {"name": "codex", "flushed": True}]}
-    with fake(socket_of(home), flush=answer):
+    with fake_daemon(socket_of(home), flush=answer):
         spoken, plain = run(home, "flush"), run(home, "flush", "--json")
     assert (spoken.returncode, spoken.stdout) == (1, "")
     assert "claude-code: stopped on RuntimeError and is started again" in spoken.stderr
@@ -195,7 +195,10 @@ def test_a_flush_that_did_not_flush_exits_1_with_the_reason(home: Home) -> None:
 
 def test_ctrl_c_is_quiet(home: Home) -> None:
     """Exit code 130 and not a word, as from any well-behaved program."""
-    with fake(socket_of(home), tail=lambda _params, talk: talk.answer({})), Person(home, "tail") as person:
+    with (
+        fake_daemon(socket_of(home), tail=lambda _params, talk: talk.answer({})),
+        TerminalProcess(home, "tail") as person,
+    ):
         person.wait_for("cost")
         person.type("\x03")
         shown = person.end()
@@ -214,7 +217,7 @@ def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:
         except OSError:
             return
 
-    with fake(socket_of(home), tail=many):
+    with fake_daemon(socket_of(home), tail=many):
         burnctl = warm.Popen(
             [sys.executable, "-m", "burnctl", "tail", "--json"],
             env=environment(home),
@@ -273,7 +276,7 @@ def test_closed_streams_are_no_trouble(home: Home, closed: str) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_output_that_finds_no_room_is_said(home: Home) -> None:
-    with fake(socket_of(home), status=STATUS):
+    with fake_daemon(socket_of(home), status=STATUS):
         command = f"{sys.executable} -m burnctl status --json > /dev/full"
         done = subprocess.run(["sh", "-c", command], env=environment(home), capture_output=True, text=True, check=False)
     assert done.returncode == 1

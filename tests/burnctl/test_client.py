@@ -17,7 +17,7 @@ from burnctl.errors import BurnctlError, NoAnswer
 from burnd import protocol
 from burnd.contract import methods
 from burnd.paths import Home
-from tests.burnctl.fake import Fake, Refused, fake
+from tests.burnctl.fake_daemon import FakeDaemon, Refused, fake_daemon
 
 
 def client_of(home: Home, **more: Any) -> Client:
@@ -27,7 +27,7 @@ def client_of(home: Home, **more: Any) -> Client:
 def test_it_asks_and_is_answered(home: Home) -> None:
     """One connection serves many questions; parameters go out in the socket's own spelling."""
     answers: dict[str, Any] = {"status": {"daemon": {}}, "content__prune": {"files": 0}}
-    with fake(home.root / "burnd.sock", **answers) as server, client_of(home) as client:
+    with fake_daemon(home.root / "burnd.sock", **answers) as server, client_of(home) as client:
         assert client.status() == {"version": protocol.VERSION, "daemon": {}}
         client.content_prune(older_than_days=30, dry_run=True)
         client.content_prune()
@@ -60,11 +60,11 @@ def test_nobody_there(home: Home) -> None:
 
 def test_a_daemon_that_is_just_coming_up_can_be_waited_for(home: Home) -> None:
     home.root.mkdir(parents=True)
-    servers: list[Fake] = []
+    servers: list[FakeDaemon] = []
 
     def come_up() -> None:
         time.sleep(0.2)
-        servers.append(Fake(home.root / "burnd.sock"))
+        servers.append(FakeDaemon(home.root / "burnd.sock"))
 
     thread = threading.Thread(target=come_up)
     thread.start()
@@ -83,7 +83,7 @@ def test_patience_asks_again_while_the_daemon_is_starting(home: Home) -> None:
             raise Refused(protocol.NOT_NOW, "burnd is starting: opening")
         return {"by": "model"}
 
-    with fake(home.root / "burnd.sock", summary=opening):
+    with fake_daemon(home.root / "burnd.sock", summary=opening):
         with client_of(home) as client, pytest.raises(Failed, match="starting"):
             client.summary()
         with client_of(home, patience=60.0) as client:
@@ -94,7 +94,11 @@ def test_an_error_carries_code_name_and_hint(home: Home) -> None:
     def refuse(_params: dict[str, Any], _talk: Any) -> dict[str, Any]:
         raise Refused(protocol.NOT_FOUND, "no session starts with abc", "burnctl sessions lists them")
 
-    with fake(home.root / "burnd.sock", flush=refuse), client_of(home) as client, pytest.raises(Failed) as raised:
+    with (
+        fake_daemon(home.root / "burnd.sock", flush=refuse),
+        client_of(home) as client,
+        pytest.raises(Failed) as raised,
+    ):
         client.flush(session="abc")
     error = raised.value
     assert (error.code, error.name, error.exit_code) == (protocol.NOT_FOUND, "not_found", 1)
@@ -104,7 +108,7 @@ def test_an_error_carries_code_name_and_hint(home: Home) -> None:
 @pytest.mark.parametrize("version", [0, 2, None, "1"])
 def test_another_version_is_never_taken_for_ours(home: Home, version: Any) -> None:
     """F73: an answer of another protocol version is an error that names both."""
-    server, client = fake(home.root / "burnd.sock", status={"version": version}), client_of(home)
+    server, client = fake_daemon(home.root / "burnd.sock", status={"version": version}), client_of(home)
     with server, client, pytest.raises(VersionMismatch) as raised:
         client.status()
     assert (raised.value.theirs, raised.value.ours, raised.value.exit_code) == (version, protocol.VERSION, 4)
@@ -119,12 +123,12 @@ def test_an_error_of_another_version_is_a_mismatch_too(home: Home) -> None:
             {"jsonrpc": "2.0", "id": talk.id, "error": {"code": -32601, "message": "no such method", "data": data}}
         )
 
-    with fake(home.root / "burnd.sock", status=other), client_of(home) as client, pytest.raises(VersionMismatch):
+    with fake_daemon(home.root / "burnd.sock", status=other), client_of(home) as client, pytest.raises(VersionMismatch):
         client.status()
 
 
 def test_an_answer_that_does_not_come_is_not_waited_for(home: Home) -> None:
-    with fake(home.root / "burnd.sock", status=lambda *_: None), client_of(home, timeout=0.2) as client:
+    with fake_daemon(home.root / "burnd.sock", status=lambda *_: None), client_of(home, timeout=0.2) as client:
         begun = time.monotonic()
         with pytest.raises(NoAnswer, match=r"within 0\.2 s"):
             client.status()
@@ -139,7 +143,7 @@ def test_an_answer_that_drips_in_is_held_to_the_deadline(home: Home) -> None:
             talk.connection.sendall(b" ")
             time.sleep(0.1)
 
-    with fake(home.root / "burnd.sock", status=drip), client_of(home, timeout=0.5) as client:
+    with fake_daemon(home.root / "burnd.sock", status=drip), client_of(home, timeout=0.5) as client:
         begun = time.monotonic()
         with pytest.raises(NoAnswer):
             client.status()
@@ -151,7 +155,10 @@ def test_a_late_answer_is_not_the_next_questions(home: Home) -> None:
         time.sleep(0.5)
         return {"late": True}
 
-    with fake(home.root / "burnd.sock", status=late, flush={"sources": []}), client_of(home, timeout=0.1) as client:
+    with (
+        fake_daemon(home.root / "burnd.sock", status=late, flush={"sources": []}),
+        client_of(home, timeout=0.1) as client,
+    ):
         with pytest.raises(NoAnswer):
             client.status()
         assert "late" not in client.call("flush", timeout=60)
@@ -164,7 +171,11 @@ def test_garbage_is_no_answer(home: Home, garbage: bytes) -> None:
     def answer(_params: dict[str, Any], talk: Any) -> None:
         talk.connection.sendall(garbage)
 
-    with fake(home.root / "burnd.sock", status=answer), client_of(home, timeout=1) as client, pytest.raises(NoAnswer):
+    with (
+        fake_daemon(home.root / "burnd.sock", status=answer),
+        client_of(home, timeout=1) as client,
+        pytest.raises(NoAnswer),
+    ):
         client.status()
 
 
@@ -177,7 +188,7 @@ def test_an_endless_answer_is_cut_off(home: Home) -> None:
             return
 
     with (
-        fake(home.root / "burnd.sock", status=endless),
+        fake_daemon(home.root / "burnd.sock", status=endless),
         client_of(home) as client,
         pytest.raises(NoAnswer, match="more"),
     ):
@@ -185,7 +196,7 @@ def test_an_endless_answer_is_cut_off(home: Home) -> None:
 
 
 def test_hanging_up_instead_of_answering(home: Home) -> None:
-    server, client = fake(home.root / "burnd.sock", status=lambda _params, talk: talk.hang_up()), client_of(home)
+    server, client = fake_daemon(home.root / "burnd.sock", status=lambda _params, talk: talk.hang_up()), client_of(home)
     with server, client, pytest.raises(NoAnswer, match="closed the connection"):
         client.status()
 
@@ -199,7 +210,7 @@ def test_a_connection_the_daemon_let_go_of_is_made_again(home: Home) -> None:
         has_left.set()
 
     has_left = threading.Event()
-    with fake(home.root / "burnd.sock", status=answer_and_leave) as server, client_of(home) as client:
+    with fake_daemon(home.root / "burnd.sock", status=answer_and_leave) as server, client_of(home) as client:
         for _ in range(3):
             client.status()
             assert has_left.wait(60)
@@ -210,7 +221,7 @@ def test_a_connection_the_daemon_let_go_of_is_made_again(home: Home) -> None:
 def test_the_daemon_may_be_restarted_between_questions(home: Home) -> None:
     client = client_of(home)
     for _ in range(2):
-        with fake(home.root / "burnd.sock", status={}):
+        with fake_daemon(home.root / "burnd.sock", status={}):
             client.status()
     with pytest.raises(NotRunning):
         client.status()
@@ -224,7 +235,7 @@ def test_a_stream_yields_until_it_ends(home: Home) -> None:
             talk.notify("tail", {"missed": n})
         talk.hang_up()
 
-    with fake(home.root / "burnd.sock", tail=three) as server, client_of(home) as client:
+    with fake_daemon(home.root / "burnd.sock", tail=three) as server, client_of(home) as client:
         turns = client.tail(project="/w")
         assert [next(turns)["missed"] for _ in range(3)] == [0, 1, 2]
         with pytest.raises(NoAnswer):
@@ -239,7 +250,7 @@ def test_what_is_said_on_the_way_is_heard(home: Home) -> None:
         return {"rebuilt": "index"}
 
     heard: list[int] = []
-    with fake(home.root / "burnd.sock", rebuild=slowly), client_of(home) as client:
+    with fake_daemon(home.root / "burnd.sock", rebuild=slowly), client_of(home) as client:
         client.progress = lambda notice: heard.append(notice["done"])
         assert client.rebuild(index=True)["rebuilt"] == "index"
     assert heard == [1, 2]

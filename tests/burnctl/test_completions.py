@@ -12,8 +12,8 @@ import pytest
 
 from burnctl.commands import completions, present
 from burnd.paths import Home
-from tests.burnctl.fake import fake
-from tests.burnctl.person import Person, run
+from tests.burnctl.fake_daemon import fake_daemon
+from tests.burnctl.invoke import TerminalProcess, run
 from tests.server.wire import until
 
 OLD = "2026-01-01T00:00:00Z"
@@ -49,7 +49,7 @@ def test_verbs_flags_and_choices(home: Home) -> None:
 
 
 def test_names_that_burnd_knows(home: Home) -> None:
-    with fake(home.root / "burnd.sock", sessions__list=SESSIONS, summary=SUMMARY) as server:
+    with fake_daemon(home.root / "burnd.sock", sessions__list=SESSIONS, summary=SUMMARY) as server:
         # An answer that does not come within moments is not waited for, so a busy machine may have to be asked again.
         until(lambda: words(home, "tail", "--session", "0f") == ["0f9c12ab-1", "0fff12ab-2"])
         until(lambda: words(home, "tail", "--model", "") == ["claude-opus-4-5", "anthropic/claude:beta"])
@@ -64,7 +64,7 @@ def test_burnd_is_never_started_and_never_waited_for(home: Home) -> None:
     """With burnd down, or not answering, there is simply nothing to offer, at once."""
     assert words(home, "tail", "--session", "") == []
     assert not home.root.exists()
-    with fake(home.root / "burnd.sock", sessions__list=lambda *_: None):
+    with fake_daemon(home.root / "burnd.sock", sessions__list=lambda *_: None):
         begun = time.monotonic()
         assert words(home, "tail", "--session", "") == []
         assert time.monotonic() - begun < 30  # it would not have answered for ever
@@ -156,7 +156,7 @@ UNUSABLE = (
 def test_names_with_control_characters_or_a_dash_are_not_offered(home: Home) -> None:
     rows = {"rows": [{"key": name, "turns": 1} for name in (*UNUSABLE, *HOSTILE, None)]}
     sessions = {"sessions": [{"sessionId": name} for name in (*UNUSABLE, *HOSTILE, None)]}
-    with fake(home.root / "burnd.sock", sessions__list=sessions, summary=rows):
+    with fake_daemon(home.root / "burnd.sock", sessions__list=sessions, summary=rows):
         until(lambda: words(home, "tail", "--model", "") == list(HOSTILE))
         until(lambda: words(home, "forget", "") == list(HOSTILE))
 
@@ -184,8 +184,8 @@ def test_what_tab_inserts_is_never_run(home: Home, tmp_path: Path, shell: str) -
     rows = {"rows": [{"key": name, "turns": 1} for name in HOSTILE]}
     arguments, start = START[shell]
     with (
-        fake(home.root / "burnd.sock", summary=rows),
-        Person(home, command=[shell, *arguments], environ=_place(tmp_path), columns=200) as person,
+        fake_daemon(home.root / "burnd.sock", summary=rows),
+        TerminalProcess(home, command=[shell, *arguments], environ=_place(tmp_path), columns=200) as person,
     ):
         person.type(f"cd {tmp_path}; {start}\n")
         person.wait_for("ready> ")
@@ -197,7 +197,7 @@ def test_what_tab_inserts_is_never_run(home: Home, tmp_path: Path, shell: str) -
     assert not (tmp_path / "PWNED").exists()
 
 
-def _complete_and_run(person: Person, folder: Path, quote: str, name: str) -> None:
+def _complete_and_run(person: TerminalProcess, folder: Path, quote: str, name: str) -> None:
     """Types the first character, presses Tab and Enter, and sees which argument the program got."""
     got = folder / "arguments"
     first = name[0] if name[0].isalnum() else "\\" + name[0]
@@ -229,8 +229,8 @@ def test_tab_in_a_real_bash(home: Home, tmp_path: Path) -> None:
     """A person types half an id after a flag and an equals sign, presses Tab, and the rest appears."""
     place = _place(tmp_path)
     with (
-        fake(home.root / "burnd.sock", sessions__list=SESSIONS),
-        Person(home, command=["bash", "--norc", "--noprofile", "-i"], environ=place) as bash,
+        fake_daemon(home.root / "burnd.sock", sessions__list=SESSIONS),
+        TerminalProcess(home, command=["bash", "--norc", "--noprofile", "-i"], environ=place) as bash,
     ):
         bash.type("source <(burnctl completions bash); PS1='rea''dy> '\n")
         bash.wait_for("ready> ")

@@ -14,7 +14,7 @@ import pytest
 
 from burnctl.demo.machine import Machine
 from burnd.paths import Home
-from tests.burnctl.person import Person
+from tests.burnctl.invoke import TerminalProcess
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_key_leads_to_the_next_screen(short_folder: Path) -> None:
     """At a terminal each screen waits; q ends the tour, and the machine is removed all the same."""
     own = {"HOME": str(short_folder / "own"), "TMPDIR": str(short_folder), "CI": "1", "PAGER": "cat"}
     command = [sys.executable, "-P", "-m", "burnctl", "demo"]
-    with Person(Home(short_folder / "none"), command=command, environ=own, columns=100) as person:
+    with TerminalProcess(Home(short_folder / "none"), command=command, environ=own, columns=100) as person:
         person.wait_for("screen 1 of 3")
         person.type(" ")
         person.wait_for("screen 2 of 3")

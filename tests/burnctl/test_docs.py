@@ -19,7 +19,7 @@ from burnctl.commands import present
 from burnctl.parser import parser_for
 from burnd.paths import Home
 from burnd.records.codec import encode
-from tests.burnctl.fake import fake
+from tests.burnctl.fake_daemon import fake_daemon
 from tests.burnctl.pages import API, COMMANDS, GENERATED, PROTOCOL, actions_of, page, protocol
 from tests.make import turn
 from tests.server.logs import conversation
@@ -160,7 +160,7 @@ def examples() -> list[str]:
 def test_the_example_of_the_client_runs(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RELAYBURN_HOME", str(home.root))
     answers: dict[str, Any] = {"stamp": {}, "flush": {"sources": []}, "status": {"ledger": {"turns": 3}}}
-    with fake(home.root / "burnd.sock", **answers) as server:
+    with fake_daemon(home.root / "burnd.sock", **answers) as server:
         exec(examples()[0], {})
     assert [method for method, _ in server.asked] == ["stamp", "flush", "status"]
 
@@ -170,7 +170,7 @@ def test_the_example_of_an_annotation_runs(
 ) -> None:
     monkeypatch.setenv("RELAYBURN_HOME", str(home.root))
     rows = [{"key": "opus", "costUsd": 1.5}, {"key": "unpriced", "costUsd": None}]
-    with fake(home.root / "burnd.sock", summary={"rows": rows}):
+    with fake_daemon(home.root / "burnd.sock", summary={"rows": rows}):
         exec(examples()[1], {})
     assert capsys.readouterr().out == "1.5\n"
 

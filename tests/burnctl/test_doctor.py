@@ -21,8 +21,8 @@ from burnctl.render.screen import Screen
 from burnctl.render.text import width_of
 from burnd import __version__, protocol
 from burnd.paths import Home
-from tests.burnctl.fake import Refused, fake
-from tests.burnctl.person import run
+from tests.burnctl.fake_daemon import Refused, fake_daemon
+from tests.burnctl.invoke import run
 
 NOW = 1_790_000_000.0
 
@@ -139,11 +139,11 @@ def test_the_daemon(made: Home) -> None:
     status, finding = daemon.ask(client)
     assert (status, finding.level, finding.remedy) == (None, "fail", "start it with: burnctl up")
     old: dict[str, Any] = {"daemon": {"pid": 7, "version": "0.0.9", "uptimeMs": 90_000}}
-    with fake(made.root / "burnd.sock", status=old), client:
+    with fake_daemon(made.root / "burnd.sock", status=old), client:
         status, finding = daemon.ask(client)
         assert finding.says == "answers (pid 7, for 1 min)"
         assert daemon.versions(status).level == "warn"
-    with fake(made.root / "burnd.sock", status={"version": 99}), client:
+    with fake_daemon(made.root / "burnd.sock", status={"version": 99}), client:
         assert "version 99" in daemon.ask(client)[1].says
     assert daemon.versions({"daemon": {"version": __version__}}).level == "ok"
     assert daemon.versions(None).level == "ok"
@@ -159,13 +159,13 @@ def test_models_without_a_price(made: Home) -> None:
     client = Client(made.root / "burnd.sock", timeout=30)
     many = [f"model-{n}" for n in range(7)]
     for models, level in (([], "ok"), (many, "warn")):
-        with fake(made.root / "burnd.sock", summary={"unpricedModels": models}), client:
+        with fake_daemon(made.root / "burnd.sock", summary={"unpricedModels": models}), client:
             assert daemon.prices(client).level == level
 
     def refuse(_params: dict[str, Any], _talk: object) -> dict[str, Any]:
         raise Refused(protocol.NOT_NOW, "the index is being rebuilt", "try again")
 
-    with fake(made.root / "burnd.sock", summary=refuse), client:
+    with fake_daemon(made.root / "burnd.sock", summary=refuse), client:
         assert "being rebuilt" in daemon.prices(client).says
 
 
@@ -173,7 +173,7 @@ def test_models_without_a_price(made: Home) -> None:
 def test_an_old_list_that_lacks_a_model_is_to_be_updated(made: Home, lacking: str) -> None:
     client = Client(made.root / "burnd.sock", timeout=30)
     for stale, level in (({"stalePrices": "2026-09-28"}, "warn"), ({}, "ok" if lacking == "harnessModels" else "warn")):
-        with fake(made.root / "burnd.sock", summary={lacking: ["claude-haiku-5-5"], **stale}), client:
+        with fake_daemon(made.root / "burnd.sock", summary={lacking: ["claude-haiku-5-5"], **stale}), client:
             found = daemon.prices(client)
         assert (found.level, "claude-haiku-5-5" in found.says) == (level, True)
         assert ("2026-09-28 is more than 60 days old" in found.says) == bool(stale)

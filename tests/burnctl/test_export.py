@@ -15,10 +15,10 @@ import pytest
 from burnctl.commands.export import COLUMNS
 from burnd.paths import Home
 from tests import warm
-from tests.burnctl.commanding import BURNCTL
 from tests.burnctl.exported import MACHINE, TURNS, export, page, pages, turn
-from tests.burnctl.fake import Refused, Talk, fake
-from tests.burnctl.person import environment, run, seen
+from tests.burnctl.fake_daemon import FakeConnection, Refused, fake_daemon
+from tests.burnctl.invoke import environment, run, seen
+from tests.burnctl.runner import BURNCTL
 
 NAMES = [name for name, _, _ in COLUMNS]
 
@@ -68,7 +68,7 @@ def test_a_file_is_whole_or_as_it_was(home: Home, folder: Path, form: str) -> No
     path = folder / "turns"
     path.write_text("before")
 
-    def fails(params: dict[str, Any], talk: Talk) -> dict[str, Any]:
+    def fails(params: dict[str, Any], talk: FakeConnection) -> dict[str, Any]:
         if params.get("after"):
             raise Refused(-32603, "it went wrong")
         return pages()(params, talk)
@@ -104,7 +104,7 @@ def test_a_folder_that_is_not_there_is_said(home: Home, folder: Path) -> None:
 def test_pages_shrink_where_they_are_too_large(home: Home) -> None:
     """Turns may have much said of them."""
 
-    def narrow(params: dict[str, Any], talk: Talk) -> dict[str, Any]:
+    def narrow(params: dict[str, Any], talk: FakeConnection) -> dict[str, Any]:
         if params["limit"] > 3:
             raise Refused(-32002, "too large")
         return pages(5)(params, talk)
@@ -138,7 +138,7 @@ def test_filters_are_passed_on(home: Home) -> None:
 
 def test_a_reader_that_goes_ends_it_quietly(home: Home) -> None:
     """`burnctl export | head -1` is no failure to speak of."""
-    with fake(home.root / "burnd.sock", export=lambda _p, _t: {"turns": TURNS * 500, "next": "0"}):
+    with fake_daemon(home.root / "burnd.sock", export=lambda _p, _t: {"turns": TURNS * 500, "next": "0"}):
         program = warm.Popen(
             [*BURNCTL, "export"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(home)
         )
@@ -152,7 +152,7 @@ def test_a_reader_that_goes_ends_it_quietly(home: Home) -> None:
 
 
 def test_the_machine_is_called_by_its_host_name(home: Home) -> None:
-    with fake(home.root / "burnd.sock", export=pages()):
+    with fake_daemon(home.root / "burnd.sock", export=pages()):
         first = run(home, "export").stdout.splitlines()[0]
     assert json.loads(first)["machine"] == os.uname().nodename
 
@@ -160,7 +160,7 @@ def test_the_machine_is_called_by_its_host_name(home: Home) -> None:
 def test_a_terminal_gets_no_escape_sequences(home: Home) -> None:
     """F74: as CSV at a terminal without them; in a pipe as they are, since programs want what is there."""
     odd = turn(0, project="/p/\x1b]52;c;aGk=\x07x", gitBranch="\u202eniam")
-    with fake(home.root / "burnd.sock", export={"turns": [odd], "next": None}):
+    with fake_daemon(home.root / "burnd.sock", export={"turns": [odd], "next": None}):
         shown = seen(home, "export", "--format", "csv").text
         piped = run(home, "export", "--format", "csv").stdout
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)

@@ -6,10 +6,10 @@ from typing import Any
 
 from burnd import protocol
 from burnd.paths import Home
-from tests.burnctl.commanding import burnctl
-from tests.burnctl.fake import Talk as Connection
-from tests.burnctl.fake import fake
+from tests.burnctl.fake_daemon import FakeConnection as Connection
+from tests.burnctl.fake_daemon import fake_daemon
 from tests.burnctl.frames import FOLDER, VERBS, Frame, recorded
+from tests.burnctl.runner import burnctl
 from tests.server.documented import ANYTHING, MAPS, furnish
 from tests.server.wire import running
 
@@ -26,7 +26,7 @@ def test_a_client_understands_an_older_daemon(home: Home) -> None:
     """F73: every verb, answered with what a daemon of this protocol version once answered, ends as it did."""
     for talk in _TALKS:
         answers = {frame.request["method"]: _replay(frame) for frame in talk.frames}
-        with fake(home.root / "burnd.sock") as server:
+        with fake_daemon(home.root / "burnd.sock") as server:
             server.answers = dict(answers)
             done = burnctl(home.root, *talk.verb)
         assert (done.returncode, done.stderr) == (0, ""), (talk.verb, done)

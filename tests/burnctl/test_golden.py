@@ -13,8 +13,8 @@ import pytest
 
 from burnctl.render.text import clean, width_of
 from burnd.paths import Home
-from tests.burnctl.fake import Talk, fake
-from tests.burnctl.person import Person, run, seen
+from tests.burnctl.fake_daemon import FakeConnection, fake_daemon
+from tests.burnctl.invoke import TerminalProcess, run, seen
 
 GOLDEN = Path(__file__).parent / "golden"
 EVIL = "\x1b]52;c;cm0gLXJm\x07\x1b[31m\u202e"
@@ -117,7 +117,7 @@ TURNS = [
 ]
 
 
-def tail(_params: dict[str, Any], talk: Talk) -> None:
+def tail(_params: dict[str, Any], talk: FakeConnection) -> None:
     talk.answer({"following": True})
     for turn in TURNS:
         talk.notify("tail", turn)
@@ -143,7 +143,7 @@ def check(name: str, text: str, columns: int) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_in_a_pipe(home: Home, name: str, columns: int) -> None:
     answers = ANSWERS | ({"status": EMPTY} if name == "status-empty" else {})
-    with fake(home.root / "burnd.sock", **answers):
+    with fake_daemon(home.root / "burnd.sock", **answers):
         done = run(home, *COMMANDS[name], COLUMNS=str(columns))
     check(f"{name}-{columns}", done.stdout, columns)
 
@@ -152,7 +152,7 @@ def test_in_a_pipe(home: Home, name: str, columns: int) -> None:
 @pytest.mark.parametrize("name", ["status", "status-empty"])
 def test_at_a_terminal(home: Home, name: str, columns: int) -> None:
     """The same page in colour, as wide as the terminal is."""
-    with fake(home.root / "burnd.sock", status=EMPTY if name == "status-empty" else STATUS):
+    with fake_daemon(home.root / "burnd.sock", status=EMPTY if name == "status-empty" else STATUS):
         shown = seen(home, "status", columns=columns)
         plain = seen(home, "status", "--no-color", columns=columns)
     assert shown.code == 0
@@ -162,10 +162,10 @@ def test_at_a_terminal(home: Home, name: str, columns: int) -> None:
 
 def test_tail_at_a_terminal(home: Home) -> None:
     """Settled turns stay, the open one stands below them and is wiped; when burnd goes, tail waits for it."""
-    with fake(home.root / "burnd.sock", tail=tail):
-        person = Person(home, "tail", columns=80)
+    with fake_daemon(home.root / "burnd.sock", tail=tail):
+        person = TerminalProcess(home, "tail", columns=80)
         person.wait_for("waiting until it is back ...\n")
-    with person, fake(home.root / "burnd.sock", tail=tail):
+    with person, fake_daemon(home.root / "burnd.sock", tail=tail):
         person.wait_for("burnd is back\n")
         person.wait_for("$1,234", 20)
         person.type("\x03")

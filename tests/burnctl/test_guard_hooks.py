@@ -17,7 +17,7 @@ from burnd.harness.claude_code.product import PRODUCT as CLAUDE
 from burnd.harness.codex.product import PRODUCT as CODEX
 from burnd.harness.opencode.product import PRODUCT as OPENCODE
 from burnd.paths import Home
-from tests.burnctl.person import run
+from tests.burnctl.invoke import run
 
 SETTINGS = {
     "model": "opus",

@@ -14,8 +14,8 @@ from burnctl.commands.limits import drawn as shown
 from burnctl.render.screen import Screen
 from burnctl.render.text import width_of
 from burnd.paths import Home
-from tests.burnctl.fake import fake
-from tests.burnctl.person import run
+from tests.burnctl.fake_daemon import fake_daemon
+from tests.burnctl.invoke import run
 
 USAGE = {
     "input": 1000,
@@ -193,7 +193,7 @@ def test_times_are_short_where_they_are_near(screen: Screen) -> None:
 )
 def test_check_tells_a_script(home: Home, budgets: Any, code: int, said: str) -> None:
     """--check says one thing, and its exit code says the same."""
-    with fake(home.root / "burnd.sock", limits=answer(budgets)) as server:
+    with fake_daemon(home.root / "burnd.sock", limits=answer(budgets)) as server:
         done = run(home, "limits", "--check")
         assert (done.returncode, done.stdout, done.stderr) == (code, said, "")
         assert server.asked == [("limits", {"history": 0})]
@@ -202,7 +202,7 @@ def test_check_tells_a_script(home: Home, budgets: Any, code: int, said: str) ->
 
 
 def test_json_is_what_the_socket_said(home: Home) -> None:
-    with fake(home.root / "burnd.sock", limits=FULL) as server:
+    with fake_daemon(home.root / "burnd.sock", limits=FULL) as server:
         done = run(home, "limits", "--json", "--history", "3", "--source", "opencode")
         assert json.loads(done.stdout) == FULL
         assert server.asked == [("limits", {"source": "opencode", "history": 3})]

@@ -17,8 +17,8 @@ import pytest
 
 from burnd.harness.registry import PRODUCTS
 from burnd.paths import Home
-from tests.burnctl.fake import Talk, fake
-from tests.burnctl.person import environment
+from tests.burnctl.fake_daemon import FakeConnection, fake_daemon
+from tests.burnctl.invoke import environment
 from tests.harness.claude_code.transcript import text
 from tests.server.logs import conversation, write
 from tests.server.wire import running, until
@@ -178,7 +178,7 @@ def test_it_never_starts_the_daemon(alone: Alone) -> None:
 @pytest.mark.parametrize("variable", _VARIABLES)
 async def test_ones_own_session_is_meant(home: Home, variable: str) -> None:
     """Where the harness says which session it is, that one is the default."""
-    with fake(home.root / "burnd.sock", why={"causes": []}, sessions__messages={"messages": []}) as burnd:
+    with fake_daemon(home.root / "burnd.sock", why={"causes": []}, sessions__messages={"messages": []}) as burnd:
         async with agent_here(home, own=variable) as client:
             await told(client, "why")
             await told(client, "session_messages")
@@ -196,11 +196,11 @@ async def test_else_the_newest_session_of_the_folder(home: Home, folder: Path) -
         {"sessionId": "older"} | here,
     ]
 
-    def listed(params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
+    def listed(params: dict[str, Any], _talk: FakeConnection) -> dict[str, Any]:
         assert params["project"] == str(folder)
         return {"sessions": sessions}
 
-    with fake(home.root / "burnd.sock", sessions__list=listed, why={"causes": []}) as burnd:
+    with fake_daemon(home.root / "burnd.sock", sessions__list=listed, why={"causes": []}) as burnd:
         async with agent_here(home, folder) as client:
             await told(client, "why")
             sessions.clear()
@@ -215,7 +215,7 @@ async def test_answers_are_bounded(home: Home) -> None:
     causes = [{"kind": "result", "label": "x" * 100, "costUsd": n} for n in range(5000)]
     messages = [{"msgIdx": n, "blocks": [{"kind": "text", "text": "é" * 900}]} for n in range(40)]
     page = {"offset": 10, "total": 900, "messages": messages, "next": 50}
-    with fake(home.root / "burnd.sock", why={"causes": causes}, sessions__messages=page) as burnd:
+    with fake_daemon(home.root / "burnd.sock", why={"causes": causes}, sessions__messages=page) as burnd:
         async with agent_here(home) as client:
             long = await told(client, "why", session="x")
             cut = await told(client, "session_messages", session="x", limit=10**6, offset=-3)
@@ -245,7 +245,7 @@ async def test_a_hit_counts_more_than_what_is_around_it(home: Home) -> None:
     """Where an answer would be too long, the messages around hits are cut before a hit is left out."""
     window = [{"msgIdx": n, "role": "user", "snippet": "x" * 1000, "match": n == 4} for n in range(9)]
     answer = {"query": "x", "hits": [{"sessionId": f"s{n}", "window": window} for n in range(10)]}
-    with fake(home.root / "burnd.sock", sessions__search=answer) as burnd:
+    with fake_daemon(home.root / "burnd.sock", sessions__search=answer) as burnd:
         async with agent_here(home) as client:
             found = await told(client, "search_sessions", query="x", before=9, after=9)
     assert (burnd.asked[0][1]["before"], burnd.asked[0][1]["after"]) == (9, 9)
@@ -259,7 +259,7 @@ async def test_rows_of_a_short_answer_have_what_answers_the_question(home: Home)
     found = {"query": "x", "hits": [{"sessionId": f"s{n}", "window": window} for n in range(10)], "next": 20}
     rows = [{"key": f"m{n}", "turns": 3, "openTurns": 0, "costUsd": 1.0, "usage": {"input": 5}} for n in range(4)]
     totals = {"turns": 12, "usage": {"input": 20}}
-    with fake(home.root / "burnd.sock", sessions__search=found, summary={"totals": totals, "rows": rows}):
+    with fake_daemon(home.root / "burnd.sock", sessions__search=found, summary={"totals": totals, "rows": rows}):
         async with agent_here(home) as client:
             hits = await told(client, "search_sessions", query="x", offset=10)
             summary = await told(client, "summary", by="model")
@@ -287,7 +287,7 @@ def test_a_brief_answer_has_more_messages_around_few_hits() -> None:
 async def test_a_memory_is_whole_or_named(home: Home) -> None:
     """An entry that is too long for an answer is not cut: the agent is shown where it is."""
     entry = {"path": "/p/CLAUDE.md", "heading": "Deploying", "line": 3, "text": "short"}
-    with fake(home.root / "burnd.sock", search_memory={"entries": [entry, entry | {"text": "é" * 15_000}]}):
+    with fake_daemon(home.root / "burnd.sock", search_memory={"entries": [entry, entry | {"text": "é" * 15_000}]}):
         async with agent_here(home) as client:
             found = (await told(client, "search_memory", query="x"))["entries"]
     assert found[0]["text"] == "short"

@@ -15,7 +15,7 @@ from burnctl.client import Client
 from burnctl.errors import VERSION_MISMATCH, MissingField
 from burnd import __version__, protocol
 from burnd.paths import Home
-from tests.burnctl.fake import Fake, Refused, fake
+from tests.burnctl.fake_daemon import FakeDaemon, Refused, fake_daemon
 from tests.server.documented import SESSION, shown
 
 ANSWERS: dict[str, Any] = {one.method: one.answer["result"] for one in shown()}
@@ -44,13 +44,13 @@ VERBS = (
 
 
 @pytest.fixture
-def server(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+def server(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaemon]:
     """A burnd that answers every method as docs/protocol.md shows it."""
     path = home.root / "burnd.sock"
     monkeypatch.setenv("BURND_SOCKET", str(path))
     monkeypatch.setenv("RELAYBURN_HOME", str(home.root))
     monkeypatch.setenv("CI", "1")
-    with fake(path) as made:
+    with fake_daemon(path) as made:
         made.answers = dict(ANSWERS)
         yield made
 
@@ -89,7 +89,7 @@ def main(verb: list[str]) -> int:
             gc.collect(1)
 
 
-def test_a_field_that_burnd_does_not_send_is_a_message(server: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_field_that_burnd_does_not_send_is_a_message(server: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
     """Each field of each answer, dropped everywhere: the command works without it, or says what to do."""
     failures = []
     for verb in VERBS:
@@ -109,7 +109,7 @@ def test_a_field_that_burnd_does_not_send_is_a_message(server: Fake, capsys: pyt
     assert failures == []
 
 
-def test_the_message_has_both_releases(server: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_message_has_both_releases(server: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
     status = ANSWERS["status"] | {"daemon": {**ANSWERS["status"]["daemon"], "version": "0.0.9"}}
     server.answers |= {"summary": without(ANSWERS["summary"], "totals"), "status": status}
     assert main(["summary"]) == VERSION_MISMATCH
@@ -127,7 +127,9 @@ def test_the_message_has_both_releases(server: Fake, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err.startswith(f"{start}there is no method summary")
 
 
-def test_a_fault_of_a_command_is_not_taken_for_another_release(server: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_a_command_is_not_taken_for_another_release(
+    server: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from burnctl.commands import summary
 
     rows: dict[str, int] = {}
@@ -136,7 +138,7 @@ def test_a_fault_of_a_command_is_not_taken_for_another_release(server: Fake, mon
         cli.main(["summary"])
 
 
-def test_programs_get_an_error_that_is_a_key_error(server: Fake, home: Home) -> None:
+def test_programs_get_an_error_that_is_a_key_error(server: FakeDaemon, home: Home) -> None:
     server.answers["summary"] = without(ANSWERS["summary"], "totals")
     with Client(Path(home.root / "burnd.sock")) as client:
         answer: dict[str, Any] = dict(client.call("summary"))

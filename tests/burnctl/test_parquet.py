@@ -19,10 +19,10 @@ import pytest
 from burnctl.commands.export import COLUMNS
 from burnd.paths import Home
 from tests import warm
-from tests.burnctl.commanding import BURNCTL
 from tests.burnctl.exported import MACHINE, TURNS, export, page, pages, turn
-from tests.burnctl.fake import Refused, Talk, fake
-from tests.burnctl.person import environment, run
+from tests.burnctl.fake_daemon import FakeConnection, Refused, fake_daemon
+from tests.burnctl.invoke import environment, run
+from tests.burnctl.runner import BURNCTL
 from tests.harness.claude_code.transcript import Transcript, text
 from tests.server.logs import write
 from tests.server.wire import Wire, running
@@ -168,12 +168,12 @@ def test_kill_nine_leaves_nothing(home: Home, folder: Path) -> None:
     many = [turn(0, messageId=f"m{n}") for n in range(20_001)]
     program: list[subprocess.Popen[bytes]] = []
 
-    def kill(params: dict[str, Any], talk: Talk) -> dict[str, Any]:
+    def kill(params: dict[str, Any], talk: FakeConnection) -> dict[str, Any]:
         if int(params.get("after", 0)) >= 20_000:
             program[0].send_signal(signal.SIGKILL)
         return pages(2000, many)(params, talk)
 
-    with fake(home.root / "burnd.sock", export=kill):
+    with fake_daemon(home.root / "burnd.sock", export=kill):
         words = [*BURNCTL, "export", "--machine", "box", "--format", "parquet", "-o", str(out)]
         program.append(warm.Popen(words, env=environment(home)))
         assert program[0].wait(60) == -signal.SIGKILL
@@ -193,7 +193,7 @@ def test_kill_nine_leaves_nothing(home: Home, folder: Path) -> None:
 def test_a_failure_leaves_days_whole(home: Home, folder: Path) -> None:
     out = folder / "out"
 
-    def fails(params: dict[str, Any], talk: Talk) -> dict[str, Any]:
+    def fails(params: dict[str, Any], talk: FakeConnection) -> dict[str, Any]:
         if params.get("after") == "4":
             raise Refused(-32603, "it went wrong")
         return pages()(params, talk)
@@ -206,7 +206,7 @@ def test_without_pyarrow_it_names_the_command(home: Home, folder: Path) -> None:
     """Before anything is asked."""
     (folder / "pyarrow").mkdir()
     (folder / "pyarrow" / "__init__.py").write_text("raise ImportError")
-    with fake(home.root / "burnd.sock", export=pages()) as server:
+    with fake_daemon(home.root / "burnd.sock", export=pages()) as server:
         done = run(home, "export", "--format", "parquet", "-o", str(folder / "out"), PYTHONPATH=str(folder))
         assert server.asked == []
     assert done.returncode == 1

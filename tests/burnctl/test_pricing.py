@@ -12,20 +12,20 @@ from burnd.pricing import PriceTable
 from burnd.pricing.pricefile import read_user_lists
 from burnd.queries.pricing import show
 from burnd.queries.view import View
-from tests.burnctl.fake import Talk, fake
-from tests.burnctl.person import run, seen
+from tests.burnctl.fake_daemon import FakeConnection, fake_daemon
+from tests.burnctl.invoke import run, seen
 
 OWN = b'{"anthropic": {"models": {"claude-opus-5": {"cost": {"input": 4, "output": 20}, "fetched": "2026-11-01"}}}}'
 SHIPPED = PriceTable.load()
 
 
-def answer(params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
+def answer(params: dict[str, Any], _talk: FakeConnection) -> dict[str, Any]:
     prices = SHIPPED.under(read_user_lists(OWN, "own"))
     return show(View(None, prices, 0), PricingParams(**params))  # type: ignore[arg-type]
 
 
 def shown(home: Home, *words: str) -> str:
-    with fake(home.root / "burnd.sock", pricing__show=answer):
+    with fake_daemon(home.root / "burnd.sock", pricing__show=answer):
         done = run(home, "pricing", "show", *words)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -75,7 +75,7 @@ def test_json_is_what_the_socket_said(home: Home) -> None:
 
 
 def test_a_name_cannot_steer_the_terminal(home: Home) -> None:
-    with fake(home.root / "burnd.sock", pricing__show=answer):
+    with fake_daemon(home.root / "burnd.sock", pricing__show=answer):
         text = seen(home, "pricing", "show", "\x1b]0;evil\x07claude").text
     assert "\x1b]0" not in text
     assert "\x07" not in text
@@ -115,10 +115,10 @@ def test_no_action_is_a_mistake_of_usage(home: Home) -> None:
 def test_a_broken_file_is_said_beside_the_price(home: Home) -> None:
     """By your own list, it says, of a price that is not in the file any more: so it says that, too."""
 
-    def broken(params: dict[str, Any], talk: Talk) -> dict[str, Any]:
+    def broken(params: dict[str, Any], talk: FakeConnection) -> dict[str, Any]:
         return answer(params, talk) | {"pricesProblem": "models.dev.json: is not JSON"}
 
-    with fake(home.root / "burnd.sock", pricing__show=broken):
+    with fake_daemon(home.root / "burnd.sock", pricing__show=broken):
         assert run(home, "pricing", "show", "claude-opus-5").stdout.endswith(
             "\nPrices: models.dev.json: is not JSON.\n"
         )

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from burnd.paths import Home
-from tests.burnctl.fake import fake
-from tests.burnctl.person import Person
+from tests.burnctl.fake_daemon import fake_daemon
+from tests.burnctl.invoke import TerminalProcess
 
 FOLLOW = """
 import sys
@@ -52,8 +52,8 @@ def test_the_bar(home: Home, colour: str) -> None:
     environ = {"RELAYBURN_HOME": str(home.root)}
     command = [sys.executable, "-c", FOLLOW, colour]
     with (
-        fake(home.root / "burnd.sock", status=Reading(20)),
-        Person(home, command=command, environ=environ, columns=100) as person,
+        fake_daemon(home.root / "burnd.sock", status=Reading(20)),
+        TerminalProcess(home, command=command, environ=environ, columns=100) as person,
     ):
         shown = person.end()
     assert shown.code == 0
@@ -67,8 +67,8 @@ def test_the_bar(home: Home, colour: str) -> None:
 
 def test_ctrl_c_ends_the_showing_only(home: Home) -> None:
     with (
-        fake(home.root / "burnd.sock", status=Reading(0)),
-        Person(home, command=[sys.executable, "-c", FOLLOW, "colour"], columns=80) as person,
+        fake_daemon(home.root / "burnd.sock", status=Reading(0)),
+        TerminalProcess(home, command=[sys.executable, "-c", FOLLOW, "colour"], columns=80) as person,
     ):
         person.wait_for("of 100 files")
         person.type("\x03")
@@ -89,8 +89,8 @@ def test_a_full_disk_is_named_below_the_bar(home: Home) -> None:
         return answer
 
     with (
-        fake(home.root / "burnd.sock", status=status),
-        Person(home, command=[sys.executable, "-c", FOLLOW, "colour"], columns=100) as person,
+        fake_daemon(home.root / "burnd.sock", status=status),
+        TerminalProcess(home, command=[sys.executable, "-c", FOLLOW, "colour"], columns=100) as person,
     ):
         shown = person.end()
     assert "old logs cannot be read: the disk is full; see: burnctl status" in shown.text
@@ -101,8 +101,8 @@ def test_nothing_to_wait_for(home: Home) -> None:
     """Without logs there is no bar, and the answer comes at once."""
     nothing = {"sources": [{"name": "claude-code", "detail": "waiting for /x", "files": 0}], "backfill": None}
     with (
-        fake(home.root / "burnd.sock", status=nothing),
-        Person(home, command=[sys.executable, "-c", FOLLOW, "colour"]) as person,
+        fake_daemon(home.root / "burnd.sock", status=nothing),
+        TerminalProcess(home, command=[sys.executable, "-c", FOLLOW, "colour"]) as person,
     ):
         assert person.end().text.rstrip() == "the answer"
 
@@ -119,7 +119,7 @@ def test_a_report_that_takes_long_says_that_it_works(home: Home) -> None:
         budgets = [budget | {"unpricedTurns": 0, "crossed": False}]
         return {"source": "x", "now": "2026-11-16T12:30:00.000Z", "windows": windows, "budgets": budgets, "crossed": []}
 
-    with fake(home.root / "burnd.sock", status=status, limits=limits), Person(home, "limits") as person:
+    with fake_daemon(home.root / "burnd.sock", status=status, limits=limits), TerminalProcess(home, "limits") as person:
         person.wait_for("working ... 1 s")
         seen.set()
         shown = person.end()

@@ -9,152 +9,152 @@ from pathlib import Path
 import pytest
 
 from burnctl.render.text import width_of
-from tests.burnctl.desk import Desk
+from tests.burnctl.demo_home import DemoHome
 
 
-def test_every_session_is_explained(desk: Desk) -> None:
+def test_every_session_is_explained(demo: DemoHome) -> None:
     """Each session's causes are what it cost; the page fits the screen and ends with the summary's total."""
-    for session in desk.sessions.values():
-        summary, answer = desk.json("summary", "--session", session), desk.json("why", session)
+    for session in demo.sessions.values():
+        summary, answer = demo.json("summary", "--session", session), demo.json("why", session)
         assert answer["totals"] == summary["totals"]
         told = sum(row["costUsd"] for row in answer["causes"])
         assert told == pytest.approx(summary["totals"]["costUsd"], abs=1e-12)
         assert sum(row["share"] for row in answer["causes"]) == pytest.approx(1)
     for columns in (40, 80, 160):
-        shown = desk.run("why", session, columns=columns).stdout
+        shown = demo.run("why", session, columns=columns).stdout
         assert all(width_of(line) <= columns for line in shown.splitlines())
         assert "where it went" in shown
         assert "burnctl flow " in shown
 
 
-def test_groups_are_the_bill_and_fit_on_a_screen(desk: Desk) -> None:
+def test_groups_are_the_bill_and_fit_on_a_screen(demo: DemoHome) -> None:
     """Of every session: at most nine rows, whose parts add up to what the session cost."""
-    for session in desk.sessions.values():
-        answer = desk.json("why", session)
+    for session in demo.sessions.values():
+        answer = demo.json("why", session)
         cost = answer["totals"]["costUsd"]
         assert sum(group["costUsd"] for group in answer["groups"]) == pytest.approx(cost, abs=1e-12)
-        lines = desk.run("why", session).stdout.splitlines()
+        lines = demo.run("why", session).stdout.splitlines()
         first = next(n for n, line in enumerate(lines) if line.startswith("where it went"))
         assert lines.index("", first) - first <= 10
 
 
-def test_a_session_is_found_by_what_people_remember(desk: Desk) -> None:
+def test_a_session_is_found_by_what_people_remember(demo: DemoHome) -> None:
     """By a part of its title, as the most expensive one, as the last one of a folder or of all."""
-    assert desk.json("why", "Cart Priced")["sessionId"] == desk.sessions["How is the cart priced?"]
-    rows = desk.json("summary", "--by", "session")["rows"]
-    assert desk.json("why", "--costliest")["sessionId"] == max(rows, key=lambda row: row["costUsd"])["key"]
-    sessions = desk.json("sessions")["sessions"]
-    assert desk.json("why", "--last")["sessionId"] == sessions[0]["sessionId"]
-    assert desk.json("why")["sessionId"] == sessions[0]["sessionId"]
+    assert demo.json("why", "Cart Priced")["sessionId"] == demo.sessions["How is the cart priced?"]
+    rows = demo.json("summary", "--by", "session")["rows"]
+    assert demo.json("why", "--costliest")["sessionId"] == max(rows, key=lambda row: row["costUsd"])["key"]
+    sessions = demo.json("sessions")["sessions"]
+    assert demo.json("why", "--last")["sessionId"] == sessions[0]["sessionId"]
+    assert demo.json("why")["sessionId"] == sessions[0]["sessionId"]
     infra = next(one for one in sessions if one["project"].endswith("/infra"))
     os.makedirs(infra["project"], exist_ok=True)
-    there = desk.run("why", "--json", folder=infra["project"]).stdout
+    there = demo.run("why", "--json", folder=infra["project"]).stdout
     assert json.loads(there)["sessionId"] == infra["sessionId"]
-    several = desk.run("why", "the")
+    several = demo.run("why", "the")
     assert several.returncode == 1
     assert "sessions have 'the' in their title; use an id: " in several.stderr
 
 
-def test_a_part_of_the_bill_is_opened(desk: Desk) -> None:
+def test_a_part_of_the_bill_is_opened(demo: DemoHome) -> None:
     """By file, command, request and kind, at any width; the rows of each add up to the bill."""
-    session = desk.sessions["Why does the checkout test flake?"]
-    cost = desk.json("why", session)["totals"]["costUsd"]
+    session = demo.sessions["Why does the checkout test flake?"]
+    cost = demo.json("why", session)["totals"]["costUsd"]
     for by, words in (("file", "src/checkout.ts"), ("command", "npm test"), ("turn", "request"), ("kind", "Bash")):
         for columns in (40, 80, 160):
-            shown = desk.run("why", session, "--by", by, columns=columns).stdout
+            shown = demo.run("why", session, "--by", by, columns=columns).stdout
             assert words in shown
             assert all(width_of(line) <= columns for line in shown.splitlines())
     for by in ("file", "command"):
-        rows = desk.json("why", session, "--by", by)["rows"]
+        rows = demo.json("why", session, "--by", by)["rows"]
         assert sum(row["costUsd"] for row in rows) == pytest.approx(cost)
-    steps = [step for lane in desk.json("why", session, "--by", "turn")["lanes"] for step in lane["steps"]]
+    steps = [step for lane in demo.json("why", session, "--by", "turn")["lanes"] for step in lane["steps"]]
     assert sum(step["costUsd"] for step in steps) == pytest.approx(cost)
 
 
-def test_a_tree_opens_what_subagents_cost(desk: Desk) -> None:
+def test_a_tree_opens_what_subagents_cost(demo: DemoHome) -> None:
     """Closed, a subagent is one line below its call; opened, its own causes are below it."""
-    session = desk.sessions["How is the cart priced?"]
-    closed, opened = desk.run("why", session).stdout, desk.run("why", session, "--tree").stdout
+    session = demo.sessions["How is the cart priced?"]
+    closed, opened = demo.run("why", session).stdout, demo.run("why", session, "--tree").stdout
     assert "Explore" in closed
     assert "part_0.ts" not in closed
     assert "part_0.ts" in opened
-    for row in desk.json("why", session, "--tree")["causes"]:
+    for row in demo.json("why", session, "--tree")["causes"]:
         for agent in row.get("agents", ()):
             assert sum(below["costUsd"] for below in agent["causes"]) == pytest.approx(agent["costUsd"])
 
 
-def test_one_turn_and_its_cache_miss(desk: Desk) -> None:
+def test_one_turn_and_its_cache_miss(demo: DemoHome) -> None:
     """The turn after tests that ran longer than the cache lives paid for everything again, and says so."""
-    session = desk.sessions["Why does the checkout test flake?"]
-    shown = desk.run("why", session, "--turn", "6").stdout
+    session = demo.sessions["Why does the checkout test flake?"]
+    shown = demo.run("why", session, "--turn", "6").stdout
     assert "written to the cache" in shown
     assert "the cache expired while a call ran" in " ".join(shown.split())
-    answer = desk.json("why", session, "--turn", "6")
+    answer = demo.json("why", session, "--turn", "6")
     assert sum(row["costUsd"] for row in answer["causes"]) == pytest.approx(answer["totals"]["costUsd"])
 
 
-def test_hotspots_are_the_bill(desk: Desk) -> None:
+def test_hotspots_are_the_bill(demo: DemoHome) -> None:
     """However it is rolled up and whatever is asked for, the column adds up to the summary, and fits the screen."""
     asked = [(), ("--since", "3d"), ("--project", "shop-api", "--rank", "rides")]
-    summaries = [desk.json("summary", *filters[:2]) for filters in asked]
+    summaries = [demo.json("summary", *filters[:2]) for filters in asked]
     for by in ("tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss"):
         for filters, summary in zip(asked, summaries, strict=True):
-            answer = desk.json("hotspots", "--by", by, *filters)
+            answer = demo.json("hotspots", "--by", by, *filters)
             assert answer["totals"] == summary["totals"]
             told = sum(row["costUsd"] for row in answer["rows"])
             assert told == pytest.approx(summary["totals"]["costUsd"], abs=1e-12)
             assert all(row["key"] != "not yet explained" for row in answer["rows"])
         for columns in (40, 80, 160):
-            shown = desk.run("hotspots", "--by", by, columns=columns).stdout
+            shown = demo.run("hotspots", "--by", by, columns=columns).stdout
             assert all(width_of(line) <= columns for line in shown.splitlines())
 
 
-def test_by_tool(desk: Desk) -> None:
+def test_by_tool(demo: DemoHome) -> None:
     """The tools with their calls and failures, then what is no tool."""
-    answer = desk.json("by-tool")
-    assert answer["rows"] == desk.json("hotspots")["rows"]
+    answer = demo.json("by-tool")
+    assert answer["rows"] == demo.json("hotspots")["rows"]
     bash = next(row for row in answer["rows"] if row["key"] == "Bash")
     assert bash["calls"] > bash["errors"] > 0
-    shown = desk.run("by-tool", "--limit", "3").stdout
+    shown = demo.run("by-tool", "--limit", "3").stdout
     assert "more tools)" in shown
     assert "(system prompt and tools)" in shown
-    rows = desk.run("by-tool", "--csv").stdout.splitlines()
+    rows = demo.run("by-tool", "--csv").stdout.splitlines()
     assert rows[0].startswith("key,kind,calls")
     assert len(rows) == 1 + len(answer["rows"])
 
 
-def test_waste_is_found(desk: Desk) -> None:
+def test_waste_is_found(demo: DemoHome) -> None:
     """Each kind that the demo's sessions were made to have, with where, how much and what to do; twice the same."""
-    answer = desk.json("waste")
+    answer = demo.json("waste")
     found = {one["kind"]: one for one in answer["findings"]}
     assert found.keys() == {
         "reread", "rode-far", "oversized", "retry-loop", "failure-run", "edit-revert", "cache-miss", "prefix-bloat",
         "compaction-churn", "delegation",
     }  # fmt: skip
     assert found["retry-loop"]["evidence"]["error"]
-    assert answer["totals"] == desk.json("summary")["totals"]
-    assert desk.json("waste") == answer
+    assert answer["totals"] == demo.json("summary")["totals"]
+    assert demo.json("waste") == answer
     for columns in (40, 80, 160):
-        shown = desk.run("waste", columns=columns).stdout
+        shown = demo.run("waste", columns=columns).stdout
         assert all(width_of(line) <= columns for line in shown.splitlines())
         assert shown.startswith("Avoidable: about $")
         assert shown.count("larger pieces of work") == 1
-    assert "src/checkout.ts: read again 4 times" in desk.run("waste").stdout
-    one = desk.run("waste", "--kind", "cache-miss").stdout
+    assert "src/checkout.ts: read again 4 times" in demo.run("waste").stdout
+    one = demo.run("waste", "--kind", "cache-miss").stdout
     assert "cache misses" in one
     assert "read again" not in one
     parts = [kind["costUsd"] for kind in answer["kinds"]]
     assert max(parts) <= answer["avoidable"]["costUsd"] <= sum(parts)
-    few = desk.json("waste", "--min-cost", "0.05")["findings"]
+    few = demo.json("waste", "--min-cost", "0.05")["findings"]
     assert few
     assert all(one["costUsd"] >= 0.05 for one in few)
-    assert desk.run("waste", "--session", desk.sessions["Explain the deploy script"]).stdout.startswith("Nothing")
+    assert demo.run("waste", "--session", demo.sessions["Explain the deploy script"]).stdout.startswith("Nothing")
 
 
-def test_instructions_are_told_by_file_and_section(desk: Desk) -> None:
+def test_instructions_are_told_by_file_and_section(demo: DemoHome) -> None:
     """What files cost and the rest is what prefixes cost; it is said that files are as they are today."""
-    folder = os.path.join(desk.machine.folder, "you", "shop-api")
-    answer = desk.json("overhead", "--project", folder)
+    folder = os.path.join(demo.machine.folder, "you", "shop-api")
+    answer = demo.json("overhead", "--project", folder)
     claude = next(source for source in answer["sources"] if source["source"] == "claude-code")
     assert [(os.path.basename(file["path"]), file["how"]) for file in claude["files"]] == [
         ("CLAUDE.md", "global"),
@@ -166,25 +166,25 @@ def test_instructions_are_told_by_file_and_section(desk: Desk) -> None:
     assert told == pytest.approx(claude["costUsd"])
     assert answer["neverCalled"] == ["designs", "tickets"]
     for columns in (40, 80, 160):
-        shown = desk.run("overhead", "--project", folder, columns=columns).stdout
+        shown = demo.run("overhead", "--project", folder, columns=columns).stdout
         assert all(width_of(line) <= columns for line in shown.splitlines())
         assert "History" in shown
-    assert "else their size today" in " ".join(desk.run("overhead", "--project", folder, "--notes").stdout.split())
+    assert "else their size today" in " ".join(demo.run("overhead", "--project", folder, "--notes").stdout.split())
 
 
-def test_a_session_as_a_picture(desk: Desk, tmp_path: Path) -> None:
+def test_a_session_as_a_picture(demo: DemoHome, tmp_path: Path) -> None:
     """In the terminal, as a file of its own, as a diagram; all say the same cost."""
-    session = desk.sessions["How is the cart priced?"]
-    cost = f"${desk.json('summary', '--session', session)['totals']['costUsd']:.2f}"
+    session = demo.sessions["How is the cart priced?"]
+    cost = f"${demo.json('summary', '--session', session)['totals']['costUsd']:.2f}"
     for columns in (40, 80, 160):
-        shown = desk.run("flow", session, columns=columns).stdout
+        shown = demo.run("flow", session, columns=columns).stdout
         assert all(width_of(line) <= columns for line in shown.splitlines())
         assert cost in shown
     picture = tmp_path / "flow.svg"
-    assert desk.run("flow", session, "--svg", str(picture)).returncode == 0
+    assert demo.run("flow", session, "--svg", str(picture)).returncode == 0
     assert cost in picture.read_text()
-    assert cost in desk.run("flow", session, "--mermaid").stdout
-    assert desk.run("flow", session, "--svg", str(tmp_path / "no" / "where.svg")).returncode == 1
+    assert cost in demo.run("flow", session, "--mermaid").stdout
+    assert demo.run("flow", session, "--svg", str(tmp_path / "no" / "where.svg")).returncode == 1
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_session_as_a_picture(desk: Desk, tmp_path: Path) -> None:
         (("flow", "x", "--json", "--svg", "x.svg"), 2, "--json"),
     ],
 )
-def test_mistakes_are_told_in_one_line(desk: Desk, arguments: tuple[str, ...], code: int, said: str) -> None:
-    done = desk.run(*arguments)
+def test_mistakes_are_told_in_one_line(demo: DemoHome, arguments: tuple[str, ...], code: int, said: str) -> None:
+    done = demo.run(*arguments)
     assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stdout + done.stderr
     assert said in done.stderr

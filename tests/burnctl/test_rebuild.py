@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from burnd.paths import Home
-from tests.burnctl.fake import Talk, fake
-from tests.burnctl.person import run, seen
+from tests.burnctl.fake_daemon import FakeConnection, fake_daemon
+from tests.burnctl.invoke import run, seen
 
 
-def rebuilt(params: dict[str, Any], talk: Talk) -> dict[str, Any]:
+def rebuilt(params: dict[str, Any], talk: FakeConnection) -> dict[str, Any]:
     for done in (10, 55):
         talk.notify("progress", {"id": talk.id, "done": done, "total": 100})
     return {"rebuilt": "index", "turns": 0} if params.get("index") else {"rebuilt": "labels", "turns": 1234}
@@ -33,26 +33,26 @@ def rebuilt(params: dict[str, Any], talk: Talk) -> dict[str, Any]:
     ],
 )
 def test_what_is_asked_and_said(home: Home, flags: list[str], asked: list[Any], said: str) -> None:
-    with fake(home.root / "burnd.sock", rebuild=rebuilt) as server:
+    with fake_daemon(home.root / "burnd.sock", rebuild=rebuilt) as server:
         done = run(home, "rebuild", *flags)
         assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
         assert [params for _, params in server.asked] == asked
 
 
 def test_nothing_to_do_is_said(home: Home) -> None:
-    with fake(home.root / "burnd.sock", rebuild={"rebuilt": "labels", "turns": 0}):
+    with fake_daemon(home.root / "burnd.sock", rebuild={"rebuilt": "labels", "turns": 0}):
         assert run(home, "rebuild", "--reclassify").stdout == "every turn had its label already\n"
         assert run(home, "rebuild", "--reclassify", "--force").stdout == "every turn keeps its label\n"
 
 
 def test_json(home: Home) -> None:
-    with fake(home.root / "burnd.sock", rebuild=rebuilt):
+    with fake_daemon(home.root / "burnd.sock", rebuild=rebuilt):
         done = run(home, "rebuild", "--reclassify", "--json")
     assert json.loads(done.stdout) == {"version": 1, "rebuilt": "labels", "turns": 1234}
 
 
 def test_a_person_sees_how_far_it_is(home: Home) -> None:
-    with fake(home.root / "burnd.sock", rebuild=rebuilt):
+    with fake_daemon(home.root / "burnd.sock", rebuild=rebuilt):
         shown = seen(home, "rebuild", "--reclassify")
     assert "labelling turns ... 55%" in shown.text
     assert shown.text.endswith("\r\x1b[K1,234 turns are labelled\n")

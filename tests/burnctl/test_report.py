@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from burnctl.commands.report import groups_of
-from tests.burnctl.desk import Desk
+from tests.burnctl.demo_home import DemoHome
 
 VOID = {"meta", "br", "input", "img", "hr"}
 
@@ -42,27 +42,27 @@ class Page(HTMLParser):
 
 
 @pytest.mark.parametrize("filters", [(), ("--project", "shop-api"), ("--since", "3d")])
-def test_a_report_has_the_totals_of_the_summary(desk: Desk, filters: tuple[str, ...], tmp_path: Path) -> None:
-    done = desk.run("report", "-o", str(tmp_path / "report.html"), *filters)
+def test_a_report_has_the_totals_of_the_summary(demo: DemoHome, filters: tuple[str, ...], tmp_path: Path) -> None:
+    done = demo.run("report", "-o", str(tmp_path / "report.html"), *filters)
     assert (done.returncode, done.stdout) == (0, "")
     page = Page((tmp_path / "report.html").read_text())
-    totals = desk.json("summary", *filters)["totals"]
+    totals = demo.json("summary", *filters)["totals"]
     assert page.values["cost"] == pytest.approx(totals["costUsd"], abs=1e-12)
     assert page.values["requests"] == totals["turns"]
     assert page.values["tokens"] == sum(totals["usage"].values())
-    assert page.values["avoidable"] == pytest.approx(desk.json("waste", *filters)["avoidable"]["costUsd"])
+    assert page.values["avoidable"] == pytest.approx(demo.json("waste", *filters)["avoidable"]["costUsd"])
 
 
-def test_a_report_needs_nothing_from_elsewhere(desk: Desk) -> None:
+def test_a_report_needs_nothing_from_elsewhere(demo: DemoHome) -> None:
     """No address, no file, no other script: it can be sent and read offline."""
-    text = desk.run("report", "-o", "-").stdout
+    text = demo.run("report", "-o", "-").stdout
     assert not re.search(r"https?:|src=|href=|@import|url\(", text)
     assert Page(text).tags.isdisjoint({"link", "img", "iframe", "object", "embed"})
 
 
-def test_text_of_sessions_is_left_out_unless_asked_for(desk: Desk) -> None:
-    plain, full = desk.run("report", "-o", "-").stdout, desk.run("report", "-o", "-", "--with-text").stdout
-    for title in desk.sessions:
+def test_text_of_sessions_is_left_out_unless_asked_for(demo: DemoHome) -> None:
+    plain, full = demo.run("report", "-o", "-").stdout, demo.run("report", "-o", "-", "--with-text").stdout
+    for title in demo.sessions:
         assert title not in plain
     assert "Move the nightly jobs to one scheduler" in full
     for words in ("FAIL rounds to cents", "cat /var/log/jobs/nightly.log"):
@@ -70,8 +70,8 @@ def test_text_of_sessions_is_left_out_unless_asked_for(desk: Desk) -> None:
         assert words in full.replace("&#x27;", "'")
 
 
-def test_groups_of_a_period_are_its_bill(desk: Desk) -> None:
-    tools, commands = desk.json("hotspots"), desk.json("hotspots", "--by", "command")
+def test_groups_of_a_period_are_its_bill(demo: DemoHome) -> None:
+    tools, commands = demo.json("hotspots"), demo.json("hotspots", "--by", "command")
     groups = {group["key"]: group for group in groups_of(tools, commands)}
     assert sum(group["costUsd"] for group in groups.values()) == pytest.approx(tools["totals"]["costUsd"])
     reads = [part["key"] for part in groups["files"]["parts"]]
@@ -79,14 +79,14 @@ def test_groups_of_a_period_are_its_bill(desk: Desk) -> None:
     assert groups["shell"]["costUsd"] > 0
 
 
-def test_a_report_that_cannot_be_written(desk: Desk, tmp_path: Path) -> None:
-    done = desk.run("report", "-o", str(tmp_path / "no" / "where.html"))
+def test_a_report_that_cannot_be_written(demo: DemoHome, tmp_path: Path) -> None:
+    done = demo.run("report", "-o", str(tmp_path / "no" / "where.html"))
     assert done.returncode == 1
     assert "cannot write" in done.stderr
-    assert desk.run("report").returncode == 2
+    assert demo.run("report").returncode == 2
 
 
-def test_a_period_without_requests(desk: Desk) -> None:
-    done = desk.run("report", "-o", "-", "--until", "2020-01-01")
+def test_a_period_without_requests(demo: DemoHome) -> None:
+    done = demo.run("report", "-o", "-", "--until", "2020-01-01")
     assert "No requests match." in done.stdout
     Page(done.stdout)

@@ -15,33 +15,33 @@ from burnctl.render.text import width_of
 from burnd.contract.reports import DIMENSIONS
 from burnd.ledger.sqlite_files import log_bytes
 from burnd.recording.retention import LONG_LOG
-from tests.burnctl.desk import Desk
-from tests.burnctl.watch import Watch
+from tests.burnctl.demo_home import DemoHome
+from tests.burnctl.file_reads import FileReads
 
 GROUPS = [*DIMENSIONS, "tag:persona"]
 
 
 @pytest.mark.parametrize("by", GROUPS)
-def test_rows_add_up_to_the_totals(desk: Desk, by: str) -> None:
+def test_rows_add_up_to_the_totals(demo: DemoHome, by: str) -> None:
     """However it is divided, it is the same bill; and the table fits the screen."""
-    answer = desk.json("summary", "--by", by)
+    answer = demo.json("summary", "--by", by)
     assert sum(row["turns"] for row in answer["rows"]) == answer["totals"]["turns"] > 70
     assert sum(row["costUsd"] for row in answer["rows"]) == pytest.approx(answer["totals"]["costUsd"], abs=1e-12)
     for columns in (40, 80, 160):
-        shown = desk.run("summary", "--by", by, columns=columns).stdout
+        shown = demo.run("summary", "--by", by, columns=columns).stdout
         assert all(width_of(line) <= columns for line in shown.splitlines())
         assert "total" in shown
 
 
-def test_filters_narrow_it(desk: Desk) -> None:
+def test_filters_narrow_it(demo: DemoHome) -> None:
     """A tag, a project or a time gives a part of the whole, and parts of a tag's values make it up."""
-    whole = desk.json("summary")["totals"]
-    tagged = desk.json("summary", "--tag", "persona=senior")["totals"]
-    rest = desk.json("summary", "--by", "tag:persona")["rows"]
+    whole = demo.json("summary")["totals"]
+    tagged = demo.json("summary", "--tag", "persona=senior")["totals"]
+    rest = demo.json("summary", "--by", "tag:persona")["rows"]
     assert 0 < tagged["turns"] < whole["turns"]
     assert [row["turns"] for row in rest if row["key"] == "senior"] == [tagged["turns"]]
-    assert desk.json("summary", "--since", "24h")["totals"]["turns"] < whole["turns"]
-    assert desk.json("summary", "--workflow", "nightly")["totals"]["turns"] == tagged["turns"]
+    assert demo.json("summary", "--since", "24h")["totals"]["turns"] < whole["turns"]
+    assert demo.json("summary", "--workflow", "nightly")["totals"]["turns"] == tagged["turns"]
 
 
 @pytest.mark.parametrize(
@@ -62,55 +62,55 @@ def test_filters_narrow_it(desk: Desk) -> None:
         ("limits --source openai-api", "No requests of openai-api."),
     ],
 )
-def test_nothing_found_says_where_there_would_be_something(desk: Desk, words: str, said: str) -> None:
+def test_nothing_found_says_where_there_would_be_something(demo: DemoHome, words: str, said: str) -> None:
     """An empty answer names the period and the age of the newest turn instead of printing an empty table."""
-    done = desk.run(*words.split())
+    done = demo.run(*words.split())
     # The age grows while the tests run.
     printed = re.sub(r"\b20 h ago", "19 h ago", done.stdout)
     assert (done.returncode, printed) == (0, said + "\n")
 
 
-def test_charts_csv_and_quality(desk: Desk) -> None:
+def test_charts_csv_and_quality(demo: DemoHome) -> None:
     """The other faces of the same answer."""
-    chart = desk.run("summary", "--chart").stdout
+    chart = demo.run("summary", "--chart").stdout
     assert "█" in chart
     assert chart.count("$") > 7
     days = [line for line in chart.splitlines() if re.match(r"[A-Z][a-z]{2} [ \d]\d  ", line)]
     assert len({len(line) for line in days}) == 1, "amounts stand in a column"
     assert "by day" not in chart
-    rows = list(csv.DictReader(io.StringIO(desk.run("summary", "--by", "project", "--csv").stdout)))
-    assert sum(int(row["turns"]) for row in rows) == desk.json("summary")["totals"]["turns"], (
+    rows = list(csv.DictReader(io.StringIO(demo.run("summary", "--by", "project", "--csv").stdout)))
+    assert sum(int(row["turns"]) for row in rows) == demo.json("summary")["totals"]["turns"], (
         "a sum counts nothing twice"
     )
-    assert "first try" in desk.run("summary", "--quality").stdout
-    judged = list(csv.DictReader(io.StringIO(desk.run("summary", "--quality", "--csv").stdout)))
-    told = desk.json("summary", "--quality")["quality"]
+    assert "first try" in demo.run("summary", "--quality").stdout
+    judged = list(csv.DictReader(io.StringIO(demo.run("summary", "--quality", "--csv").stdout)))
+    told = demo.json("summary", "--quality")["quality"]
     assert sum(int(row["completed"]) for row in judged) == told["sessions"]["completed"] > 0
     assert sum(int(row["editPrompts"]) for row in judged) == told["editPrompts"]
-    by_session = list(csv.DictReader(io.StringIO(desk.run("summary", "--by", "session", "--csv").stdout)))
+    by_session = list(csv.DictReader(io.StringIO(demo.run("summary", "--by", "session", "--csv").stdout)))
     assert by_session[0]["project"]
     assert by_session[0]["createdAt"]
-    tree = list(csv.DictReader(io.StringIO(desk.run("summary", "--by", "agent", "--tree", "--csv").stdout)))
-    nested = desk.json("summary", "--by", "agent", "--tree")["rows"]
+    tree = list(csv.DictReader(io.StringIO(demo.run("summary", "--by", "agent", "--tree", "--csv").stdout)))
+    nested = demo.json("summary", "--by", "agent", "--tree")["rows"]
     assert [row["depth"] for row in tree] == [str(row["depth"]) for row in nested]
     assert [float(row["subtreeCostUsd"]) for row in tree] == [row["subtree"]["costUsd"] for row in nested]
 
 
-def test_compare(desk: Desk) -> None:
+def test_compare(demo: DemoHome) -> None:
     """No data is empty and null, never nothing spent; too little is marked; what-if says what it is."""
-    answer = desk.json("compare")
+    answer = demo.json("compare")
     empty = [cell for cell in answer["cells"] if cell["noData"]]
     assert empty
     assert all(cell["costPerTurn"] is None and cell["oneShotRate"] is None for cell in empty)
     assert any(cell["insufficientSample"] for cell in answer["cells"])
-    shown = desk.run("compare").stdout
+    shown = demo.run("compare").stdout
     assert "$0.00 " not in shown
     assert "~" in shown
-    what_if = desk.run("compare", "--what-if", "claude-haiku-4-5").stdout
+    what_if = demo.run("compare", "--what-if", "claude-haiku-4-5").stdout
     assert "arithmetic" in what_if
     for columns in (40, 80, 160):
-        assert all(width_of(line) <= columns for line in desk.run("compare", columns=columns).stdout.splitlines())
-    cells = list(csv.DictReader(io.StringIO(desk.run("compare", "--csv").stdout)))
+        assert all(width_of(line) <= columns for line in demo.run("compare", columns=columns).stdout.splitlines())
+    cells = list(csv.DictReader(io.StringIO(demo.run("compare", "--csv").stdout)))
     assert len(cells) == len(answer["cells"])
     assert {cell["noData"] for cell in cells} == {"true", "false"}
 
@@ -135,9 +135,9 @@ def test_compare(desk: Desk) -> None:
         (("compare", "--min-sample", "x"), 2, "number"),
     ],
 )
-def test_mistakes_are_told_in_one_line(desk: Desk, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_mistakes_are_told_in_one_line(demo: DemoHome, arguments: tuple[str, ...], code: int, said: str) -> None:
     """What is wrong, and what would be right."""
-    done = desk.run(*arguments)
+    done = demo.run(*arguments)
     assert done.returncode == code, done.stdout + done.stderr
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
@@ -166,15 +166,15 @@ def wait_until_tidied(home: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs inotify")
-def test_no_report_reads_content(desk: Desk) -> None:
+def test_no_report_reads_content(demo: DemoHome) -> None:
     """I5: the kernel sees nobody open or read a file below content/ while any report runs, and sees who does."""
-    session = desk.json("sessions")["sessions"][0]["sessionId"]
-    wait_until_tidied(Path(desk.home))
-    with Watch(Path(desk.home) / "content") as content:
+    session = demo.json("sessions")["sessions"][0]["sessionId"]
+    wait_until_tidied(Path(demo.home))
+    with FileReads(Path(demo.home) / "content") as content:
         content.wait_for_quiet()
         for report in REPORTS:
-            done = desk.run(*report)
+            done = demo.run(*report)
             assert (done.returncode, done.stderr) == (0, ""), report
             assert content.seen() == [], report
-        assert desk.run("show", session).returncode == 0
+        assert demo.run("show", session).returncode == 0
         assert content.seen()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from burnd.paths import Home
-from tests.burnctl.person import run
+from tests.burnctl.invoke import run
 from tests.harness.claude_code.transcript import Transcript, call, text, thinking
 from tests.server.wire import Daemon, running
 

@@ -14,28 +14,28 @@ import pytest
 
 from burnd.paths import Home
 from tests import warm
-from tests.burnctl.commanding import BURNCTL, spool_files, spooled
-from tests.burnctl.stage import Stage
+from tests.burnctl.runner import BURNCTL, spool_files, spooled
 from tests.burnctl.stub_claude import SECRET
+from tests.burnctl.stub_machine import StubMachine
 from tests.server.wire import Daemon, running, until
 
 OLD, OURS, OTHER = (f"0f9c1d2e-0000-4000-8000-00000000000{n}" for n in (1, 2, 3))
 
 
 @pytest.fixture
-def stage(folder: Path) -> Stage:
-    return Stage(folder)
+def machine(folder: Path) -> StubMachine:
+    return StubMachine(folder)
 
 
 @pytest.fixture
-def daemon(stage: Stage) -> Iterator[Daemon]:
-    with running(Home(stage.home), CLAUDE_CONFIG_DIR=str(stage.config)) as found:
+def daemon(machine: StubMachine) -> Iterator[Daemon]:
+    with running(Home(machine.home), CLAUDE_CONFIG_DIR=str(machine.config)) as found:
         yield found
 
 
-def stamps(stage: Stage) -> dict[str, dict[str, str]]:
+def stamps(machine: StubMachine) -> dict[str, dict[str, str]]:
     """What each session was tagged with."""
-    lines = [json.loads(line) for line in (stage.home / "ledger.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (machine.home / "ledger.jsonl").read_text().splitlines()]
     return {line["selector"]["sessionId"]: line["enrichment"] for line in lines if line["kind"] == "stamp"}
 
 
@@ -46,24 +46,24 @@ def all_recorded(daemon: Daemon) -> None:
         wire.call("spool")
 
 
-def harness(stage: Stage, session: str, do: str = "talk") -> None:
+def harness(machine: StubMachine, session: str, do: str = "talk") -> None:
     """Somebody runs the harness without the wrapper."""
-    env = {**stage.env, "STUB_DO": do, "STUB_SESSION": session}
-    subprocess.run(["harness"], env=env, cwd=stage.work, check=True)
+    env = {**machine.env, "STUB_DO": do, "STUB_SESSION": session}
+    subprocess.run(["harness"], env=env, cwd=machine.work, check=True)
 
 
-def test_a_claim_stands_before_the_start_and_is_closed_after(stage: Stage) -> None:
+def test_a_claim_stands_before_the_start_and_is_closed_after(machine: StubMachine) -> None:
     """With no daemon: folder, time and tags are on the disk when the harness starts; its end is noted in the same
     file."""
-    done = stage.run("run", "--tag", "workflowId=wf-1", "--", "harness", "--flag", "a b", do="exit 5")
+    done = machine.run("run", "--tag", "workflowId=wf-1", "--", "harness", "--flag", "a b", do="exit 5")
     assert (done.returncode, done.stderr) == (5, "")
-    assert stage.note["argv"] == ["--flag", "a b"]
-    (before,) = stage.note["spool"]
-    (after,) = spooled(stage.home)
+    assert machine.note["argv"] == ["--flag", "a b"]
+    (before,) = machine.note["spool"]
+    (after,) = spooled(machine.home)
     assert before == {
         "v": 1,
         "kind": "claim",
-        "project": str(stage.work),
+        "project": str(machine.work),
         "fromTs": before["fromTs"],
         "enrichment": {"workflowId": "wf-1"},
     }
@@ -71,137 +71,137 @@ def test_a_claim_stands_before_the_start_and_is_closed_after(stage: Stage) -> No
     assert after["toTs"] >= after["fromTs"]
 
 
-def test_what_is_known_of_the_harness_is_said(stage: Stage) -> None:
+def test_what_is_known_of_the_harness_is_said(machine: StubMachine) -> None:
     """opencode and claude by name; the content mode of this environment."""
-    stage.run("run", "--", "claude", RELAYBURN_CONTENT_STORE="off")
-    (claim,) = spooled(stage.home)
+    machine.run("run", "--", "claude", RELAYBURN_CONTENT_STORE="off")
+    (claim,) = spooled(machine.home)
     assert (claim["source"], claim["contentMode"]) == ("claude-code", "off")
 
 
-def test_its_session_is_tagged(stage: Stage, daemon: Daemon) -> None:
+def test_its_session_is_tagged(machine: StubMachine, daemon: Daemon) -> None:
     """The session that began in this folder while it ran, with its subagents; the spool is empty after."""
-    done = stage.run("run", "--tag", "workflowId=wf-1", "--", "harness", do="talk", STUB_SESSION=OURS)
+    done = machine.run("run", "--tag", "workflowId=wf-1", "--", "harness", do="talk", STUB_SESSION=OURS)
     assert done.returncode == 0, done.stderr
     all_recorded(daemon)
-    assert stamps(stage) == {OURS: {"workflowId": "wf-1"}}
-    assert spool_files(stage.home) == []
+    assert stamps(machine) == {OURS: {"workflowId": "wf-1"}}
+    assert spool_files(machine.home) == []
 
 
-def test_an_older_session_is_not_taken(stage: Stage, daemon: Daemon) -> None:
+def test_an_older_session_is_not_taken(machine: StubMachine, daemon: Daemon) -> None:
     """A harness that goes on with an old session, or says nothing, leaves the tags to nobody, and that is told."""
-    harness(stage, OLD)
+    harness(machine, OLD)
     time.sleep(0.02)
 
     def is_told() -> bool:
         """What a busy machine does not answer within three seconds is not said at all."""
-        said = stage.run("run", "--tag", "a=b", "--", "harness", do="talk", STUB_SESSION=OLD).stderr
+        said = machine.run("run", "--tag", "a=b", "--", "harness", do="talk", STUB_SESSION=OLD).stderr
         assert not said or said.startswith("burnctl: no new session began in this folder"), said
         return bool(said)
 
     until(is_told)
-    assert stage.run("run", "--tag", "a=b", "--quiet", "--", "harness", do="exit 0").stderr == ""
+    assert machine.run("run", "--tag", "a=b", "--quiet", "--", "harness", do="exit 0").stderr == ""
     all_recorded(daemon)
-    assert stamps(stage) == {}
+    assert stamps(machine) == {}
 
 
-def test_a_session_after_its_end_is_not_taken(stage: Stage, daemon: Daemon) -> None:
+def test_a_session_after_its_end_is_not_taken(machine: StubMachine, daemon: Daemon) -> None:
     """What begins in this folder when the harness has ended is somebody else's."""
-    stage.run("run", "--tag", "a=b", "--", "harness", do="exit 0")
+    machine.run("run", "--tag", "a=b", "--", "harness", do="exit 0")
     time.sleep(0.02)
-    harness(stage, OTHER)
+    harness(machine, OTHER)
     all_recorded(daemon)
-    assert stamps(stage) == {}
+    assert stamps(machine) == {}
 
 
-def test_another_folders_session_is_not_taken(stage: Stage, daemon: Daemon, folder: Path) -> None:
+def test_another_folders_session_is_not_taken(machine: StubMachine, daemon: Daemon, folder: Path) -> None:
     """Only sessions of the folder it was started in."""
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
-    env = {**stage.env, "STUB_DO": "talk", "STUB_SESSION": OTHER}
-    with stage.start("run", "--tag", "a=b", "--", "harness", do="wait talk", STUB_SESSION=OURS) as ours:
+    env = {**machine.env, "STUB_DO": "talk", "STUB_SESSION": OTHER}
+    with machine.start("run", "--tag", "a=b", "--", "harness", do="wait talk", STUB_SESSION=OURS) as ours:
         assert ours.stdout is not None
         assert ours.stdout.readline() == "READY\n"
         subprocess.run(["claude"], env={k: v for k, v in env.items() if k != "STUB_NOTE"}, cwd=elsewhere, check=True)
-        os.kill(stage.note["pid"], signal.SIGUSR1)
+        os.kill(machine.note["pid"], signal.SIGUSR1)
         ours.communicate(timeout=60)
     all_recorded(daemon)
-    assert stamps(stage) == {OURS: {"a": "b"}}
+    assert stamps(machine) == {OURS: {"a": "b"}}
 
 
-def test_a_session_that_claude_was_wrapped_with_is_not_taken(stage: Stage, daemon: Daemon) -> None:
+def test_a_session_that_claude_was_wrapped_with_is_not_taken(machine: StubMachine, daemon: Daemon) -> None:
     """`burnctl claude` in the same folder at the same time has its own session, whoever writes first."""
-    with stage.start("run", "--tag", "who=run", "--", "harness", do="wait talk", STUB_SESSION=OURS) as ours:
+    with machine.start("run", "--tag", "who=run", "--", "harness", do="wait talk", STUB_SESSION=OURS) as ours:
         assert ours.stdout is not None
         assert ours.stdout.readline() == "READY\n"
-        pid = stage.note["pid"]
-        stage.run("claude", "--tag", "who=claude", do="talk")
-        wrapped = stage.note["argv"][1]
+        pid = machine.note["pid"]
+        machine.run("claude", "--tag", "who=claude", do="talk")
+        wrapped = machine.note["argv"][1]
         with daemon.wire() as wire:
             wire.call("spool")
         os.kill(pid, signal.SIGUSR1)
         ours.communicate(timeout=60)
     all_recorded(daemon)
-    assert stamps(stage) == {wrapped: {"who": "claude"}, OURS: {"who": "run"}}
+    assert stamps(machine) == {wrapped: {"who": "claude"}, OURS: {"who": "run"}}
 
 
-def test_two_at_once_get_one_each(stage: Stage, daemon: Daemon) -> None:
+def test_two_at_once_get_one_each(machine: StubMachine, daemon: Daemon) -> None:
     """Two claims on one folder: two sessions, one tag each."""
     command = [*BURNCTL, "run", "--quiet"]
     both = [
         warm.Popen(
             [*command, "--tag", f"n={session}", "--", "harness"],
-            env={**stage.env, "STUB_DO": "talk silent 0.3", "STUB_SESSION": session},
-            cwd=stage.work,
+            env={**machine.env, "STUB_DO": "talk silent 0.3", "STUB_SESSION": session},
+            cwd=machine.work,
         )
         for session in (OURS, OTHER)
     ]
     assert [one.wait(timeout=60) for one in both] == [0, 0]
     all_recorded(daemon)
-    found = stamps(stage)
+    found = stamps(machine)
     assert set(found) == {OURS, OTHER}
     assert {tags["n"] for tags in found.values()} == {OURS, OTHER}
 
 
-def test_with_the_daemon_down_it_is_tagged_later(stage: Stage) -> None:
+def test_with_the_daemon_down_it_is_tagged_later(machine: StubMachine) -> None:
     """The daemon finds claim and session together when it starts, however long after."""
-    stage.run("run", "--tag", "a=b", "--", "harness", do="talk", STUB_SESSION=OURS)
-    with running(Home(stage.home), CLAUDE_CONFIG_DIR=str(stage.config)) as daemon, daemon.wire() as wire:
+    machine.run("run", "--tag", "a=b", "--", "harness", do="talk", STUB_SESSION=OURS)
+    with running(Home(machine.home), CLAUDE_CONFIG_DIR=str(machine.config)) as daemon, daemon.wire() as wire:
         wire.call("flush")
         wire.call("spool")
-    assert stamps(stage) == {OURS: {"a": "b"}}
+    assert stamps(machine) == {OURS: {"a": "b"}}
 
 
-def test_killed_with_its_harness_it_is_tagged_all_the_same(stage: Stage, daemon: Daemon) -> None:
+def test_killed_with_its_harness_it_is_tagged_all_the_same(machine: StubMachine, daemon: Daemon) -> None:
     """kill -9 of the wrapper loses nothing: the claim stands."""
-    with stage.start("run", "--tag", "a=b", "--", "harness", do="talk wait", STUB_SESSION=OURS) as ours:
+    with machine.start("run", "--tag", "a=b", "--", "harness", do="talk wait", STUB_SESSION=OURS) as ours:
         assert ours.stdout is not None
         assert ours.stdout.readline() == "READY\n"
         ours.kill()
-        os.kill(stage.note["pid"], signal.SIGKILL)
+        os.kill(machine.note["pid"], signal.SIGKILL)
         ours.communicate()
     all_recorded(daemon)
-    assert stamps(stage) == {OURS: {"a": "b"}}
+    assert stamps(machine) == {OURS: {"a": "b"}}
 
 
-def test_no_content_of_it_is_kept(stage: Stage, daemon: Daemon) -> None:
+def test_no_content_of_it_is_kept(machine: StubMachine, daemon: Daemon) -> None:
     """RELAYBURN_CONTENT_STORE=off: what was captured before the session was known goes when it is."""
-    stage.run("run", "--", "harness", do="talk", STUB_SESSION=OURS, RELAYBURN_CONTENT_STORE="off")
+    machine.run("run", "--", "harness", do="talk", STUB_SESSION=OURS, RELAYBURN_CONTENT_STORE="off")
     all_recorded(daemon)
-    assert not (stage.home / "content" / f"{OURS}.jsonl").exists()
-    assert SECRET.encode() not in (stage.home / "index" / "burn.db").read_bytes()
+    assert not (machine.home / "content" / f"{OURS}.jsonl").exists()
+    assert SECRET.encode() not in (machine.home / "index" / "burn.db").read_bytes()
 
 
-def test_signals_and_exit_codes_are_the_harness_s(stage: Stage) -> None:
+def test_signals_and_exit_codes_are_the_harness_s(machine: StubMachine) -> None:
     """As for claude: it is the same code."""
-    assert stage.run("run", "--", "harness", do="exit 42").returncode == 42
-    assert stage.run("run", "--", "harness", do=f"die {signal.SIGKILL}").returncode == 137
-    with stage.start("run", "--", "harness", do="wait exit 7") as running_one:
+    assert machine.run("run", "--", "harness", do="exit 42").returncode == 42
+    assert machine.run("run", "--", "harness", do=f"die {signal.SIGKILL}").returncode == 137
+    with machine.start("run", "--", "harness", do="wait exit 7") as running_one:
         assert running_one.stdout is not None
         assert running_one.stdout.readline() == "READY\n"
         running_one.send_signal(signal.SIGTERM)
         assert running_one.wait(timeout=60) == 7
         running_one.communicate()
-    assert stage.signals == "SIGTERM"
+    assert machine.signals == "SIGTERM"
 
 
 @pytest.mark.parametrize(
@@ -215,33 +215,33 @@ def test_signals_and_exit_codes_are_the_harness_s(stage: Stage) -> None:
         (["--", "/etc/passwd"], 126, "may not be executed"),
     ],
 )
-def test_mistakes(stage: Stage, words: list[str], code: int, says: str) -> None:
+def test_mistakes(machine: StubMachine, words: list[str], code: int, says: str) -> None:
     """Said in a line, before anything is claimed or started."""
-    done = stage.run("run", *words)
+    done = machine.run("run", *words)
     assert done.returncode == code
     assert says in done.stderr
-    assert not stage.home.exists()
+    assert not machine.home.exists()
 
 
-def test_a_working_folder_that_is_gone(stage: Stage) -> None:
+def test_a_working_folder_that_is_gone(machine: StubMachine) -> None:
     """F82: said, and nothing is started."""
-    script = f"rmdir {stage.work}; exec {' '.join(BURNCTL)} run -- harness"
+    script = f"rmdir {machine.work}; exec {' '.join(BURNCTL)} run -- harness"
     done = subprocess.run(
-        ["sh", "-c", script], env=stage.env, cwd=stage.work, capture_output=True, text=True, check=False
+        ["sh", "-c", script], env=machine.env, cwd=machine.work, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
     assert "this folder is gone" in done.stderr
-    assert not stage.home.exists()
+    assert not machine.home.exists()
 
 
-def test_its_line_is_about_the_session_it_took(stage: Stage, daemon: Daemon) -> None:
+def test_its_line_is_about_the_session_it_took(machine: StubMachine, daemon: Daemon) -> None:
     """Turns, tokens and cost on stderr, when it is known which session it was."""
     sessions = iter(range(100))
 
     def is_told() -> bool:
         """What a busy machine does not answer within three seconds is not said at all."""
         session = f"{next(sessions):08d}-0000-4000-8000-000000000009"
-        said = stage.run("run", "--", "harness", do="talk", STUB_SESSION=session).stderr
+        said = machine.run("run", "--", "harness", do="talk", STUB_SESSION=session).stderr
         assert not said or said.startswith(f"burnctl: session {session[:8]}: 4 turns, 4.6k tokens, $0."), said
         return bool(said)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from burnctl.render.text import width_of
-from tests.burnctl.screens import Stage, stage
+from tests.burnctl.screens import DemoScreens, demo_screens
 
 GOLDEN = Path(__file__).parent / "golden" / "screens"
 SCREENS = (
@@ -67,13 +67,13 @@ SCREENS = (
 
 
 @pytest.fixture(scope="session")
-def demo() -> Iterator[Stage]:
-    with stage() as made:
+def demo() -> Iterator[DemoScreens]:
+    with demo_screens() as made:
         yield made
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-def test_screens(demo: Stage, screen: str) -> None:
+def test_screens(demo: DemoScreens, screen: str) -> None:
     """As the golden file has them; no line is wider than its terminal, and a pipe has all of every value."""
     words = screen.split()
     at_terminal = {f"{columns} columns": demo.rendered(words, columns) for columns in (40, 80, 160)}

@@ -17,7 +17,7 @@ from burnctl.service import units
 from burnctl.service.settings import VARIABLES, Settings, command_of, variables_in
 from burnd.settings.keys import KEYS
 from tests import warm
-from tests.burnctl.commanding import BURNCTL
+from tests.burnctl.runner import BURNCTL
 from tests.server.wire import until
 
 LABEL = "dev.burnd.burnd"

@@ -26,8 +26,8 @@ from burnd.paths import Home
 from burnd.search.lookup import MOST_WORDS
 from burnd.search.passages import SNIPPET_BYTES
 from burnd.tokens.words import LONGEST_WORD
-from tests.burnctl.fake import Fake, Refused, Talk, fake
-from tests.burnctl.person import environment, run, seen
+from tests.burnctl.fake_daemon import FakeConnection, FakeDaemon, Refused, fake_daemon
+from tests.burnctl.invoke import environment, run, seen
 
 NOW = 1_794_800_000_000
 EVIL = "\x1b]52;c;cm0gLXJm\x07\x1b[31m\u202e"
@@ -383,7 +383,7 @@ def test_the_page_on_search_is_true() -> None:
     assert f"{SNIPPET_BYTES:,} bytes" in page
 
 
-def answers(server: Fake) -> None:
+def answers(server: FakeDaemon) -> None:
     server.answers = {
         "sessions.list": SESSIONS,
         "sessions.meta": session(1),
@@ -392,7 +392,7 @@ def answers(server: Fake) -> None:
     }
 
 
-def _paged(params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
+def _paged(params: dict[str, Any], _talk: FakeConnection) -> dict[str, Any]:
     begin, limit = params["offset"], min(params["limit"], 2)
     page = PAGE | {"offset": begin, "messages": MESSAGES[begin : begin + limit]}
     return page | ({"next": begin + limit} if begin + limit < len(MESSAGES) else {})
@@ -409,7 +409,7 @@ COMMANDS = [
 @pytest.mark.parametrize(("words", "method"), COMMANDS)
 def test_json_is_the_sockets_answer(home: Home, words: list[str], method: str) -> None:
     """Exactly what burnd said, with its version."""
-    with fake(home.root / "burnd.sock") as server:
+    with fake_daemon(home.root / "burnd.sock") as server:
         answers(server)
         done = run(home, *words, "--json")
         asked = [params for name, params in server.asked if name == method][-1]
@@ -436,12 +436,12 @@ def test_a_stopped_daemon_is_said(home: Home, words: list[str], method: str) -> 
 def test_a_mistyped_session_is_answered_with_the_nearest(home: Home, typed: str, hint: str) -> None:
     """What begins nearly so is named with its title and age; where burnd cannot say, its own hint stays."""
 
-    def unknown(params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
+    def unknown(params: dict[str, Any], _talk: FakeConnection) -> dict[str, Any]:
         said = f"no session is or begins with {params['id']!r}"
         raise Refused(protocol.NOT_FOUND, said, "burnctl sessions lists them", about="session")
 
     listed: dict[str, Any] = SESSIONS if typed.startswith("0000001") else {"sessions": []}
-    with fake(home.root / "burnd.sock", sessions__meta=unknown, sessions__list=listed):
+    with fake_daemon(home.root / "burnd.sock", sessions__meta=unknown, sessions__list=listed):
         done = run(home, "resume", typed)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"no session has an id or a title with {typed!r}; {hint}" in done.stderr
@@ -449,7 +449,7 @@ def test_a_mistyped_session_is_answered_with_the_nearest(home: Home, typed: str,
 
 def test_what_is_asked_is_what_was_typed(home: Home) -> None:
     """Flags become parameters; days are the caller's."""
-    with fake(home.root / "burnd.sock") as server:
+    with fake_daemon(home.root / "burnd.sock") as server:
         answers(server)
         run(home, "search", "cron job", "--role", "user", "--since", "today", "--session", "ab", "--limit", "5")
         run(home, "sessions", "--agent", "a", "--parent", "b", "--next", "c", "--source", "opencode")
@@ -469,7 +469,7 @@ def test_what_is_asked_is_what_was_typed(home: Home) -> None:
 
 def test_show_reads_page_after_page(home: Home) -> None:
     """As many as were asked for, however few burnd gives at once; then it says how to go on."""
-    with fake(home.root / "burnd.sock") as server:
+    with fake_daemon(home.root / "burnd.sock") as server:
         answers(server)
         whole = run(home, "show", "00000001").stdout
         part = run(home, "show", "00000001", "--limit", "3").stdout
@@ -482,7 +482,7 @@ def test_show_reads_page_after_page(home: Home) -> None:
 
 def test_where_it_goes_on_is_the_same_conversation(home: Home) -> None:
     """The command that shows the rest is of the same subagent, and as full."""
-    with fake(home.root / "burnd.sock") as server:
+    with fake_daemon(home.root / "burnd.sock") as server:
         answers(server)
         part = run(home, "show", "00000001", "--rail", "a1 b2", "--raw", "--limit", "2").stdout
     assert part.endswith("3 more: burnctl show 00000001 --rail 'a1 b2' --raw --from 2\n")
@@ -491,7 +491,7 @@ def test_where_it_goes_on_is_the_same_conversation(home: Home) -> None:
 def test_show_says_what_is_not_retained(home: Home) -> None:
     """A pruned session's turns are listed all the same."""
     pruned = PAGE | {"retained": False, "why": "content not retained: it was pruned", "messages": [MESSAGES[3]]}
-    with fake(home.root / "burnd.sock", sessions__messages=pruned):
+    with fake_daemon(home.root / "burnd.sock", sessions__messages=pruned):
         text = run(home, "show", "00000001").stdout
     assert "Content not retained: it was pruned." in text
     assert "assistant · sonnet-4-5" in text
@@ -503,7 +503,7 @@ def test_a_long_transcript_is_paged(home: Home, tmp_path: Path) -> None:
     pager = tmp_path / "pager"
     pager.write_text("#!/bin/sh\nhead -n 3\necho paged\n")
     pager.chmod(0o755)
-    with fake(home.root / "burnd.sock", sessions__messages=long):
+    with fake_daemon(home.root / "burnd.sock", sessions__messages=long):
         shown = seen(home, "show", "00000001", lines=20, environ=environment(home, PAGER=str(pager)))
     assert shown.text.rstrip().endswith("paged")
     assert shown.code == 0
@@ -515,7 +515,7 @@ def test_a_shell_runs_what_resume_prints(home: Home, folder: Path) -> None:
     work.mkdir()
     (folder / "claude").write_text('#!/bin/sh\necho "$PWD: $*"\n')
     (folder / "claude").chmod(0o755)
-    with fake(home.root / "burnd.sock", sessions__meta=session(1, project=str(work))):
+    with fake_daemon(home.root / "burnd.sock", sessions__meta=session(1, project=str(work))):
         line = run(home, "resume", "00000001").stdout
     done = subprocess.check_output(["sh", "-c", line], env={"PATH": f"{folder}:/bin:/usr/bin"}, text=True)
     assert done == f"{work}: --resume {session(1)['sessionId']}\n"

@@ -19,8 +19,8 @@ from burnctl import Client
 from burnctl.stamp_record import BadStamp
 from burnd import protocol
 from tests import warm
-from tests.burnctl.commanding import BURNCTL, burnctl, environment, leftovers, spool_files, spooled
-from tests.burnctl.fake import Answer, Fake, Refused, Talk, fake
+from tests.burnctl.fake_daemon import Answer, FakeConnection, FakeDaemon, Refused, fake_daemon
+from tests.burnctl.runner import BURNCTL, burnctl, environment, leftovers, spool_files, spooled
 from tests.burnctl.terminal import Terminal
 
 SESSION = "0f9c1d2e-0000-4000-8000-000000000001"
@@ -32,18 +32,18 @@ def home(folder: Path) -> Path:
 
 
 def complains(code: int, message: str = "no", hint: str = "") -> Answer:
-    def answer(_params: dict[str, Any], _talk: Talk) -> None:
+    def answer(_params: dict[str, Any], _talk: FakeConnection) -> None:
         raise Refused(code, message, hint)
 
     return answer
 
 
-def hangs(_params: dict[str, Any], _talk: Talk) -> None:
+def hangs(_params: dict[str, Any], _talk: FakeConnection) -> None:
     """Takes the question and says nothing."""
 
 
-def daemon(home: Path, stamp: Answer) -> AbstractContextManager[Fake]:
-    return fake(home / "burnd.sock", stamp=stamp)
+def daemon(home: Path, stamp: Answer) -> AbstractContextManager[FakeDaemon]:
+    return fake_daemon(home / "burnd.sock", stamp=stamp)
 
 
 def test_with_no_daemon_it_is_spooled(home: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_daemon_that_hangs_is_not_waited_for(home: Path) -> None:
 def test_a_daemon_killed_in_between_does_not_matter(home: Path) -> None:
     """Killed between question and answer: spooled."""
 
-    def dies(_params: dict[str, Any], talk: Talk) -> None:
+    def dies(_params: dict[str, Any], talk: FakeConnection) -> None:
         talk.hang_up()
 
     with daemon(home, dies):
@@ -260,7 +260,7 @@ def test_a_daemon_that_goes_midway_gets_the_rest_by_spool(home: Path) -> None:
     """What it has answered for is recorded, the rest is spooled, and together they are all; or it says how many."""
     recorded: list[str] = []
 
-    def once(params: dict[str, Any], talk: Talk) -> dict[str, Any] | None:
+    def once(params: dict[str, Any], talk: FakeConnection) -> dict[str, Any] | None:
         if recorded:
             talk.hang_up()
             return None

@@ -16,8 +16,8 @@ import pytest
 
 from burnctl import delivery
 from burnctl.delivery import NotSpooled
-from tests.burnctl.commanding import BURNCTL, burnctl, environment, leftovers, spooled
 from tests.burnctl.faulty_calls import RECORDS, Faulty
+from tests.burnctl.runner import BURNCTL, burnctl, environment, leftovers, spooled
 
 
 def no_room(name: str) -> None:

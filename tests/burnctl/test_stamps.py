@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from burnd.paths import Home
-from tests.burnctl.commanding import burnctl
-from tests.burnctl.fake import Refused, Talk, fake
+from tests.burnctl.fake_daemon import FakeConnection, Refused, fake_daemon
+from tests.burnctl.runner import burnctl
 from tests.server.wire import Daemon, running
 
 SESSION = "0f9c1d2e-0000-4000-8000-000000000001"
@@ -100,14 +100,14 @@ def test_pages_are_put_together(folder: Path) -> None:
         for n in range(2500)
     ]
 
-    def listing(params: dict[str, int], _talk: Talk) -> dict[str, object]:
+    def listing(params: dict[str, int], _talk: FakeConnection) -> dict[str, object]:
         if params["limit"] > 400:
             raise Refused(-32002, "the answer is too large")
         start = params.get("after", -1) + 1
         end = start + params["limit"]
         return {"stamps": every[start:end], "next": end - 1 if end < len(every) else None}
 
-    with fake(folder / "home" / "burnd.sock", stamps__list=listing):
+    with fake_daemon(folder / "home" / "burnd.sock", stamps__list=listing):
         done = burnctl(folder / "home", "stamps", "export")
     assert [json.loads(line)["selector"]["sessionId"] for line in done.stdout.splitlines()] == [
         f"s{n}" for n in range(2500)

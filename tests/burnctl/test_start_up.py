@@ -12,8 +12,8 @@ import pytest
 
 from burnd.paths import Home
 from tests.burnctl.cpu_time import cpu_seconds
-from tests.burnctl.fake import fake
-from tests.burnctl.person import environment
+from tests.burnctl.fake_daemon import fake_daemon
+from tests.burnctl.invoke import environment
 
 STATUS: dict[str, Any] = {"daemon": {}, "sources": []}
 
@@ -54,14 +54,14 @@ def imported(words: list[str], env: dict[str, str]) -> set[str]:
 
 def test_a_question_imports_only_what_it_needs(home: Home, warm: dict[str, str]) -> None:
     """No json, re, argparse, typing, pathlib, subprocess, asyncio, rich, nor any part of the daemon but its leaves."""
-    with fake(home.root / "burnd.sock", status=STATUS):
+    with fake_daemon(home.root / "burnd.sock", status=STATUS):
         found = imported(["status", "--json"], warm)
     assert found <= ALLOWED, sorted(found - ALLOWED)
 
 
 def test_what_a_person_sees_needs_no_library(home: Home, warm: dict[str, str]) -> None:
     """A table costs a person no import of rich: that is for the progress bar alone."""
-    with fake(home.root / "burnd.sock", status=STATUS):
+    with fake_daemon(home.root / "burnd.sock", status=STATUS):
         found = imported(["status"], warm)
     assert not found & {"rich", "typing", "dataclasses", "asyncio", "json", "re", "argparse", "datetime"}
 
@@ -80,7 +80,7 @@ def test_it_starts_within_a_blink(home: Home, warm: dict[str, str]) -> None:
 
     25 ms over it is the promise on a quiet machine (it takes 13); on a busy one the same work takes longer.
     """
-    with fake(home.root / "burnd.sock", status=STATUS):
+    with fake_daemon(home.root / "burnd.sock", status=STATUS):
         command = [sys.executable, "-c", "import sys; from burnctl.cli import main; sys.exit(main())", "status"]
         cpu_seconds(command, env=warm, times=1)
         bare, as_json, table = cpu_seconds([sys.executable, "-c", "pass"], [*command, "--json"], command, env=warm)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from burnctl.commands import statusline
 from burnd.paths import Home
-from tests.burnctl.commanding import BURNCTL
-from tests.burnctl.fake import Talk, fake
-from tests.burnctl.person import environment, run
+from tests.burnctl.fake_daemon import FakeConnection, fake_daemon
+from tests.burnctl.invoke import environment, run
+from tests.burnctl.runner import BURNCTL
 from tests.make import examples
 from tests.server.wire import until
 
@@ -70,7 +70,7 @@ def clock(seconds: float, form: str = "%H:%M") -> str:
 
 def test_the_whole_line(home: Home) -> None:
     """What burnd counted of session and day, the account's own windows, and the context."""
-    with fake(home.root / "burnd.sock", statusline=KNOWN, quota={"taken": 2}) as server:
+    with fake_daemon(home.root / "burnd.sock", statusline=KNOWN, quota={"taken": 2}) as server:
         today, week = clock(SOON), clock(SOON + 86_400 * 3, "%a %H:%M")
         assert (
             answered(home, TOLD)
@@ -81,17 +81,17 @@ def test_the_whole_line(home: Home) -> None:
 
 def test_costs_are_in_the_currency_of_the_settings(home: Home) -> None:
     known = KNOWN | {"currency": {"code": "EUR", "rate": 0.5}}
-    with fake(home.root / "burnd.sock", statusline=known, quota={"taken": 2}):
+    with fake_daemon(home.root / "burnd.sock", statusline=known, quota={"taken": 2}):
         until(lambda: "\u20ac7.10 today" in line(home, TOLD, PYTHONIOENCODING="utf-8"))
 
 
 def test_the_limits_are_passed_on(home: Home) -> None:
     """As readings with their ends; nobody waits until they are recorded."""
 
-    def slow(_params: dict[str, Any], _talk: Talk) -> None:
+    def slow(_params: dict[str, Any], _talk: FakeConnection) -> None:
         time.sleep(0.5)
 
-    with fake(home.root / "burnd.sock", statusline=KNOWN, quota=slow) as server:
+    with fake_daemon(home.root / "burnd.sock", statusline=KNOWN, quota=slow) as server:
         answered(home, TOLD)
         until(lambda: "quota" in dict(server.asked))
         assert next(asked for asked in server.asked if asked[0] == "quota") == (
@@ -108,7 +108,7 @@ def test_the_limits_are_passed_on(home: Home) -> None:
 def test_without_limits_nothing_is_passed_on(home: Home) -> None:
     """Someone with an API key has none: then the window shows what was counted of it."""
     told = {name: value for name, value in TOLD.items() if name != "rate_limits"}
-    with fake(home.root / "burnd.sock", statusline=KNOWN) as server:
+    with fake_daemon(home.root / "burnd.sock", statusline=KNOWN) as server:
         assert answered(home, told) == "$1.23 session · $14.20 today · 5h $3.40, 2 h 30 min left · ctx 26%"
         assert {method for method, _ in server.asked} == {"statusline"}
 
@@ -146,7 +146,7 @@ def test_a_recorded_quota_stands_in(home: Home) -> None:
     quota = {"usedPercent": 61.0, "resetsAt": clock(SOON, "%Y-%m-%dT%H:%M:%SZ")}
     known = {**KNOWN, "window": {**KNOWN["window"], "quota": quota}}  # type: ignore[dict-item]
     told = {name: value for name, value in TOLD.items() if name != "rate_limits"}
-    with fake(home.root / "burnd.sock", statusline=known):
+    with fake_daemon(home.root / "burnd.sock", statusline=known):
         assert f"5h 61% until {clock(SOON)}" in answered(home, told)
 
 
@@ -202,7 +202,7 @@ def test_without_burnd_the_limits_wait_in_the_spool(home: Home) -> None:
 
 
 def test_a_busy_burnd_is_not_waited_for(home: Home) -> None:
-    with fake(home.root / "burnd.sock", statusline=lambda _params, _talk: None):
+    with fake_daemon(home.root / "burnd.sock", statusline=lambda _params, _talk: None):
         began = time.monotonic()
         assert line(home, TOLD).startswith("$0.42 session")
         assert time.monotonic() - began < 30  # it would not have answered for ever
@@ -210,7 +210,7 @@ def test_a_busy_burnd_is_not_waited_for(home: Home) -> None:
 
 def test_a_burnd_that_knows_no_statusline(home: Home) -> None:
     """One of another version: the line is what Claude Code told."""
-    with fake(home.root / "burnd.sock"):
+    with fake_daemon(home.root / "burnd.sock"):
         assert line(home, TOLD).startswith("$0.42 session")
 
 
@@ -218,7 +218,7 @@ def test_warnings_are_coloured_unless_refused(home: Home) -> None:
     high = json.loads(json.dumps(TOLD))
     high["rate_limits"]["five_hour"]["used_percentage"] = 97
     high["context_window"]["used_percentage"] = 85
-    with fake(home.root / "burnd.sock", statusline={**KNOWN, "crossed": ["daily"]}, quota={}):
+    with fake_daemon(home.root / "burnd.sock", statusline={**KNOWN, "crossed": ["daily"]}, quota={}):
         shown = answered(home, high)
         assert "\x1b[31m5h 97%" in shown
         assert "\x1b[33mctx 85%\x1b[0m" in shown
@@ -232,7 +232,7 @@ def test_warnings_are_coloured_unless_refused(home: Home) -> None:
 )
 def test_anything_on_stdin_gives_a_line(home: Home, told: str) -> None:
     assert line(home, told) == "burnd is not running"
-    with fake(home.root / "burnd.sock", statusline=KNOWN):
+    with fake_daemon(home.root / "burnd.sock", statusline=KNOWN):
         assert answered(home, told).startswith("$1.23 session · $14.20 today")
 
 
@@ -294,7 +294,7 @@ def test_nothing_in_either_can_stop_it(told: dict[str, Any], known: dict[str, An
 
 def test_at_a_terminal_it_does_not_wait_for_input(home: Home) -> None:
     """Someone who tries it by hand gets a line, not a program that hangs."""
-    from tests.burnctl.person import seen
+    from tests.burnctl.invoke import seen
 
     shown = seen(home, "statusline")
     assert (shown.text.strip(), shown.code) == ("burnd is not running", 0)
@@ -316,7 +316,7 @@ def spent(command: list[str], home: Home) -> float:
 
 def test_it_takes_no_longer_than_a_blink(home: Home) -> None:
     """60 ms for the whole process, burnd's answer included; reckoned in processor time, which others cannot slow."""
-    with fake(home.root / "burnd.sock", statusline=KNOWN, quota={"taken": 2}):
+    with fake_daemon(home.root / "burnd.sock", statusline=KNOWN, quota={"taken": 2}):
         assert spent([*BURNCTL, "statusline"], home) < 60
 
 
@@ -326,7 +326,7 @@ def test_it_imports_little(home: Home) -> None:
         "import sys; sys.argv = ['burnctl', 'statusline']; from burnctl.cli import main; main(); "
         "sys.stderr.write(' '.join(sys.modules))"
     )
-    with fake(home.root / "burnd.sock", statusline=KNOWN, quota={"taken": 2}):
+    with fake_daemon(home.root / "burnd.sock", statusline=KNOWN, quota={"taken": 2}):
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {os.getcwd()!r}); {script}"],
             input=json.dumps(TOLD),

@@ -10,7 +10,7 @@ from burnctl.client import Client
 from burnctl.commands.top import View, draw, ordered, window_of
 from burnctl.render.screen import Screen
 from burnctl.render.text import width_of
-from tests.burnctl.desk import Desk
+from tests.burnctl.demo_home import DemoHome
 
 NOW = 1_795_000_000.0
 
@@ -101,11 +101,11 @@ def test_it_fits_every_terminal(width: int, height: int) -> None:
         assert words in shown
 
 
-def test_a_pipe_gets_one_snapshot(desk: Desk) -> None:
-    done = desk.run("top")
+def test_a_pipe_gets_one_snapshot(demo: DemoHome) -> None:
+    done = demo.run("top")
     assert done.returncode == 0
     assert done.stdout.startswith("today $")
     assert "\x1b" not in done.stdout
-    answer = desk.json("top")
+    answer = demo.json("top")
     assert answer.keys() >= {"today", "window", "sessions", "turns"}
-    assert desk.run("live").stdout.splitlines()[1:] == done.stdout.splitlines()[1:]
+    assert demo.run("live").stdout.splitlines()[1:] == done.stdout.splitlines()[1:]

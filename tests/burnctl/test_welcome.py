@@ -12,7 +12,7 @@ import pytest
 
 from burnctl.demo.machine import Machine
 from burnd.paths import Home
-from tests.burnctl.person import run
+from tests.burnctl.invoke import run
 
 
 @pytest.fixture

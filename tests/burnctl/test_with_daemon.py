@@ -18,8 +18,8 @@ from burnctl.client import Client
 from burnctl.errors import BurnctlError, NotRunning
 from burnd.paths import Home
 from tests import warm
-from tests.burnctl.fake import Talk, fake
-from tests.burnctl.person import Person, environment, run, seen
+from tests.burnctl.fake_daemon import FakeConnection, fake_daemon
+from tests.burnctl.invoke import TerminalProcess, environment, run, seen
 from tests.harness.claude_code.transcript import Transcript
 from tests.server.logs import contents, conversation, write
 
@@ -99,7 +99,7 @@ def test_sessions_without_an_answer_are_there(machine: Home) -> None:
 
 def test_it_runs_away_from_the_terminal_that_started_it(machine: Home) -> None:
     """A reading command at a terminal starts burnd; closing the terminal does not end it."""
-    with Person(machine, "status") as person:
+    with TerminalProcess(machine, "status") as person:
         shown = person.end()
         assert shown.code == 0
         assert shown.text.startswith("starting burnd in the background ...\n")
@@ -167,7 +167,7 @@ def test_a_daemon_that_will_not_go_is_named(home: Home, monkeypatch: pytest.Monk
     """`down` falls back to the pid, for a person to decide."""
     monkeypatch.setattr(daemon, "GONE_S", 0.3)
     monkeypatch.setenv("RELAYBURN_HOME", str(home.root))
-    with fake(home.root / "burnd.sock", shutdown={"stopping": True}):
+    with fake_daemon(home.root / "burnd.sock", shutdown={"stopping": True}):
         home.lock.write_text(f"{os.getpid()}\n")
         with pytest.raises(BurnctlError) as raised:
             daemon.stop(client_of(home))
@@ -190,11 +190,11 @@ def test_a_daemon_that_does_not_listen_is_named(home: Home, monkeypatch: pytest.
 def test_a_daemon_of_another_version_can_be_stopped(home: Home) -> None:
     """After an upgrade `restart` must work, whatever the old daemon speaks."""
 
-    def leave(_params: object, talk: Talk) -> None:
+    def leave(_params: object, talk: FakeConnection) -> None:
         talk.answer({"version": 99})
         threading.Thread(target=server.close).start()
 
-    with fake(home.root / "burnd.sock", shutdown=leave) as server:
+    with fake_daemon(home.root / "burnd.sock", shutdown=leave) as server:
         assert run(home, "down").returncode == 0
 
 
@@ -214,7 +214,7 @@ def sidecars(home: Home) -> list[str]:
 
 def test_forget_shows_and_asks(recorded: Home) -> None:
     """Nothing goes before a person has seen what it is and said yes."""
-    with Person(recorded, "forget", "s-one") as person:
+    with TerminalProcess(recorded, "forget", "s-one") as person:
         person.wait_for("erase it for good? [y/N] ")
         assert "s-one" in person.text
         assert "/home/dev/app" in person.text
@@ -223,7 +223,7 @@ def test_forget_shows_and_asks(recorded: Home) -> None:
     assert shown.code == 1
     assert shown.text.endswith("nothing was erased\n")
     assert sidecars(recorded) == ["s-one.jsonl", "s-two.jsonl"]
-    with Person(recorded, "forget", "s-o") as person:  # as much of an id as tells it from others
+    with TerminalProcess(recorded, "forget", "s-o") as person:  # as much of an id as tells it from others
         person.wait_for("erase it for good? [y/N] ")
         person.type("y\n")
         shown = person.end()
@@ -292,7 +292,7 @@ def test_content_prune(recorded: Home) -> None:
 
 def test_tail_shows_turns_as_they_land(recorded: Home) -> None:
     """A person sees each turn on its line, and goes on seeing them after burnd was restarted."""
-    with Person(recorded, "tail", columns=160) as person:
+    with TerminalProcess(recorded, "tail", columns=160) as person:
         person.wait_for("tools")
         write(recorded, conversation("s-three", "hello", "again"), "s-three")
         person.wait_for("s-three")

@@ -14,7 +14,7 @@ from burnd import protocol
 from burnd.contract import Params, methods
 from burnd.contract.results.daemon import TailEvent
 from burnd.paths import Home
-from tests.burnctl.desk import Desk, at_the_desk
+from tests.burnctl.demo_home import DemoHome, demo_home
 from tests.burnctl.frames import recorded
 from tests.server.documented import OTHER, OWN, SESSION, furnish, shown
 from tests.server.wire import Wire, running
@@ -71,15 +71,15 @@ def test_a_wrong_answer_is_found() -> None:
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[Desk]:
-    with at_the_desk() as found:
+def demo() -> Iterator[DemoHome]:
+    with demo_home() as found:
         yield found
 
 
-def test_answers_of_a_daemon_are_as_declared(desk: Desk) -> None:
+def test_answers_of_a_daemon_are_as_declared(demo: DemoHome) -> None:
     """Every method, with the parameters that change the shape of its answer."""
     asked: set[str] = set()
-    with Wire(f"{desk.home}/burnd.sock") as wire, Wire(f"{desk.home}/burnd.sock") as tail:
+    with Wire(f"{demo.home}/burnd.sock") as wire, Wire(f"{demo.home}/burnd.sock") as tail:
         sessions = wire.call("sessions.list", limit=200)["sessions"]
         for name, params in requests([one["sessionId"] for one in sessions]):
             check(name, wire.call(name, **params))

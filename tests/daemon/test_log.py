@@ -25,7 +25,7 @@ from burnd.daemon import log as logs
 from burnd.daemon.log import RateLimit, RotatedFile
 from burnd.paths import Home
 from tests import warm
-from tests.burnctl.person import run as burnctl
+from tests.burnctl.invoke import run as burnctl
 from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.server.logs import conversation, write
 from tests.server.wire import Wire, environment, running, until

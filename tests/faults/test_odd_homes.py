@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from burnd.paths import Home
-from tests.burnctl.person import run
+from tests.burnctl.invoke import run
 from tests.harness.codex.rollout import Rollout, says
 from tests.harness.opencode.data import Writer
 from tests.server.logs import conversation, write

@@ -12,7 +12,7 @@ import pytest
 from burnd.paths import Home
 from burnd.records.codec import encode
 from burnd.records.names import bounded
-from tests.burnctl.person import run as burnctl
+from tests.burnctl.invoke import run as burnctl
 from tests.harness.claude_code.transcript import Transcript, call
 from tests.harness.codex.rollout import Rollout, says
 from tests.harness.codex.rollout import call as codex_call

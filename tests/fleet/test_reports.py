@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from burnctl.push.schema import row_of
-from tests.burnctl.desk import Desk, at_the_desk
+from tests.burnctl.demo_home import DemoHome, demo_home
 from tests.burnctl.push.rows import common, gone, turn
 from tests.fleet.segments import put
 
@@ -20,16 +20,16 @@ LOCAL = {"unlogged", "backfill", "title", "quote", "sessions", "machines", "filt
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[Desk]:
-    with at_the_desk() as desk:
-        yield desk
+def demo() -> Iterator[DemoHome]:
+    with demo_home() as demo:
+        yield demo
 
 
 @pytest.fixture(scope="module")
-def fleet(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The turns of the desk as two machines have them: every third one twice, with an older version of some."""
+def fleet(demo: DemoHome, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The turns of the demo as two machines have them: every third one twice, with an older version of some."""
     folder = tmp_path_factory.mktemp("fleet")
-    turns = [json.loads(line) for line in desk.run("export").stdout.splitlines()]
+    turns = [json.loads(line) for line in demo.run("export").stdout.splitlines()]
     rows = [row_of("turns", one, common("a", 5)) for one in turns]
     put(folder, "turns", *(row | {"seq": 3, "output": 1, "open": True} for row in rows[::2]))
     put(folder, "turns", *rows)
@@ -77,35 +77,35 @@ def same(local: Any, fleet: Any) -> None:
         "hotspots --by prompt --limit 3 --rank tokens",
     ],
 )
-def test_an_answer_is_that_of_the_machine(desk: Desk, fleet: str, words: str) -> None:
-    same(desk.json(*words.split()), desk.json(*words.split(), "--fleet", fleet))
+def test_an_answer_is_that_of_the_machine(demo: DemoHome, fleet: str, words: str) -> None:
+    same(demo.json(*words.split()), demo.json(*words.split(), "--fleet", fleet))
 
 
 @pytest.mark.parametrize("zone", ["Asia/Kathmandu", "America/New_York", "Europe/Berlin"])
-def test_days_are_local(desk: Desk, fleet: str, zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(desk._environment, "TZ", zone)
+def test_days_are_local(demo: DemoHome, fleet: str, zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(demo._environment, "TZ", zone)
     for words in (["summary", "--by", "day"], ["summary", "--by", "hour"], ["weekly", "--all"]):
-        same(desk.json(*words), desk.json(*words, "--fleet", fleet))
+        same(demo.json(*words), demo.json(*words, "--fleet", fleet))
 
 
-def test_rows_by_machine_user_and_team_add_up(desk: Desk, fleet: str) -> None:
-    total = desk.json("summary")["totals"]
+def test_rows_by_machine_user_and_team_add_up(demo: DemoHome, fleet: str) -> None:
+    total = demo.json("summary")["totals"]
     for by in ("machine", "user", "team", "machine,model", "day,user"):
-        answer = desk.json("summary", "--by", by, "--fleet", fleet)
+        answer = demo.json("summary", "--by", by, "--fleet", fleet)
         assert answer["totals"] == total
         assert sum(row["turns"] for row in answer["rows"]) == total["turns"]
-    assert [row["key"] for row in desk.json("summary", "--by", "machine", "--fleet", fleet)["rows"]] == ["box-a"]
-    assert "2 machines" in desk.run("summary", "--fleet", fleet).stdout
+    assert [row["key"] for row in demo.json("summary", "--by", "machine", "--fleet", fleet)["rows"]] == ["box-a"]
+    assert "2 machines" in demo.run("summary", "--fleet", fleet).stdout
 
 
-def test_tables_are_those_of_the_machine(desk: Desk, fleet: str) -> None:
+def test_tables_are_those_of_the_machine(demo: DemoHome, fleet: str) -> None:
     for words in (["daily"], ["compare"]):
-        local, other = desk.run(*words), desk.run(*words, "--fleet", fleet)
+        local, other = demo.run(*words), demo.run(*words, "--fleet", fleet)
         assert other.stderr == ""
         assert other.stdout.splitlines()[:6] == local.stdout.splitlines()[:6]
 
 
-def test_what_a_fleet_cannot_answer_is_refused(desk: Desk, fleet: str, tmp_path: Path) -> None:
+def test_what_a_fleet_cannot_answer_is_refused(demo: DemoHome, fleet: str, tmp_path: Path) -> None:
     refused = {
         "summary --by agent --tree": "--tree is not possible with --fleet",
         "compare --what-if opus": "--what-if is not possible with --fleet",
@@ -115,23 +115,23 @@ def test_what_a_fleet_cannot_answer_is_refused(desk: Desk, fleet: str, tmp_path:
         "tags": "--fleet is for summary",
     }
     for words, sentence in refused.items():
-        done = desk.run(*words.split(), "--fleet", fleet)
+        done = demo.run(*words.split(), "--fleet", fleet)
         assert done.returncode == 2, words
         assert sentence in done.stderr
-    done = desk.run("summary", "--project", "nosuch", "--fleet", fleet)
+    done = demo.run("summary", "--project", "nosuch", "--fleet", fleet)
     assert (done.returncode, done.stdout) == (1, "")
     assert "no usage recorded for project 'nosuch'" in done.stderr
-    assert "has no segments" in desk.run("summary", "--fleet", str(tmp_path)).stderr
-    assert "Postgres has tables and views" in desk.run("summary", "--fleet", "postgres://x/y").stderr
-    assert "give --fleet TARGET" in desk.run("summary", "--by", "user").stderr
+    assert "has no segments" in demo.run("summary", "--fleet", str(tmp_path)).stderr
+    assert "Postgres has tables and views" in demo.run("summary", "--fleet", "postgres://x/y").stderr
+    assert "give --fleet TARGET" in demo.run("summary", "--by", "user").stderr
 
 
-def test_two_versions_of_the_schema(desk: Desk, tmp_path: Path) -> None:
+def test_two_versions_of_the_schema(demo: DemoHome, tmp_path: Path) -> None:
     """Segments of an older version lack columns; sums are exact decimals."""
     put(tmp_path, "turns", turn("a", "m1", 1), without=("model_name", "persona", "version"))
     put(tmp_path, "turns", turn("b", "m2", 1, costUsd=0.1), turn("b", "m3", 1, costUsd=0.2), turn("c", "m4", 1))
     put(tmp_path, "turns", gone("c", "m4", 2))
-    answer = desk.json("summary", "--fleet", str(tmp_path))
+    answer = demo.json("summary", "--fleet", str(tmp_path))
     assert answer["totals"]["turns"] == 3
     assert answer["totals"]["costUsd"] == float(Decimal("0.300001234567"))
     assert {row["key"] for row in answer["rows"]} == {"claude-sonnet-4-5", "claude-sonnet-4-5-20250929"}

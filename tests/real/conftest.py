@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.burnctl.desk import Desk, at_the_desk
+from tests.burnctl.demo_home import DemoHome, demo_home
 
 
 @pytest.fixture(scope="session")
-def desk() -> Iterator[Desk]:
-    with at_the_desk() as desk:
-        yield desk
+def demo() -> Iterator[DemoHome]:
+    with demo_home() as demo:
+        yield demo

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.burnctl.desk import Desk
+from tests.burnctl.demo_home import DemoHome
 
 pytestmark = pytest.mark.real
 
@@ -62,19 +62,19 @@ def browse(page: Path, tmp_path: Path, width: int, *flags: str) -> dict[str, Any
 
 
 @pytest.fixture
-def report(desk: Desk, tmp_path: Path) -> Path:
+def report(demo: DemoHome, tmp_path: Path) -> Path:
     path = tmp_path / "report.html"
-    assert desk.run("report", "-o", str(path), "--with-text").returncode == 0
+    assert demo.run("report", "-o", str(path), "--with-text").returncode == 0
     return path
 
 
 @pytest.mark.parametrize("width", [400, 1600])
-def test_nothing_overflows(desk: Desk, report: Path, tmp_path: Path, width: int) -> None:
+def test_nothing_overflows(demo: DemoHome, report: Path, tmp_path: Path, width: int) -> None:
     found = browse(report, tmp_path, width)
     assert found["inner"] == width
     assert found["scroll"] <= width
     assert found["wide"] == []
-    assert found["text"] == f"${desk.json('summary')['totals']['costUsd']:,.2f}"
+    assert found["text"] == f"${demo.json('summary')['totals']['costUsd']:,.2f}"
     assert found["drawn"] > 3
     assert found["pictures"] == 5
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from burnctl.demo.stories import live
-from tests.burnctl.desk import Desk, at_the_desk
+from tests.burnctl.demo_home import DemoHome, demo_home
 
 pytestmark = pytest.mark.real
 
@@ -43,10 +43,10 @@ class Tmux:
 
 
 @pytest.fixture
-def quiet_desk() -> Iterator[Desk]:
-    """A desk of this test alone, since a session grows on it."""
-    with at_the_desk() as desk:
-        yield desk
+def own_demo() -> Iterator[DemoHome]:
+    """A demo home of this test alone, since a session grows on it."""
+    with demo_home() as demo:
+        yield demo
 
 
 @pytest.fixture
@@ -56,13 +56,13 @@ def tmux() -> Iterator[Tmux]:
     subprocess.run(["tmux", "-L", "burnctl-test", "kill-server"], capture_output=True, check=False)
 
 
-def test_the_live_view(quiet_desk: Desk, tmux: Tmux) -> None:
-    desk = quiet_desk
+def test_the_live_view(own_demo: DemoHome, tmux: Tmux) -> None:
+    demo = own_demo
     story = live()
-    log = desk.machine.live_log(story, time.time() - 30)
+    log = demo.machine.live_log(story, time.time() - 30)
     acts = iter(story.acts)
     log.act(next(acts))
-    environment = " ".join(f"{name}={shlex.quote(value)}" for name, value in desk.machine.environment.items())
+    environment = " ".join(f"{name}={shlex.quote(value)}" for name, value in demo.machine.environment.items())
     command = f"env {environment} TZ=UTC PAGER=cat {sys.executable} -P -m burnctl top; echo the end; exec cat"
     tmux.run("new-session", "-d", "-x", "80", "-y", "24", command)
     first = tmux.until(lambda shown: "shop-api" in shown and "q quit" in shown)
@@ -87,13 +87,13 @@ def test_the_live_view(quiet_desk: Desk, tmux: Tmux) -> None:
     assert "q quit" not in after
 
 
-def test_it_waits_for_a_daemon_that_is_gone(quiet_desk: Desk, tmux: Tmux) -> None:
+def test_it_waits_for_a_daemon_that_is_gone(own_demo: DemoHome, tmux: Tmux) -> None:
     """It says so, and goes on when the daemon is back."""
-    desk = quiet_desk
-    environment = " ".join(f"{name}={shlex.quote(value)}" for name, value in desk.machine.environment.items())
+    demo = own_demo
+    environment = " ".join(f"{name}={shlex.quote(value)}" for name, value in demo.machine.environment.items())
     tmux.run("new-session", "-d", "-x", "80", "-y", "24", f"env {environment} {sys.executable} -P -m burnctl top; cat")
     tmux.until(lambda shown: "q quit" in shown)
-    assert desk.run("down").returncode == 0
+    assert demo.run("down").returncode == 0
     tmux.until(lambda shown: "burnd is not running" in shown)
-    assert desk.run("up").returncode == 0
+    assert demo.run("up").returncode == 0
     tmux.until(lambda shown: "q quit" in shown and "not running" not in shown)

@@ -10,7 +10,7 @@ from typing import Any
 
 from burnctl import guard_hook
 from burnd.paths import Home
-from tests.burnctl.person import run
+from tests.burnctl.invoke import run
 from tests.server.logs import work
 from tests.server.wire import running
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from burnd.paths import Home
-from tests.burnctl.person import run
+from tests.burnctl.invoke import run
 from tests.server.logs import iso, projects, work
 from tests.server.wire import Daemon, running, until
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from burnd.paths import Home
-from tests.burnctl.person import run
+from tests.burnctl.invoke import run
 from tests.server.logs import contents, conversation, write
 from tests.server.wire import running
 

@@ -18,8 +18,8 @@ from burnctl.push.schema import SCHEMA_VERSION, TABLES, row_of
 from burnctl.push.segments import SegmentTarget
 from burnctl.push.target import Batch, Refused, Totals
 from burnd.paths import Home
-from tests.burnctl.commanding import burnctl, environment
 from tests.burnctl.push import rows as made
+from tests.burnctl.runner import burnctl, environment
 from tests.server.documented import OWN, SESSION, furnish
 from tests.server.wire import PROJECT, Daemon, Wire, running
 

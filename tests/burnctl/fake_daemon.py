@@ -13,7 +13,7 @@ from typing import Any
 
 from burnd import protocol
 
-Answer = dict[str, Any] | Callable[[dict[str, Any], "Talk"], dict[str, Any] | None]
+Answer = dict[str, Any] | Callable[[dict[str, Any], "FakeConnection"], dict[str, Any] | None]
 
 
 class Refused(Exception):
@@ -23,7 +23,7 @@ class Refused(Exception):
         self.code, self.message, self.hint, self.about = code, message, hint, about
 
 
-class Talk:
+class FakeConnection:
     """One client's connection, for answers that say more than one thing."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -43,7 +43,7 @@ class Talk:
         self.connection.shutdown(socket.SHUT_RDWR)
 
 
-class Fake:
+class FakeDaemon:
     """Answers by method name; what it was asked is in `asked`."""
 
     def __init__(self, path: Path) -> None:
@@ -90,7 +90,7 @@ class Fake:
             self._spawn(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:
-        talk = Talk(connection)
+        talk = FakeConnection(connection)
         try:
             with connection.makefile("rb") as lines:
                 for line in lines:
@@ -98,7 +98,7 @@ class Fake:
         except OSError:
             return
 
-    def _answer(self, request: dict[str, Any], talk: Talk) -> None:
+    def _answer(self, request: dict[str, Any], talk: FakeConnection) -> None:
         talk.id = request["id"]
         method, params = request["method"], request.get("params", {})
         self.asked.append((method, params))
@@ -120,11 +120,11 @@ class Fake:
 
 
 @contextmanager
-def fake(path: Path, **answers: Answer) -> Iterator[Fake]:
+def fake_daemon(path: Path, **answers: Answer) -> Iterator[FakeDaemon]:
     """A fake daemon at that path; `sessions__list` answers `sessions.list`."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.chmod(path.parent, 0o700)
-    server = Fake(path)
+    server = FakeDaemon(path)
     server.answers |= {name.replace("__", "."): answer for name, answer in answers.items()}
     try:
         yield server

@@ -54,7 +54,7 @@ def run(home: Home, *arguments: str, stdin: str = "", **more: str) -> subprocess
     )
 
 
-class Person:
+class TerminalProcess:
     """burnctl, or another program, in a terminal. What it shows is read as it comes; keys can be typed."""
 
     def __init__(
@@ -132,5 +132,5 @@ def seen(
     home: Home, *arguments: str, columns: int = 80, lines: int = 100, environ: Mapping[str, str] | None = None
 ) -> Seen:
     """What a person sees who runs burnctl and waits until it ends."""
-    with Person(home, *arguments, columns=columns, lines=lines, environ=environ) as person:
+    with TerminalProcess(home, *arguments, columns=columns, lines=lines, environ=environ) as person:
         return person.end()

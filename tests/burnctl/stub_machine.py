@@ -12,11 +12,11 @@ from typing import Any
 
 from tests import warm
 from tests.burnctl import stub_claude
-from tests.burnctl.commanding import BURNCTL, environment
+from tests.burnctl.runner import BURNCTL, environment
 from tests.burnctl.terminal import Terminal
 
 
-class Stage:
+class StubMachine:
     """A machine on which `claude` (and `harness`) is the stub."""
 
     def __init__(self, folder: Path) -> None:

@@ -17,7 +17,7 @@ from burnctl.demo.machine import Machine
 from tests import warm
 
 
-class Desk:
+class DemoHome:
     """A person at the demo's machine."""
 
     def __init__(self, machine: Machine, sessions: dict[str, str]) -> None:
@@ -40,17 +40,17 @@ class Desk:
 
 
 @contextlib.contextmanager
-def at_the_desk() -> Iterator[Desk]:
+def demo_home() -> Iterator[DemoHome]:
     with tempfile.TemporaryDirectory(prefix="burnd-", dir="/tmp") as folder:
         machine = Machine(str(Path(folder).resolve()))
         written = machine.write_logs(time.time())
-        desk = Desk(machine, {story.title: session_id for session_id, story in written.items()})
+        demo = DemoHome(machine, {story.title: session_id for session_id, story in written.items()})
         try:
-            assert desk.run("up").returncode == 0
+            assert demo.run("up").returncode == 0
             for session_id, story in written.items():
                 if story.tags:
-                    desk.run("stamp", "--session", session_id, *(f"{key}={value}" for key, value in story.tags))
-            assert desk.run("flush").returncode == 0
-            yield desk
+                    demo.run("stamp", "--session", session_id, *(f"{key}={value}" for key, value in story.tags))
+            assert demo.run("flush").returncode == 0
+            yield demo
         finally:
-            desk.run("down")
+            demo.run("down")

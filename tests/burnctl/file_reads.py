@@ -14,7 +14,7 @@ _HEAD = struct.Struct("iIII")
 _QUIET_S, _PATIENCE_S = 0.3, 30.0
 
 
-class Watch:
+class FileReads:
     """Every file of one folder, from now on. Listing the folder itself is no reading."""
 
     def __init__(self, folder: Path) -> None:
