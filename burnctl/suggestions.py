@@ -47,6 +47,7 @@ _OTHER_WORDS = {
     **dict.fromkeys(("files", "file"), "see: burnctl hotspots --by file"),
     **dict.fromkeys(("prompts", "prompt"), "see: burnctl hotspots --by prompt"),
     **dict.fromkeys(("branches", "branch"), "see: burnctl summary --by branch"),
+    **dict.fromkeys(("prs", "pr", "pull-requests"), "see: burnctl summary --by pr"),
     **dict.fromkeys(("activity", "activities"), "see: burnctl summary --by activity"),
     **dict.fromkeys(("price", "prices"), "did you mean: burnctl pricing"),
     **dict.fromkeys(

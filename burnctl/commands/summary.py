@@ -10,7 +10,7 @@ from burnctl.errors import UsageError
 from burnctl.output import present
 from burnctl.render import styles
 from burnctl.render.charts import bar, sparkline
-from burnctl.render.names import harness_name, last_name, short_id, tilde
+from burnctl.render.names import harness_name, last_name, pull_request_name, short_id, tilde
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import (
     NOTHING,
@@ -72,6 +72,7 @@ _NAMELESS = {
     "agent": "main conversation",
     "project": "(no project)",
     "branch": "(no branch)",
+    "pr": "(no pull request)",
     "activity": "(no activity)",
 }
 
@@ -268,6 +269,8 @@ def _label(row: dict[str, Any], by: str) -> str:
         return label[:16].replace("T", " ")
     if by == "source":
         return harness_name(label)
+    if by == "pr":
+        return pull_request_name(label)
     return "  " * int(row.get("depth", 0)) + tilde(label)
 
 

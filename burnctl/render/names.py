@@ -43,6 +43,15 @@ def short_model(model: object) -> str:
     return (head if dash and len(date) == 8 and date.isdigit() else name).removeprefix("claude-")
 
 
+def pull_request_name(address: str) -> str:
+    """`acme/shop#12` for `https://github.com/acme/shop/pull/12`; other addresses as they are."""
+    repository, _, number = clean(address).rpartition("/")
+    for ending in ("/pull", "/-/merge_requests", "/merge_requests"):
+        if repository.endswith(ending) and number.isdigit():
+            return f"{repository.removesuffix(ending).partition('://')[2].partition('/')[2]}#{number}"
+    return clean(address)
+
+
 def harness_name(source: object) -> str:
     """`Claude Code` for `claude-code`."""
     from burnd.harness.registry import BY_SOURCE

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 DIMENSIONS = (
     *("model", "provider", "project", "branch", "session"),
     *("day", "hour", "week", "month"),
-    *("activity", "agent", "source", "version"),
+    *("activity", "agent", "source", "version", "pr"),
 )
 FLEET_DIMENSIONS = ("machine", "user", "team")  # only of reports over many machines
 CAUSES = ("tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss")

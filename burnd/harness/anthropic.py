@@ -132,12 +132,13 @@ _results: Final = msgspec.json.Decoder(str | list[ContentBlock] | None)
 
 
 class ApiCall(NamedTuple):
-    """A tool call, its file, its prompt to an agent, and its arguments as valid JSON."""
+    """A tool call, its file, its prompt to an agent, its arguments as valid JSON, and its shell command, if any."""
 
     call: ToolCall
     file: str | None
     prompt: str | None
     input: msgspec.Raw
+    command: Any = None
 
 
 class Result(NamedTuple):
@@ -195,6 +196,7 @@ def parse_call(block: ContentBlock) -> ApiCall:
         file=target if _KINDS.get(name) in ("edit", "read") else None,
         prompt=prompt if isinstance(prompt, str) else None,
         input=readable_input,
+        command=arguments.get("command") if _KINDS.get(name) == "shell" else None,
     )
 
 

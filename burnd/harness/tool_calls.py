@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 import hashlib
+import re
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
@@ -24,6 +25,10 @@ _LONGEST_AUTHORITY: Final = 2048
 _SHORT_COMMAND: Final = 120
 _PATCHED_FILE: Final = tuple(f"*** {what}: " for what in ("Add File", "Update File", "Delete File", "Move to"))
 _MOST_PATCHED: Final = 100
+
+_CREATES_PULL_REQUEST: Final = re.compile(r"\b(?:gh\s+pr|glab\s+mr)\s+create\b")
+_PULL_REQUEST: Final = re.compile(r"https://[\w.-]{1,100}(?:/[\w.-]{1,100}){2,8}/(?:pull|merge_requests)/\d{1,9}")
+_PULL_REQUEST_TAIL: Final = 4096
 
 _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 # Agents repeat their short commands all day.
@@ -70,6 +75,17 @@ def patched_files(patch: Any) -> tuple[str, ...]:
     headers = (line for line in patch.split("\n") if line.startswith(_PATCHED_FILE))
     paths = (line.partition(": ")[2].rstrip() for line in islice(headers, _MOST_PATCHED))
     return tuple(dict.fromkeys(target for path in paths if (target := text_target(path))))
+
+
+def creates_pull_request(command: object) -> bool:
+    """Whether a shell command makes a pull request, alone or among others."""
+    return isinstance(command, str) and _CREATES_PULL_REQUEST.search(command) is not None
+
+
+def pull_request_in(text: str) -> str | None:
+    """The last address of a pull or merge request in a text."""
+    addresses = _PULL_REQUEST.findall(text[-_PULL_REQUEST_TAIL:])
+    return addresses[-1] if addresses else None
 
 
 def short_hash(data: bytes) -> str:

@@ -68,6 +68,7 @@ TURN_COLUMNS = [
     "parent_call",
     "stated_usd",
     "version",
+    "pull",
     "open",
     "rev",
     "digest",
@@ -84,14 +85,14 @@ def turn_names(turn: Turn) -> list[str | None]:
     """The texts of a turn that the index stores once."""
     agent = turn.subagent.type if turn.subagent else turn.agent
     texts = [turn.source, turn.model, turn.provider, turn.project, turn.project_key, turn.git_branch]
-    texts += [turn.speed, turn.activity, turn.stop_reason, turn.harness_version, agent]
+    texts += [turn.speed, turn.activity, turn.stop_reason, turn.harness_version, turn.pull_request, agent]
     for call in turn.tool_calls:
         texts += [call.name, call.target]
     return texts
 
 
 def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
-    """The columns from the turn itself, up to `version`; the others locate its line in the ledger."""
+    """The columns from the turn itself, up to `pull`; the others locate its line in the ledger."""
     usage, subagent, tools = turn.usage, turn.subagent, turn.server_tools
     return (
         row_id,
@@ -128,6 +129,7 @@ def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
         subagent.parent_tool_use_id if subagent else None,
         turn.stated_usd,
         name_id(turn.harness_version),
+        name_id(turn.pull_request),
     )
 
 

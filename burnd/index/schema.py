@@ -84,6 +84,7 @@ CREATE TABLE turns(
   parent_call TEXT,
   stated_usd REAL,            -- its cost as the harness states it
   version INTEGER,            -- of the harness
+  pull INTEGER,               -- address of a pull request that was made or named in it
   open INTEGER NOT NULL,      -- may still grow; not in the ledger in this form yet
   rev INTEGER NOT NULL,       -- the newest in the ledger; 0: none yet
   digest INTEGER NOT NULL,
@@ -98,6 +99,7 @@ CREATE TABLE turns(
 CREATE INDEX turns_by_time ON turns(ts);
 CREATE INDEX turns_by_session ON turns(session, rail, turn_index);
 CREATE INDEX turns_by_session_time ON turns(session, ts);
+CREATE INDEX turns_by_pull ON turns(pull) WHERE pull IS NOT NULL;
 CREATE INDEX turns_by_prompt ON turns(session, prompt_id, prompt_retries, ts, turn_index) WHERE has_edits;
 CREATE INDEX turns_by_subagent ON turns(subagent, session) WHERE subagent <> 0;
 CREATE INDEX turns_with_stated_cost ON turns(model) WHERE stated_usd IS NOT NULL;

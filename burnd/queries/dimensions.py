@@ -16,6 +16,7 @@ from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 
 TAG = "tag:"
+MAIN_BRANCHES = frozenset(("main", "master", "trunk", "develop", "dev"))  # no pull request is made from these
 _OF_CLASS = ("model", "provider", "source")
 _TIMES: dict[str, Callable[[int], str]] = {"day": day_name, "week": week_name, "month": month_name}
 RowFacts = Sequence[Mapping[str, Any]]
@@ -126,11 +127,48 @@ def _single(view: View, by: str, selection: Selection, keys: tuple[str, ...]) ->
         return Dimension(By((by,)), _first, lambda keys: _texts(view, keys))  # type: ignore[arg-type]
     if by == "session":
         return Dimension(By(("session",)), _first, lambda keys: _sessions(view, keys))
+    if by == "pr":
+        pull_of = _pull_requests(view)
+        return Dimension(By(("session", "branch", "place")), lambda keys, _: pull_of(*keys), _plain)
     labels = selection.groups.labels if selection.groups else ()
     if by == "agent":
         return _by_agent(view, labels, keys)
     at = keys.index(by.removeprefix(TAG))
     return Dimension(By(("group",)), lambda keys, _: labels[keys[0]][at], _plain)
+
+
+def _pull_requests(view: View) -> Callable[[int, int, int], str | None]:
+    """A function from session, branch and place of a turn to the address of its pull request.
+
+    It is the last one that was made from the branch in the project. Else, as for turns on a main branch, it is the only
+    one of the session, or of the session that started it.
+    """
+    projects: dict[int, str | None] = dict(view.rows(_PROJECTS))
+    by_branch: dict[tuple[str, int], str] = {}
+    by_session: dict[int, set[str]] = {}
+    for session, branch, name, place, pull in view.rows(_PULLS):
+        by_session.setdefault(session, set()).add(pull)
+        project = projects.get(place)
+        if project is not None and name is not None and name not in MAIN_BRANCHES:
+            by_branch[project, branch] = pull
+    parents: dict[int, int] = dict(view.rows(_PARENTS)) if by_session else {}
+
+    @cache
+    def of_session(session: int) -> str | None:
+        climbed: set[int] = set()
+        at: int | None = session
+        while at is not None and at not in by_session and at not in climbed:
+            climbed.add(at)
+            at = parents.get(at)
+        pulls = by_session.get(at, set()) if at is not None else set()
+        return next(iter(pulls)) if len(pulls) == 1 else None
+
+    def pull_of(session: int, branch: int, place: int) -> str | None:
+        if not by_session:
+            return None
+        return by_branch.get((projects.get(place) or "", branch)) or of_session(session)
+
+    return pull_of
 
 
 def _by_agent(view: View, labels: Sequence[Any], keys: tuple[str, ...]) -> Dimension:
@@ -186,6 +224,12 @@ _PROJECTS = (
     "SELECT p.id, coalesce(k.name, f.name) FROM places p LEFT JOIN names f ON f.id = p.project "
     "LEFT JOIN names k ON k.id = p.project_key"
 )
+_PULLS = """
+SELECT t.session, coalesce(t.branch, 0), b.name, t.place, p.name FROM turns t INDEXED BY turns_by_pull
+JOIN names p ON p.id = t.pull LEFT JOIN names b ON b.id = t.branch WHERE t.pull IS NOT NULL
+ORDER BY t.ts, t.message_id
+"""
+_PARENTS = "SELECT s.id, p.id FROM sessions s JOIN sessions p ON p.session_id = s.parent_session_id"
 _TYPES = "SELECT id, name FROM names WHERE id IN (SELECT type FROM subagents)"
 _SESSIONS = (
     "SELECT s.id, s.session_id, s.parent_session_id, coalesce(k.name, f.name), s.created_at, "

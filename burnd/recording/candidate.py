@@ -130,6 +130,7 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     cache_miss: MissStatement | None = None
     prompt_changes: tuple[PromptChange, ...] = ()
     restored: bool = False  # from lines that `burnctl restore` wrote: it is recorded already
+    pull_request: str | None = None
 
     @property
     def holder(self) -> tuple[str, str]:
@@ -182,7 +183,7 @@ def with_iterations(candidate: Candidate) -> Iterator[Candidate]:
         own.best = candidate.best._replace(output_tokens=usage.output + usage.reasoning)
         own.stopped = own.best if candidate.stopped == candidate.best else candidate.stopped
         own.server_tools, own.billed_calls, own.calls, own.entered, own.made, own.files = None, (), (), (), (), ()
-        own.request, own.cache_miss, own.prompt_changes = None, None, ()
+        own.request, own.cache_miss, own.prompt_changes, own.pull_request = None, None, (), None
         own.dropped = n not in candidate.submitted_calls
         yield own
 
@@ -234,6 +235,7 @@ def turn_of(candidate: Candidate) -> Turn:
         request=candidate.request,
         cache_miss=candidate.cache_miss,
         prompt_changes=candidate.prompt_changes,
+        pull_request=candidate.pull_request,
         basis=_basis(candidate),
     )
 

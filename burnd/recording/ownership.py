@@ -347,6 +347,7 @@ def _merge(new: Turn, current: Turn) -> Turn:
         request=_stated(base.request, other.request),
         cache_miss=_stated(base.cache_miss, other.cache_miss),
         prompt_changes=_fuller(base.prompt_changes, other.prompt_changes),
+        pull_request=_stated(base.pull_request, other.pull_request),
     )
     return relabelled(merged) if calls != base.tool_calls else merged
 

@@ -197,6 +197,7 @@ class Turn(Record, frozen=True, kw_only=True):
     request: RequestFacts | None = None
     cache_miss: MissStatement | None = None
     prompt_changes: tuple[PromptChange, ...] = ()
+    pull_request: PathName | None = None  # address of a pull request that was made or named in this turn
     quality: Quality = always("final")
     basis: Basis | None = None
     # The message turned out to be a copy of this one; the turn does not count any more.

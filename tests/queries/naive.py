@@ -10,10 +10,11 @@ from typing import Any
 
 from burnd.ledger.journal import Key, lineage
 from burnd.pricing import PriceTable, Tokens, terms_text, turn_cost, usd
+from burnd.queries.dimensions import MAIN_BRANCHES
 from burnd.queries.periods import zone_of
 from burnd.queries.tally import shown_model, shown_provider
 from burnd.records import Compaction, Overhead, Request, Turn, Usage
-from burnd.records.times import to_ms
+from burnd.records.times import index_ms, to_ms
 from burnd.records.turn import FORKED
 from tests.folded import Folded
 
@@ -161,12 +162,29 @@ class Naive:
             "activity": lambda: turn.activity,
             "source": lambda: turn.source,
             "version": lambda: turn.harness_version,
+            "pr": lambda: self.pull_request(turn),
             "day": lambda: _local(turn, tz).strftime("%Y-%m-%d"),
             "week": lambda: _local(turn, tz).strftime("%G-W%V"),
             "month": lambda: _local(turn, tz).strftime("%Y-%m"),
             "hour": lambda: _local(turn, tz).replace(minute=0, second=0, microsecond=0).isoformat(timespec="minutes"),
         }
         return simple[by]()
+
+    def pull_request(self, turn: Turn) -> str | None:
+        """The last one made from the turn's branch, unless that is a main branch; else the session's only one."""
+        linked = sorted(
+            (one for one in self.turns.values() if one.pull_request), key=lambda one: (index_ms(one.ts), one.message_id)
+        )
+        place = (turn.project_key or turn.project, turn.git_branch)
+        if None not in place and turn.git_branch not in MAIN_BRANCHES:
+            made = [one for one in linked if (one.project_key or one.project, one.git_branch) == place]
+            if made:
+                return made[-1].pull_request
+        for session in reversed(lineage(turn.session_id, self.parents)):
+            own = {one.pull_request for one in linked if one.session_id == session}
+            if own:
+                return own.pop() if len(own) == 1 else None
+        return None
 
     def agent(self, key: Any) -> tuple[bool, str | None]:
         """The agent of a turn: whether a stamp names it, and its name."""

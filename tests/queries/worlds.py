@@ -53,6 +53,7 @@ PLACES = (
 ACTIVITIES = ("coding", "debugging", "testing", None)
 VERSIONS = (None, "2.0.14", "2.1.4")
 BRANCHES = ("main", "fix", None)
+PULLS = (None, None, None, "https://host.example/me/a/pull/1", "https://host.example/me/a/pull/2")
 KEYS = ("workflowId", "workflow", "agentId", "agent", "parentAgentId", "persona")
 VALUES = ("x", "y")
 
@@ -102,6 +103,7 @@ def turns(draw: st.DrawFn) -> Turn:
         speed=draw(st.sampled_from((None, None, "fast"))),
         stated_usd=draw(st.sampled_from((None, 0.5))) if source == "opencode" else None,
         harness_version=draw(st.sampled_from(VERSIONS)),
+        pull_request=draw(st.sampled_from(PULLS)),
         server_tools=draw(st.sampled_from((None, None, ServerTools(search=2, fetch=1)))),
         subagent=subagent,
         agent=draw(st.sampled_from((None, "build", "plan"))) if subagent is None else None,

@@ -138,6 +138,7 @@ class BareLine(_Camel):
     base: Name | None = None
     keep: int | None = None
     tail: list[msgspec.Raw] | None = None
+    pr_url: str | None = None
     model_usage: dict[Name, ModelUsage | None] | None = None
     start_time: float | None = None
 
@@ -249,7 +250,7 @@ file_contents: Final = SafeDecoder(FileContent)
 rendered_texts: Final = msgspec.json.Decoder(list[Rendered])
 
 TITLES: Final = frozenset({"custom-title", "ai-title", "summary"})
-BARE: Final = TITLES | {"api-request", "cost-state"}
+BARE: Final = TITLES | {"api-request", "cost-state", "pr-link"}
 TIMED: Final = frozenset({"queue-operation"})  # ignored, but may have the first time in a file
 # `progress` lines repeat whole messages of sub-agents with their usage, and are never counted.
 IGNORED: Final = TIMED | frozenset(
@@ -267,7 +268,6 @@ IGNORED: Final = TIMED | frozenset(
         "last-prompt",
         "mode",
         "permission-mode",
-        "pr-link",
         "progress",
         "tag",
         "tools-used",

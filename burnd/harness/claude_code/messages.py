@@ -36,7 +36,14 @@ from burnd.harness.claude_code.lines import (
 )
 from burnd.harness.claude_code.memory import Memory, Spot, keep
 from burnd.harness.claude_code.product import PRODUCT
-from burnd.harness.claude_code.request_facts import add_facts, read_memory_edit, take_changes
+from burnd.harness.claude_code.request_facts import (
+    add_facts,
+    read_memory_edit,
+    read_pull_call,
+    read_pull_result,
+    take_changes,
+    take_pull,
+)
 from burnd.harness.claude_code.state import (
     MAX_ANSWERED,
     MAX_ATTEMPTS,
@@ -182,6 +189,7 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
         prompt_words=prompt.words if prompt is not None else (),
         prompt_retries=prompt.walk.retries if prompt is not None else 0,
         prompt_changes=take_changes(memory),
+        pull_request=take_pull(memory),
     )
 
 
@@ -301,6 +309,7 @@ def _add_call(memory: Memory, candidate: Candidate, block: ContentBlock) -> None
     runs_here = block.type == "tool_use"
     candidate.calls += (call if runs_here else replace(call, is_error=False),)
     read_memory_edit(memory, call)
+    read_pull_call(memory, call.id, parsed.command)
     if parsed.file is not None and parsed.file not in candidate.files:
         candidate.files += (parsed.file,)
     if parsed.prompt is not None:
@@ -332,6 +341,7 @@ def add_result(memory: Memory, spot: Spot, block: ContentBlock) -> tuple[tuple[B
     candidate.calls = tuple(
         [_with_result(call, block, result) if call.id == call_id else call for call in candidate.calls]
     )
+    read_pull_result(memory, candidate, call_id, block.content)
     memory.touch(candidate)
     return result.blocks, candidate
 

@@ -35,7 +35,7 @@ from burnd.harness.claude_code.messages import (
     status_of,
 )
 from burnd.harness.claude_code.prompts import read_attachment, read_user
-from burnd.harness.claude_code.request_facts import read_facts
+from burnd.harness.claude_code.request_facts import read_facts, read_pull_link
 from burnd.harness.claude_code.state import MAX_REQUESTS, ClaudeReading, ClaudeState, LeafTitle, PackStore, dump_state
 from burnd.harness.product import RESTORED
 from burnd.harness.tool_calls import short_hash
@@ -132,6 +132,8 @@ class ClaudeReader:
             _read_title(memory, line, offset)
         elif line.type == "api-request":
             _read_request(memory, line)
+        elif line.type == "pr-link":
+            read_pull_link(memory, line.pr_url or "")
         elif line.model_usage:
             _read_totals(memory, line)
         return None

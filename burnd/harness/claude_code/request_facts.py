@@ -1,4 +1,5 @@
-"""Facts about requests that can prove why a cache was missed: hashes of `api-request` lines, changes of the prompt.
+"""Facts about requests: hashes of `api-request` lines and changes of the prompt, which can prove why a cache was
+missed, and pull requests.
 
 An `api-request` line has a hash of each message: those that it shares with its `base` are only counted (`keep`). The
 line of a request may come before or after the lines of its response. Requests are compared with the last answered one
@@ -15,10 +16,11 @@ import msgspec
 from burnd.classify.tools import kind, mcp_server
 from burnd.harness.claude_code.lines import Attachment, BareLine, ClaudeMessage
 from burnd.harness.claude_code.memory import Memory, keep
-from burnd.harness.claude_code.state import MAX_CHANGES, MAX_MEMORY_FILES, MAX_PARTS, MAX_SENT, Sent
-from burnd.harness.tool_calls import short_hash
+from burnd.harness.claude_code.state import MAX_CHANGES, MAX_MEMORY_FILES, MAX_PARTS, MAX_PULLS, MAX_SENT, Sent
+from burnd.harness.tool_calls import creates_pull_request, pull_request_in, short_hash
 from burnd.recording.candidate import Candidate
 from burnd.records import MissStatement, PromptChange, RequestFacts, ToolCall
+from burnd.records.content import MAIN
 from burnd.records.names import bounded
 from burnd.records.turn import token_count
 
@@ -152,3 +154,40 @@ def _add_change(memory: Memory, change: PromptChange) -> None:
     changes = memory.state.changes
     if change not in changes and len(changes) < MAX_CHANGES:
         changes.append(change)
+
+
+def read_pull_link(memory: Memory, address: str) -> None:
+    """Reads a `pr-link` line, which clients repeat when a session continues: the first one of an address counts."""
+    pull, state = pull_request_in(address), memory.state
+    if pull is None or pull in state.pulls:
+        return
+    keep(state.pulls, pull, None, MAX_PULLS)
+    main = state.rails.get(memory.path.rail_id or MAIN)
+    candidate = memory.candidate(main.open) if main is not None else None
+    if candidate is None:
+        state.pull = pull
+    elif candidate.pull_request is None:
+        candidate.pull_request = pull
+        memory.touch(candidate)
+
+
+def take_pull(memory: Memory) -> str | None:
+    """A pull request that was named before the first response."""
+    pull, memory.state.pull = memory.state.pull, None
+    return pull
+
+
+def read_pull_call(memory: Memory, call_id: str, command: object) -> None:
+    if creates_pull_request(command):
+        keep(memory.state.pull_calls, call_id, None, MAX_PULLS)
+
+
+def read_pull_result(memory: Memory, candidate: Candidate, call_id: str, content: msgspec.Raw) -> None:
+    """Finds the address that `gh pr create` prints."""
+    if call_id not in memory.state.pull_calls:
+        return
+    del memory.state.pull_calls[call_id]
+    pull = pull_request_in(bytes(content).decode("utf-8", "replace"))
+    if pull is not None:
+        candidate.pull_request = pull
+        keep(memory.state.pulls, pull, None, MAX_PULLS)

@@ -22,7 +22,7 @@ from burnd.logfiles import log_reader as log
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, Content, PromptChange, RequestFacts
 
-VERSION: Final = 8
+VERSION: Final = 9
 MAX_CANDIDATES: Final = 6
 MAX_RAILS: Final = 32
 MAX_PROMPTS: Final = 8
@@ -34,6 +34,7 @@ MAX_SENT: Final = 4
 MAX_PARTS: Final = 512
 MAX_MEMORY_FILES: Final = 64
 MAX_CHANGES: Final = 8
+MAX_PULLS: Final = 64
 NO_RUN: Final = -1
 UNREPORTED: Final = -1
 MAX_DELEGATIONS: Final = 64
@@ -159,8 +160,9 @@ class ClaudeState(msgspec.Struct, omit_defaults=True):
     `birth` is the first time in the file, `stamp` the last. `titles` has for each kind the number of changes and the
     last title's hash. `counted` is the number of messages of each rail before the file was replaced. `sent` are recent
     requests, `latest` the last answered one of each origin. `memory_files` has a hash of each memory file, `changes`
-    the changes of the prompt that no response has followed yet. `context` are lines for the next content record, see
-    `content.keep_line`.
+    the changes of the prompt that no response has followed yet. `pulls` are the pull requests that lines named, `pull`
+    one that was named before the first response, `pull_calls` calls that make one and have no result yet. `context` are
+    lines for the next content record, see `content.keep_line`.
     """
 
     version: int = VERSION
@@ -180,6 +182,9 @@ class ClaudeState(msgspec.Struct, omit_defaults=True):
     latest: dict[str, Sent] = {}
     memory_files: dict[str, str] = {}
     changes: list[PromptChange] = []
+    pulls: dict[str, None] = {}
+    pull: str | None = None
+    pull_calls: dict[str, None] = {}
     delegations: dict[str, Delegation] = {}
     titles: dict[str, tuple[int, str]] = {}
     meta_sent: bool = False

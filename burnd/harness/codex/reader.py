@@ -45,7 +45,7 @@ from burnd.harness.codex.rollout import (
 )
 from burnd.harness.codex.tools import Result, image_block, result_of, started_agent
 from burnd.harness.product import uuid7_ms
-from burnd.harness.tool_calls import inline_bytes, size
+from burnd.harness.tool_calls import creates_pull_request, inline_bytes, pull_request_in, size
 from burnd.logfiles.log_reader import AgentLink, LogReading, decode_line, iso, rejected, tally
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, Compaction, File, Quota, Request, Session, Subagent, ToolResult
@@ -433,6 +433,8 @@ def read_result(log: RolloutLog, line: LineRef, item: Item) -> None:
             outcome = {"is_error": result.failed, "result_hash": result.hash, "is_refused": result.is_refusal}
             calls = (replace(call, **outcome) if call.id == call_id else call for call in candidate.calls)
             candidate.calls = tuple(calls)
+            if any(call.id == call_id and creates_pull_request(call.target) for call in candidate.calls):
+                candidate.pull_request = pull_request_in(result.text) or candidate.pull_request
             log.touch(candidate)
             break
     _link_agent(log, line, call_id, result)

@@ -31,6 +31,7 @@ from burnd.harness.opencode.rows import (
 )
 from burnd.harness.tool_calls import (
     args_hash,
+    creates_pull_request,
     decoded_size,
     edit_hash,
     first_word,
@@ -39,6 +40,7 @@ from burnd.harness.tool_calls import (
     inline_data,
     patch_hash,
     patched_files,
+    pull_request_in,
     short_hash,
     size,
     text_target,
@@ -113,6 +115,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     children: tuple[tuple[str, str], ...] = ()  # (call, session that it started)
     retries: tuple[tuple[str, int | None, int | None], ...] = ()  # (part, time, status) of failed attempts
     has_output: bool = False  # the model started to answer, even if only with an empty part
+    pull_request: str | None = None
 
     @property
     def text_bytes(self) -> int:
@@ -146,7 +149,8 @@ class OpencodeMessage(msgspec.Struct, frozen=True, gc=False):
 class OpencodeCall(NamedTuple):
     """A tool call, the files it names, its blocks, and the session it started.
 
-    `input` are its arguments as valid JSON; `answer` is the text of its result.
+    `input` are its arguments as valid JSON; `answer` is the text of its result, `pull_request` the address of one that
+    it made.
     """
 
     call: ToolCall
@@ -156,6 +160,7 @@ class OpencodeCall(NamedTuple):
     child: str | None
     input: msgspec.Raw
     answer: str | None
+    pull_request: str | None = None
 
 
 # Facts
@@ -226,6 +231,7 @@ def _response(
         files=tuple(dict.fromkeys([*files, *changed])),
         children=tuple((call.call.id, call.child) for call in calls.values() if call.child),
         retries=tuple(_retry(part) for part in parts if part.data.type == "retry"),
+        pull_request=next((call.pull_request for call in calls.values() if call.pull_request), None),
     )
 
 
@@ -303,6 +309,7 @@ def call_of(part: PartData, call_id: str) -> OpencodeCall:
         child=state.metadata.session_id if name == _TASK and state.metadata is not None else None,
         input=well_formed,
         answer=answer,
+        pull_request=pull_request_in(answer or "") if creates_pull_request(arguments.get("command")) else None,
     )
 
 

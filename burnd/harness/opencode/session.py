@@ -138,6 +138,7 @@ def _walk_response(
         best=LineKey(NO_USAGE if quality == "partial" else 0),
         final=quality == "final",
         calls=response.calls,
+        pull_request=response.pull_request,
         entered=state.entering,
         made=response.output,
         files=response.files,

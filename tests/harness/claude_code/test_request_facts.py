@@ -152,3 +152,38 @@ def test_the_ledger_has_the_facts_and_no_text() -> None:
     assert decode(line) == turn
     assert b'"request":{"shape":' in line
     assert b"secret" not in line
+
+
+ADDRESS = "https://github.com/acme/shop/pull/12"
+
+
+def test_a_pull_request_is_on_the_turn_that_made_it() -> None:
+    log = Transcript()
+    log.prompt("go")
+    log.calls("m1", call("c1", "Bash", command="git push -u origin fix && gh pr create --fill"))
+    log.result("c1", f"https://github.com/acme/shop/compare\n{ADDRESS}\n")
+    log.calls("m2", call("c2", "Bash", command="gh pr view"))
+    log.result("c2", "https://github.com/acme/shop/pull/9")
+    log.says("m3")
+    assert [one.pull_request for one in turns(log)] == [ADDRESS, None, None]
+
+
+@pytest.mark.parametrize("cuts", [(), range(9)])
+def test_a_link_counts_once_for_the_turn_before_it(cuts: Any) -> None:
+    """Clients write it again when a session is resumed, perhaps on another branch."""
+    log = Transcript()
+    log.prompt("go")
+    log.says("m1")
+    log.bare(type="pr-link", prNumber=12, prUrl=ADDRESS, prRepository="acme/shop")
+    log.says("m2")
+    log.bare(type="pr-link", prNumber=12, prUrl=ADDRESS)
+    log.bare(type="pr-link", prNumber=13, prUrl="javascript:alert(1)")
+    assert [one.pull_request for one in turns(log, cuts=cuts)] == [ADDRESS, None]
+
+
+def test_a_link_before_the_first_response_is_on_that_response() -> None:
+    log = Transcript()
+    log.bare(type="pr-link", prUrl=ADDRESS)
+    log.prompt("go")
+    log.says("m1")
+    assert [one.pull_request for one in turns(log)] == [ADDRESS]
