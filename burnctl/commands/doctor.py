@@ -76,6 +76,7 @@ def examine() -> list[CheckResult]:
     ]
     if status is not None:
         findings += [*daemon.degraded(status), *daemon.left_alone(status), daemon.prices(client)]
+        findings += daemon.pushes(client)
     findings += _logs(settings)
     findings += [
         daemon.service(),

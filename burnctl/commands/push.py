@@ -28,6 +28,7 @@ EXAMPLES = (
     "burnctl push s3://team-burn/turns --watch",
     "burnctl push clickhouses://ch.example.com/burn --credentials ~/.burn-push",
     "burnctl push /mnt/team/burn --check",
+    "burnctl service install --push /mnt/team/burn",
 )
 _MOST_SHOWN = 20
 
@@ -67,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if sum((options.watch, options.check, options.compact)) > 1:
         raise UsageError("push: --watch, --check and --compact exclude each other")
-    from burnctl.push.engine import Labels, Push, locked, target_of, watch, write_state
+    from burnctl.push.engine import Labels, Push, target_of, watch
+    from burnctl.push.state import locked, write_state
     from burnctl.push.target import Refused, Unreachable
 
     target = target_of(options.target, options.credentials)

@@ -21,6 +21,7 @@ EXAMPLES = (
     "burnctl service install",
     "RELAYBURN_HOME=/data/burn burnctl service install --hardened",
     "burnctl service install --print",
+    "burnctl service install --push clickhouses://ch.example.com/burn --credentials ~/.burn-push",
     "burnctl service logs --follow",
 )
 
@@ -32,6 +33,13 @@ class ServiceFlags(Params):
     hardened: bool = param(default=False, help="systemd: also what needs user namespaces")
     socket: bool = param(default=False, help="systemd: also let it hold the socket")
     update_prices: bool = param(default=False, help="systemd: also fetch the newest prices once a week")
+    push: str | None = param(default=None, help="systemd: also push to this target, see burnctl push", metavar="TARGET")
+    credentials: str | None = param(
+        default=None, help="with --push: file with user and password, mode 0600", metavar="FILE"
+    )
+    without_project: list[str] = param(
+        default=[], help="with --push: leave a project out; may be repeated", kind="projects", metavar="PROJECT"
+    )
     lines: int = param(default=100, help="number of lines", kind="count", most=10_000, flag="-n --lines")
     follow: bool = param(default=False, help="go on as lines come", flag="-f --follow")
     manager: str | None = param(default=None, help="service manager (this system's)", choices=("systemd", "launchd"))
@@ -44,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "writes the unit or agent, enables it and starts it. A service does not see your shell's variables: those that "
         "burnd knows are written into it as they are now"
     )
-    flags.add(install, ServiceFlags, only=("print", "hardened", "socket", "update_prices"))
+    parts = ("print", "hardened", "socket", "update_prices", "push", "credentials", "without_project")
+    flags.add(install, ServiceFlags, only=parts)
     uninstall = actions.add_parser("uninstall", help="stop it and remove what install wrote")
     uninstall.description = "stops it and removes what install wrote, and nothing else; what was recorded stays"
     status = actions.add_parser("status", help="show the state of the service")
@@ -61,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     manager = _manager(options)
     if options.action == "install":
-        return _print(manager) if options.print else _tell(manager.install(_settings()))
+        settings = _settings(_push(options))
+        return _print(manager.files(settings)) if options.print else _tell(manager.install(settings))
     if options.action == "uninstall":
         return _tell(manager.uninstall())
     if options.action == "logs":
@@ -90,9 +100,26 @@ def _manager(options: argparse.Namespace) -> Systemd | Launchd:
     return Systemd(os.environ, **params)
 
 
-def _settings() -> Settings:
+def _push(options: argparse.Namespace) -> list[str]:
+    """The arguments of `burnctl push` in a unit. Raises UsageError if they have a password."""
+    if options.push is None:
+        return []
+    from burnctl.push.engine import check_url, read_credentials
+    from burnctl.push.state import absolute
+
+    check_url(options.push)
+    words = [absolute(options.push)]
+    if options.credentials is not None:
+        read_credentials(options.credentials)
+        words += ["--credentials", os.path.abspath(os.path.expanduser(options.credentials))]
+    for project in options.without_project:
+        words += ["--without-project", project]
+    return words
+
+
+def _settings(push: list[str]) -> Settings:
     from burnctl.errors import BurnctlError
-    from burnctl.service.settings import Settings, command_of, variables_in
+    from burnctl.service.settings import PUSH_VARIABLES, Settings, command_of, variables_in
     from burnd.paths import home_folder, socket_file
 
     try:
@@ -100,12 +127,14 @@ def _settings() -> Settings:
         socket = socket_file(home)
     except ValueError as error:
         raise BurnctlError(str(error)) from None
-    return Settings(variables_in(os.environ, os.getcwd()), command_of(sys.executable), home, os.path.abspath(socket))
+    variables = variables_in(os.environ, os.getcwd())
+    own = {name: value for name in PUSH_VARIABLES if push and (value := os.environ.get(name))}
+    return Settings(variables, command_of(sys.executable), home, os.path.abspath(socket), push, own)
 
 
-def _print(manager: Systemd | Launchd) -> int:
+def _print(files: dict[str, str]) -> int:
     """Prints every file below its path, as a comment."""
-    for path, text in manager.files(_settings()).items():
+    for path, text in files.items():
         print(f"# {path}\n{text}")
     return 0
 

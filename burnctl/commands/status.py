@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.output import as_json
@@ -10,6 +12,7 @@ from burnctl.render.names import tilde
 from burnctl.render.numbers import count, counted, duration, money, percent, size
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean, flow, wrap
+from burnd.paths import home_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    answer = reach(options).status()
+    client = reach(options)
+    answer: dict[str, Any] = {**client.status()}
+    if os.path.isdir(os.path.join(home_folder(), "push")):
+        from burnctl.push.state import behind
+
+        answer["pushes"] = behind(client)
     if options.json:
         return as_json(answer)
     from burnctl.render.screen import Screen
@@ -55,6 +63,8 @@ def drawn(answer: Answer, screen: Screen) -> str:
     if backfill := answer.get("backfill"):
         parts.append(_backfill(backfill, screen))
     parts.append(_stored(answer, screen))
+    if pushes := answer.get("pushes"):
+        parts.append("\n".join(_push(one, screen) for one in pushes))
     if details := [
         _marked(" ", line, screen, "dim") for line in (*_damaged(answer), *_unused(answer), *_skipped(answer))
     ]:
@@ -159,6 +169,19 @@ def _stored(answer: Answer, screen: Screen) -> str:
         rows.append(("prices", f"as of {prices.get('fetched') or prices['asOf']}{own}", ""))
     columns = [Column("", style="bold"), Column("", least=20), Column("", "right")]
     return table(columns, rows, screen, header=False)
+
+
+def _push(push: Answer, screen: Screen) -> str:
+    """A target with the age of the last push, how far it is behind, and the last error."""
+    from burnctl.push.state import seconds_since
+
+    age, left = seconds_since(push.get("at")), push.get("sessionsBehind")
+    line = f"push to {clean(push['target'])}: " + ("never done" if age is None else f"{duration(age)} ago")
+    if left:
+        line += f", {counted(left, 'session')} changed since"
+    if error := push.get("error"):
+        return _marked("!", f"{line}; failed: {clean(error)}", screen, "yellow")
+    return _marked(" ", line, screen, "dim")
 
 
 def _ledger(ledger: Answer) -> str:

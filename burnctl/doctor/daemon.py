@@ -105,6 +105,25 @@ def prices(client: Client) -> CheckResult:
     )
 
 
+def pushes(client: Client) -> list[CheckResult]:
+    """Each push target: its last error, and changes that wait for more than a day."""
+    from burnctl.push.state import behind, seconds_since
+
+    results = []
+    for one in behind(client):
+        target, left, age = one["target"], one["sessionsBehind"], seconds_since(one["at"])
+        last = "never done" if age is None else f"{duration(age)} ago"
+        says = f"to {target}: {last}" + (f", {left:,} changed sessions are not there yet" if left else "")
+        if one["error"]:
+            results.append(warn("push", f"{says}; failed: {one['error']}", f"try it: burnctl push {target}"))
+        elif left and (age is None or age > _DAY_S):
+            remedy = f"run it: burnctl push {target}, or as a service: burnctl service install --push {target}"
+            results.append(warn("push", says, remedy))
+        else:
+            results.append(ok("push", says))
+    return results
+
+
 def _named(models: list[Any]) -> str:
     names = ", ".join(
         str(model.get("model", model) if isinstance(model, dict) else model) or NO_NAME for model in models[:5]

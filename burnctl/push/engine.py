@@ -1,12 +1,10 @@
 """The push engine: pages from the change feed in, batches for a target out, with retries and an exact cursor.
 
-The cursor is stored in the target. Beside it, `push/NAME.json` in the home has what `status` and `doctor` show: the
-target, the last success and the last error. A lock keeps a second push to the same target out.
+The cursor is stored in the target, never only at home, so a target that was emptied or restored is noticed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -16,14 +14,14 @@ import time
 
 from burnctl.errors import BurnctlError, Failed, NotRunning, UsageError
 from burnctl.push.schema import KEYS, SCHEMA_VERSION, row_of, tombstone, usd
+from burnctl.push.state import write_state
 from burnctl.push.target import Batch, Refused, Totals, Unreachable
 from burnd import protocol
 from burnd.contract.reports import ChangesParams, ExportParams
-from burnd.paths import home_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from typing import Any, Final, TypeVar
 
     from burnctl.client import Client
@@ -305,71 +303,6 @@ def _decoded(stored: str | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return state if isinstance(state, dict) else {}
-
-
-# What the home knows about pushes
-
-
-def state_folder() -> str:
-    return os.path.join(home_folder(), "push")
-
-
-def state_file(url: str) -> str:
-    """The file about a target, named by a hash of it: an URL is no file name."""
-    return os.path.join(state_folder(), f"{hashlib.sha256(_absolute(url).encode()).hexdigest()[:16]}.json")
-
-
-def _absolute(url: str) -> str:
-    return url if "://" in url else os.path.abspath(os.path.expanduser(url))
-
-
-def write_state(url: str, feed: str | None, *, error: str = "") -> None:
-    """Notes a success, or an error beside the last success. Failing to write it is no reason to stop."""
-    path = state_file(url)
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    state: dict[str, Any] = {"target": _absolute(url), "cursor": feed, "at": None, "error": "", "errorAt": None}
-    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
-        state |= json.load(file)
-    state |= {"error": error, "errorAt": now} if error else {"cursor": feed, "at": now, "error": "", "errorAt": None}
-    with contextlib.suppress(OSError):
-        os.makedirs(state_folder(), mode=0o700, exist_ok=True)
-        with open(f"{path}.part", "w", encoding="utf-8") as file:
-            json.dump(state, file)
-        os.replace(f"{path}.part", path)
-
-
-def states() -> list[dict[str, Any]]:
-    """Every target that this home has pushed to, with the last success and error."""
-    found = []
-    with contextlib.suppress(OSError, ValueError):
-        for name in sorted(os.listdir(state_folder())):
-            if name.endswith(".json"):
-                with contextlib.suppress(OSError, ValueError), open(os.path.join(state_folder(), name)) as file:
-                    state = json.load(file)
-                    if isinstance(state, dict) and isinstance(state.get("target"), str):
-                        found.append({**state, "file": os.path.join(state_folder(), name)})
-    return found
-
-
-@contextlib.contextmanager
-def locked(url: str) -> Iterator[None]:
-    """Keeps a second push to the same target from running. The kernel releases it when the process ends."""
-    import fcntl
-
-    path = state_file(url).removesuffix(".json") + ".lock"
-    try:
-        os.makedirs(state_folder(), mode=0o700, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise BurnctlError(f"{path}: {error.strerror}", "a push needs to write to the home") from None
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BurnctlError(f"another push to {url} is running", "wait for it, or stop it") from None
-        yield
-    finally:
-        os.close(fd)
 
 
 def watch(push: Push, url: str, every_s: float, *, pause: Callable[[float], None] = time.sleep) -> None:

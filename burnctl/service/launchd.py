@@ -61,10 +61,13 @@ class Launchd:
 
     def files(self, settings: Settings) -> dict[str, str]:
         """What an installation consists of: path to text."""
+        if settings.push:
+            raise UsageError("--push is for systemd", "run burnctl push --watch from an agent of your own")
         return {self._path: property_list(settings, self._log)}
 
     def install(self, settings: Settings) -> list[str]:
         """Writes and loads the agent; returns lines to print."""
+        files = self.files(settings)
         managers.check_ours([self._path], MARK)
         managers.check_command(settings)
         managers.make_private(settings.home)
@@ -74,7 +77,7 @@ class Launchd:
             self._launchctl("bootout", self._target)
         elif (pid := managers.stop_one_started_by_hand()) is not None:
             lines.append(f"stopped the burnd that was started by hand (pid {pid})")
-        managers.write(self._path, self.files(settings)[self._path])
+        managers.write(self._path, files[self._path])
         managers.must("launchctl", "enable", self._target)
         managers.must("launchctl", "bootstrap", self._domain, self._path)
         return [*lines, f"wrote {self._path}", "burnd is running and will be started at login"]

@@ -20,16 +20,33 @@ VARIABLES = (
     "BURND_SOCKET",
     *_OF_PRODUCTS,
 )
+# Of a push: how to reach a bucket or database. Secrets are in files of their own, never in a unit.
+PUSH_VARIABLES = (
+    *("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+    *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "SSL_CERT_FILE", "BURND_PUSH_USER"),
+)
 _PATHS = {"RELAYBURN_HOME", "BURND_SOCKET", *(name for name, variable in _OF_PRODUCTS.items() if variable.is_path)}
 
 
 class Settings:
-    """The variables to set, the command to start, and the two places a hardened service must be able to write to."""
+    """The variables to set, the command to start, and the two places a hardened service must be able to write to.
 
-    __slots__ = ("command", "home", "socket", "variables")
+    `push` are the arguments of `burnctl push` for a second service, `push_variables` its own variables.
+    """
 
-    def __init__(self, variables: Mapping[str, str], command: Sequence[str], home: str, socket: str) -> None:
+    __slots__ = ("command", "home", "push", "push_variables", "socket", "variables")
+
+    def __init__(
+        self,
+        variables: Mapping[str, str],
+        command: Sequence[str],
+        home: str,
+        socket: str,
+        push: Sequence[str] = (),
+        push_variables: Mapping[str, str] = {},
+    ) -> None:
         self.variables, self.command, self.home, self.socket = dict(variables), list(command), home, socket
+        self.push, self.push_variables = list(push), dict(push_variables)
 
 
 def command_of(python: str) -> list[str]:

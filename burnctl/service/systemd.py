@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _DROP_INS = f"{units.SERVICE}.d"
 # Those that are enabled, in the order in which they are; then what belongs to them.
-_ENABLED = (units.SOCKET, units.SERVICE, units.PRICES_TIMER)
+_ENABLED = (units.SOCKET, units.SERVICE, units.PRICES_TIMER, units.PUSH)
 _BESIDE = (units.PRICES, f"{_DROP_INS}/{units.HARDENING}", f"{_DROP_INS}/{units.WITH_SOCKET}")
 _FACTS = "ActiveState,SubState,UnitFileState,MainPID,NRestarts,StatusText"
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 SERVICE, SOCKET, HARDENING, WITH_SOCKET = "burnd.service", "burnd.socket", "hardening.conf", "socket.conf"
 PRICES, PRICES_TIMER = "burnd-prices.service", "burnd-prices.timer"
+PUSH = "burnd-push.service"
 MARK = "# Written by `burnctl service install`."
 _NOTE = (
     f"{MARK} To change something use `systemctl --user edit burnd`: this file is\n# written anew by the next install.\n"
@@ -30,7 +31,7 @@ StartLimitBurst=5
 [Service]
 Type=notify
 ExecStart={_command(settings.command)}
-{_environment(settings)}Restart=on-failure
+{_environment(settings.variables)}Restart=on-failure
 RestartSec=2
 # Another burnd has the home: trying again would not help.
 RestartPreventExitStatus=5
@@ -123,7 +124,7 @@ Documentation=man:burnctl(1)
 [Service]
 Type=oneshot
 ExecStart={_command([settings.command[0], "-P", "-m", "burnctl", "pricing", "update"])}
-{_environment(settings)}UMask=0077
+{_environment(settings.variables)}UMask=0077
 Nice=19
 NoNewPrivileges=yes
 """
@@ -145,6 +146,28 @@ WantedBy=timers.target
 """
 
 
+def push(settings: Settings, note: str = _NOTE) -> str:
+    """Sends what burnd recorded to a target. It needs the network, which burnd itself does not."""
+    return f"""{note}
+[Unit]
+Description=Sends what burnd recorded to a database or folder
+Documentation=man:burnctl(1)
+After={SERVICE}
+
+[Service]
+ExecStart={_command([settings.command[0], "-P", "-m", "burnctl", "push", "--no-start", "--watch", *settings.push])}
+{_environment(settings.variables | settings.push_variables)}Restart=on-failure
+RestartSec=300
+UMask=0077
+LimitCORE=0
+Nice=19
+NoNewPrivileges=yes
+
+[Install]
+WantedBy=default.target
+"""
+
+
 def files(settings: Settings, *, hardened: bool, socketed: bool, priced: bool) -> Mapping[str, str]:
     """Every file of an installation, by its path below the folder of user units."""
     files = {SERVICE: service(settings)}
@@ -153,6 +176,8 @@ def files(settings: Settings, *, hardened: bool, socketed: bool, priced: bool) -
     if socketed:
         files[SOCKET] = socket(settings)
         files[f"{SERVICE}.d/{WITH_SOCKET}"] = with_socket()
+    if settings.push:
+        files[PUSH] = push(settings)
     if priced:
         files |= {PRICES: prices(settings), PRICES_TIMER: prices_timer()}
     return files
@@ -170,8 +195,8 @@ def _command(words: Sequence[str]) -> str:
     return " ".join([_quoted(program), *(_quoted(word.replace("$", "$$")) for word in arguments)])
 
 
-def _environment(settings: Settings) -> str:
-    return "".join(f"Environment={_quoted(f'{name}={value}')}\n" for name, value in settings.variables.items())
+def _environment(variables: Mapping[str, str]) -> str:
+    return "".join(f"Environment={_quoted(f'{name}={value}')}\n" for name, value in variables.items())
 
 
 def _quoted(word: str) -> str:

@@ -17,6 +17,7 @@ from burnctl.commands.doctor import report
 from burnctl.doctor import CheckResult, daemon, fail, logs, ok, warn
 from burnctl.doctor import home as homes
 from burnctl.errors import BurnctlError
+from burnctl.push.state import state_file, write_state
 from burnctl.render.screen import Screen
 from burnctl.render.text import width_of
 from burnd import __version__, protocol
@@ -153,6 +154,24 @@ def test_what_burnd_calls_degraded_is_passed_on() -> None:
     found = daemon.degraded({"degraded": [{"what": "opencode: locked", "remedy": "close it"}]})
     assert [(f.level, f.says, f.remedy) for f in found] == [("warn", "opencode: locked", "close it")]
     assert daemon.degraded({}) == []
+
+
+def test_pushes_that_fail_or_wait(made: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RELAYBURN_HOME", str(made.root))
+    client = Client(made.root / "burnd.sock", timeout=30)
+    with fake(made.root / "burnd.sock", changes={"left": 3}), client:
+        assert daemon.pushes(client) == []
+        write_state("/there", "c1")
+        (done,) = daemon.pushes(client)
+        assert (done.level, "3 changed sessions" in done.says) == ("ok", True)
+        write_state("/there", None, error="no route")
+        (failed,) = daemon.pushes(client)
+        assert (failed.level, failed.remedy) == ("warn", "try it: burnctl push /there")
+        assert "no route" in failed.says
+        file = Path(state_file("/there"))
+        file.write_text(json.dumps({"target": "/there", "cursor": "c1", "at": "2020-01-01T00:00:00Z"}))
+        (late,) = daemon.pushes(client)
+        assert (late.level, "service install --push /there" in late.remedy) == ("warn", True)
 
 
 def test_models_without_a_price(made: Home) -> None:

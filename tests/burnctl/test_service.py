@@ -176,6 +176,33 @@ def test_the_price_updater_is_there_only_when_asked_for(machine: Machine) -> Non
     assert "systemctl --user disable --now burnd-prices.timer" in machine.calls
 
 
+def test_a_push_is_a_service_of_its_own(machine: Machine) -> None:
+    """With its variables, but without secrets; the next install without it takes it away."""
+    machine.inactive()
+    secret = machine.person / "push"
+    secret.write_text("password = hunter2\n")
+    secret.chmod(0o600)
+    words = ["--push", "s3://bucket/burn", "--credentials", "push", "--without-project", "secret"]
+    env = {"AWS_PROFILE": "team", "AWS_SECRET_ACCESS_KEY": "hunter3"}
+    done = machine.service("install", *words, **env)
+    assert done.returncode == 0, done.stderr
+    text = (machine.units / units.PUSH).read_text()
+    assert f"--watch s3://bucket/burn --credentials {secret} --without-project secret\n" in text
+    assert "Environment=AWS_PROFILE=team\n" in text
+    assert "hunter" not in text
+    assert "AWS" not in (machine.units / units.SERVICE).read_text()
+    assert f"systemctl --user enable --now {units.PUSH}" in machine.calls
+    assert machine.service("install").returncode == 0
+    assert not (machine.units / units.PUSH).exists()
+
+
+def test_a_push_with_a_password_in_its_url_is_not_installed(machine: Machine) -> None:
+    done = machine.service("install", "--push", "clickhouse://u:hunter2@host/db")
+    assert done.returncode == 2
+    assert "BURND_PUSH_PASSWORD" in done.stderr
+    assert machine.files() == set()
+
+
 def test_installing_again_takes_up_what_changed(machine: Machine) -> None:
     """A service that runs is stopped before and started after, so that the new settings hold."""
     machine.service("install")

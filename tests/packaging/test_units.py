@@ -65,7 +65,9 @@ def test_systemd_takes_what_is_installed(tmp_path: Path) -> None:
     python = odd / "python"
     python.symlink_to(sys.executable)
     env = {"RELAYBURN_HOME": f'{odd}/"home" \\x', "OPENCODE_DB": "/a 'b'; c"}
-    settings = Settings(variables_in(env, "/"), command_of(str(python)), str(odd), f"{odd}/burnd.sock")
+    push = [f"{odd}/there", "--without-project", "/a 'b'"]
+    where = (str(odd), f"{odd}/burnd.sock")
+    settings = Settings(variables_in(env, "/"), command_of(str(python)), *where, push, {"AWS_PROFILE": "a b"})
     files = units.files(settings, hardened=True, socketed=True, priced=True)
     assert verified(tmp_path / "units", files) == ""
 

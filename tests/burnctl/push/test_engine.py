@@ -10,7 +10,8 @@ import pytest
 
 from burnctl.errors import BurnctlError, NotRunning, UsageError
 from burnctl.push import engine
-from burnctl.push.engine import Labels, Push, check_url, locked, read_credentials, states, target_of, watch, write_state
+from burnctl.push.engine import Labels, Push, check_url, read_credentials, target_of, watch
+from burnctl.push.state import behind, locked, states, write_state
 from burnctl.push.target import Batch, Refused, Totals, Unreachable
 
 LABELS = Labels("desk", "you")
@@ -231,6 +232,14 @@ def test_an_error_leaves_the_last_success_on_the_note(home_folder: Path) -> None
     (state,) = states()
     assert (state["target"], state["cursor"], state["error"]) == (url, "c1", "no route")
     assert state["at"] is not None
+
+
+def test_how_far_a_push_is_behind(home_folder: Path) -> None:
+    write_state(str(home_folder / "there"), "c1")
+    feed = Feed()
+    feed.ask = lambda _method, params: {"left": 3 if params == {"cursor": "c1", "limit": 0} else 0}  # type: ignore[method-assign]
+    (one,) = behind(feed)  # type: ignore[arg-type]
+    assert (one["target"], one["sessionsBehind"], one["error"]) == (str(home_folder / "there"), 3, None)
 
 
 def test_two_pushes_to_one_target_exclude_each_other(home_folder: Path) -> None:
