@@ -159,7 +159,7 @@ def test_what_burnd_calls_degraded_is_passed_on() -> None:
 def test_pushes_that_fail_or_wait(made: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RELAYBURN_HOME", str(made.root))
     client = Client(made.root / "burnd.sock", timeout=30)
-    with fake(made.root / "burnd.sock", changes={"left": 3}), client:
+    with fake_daemon(made.root / "burnd.sock", changes={"left": 3}), client:
         assert daemon.pushes(client) == []
         write_state("/there", "c1")
         (done,) = daemon.pushes(client)
