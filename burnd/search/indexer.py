@@ -79,6 +79,9 @@ class SearchIndexer(BackgroundFollower):
         self._committed_at = float("-inf")
         self._has_fresh = False  # a live message landed
         self._is_urgent = False  # a live message is uncommitted
+        self._has_begun_new = False  # a part of what is new was taken: the rest is taken before the next commit
+        self._has_old = False  # messages of old logs are uncommitted
+        self._read_at = float("-inf")  # when old logs were last being read
         self._is_damaged = False
 
     async def run(self) -> None:
@@ -125,6 +128,7 @@ class SearchIndexer(BackgroundFollower):
                 self._recent.add(change.placed)
         if change.placed and self._pipeline.now() - change.placed[-1].label.ts_ms < FRESH_MS:
             self._has_fresh = True
+        self._has_old = self._has_old or self._clock() - self._read_at < APART_S
         if self._changed_at is None:
             self._changed_at = self._clock()
         self.wake()
@@ -160,10 +164,11 @@ class SearchIndexer(BackgroundFollower):
     async def _work(self) -> None:
         """One piece of work, what is new before what is old; with nothing to do, rests.
 
-        What is new is taken when a commit is due, unless old logs are read.
+        What is new is taken when a commit is due, unless old logs are read or some of it has been taken.
         """
         filler = await self._current()
-        takes_new = bool(self._touched) and (self._commit_in(filler) <= 0 or self._is_reading())
+        is_due = self._has_begun_new or self._is_reading() or self._commit_in(filler) <= 0
+        takes_new = bool(self._touched) and is_due
         if takes_new:
             await self._take_touched(filler)
         elif filler.due:
@@ -177,7 +182,7 @@ class SearchIndexer(BackgroundFollower):
         if (
             filler is self._serving
             and filler.index.uncommitted
-            and not self._has_fresh
+            and not (self._has_fresh or self._has_begun_new)
             and self._commit_in(filler) <= 0
         ):
             await self._commit(filler)
@@ -238,6 +243,7 @@ class SearchIndexer(BackgroundFollower):
             self._taking = 0
         self._is_urgent = self._is_urgent or has_fresh
         self._has_fresh = self._has_fresh or (has_fresh and bool(some))
+        self._has_begun_new = bool(some) and not self._is_reading()
         self._touched = dict.fromkeys(some) | self._touched
 
     async def _take(self, filler: IndexFiller, session_ids: list[str]) -> None:
@@ -276,17 +282,20 @@ class SearchIndexer(BackgroundFollower):
         log.info("search.rebuilt")
 
     def _commit_in(self, filler: IndexFiller) -> float:
-        """Seconds until changes are to be committed: soon, but a backlog in few commits."""
+        """Seconds until changes are to be committed: soon, a backlog in few commits, its end at once."""
         if self._waiters and not filler.due:
             return 0.0
-        changed_at = self._changed_at or 0.0
-        if not (self._is_urgent or self._has_fresh) and (filler.due or self._is_reading()):
+        changed_at, is_reading = self._changed_at or 0.0, self._is_reading()
+        self._read_at = self._clock() if is_reading else self._read_at
+        if not (self._is_urgent or self._has_fresh) and (filler.due or is_reading):
             return changed_at + LATE_S - self._clock()
+        if self._has_old:
+            return 0.0
         return max(changed_at + SOON_S, self._committed_at + APART_S) - self._clock()
 
     async def _commit(self, filler: IndexFiller) -> None:
         self._pipeline.check_home()
-        self._is_urgent, self._changed_at = False, None
+        self._is_urgent, self._has_old, self._changed_at = False, self._has_old and bool(self._touched), None
         await self._in_thread(filler.commit)
         self._committed_at = self._clock()
         if self._is_reading():

@@ -159,6 +159,17 @@ async def test_a_backlog_is_made_findable_in_few_pieces(opened: Opened) -> None:
         assert lib.index.searcher.num_segments <= 2
 
 
+async def test_the_end_of_a_backlog_is_made_findable_at_once(opened: Opened) -> None:
+    """The last messages of old logs do not wait for others to be committed with them."""
+    reading = True
+    async with library(opened, soon_s=3600, is_reading=lambda: reading) as lib:
+        await lib.pipeline.commit(Batch(content=[text("m0", "apple", ts=at(-(10**6)))]))
+        await until(lambda: lib.index.uncommitted)
+        reading = False
+        await lib.pipeline.commit(Batch(content=[text("m1", "pear", ts=at(-(10**6)))]))
+        await until(partial(lib.found, "pear"))
+
+
 async def test_a_new_message_costs_the_same_in_a_long_session(opened: Opened) -> None:
     """What is to be taken in is known from what landed: the rows of everything said before are not gone through."""
     async with library(opened) as lib:
