@@ -41,11 +41,12 @@ MAY_IMPORT = {
     "quota": "records recording queries",
     "budget_watch": "records ledger pricing index queries",
     "guard": "records ledger queries",
+    "lost_logs": "records recording queries tasks",
     "clients": "records ledger index recording queries quota failures tasks",
     "early_totals": "records pricing index recording harness",
     "server": (
         "records ledger pricing settings index content recording search attribution harness reclassify queries "
-        "quota budget_watch guard clients instructions machine early_totals failures tasks"
+        "quota budget_watch guard lost_logs clients instructions machine early_totals failures tasks"
     ),
     "totals_index": "records ledger pricing settings index harness",
     "scan": "records pricing settings index clients harness queries server totals_index",

@@ -31,7 +31,23 @@ def run(options: argparse.Namespace) -> int:
 
         return as_json(session)
     print(command(session))
+    if _is_gone(session):
+        say(f"its log is gone; to write it again first: burnctl restore {_word(session['sessionId'])}")
     return 0
+
+
+def _is_gone(session: Mapping[str, Any]) -> bool:
+    """Whether its harness's logs are there without that of this session."""
+    import os
+    from importlib import import_module
+
+    from burnd.harness.registry import BY_SOURCE
+
+    product = BY_SOURCE.get(session["source"] or "")
+    if product is None or not product.restore or session["content"] != "yes":
+        return False
+    logs = import_module(product.restore).find_logs(product.logs(os.environ, os.path.expanduser("~")))
+    return logs is not None and session["sessionId"] not in logs
 
 
 def command(session: Mapping[str, Any]) -> str:

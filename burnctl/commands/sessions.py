@@ -31,11 +31,12 @@ EXAMPLES = (
     "burnctl sessions --project .",
     "burnctl sessions --sort cost --since 7d",
     "burnctl sessions --source opencode --csv",
+    "burnctl sessions --gone",
 )
 _USUAL = 30
 _FLAT = (
     *("sessionId", "source", "project", "agent", "title", "createdAt", "updatedAt", "messageCount"),
-    *("turns", "costUsd", "parentSessionId"),
+    *("turns", "costUsd", "parentSessionId", "goneAt", "goneBy"),
 )
 
 
@@ -88,6 +89,10 @@ def drawn(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
         screen.hint(f"more: --limit {min(2 * len(sessions), MOST_SESSIONS)} or --next {answer['next']}")
     if answer.get("more"):
         screen.hint(f"{count(answer['more'])} more: --limit {len(sessions) + answer['more']}")
+    if gone := answer.get("gone"):
+        unknown = count(gone["unexplained"])
+        screen.footnote(f"Logs that are gone: {count(gone['count'])}, of which no clean-up explains {unknown}.")
+        screen.hint("burnctl restore SESSION writes a log again")
     if figures := [session["harnessCostUsd"] for session in sessions if session.get("harnessCostUsd") is not None]:
         screen.footnote(f"{money(sum(figures))} is the harness's own figure: no price list has its models.")
     most = max((session.get("costUsd") or 0 for session in sessions), default=0)
@@ -96,6 +101,7 @@ def drawn(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
         Column("last written", style="dim", drop=1),
         Column("project", least=8, drop=2),
         Column("harness", drop=4, style="dim"),
+        Column("log gone", style="yellow"),
         Column("agent", drop=5, style="dim"),
         Column("messages", "right", drop=3),
         Column("cost", "right"),
@@ -107,6 +113,7 @@ def drawn(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
             ago(session["updatedAt"], now),
             last_name(session["project"]),
             harness_name(session["source"]),
+            _gone(session, now),
             session["agent"],
             count(session["messageCount"]) if session["messageCount"] else session["messageCount"],
             (money(session.get("costUsd")), styles.weight(session.get("costUsd"), most)),
@@ -116,6 +123,13 @@ def drawn(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
     ]
     used = [n for n in range(len(columns)) if any(row[n] for row in rows)]
     return table([columns[n] for n in used], [[row[n] for n in used] for row in rows], screen)
+
+
+def _gone(session: Mapping[str, Any], now: float) -> str:
+    """When a session's log was noticed to be gone, and why."""
+    if not session.get("goneAt"):
+        return ""
+    return f"{ago(session['goneAt'], now)}, {'cleaned up' if session['goneBy'] == 'clean-up' else 'unexplained'}"
 
 
 def name_of(session: Mapping[str, Any]) -> object:

@@ -198,7 +198,7 @@ def _ledger(ledger: Answer) -> str:
 
 
 def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
-    """What is wrong, each with its remedy, and budgets that are exceeded."""
+    """What is wrong, each with its remedy, budgets that are exceeded, and logs that are gone."""
     for item in answer.get("degraded") or ():
         yield _marked(screen.paint("!", "bold yellow"), str(item.get("what") or ""), screen)
         if item.get("remedy"):
@@ -206,6 +206,10 @@ def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
     for budget in answer.get("budget") or ():
         if budget.get("crossed"):
             yield exceeded(budget, screen)
+    if lost := (answer.get("lostLogs") or {}).get("sessions"):
+        text = f"the logs of {counted(lost, 'session')} are gone, and no clean-up explains it"
+        yield _marked(screen.paint("!", "bold yellow"), text, screen)
+        yield _marked(" ", "→ burnctl sessions --gone lists them, burnctl restore writes one again", screen, "cyan")
 
 
 def exceeded(budget: Answer, screen: Screen) -> str:

@@ -48,10 +48,11 @@ class ListParams(_Narrowed, method="sessions.list", errors=("not_found",), parti
     limit: int = param(default=50, help="at most this many", kind="count", most=MOST_SESSIONS, clamped=True)
     next: str | None = param(default=None, help="continue after the previous page, with its `next`", metavar="TOKEN")
     costs: bool = param(default=False, help="add what each session spent", flag="")
+    gone: bool = param(default=False, help="only sessions whose logs are gone, with when that was noticed")
 
     @property
     def is_of_totals(self) -> bool:
-        return self.agent is None and self.parent is None
+        return self.agent is None and self.parent is None and not self.gone
 
 
 class MetaParams(Params, method="sessions.meta", errors=("not_found",), partial=True):

@@ -186,6 +186,10 @@ class Product:
         """The folders of notes that the product writes for itself, each with its project."""
         yield from ()
 
+    def clean_up_days(self, homes: Iterable[str]) -> float | None:  # noqa: ARG002
+        """The age in days at which it deletes its logs; None if it does not."""
+        return None
+
     def checks(self, homes: Iterable[str]) -> Iterator[Check]:  # noqa: ARG002
         """What `burnctl doctor` checks for this product alone."""
         yield from ()

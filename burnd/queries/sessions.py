@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from burnd.contract.sessions import MOST_SESSIONS, ListParams, MetaParams
 from burnd.queries import names
+from burnd.queries.lost_logs import gone_sessions
 from burnd.queries.names import check_source
 from burnd.queries.periods import moment, zone_of
 from burnd.queries.selection import Selection
@@ -54,6 +55,9 @@ def list_sessions(view: View, params: ListParams) -> dict[str, Any]:
     """A page of sessions, without logs that only have summaries of other sessions' lines."""
     limit = min(max(params.limit, 1), MOST_SESSIONS)
     conditions, values = _conditions(view, params)
+    gone = gone_sessions(view) if params.gone else {}
+    if params.gone:
+        conditions.append(f"s.id IN ({','.join(map(str, sorted(gone)))})")
     if params.next is not None:
         conditions.append("(coalesce(s.updated_at, 0), s.session_id) < (?, ?)")
         values += _parse_position(params.next)
@@ -67,7 +71,12 @@ def list_sessions(view: View, params: ListParams) -> dict[str, Any]:
         tallies = _tallies(view, [row[0] for row in rows[:limit]])
         for session, row in zip(page, rows, strict=False):
             session |= tallies.get(row[0], Tally()).answer()
+    for session, row in zip(page, rows, strict=False):
+        session |= gone.get(row[0], {})
     answer: dict[str, Any] = {"sessions": page}
+    if params.gone:
+        unknown = sum(one["goneBy"] == "unknown" for one in gone.values())
+        answer["gone"] = {"count": len(gone), "unexplained": unknown}
     if len(rows) > limit:
         last = page[-1]
         answer["next"] = f"{to_ms(last['updatedAt']) if last['updatedAt'] else 0}.{last['sessionId']}"

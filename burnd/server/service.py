@@ -26,13 +26,15 @@ from burnd.content.recall import Recall
 from burnd.early_totals import EarlyTotals
 from burnd.errors import ConfigError, NotNow
 from burnd.guard import Guard
+from burnd.harness.product import Product
 from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.change import Change
 from burnd.index.query_pool import DEADLINE_S
 from burnd.instructions.files import Reader
 from burnd.ledger.files import no_home_check
+from burnd.lost_logs import LogPlaces, LostLogs
 from burnd.machine import machine_id
-from burnd.paths import Home
+from burnd.paths import Home, user_home
 from burnd.pricing import PriceFileError, PriceTable
 from burnd.queries.status import Counts
 from burnd.queries.view import View
@@ -236,6 +238,7 @@ class Opened(NamedTuple):
     quotas: Quotas
     search_indexer: SearchIndexer
     explainer: Explainer
+    lost_logs: LostLogs
 
 
 class Service:
@@ -300,13 +303,19 @@ class Service:
         """Makes all methods available."""
         indexer = SearchIndexer(pipeline, is_reading=self._is_reading)
         explainer = Explainer(pipeline, is_reading=self._is_reading, is_asked=lambda: self.clients.answering > 0)
-        self._opened = Opened(pipeline, spool, Quotas(pipeline), indexer, explainer)
+        lost_logs = LostLogs(pipeline, self.ask, self._log_places)
+        self._opened = Opened(pipeline, spool, Quotas(pipeline), indexer, explainer, lost_logs)
         pipeline.follow(self.feed.publish)
         pipeline.follow(indexer.landed, indexer.kept_up)
         pipeline.follow(explainer.landed)
         spool.on_roots = self.add_roots
         spool.is_reading = lambda: not self.backfill().done
         spool.is_growing = lambda: self.backfill().is_growing
+
+    def _log_places(self, product: Product) -> LogPlaces:
+        extra = [*self.settings.roots_of(product), *self.roots.get(product.source, ())]
+        user = str(user_home(self.environ))
+        return LogPlaces(product, product.logs(self.environ, user, extra), product.homes(self.environ, user, extra))
 
     def _is_reading(self) -> bool:
         """Whether a source still reads old logs."""
@@ -370,6 +379,10 @@ class Service:
         return self.opened.explainer
 
     @property
+    def lost_logs(self) -> LostLogs:
+        return self.opened.lost_logs
+
+    @property
     def has_totals(self) -> bool:
         """Whether totals are exact although old logs are still being read."""
         return self.early_totals is not None and self.early_totals.are_exact
@@ -408,8 +421,9 @@ class Service:
             supervisor.add_roots(new)
 
     def background_tasks(self) -> Iterator[BackgroundTask]:
-        """Tasks for the answers: limits, prices, settings and budgets."""
+        """Tasks for the answers: limits, lost logs, prices, settings and budgets."""
         yield BackgroundTask("recording readings of limits", self.quotas.run)
+        yield BackgroundTask("noticing lost logs", self.lost_logs.run)
         yield BackgroundTask("following prices", self._follow_prices)
         yield BackgroundTask("following settings", self._follow_settings)
         yield BackgroundTask("watching budgets", self._watch_budgets)

@@ -126,3 +126,52 @@ def test_a_recording_is_paged_and_never_cut(home: Home, log: Path, daemon: Daemo
     lines = [json.loads(line) for line in "".join(pages).split("\n") if line]
     assert [line["turn"]["messageId"] for line in lines if "turn" in line] == ["msg_a1", "msg_a2", "msg_b1"]
     assert lines[-1]["toolResult"]["content"] == "é" * 4_000_000
+
+
+def test_resume_offers_to_restore_a_session_whose_log_is_gone(home: Home, log: Path, daemon: Daemon) -> None:
+    """The command is printed as ever; the offer is beside it."""
+    assert run(home, "resume", SESSION).stderr.count("restore") == 0
+    log.unlink()
+    done = run(home, "resume", SESSION)
+    assert done.stdout.endswith(f"claude --resume {SESSION}\n")
+    assert f"burnctl restore {SESSION}" in done.stderr
+
+
+def test_sessions_whose_logs_are_gone_are_listed(home: Home, log: Path, daemon: Daemon) -> None:
+    """With when that was noticed and why, in `status` too, until the log is back; each change is one event."""
+    assert json.loads(run(home, "sessions", "--gone", "--json").stdout)["sessions"] == []
+    with daemon.wire() as wire:
+        assert wire.call("status")["lostLogs"] == {"sessions": 0, "noticedAt": None}
+        log.unlink()
+        answer = wire.call("sessions.list", gone=True)
+        assert wire.call("sessions.list", gone=True) == answer
+        (session,) = answer["sessions"]
+        assert (session["sessionId"], session["goneBy"]) == (SESSION, "unknown")
+        assert answer["gone"] == {"count": 1, "unexplained": 1}
+        assert wire.call("status")["lostLogs"] == {"sessions": 1, "noticedAt": session["goneAt"]}
+        assert "unexplained" in run(home, "sessions", "--gone").stdout
+        assert "the logs of 1 session are gone" in run(home, "status").stdout
+        assert run(home, "restore", SESSION).returncode == 0
+        assert wire.call("sessions.list", gone=True)["sessions"] == []
+        assert wire.call("status")["lostLogs"]["sessions"] == 0
+        wire.call("rebuild", index=True)
+        assert wire.call("sessions.list", gone=True)["sessions"] == []
+    assert events_of(home) == ["log_gone", "log_back"]
+
+
+def test_a_clean_up_explains_old_logs(home: Home, log: Path, daemon: Daemon) -> None:
+    """At the age of `cleanupPeriodDays`; a folder that is not there shows nothing."""
+    settings = home.root.parent / ".claude" / "settings.json"
+    settings.write_text('{"cleanupPeriodDays": 1}')
+    with daemon.wire() as wire:
+        (log.parents[1]).rename(log.parents[2] / "elsewhere")
+        assert wire.call("sessions.list", gone=True)["gone"] == {"count": 0, "unexplained": 0}
+        log.parents[1].mkdir()
+        assert wire.call("sessions.list", gone=True)["gone"] == {"count": 1, "unexplained": 0}
+        assert wire.call("status")["lostLogs"]["sessions"] == 0
+    assert events_of(home) == ["log_cleaned"]
+
+
+def events_of(home: Home) -> list[str]:
+    entries = [json.loads(line) for line in home.ledger.read_bytes().splitlines()]
+    return [entry["record"]["name"] for entry in entries if entry["kind"] == "event"]

@@ -184,6 +184,13 @@ class Problem(TypedDict):
     remedy: str
 
 
+class LostLogs(TypedDict):
+    """Sessions whose logs have disappeared of late with no clean-up to explain it, and when the newest was noticed."""
+
+    sessions: int
+    noticedAt: str | None
+
+
 class Status(Answer):
     """`status`."""
 
@@ -200,6 +207,7 @@ class Status(Answer):
     disk: DiskState
     prices: PricesState
     budget: list[Budget]
+    lostLogs: NotRequired[LostLogs]
     degraded: list[Problem]
 
 

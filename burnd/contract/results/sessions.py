@@ -42,13 +42,23 @@ class SessionRow(SessionFacts):
     harnessTurns: NotRequired[int]
     harnessCostUsd: NotRequired[float | None]
     cacheHitRate: NotRequired[float | None]
+    goneAt: NotRequired[str]
+    goneBy: NotRequired[Literal["unknown", "clean-up"]]
+
+
+class GoneLogs(TypedDict):
+    """How many sessions have lost their logs, and how many of these no clean-up explains."""
+
+    count: int
+    unexplained: int
 
 
 class Sessions(PartialAnswer):
-    """`sessions.list`; `next` is missing on the last page."""
+    """`sessions.list`; `next` is missing on the last page. `gone` and fields of that name come with the parameter."""
 
     sessions: list[SessionRow]
     next: NotRequired[str]
+    gone: NotRequired[GoneLogs]
 
 
 class Rail(TypedDict):

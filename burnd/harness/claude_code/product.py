@@ -131,15 +131,21 @@ class ClaudeCode(Product):
             for name in sorted(_listed(below)):
                 yield os.path.join(below, name, "memory"), by_name.get(name[:NAME_LIMIT])
 
+    def clean_up_days(self, homes: Iterable[str]) -> float | None:
+        home = next((folder for folder in homes if os.path.isdir(os.path.join(folder, "projects"))), "")
+        days: Any = _settings(os.path.join(home, "settings.json")).get("cleanupPeriodDays", _CLEANUP_DAYS)
+        return days if isinstance(days, int | float) and days > 0 else None
+
     def checks(self, homes: Iterable[str]) -> Iterator[Check]:
         """Checks how long Claude Code keeps its logs."""
         home = next((folder for folder in homes if os.path.isdir(os.path.join(folder, "projects"))), None)
         if home is None:
             return
         path = os.path.join(home, "settings.json")
-        days: Any = _settings(path).get("cleanupPeriodDays", _CLEANUP_DAYS)
-        if not isinstance(days, int | float) or days <= 0:
-            yield Check("log clean-up", "ok", f"Claude Code deletes no logs: `cleanupPeriodDays` in {path} is {days}")
+        days = self.clean_up_days([home])
+        if days is None:
+            value = _settings(path).get("cleanupPeriodDays")
+            yield Check("log clean-up", "ok", f"Claude Code deletes no logs: `cleanupPeriodDays` in {path} is {value}")
             return
         text = f"Claude Code deletes its logs after {'a day' if days == 1 else f'{days:g} days'}"
         if days <= _SHORT_DAYS:

@@ -171,6 +171,8 @@ _SKIPPED = {
 
 async def list_page(service: Service, params: ListParams) -> Result:
     recall = service.search_indexer.recall
+    if params.gone:
+        await service.lost_logs.check()
     has_totals = service.has_totals and params.is_of_totals
     answer = await service.ask(lambda view: list_sessions(view, params), project=params.project, totals=has_totals)
 

@@ -52,6 +52,7 @@ async def status(service: Service, _params: StatusParams) -> Result:
         "disk": _disk(service),
         "prices": _prices(service),
         "budget": await _budget(service),
+        "lostLogs": _lost_logs(service),
         "degraded": [{"what": what, "remedy": remedy} for what, remedy in _degraded(service, states, counts)],
     }
 
@@ -72,6 +73,11 @@ async def _budget(service: Service) -> list[dict[str, Any]]:
             current = await service.ask(lambda view: budget_uses(view, budgets), urgent=True)
             return [standing.answer() for standing in current]
     return []
+
+
+def _lost_logs(service: Service) -> dict[str, Any]:
+    lost = service.lost_logs if service.is_open else None
+    return {"sessions": lost.unexplained if lost else 0, "noticedAt": lost.noticed if lost else None}
 
 
 def _daemon(service: Service) -> dict[str, Any]:
