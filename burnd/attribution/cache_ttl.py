@@ -34,7 +34,9 @@ class CacheMeter:
     """Adds up the contexts of the turns of a rail, in order."""
 
     def __init__(self) -> None:
-        self._bills: tuple[dict[Rate, Spent], ...] = ({}, {}, {})
+        # By rate: fresh input, reads, writes for five minutes and an hour; then reads that would have expired with five
+        # minutes, and writes and fresh input that would have been reads with an hour.
+        self._sums: dict[Rate, list[int]] = {}
         self._at = -1  # time of the turn before
         self._is_hour = False  # the lifetime of the last write
 
@@ -47,33 +49,33 @@ class CacheMeter:
         now, was_hour = index_ms(turn.ts), self._is_hour
         gap = now - self._at if self._at >= 0 else 0
         self._at = now
-        read, fresh = bounds.read, bounds.end - bounds.five
-        hour, five = bounds.hour - read, bounds.five - bounds.hour
-        if hour or five:
-            self._is_hour = not five
+        read, until_hour, until_five = bounds.read, bounds.hour, bounds.five
+        if until_five > read:
+            self._is_hour = until_five == until_hour
         if rate is None:
             return
-        is_between = FIVE_MINUTES_MS < gap <= HOUR_MS
-        missed = step.miss.spent if is_between and step.miss and step.miss.reason in ("pause", "slow-call") else Spent()
-        expired = read if is_between and was_hour else 0
-        saved = missed.cache_create_1h + missed.cache_create_5m
-        for bill, spent in zip(
-            self._bills,
-            (
-                Spent(input=fresh, cache_read=read, cache_create_5m=five, cache_create_1h=hour),
-                Spent(input=fresh, cache_read=read - expired, cache_create_5m=five + hour + expired),
-                Spent(
-                    input=fresh - missed.input,
-                    cache_read=read + saved + missed.input,
-                    cache_create_1h=five + hour - saved,
-                ),
-            ),
-            strict=True,
-        ):
-            bill[rate] = bill[rate].plus(spent) if rate in bill else spent
+        sums = self._sums.get(rate)
+        if sums is None:
+            sums = self._sums[rate] = [0] * 7
+        sums[0] += bounds.end - until_five
+        sums[1] += read
+        sums[2] += until_five - until_hour
+        sums[3] += until_hour - read
+        if FIVE_MINUTES_MS < gap <= HOUR_MS:
+            sums[4] += read if was_hour else 0
+            if step.miss and step.miss.reason in ("pause", "slow-call"):
+                missed = step.miss.spent
+                sums[5] += missed.cache_create_1h + missed.cache_create_5m
+                sums[6] += missed.input
 
     def bills(self) -> CacheBills:
-        return CacheBills(*self._bills)
+        now, all_five, all_hour = {}, {}, {}
+        for rate, (fresh, read, five, hour, expired, written, missed) in self._sums.items():
+            now[rate] = Spent(input=fresh, cache_read=read, cache_create_5m=five, cache_create_1h=hour)
+            all_five[rate] = Spent(input=fresh, cache_read=read - expired, cache_create_5m=five + hour + expired)
+            reads = read + written + missed
+            all_hour[rate] = Spent(input=fresh - missed, cache_read=reads, cache_create_1h=five + hour - written)
+        return CacheBills(now, all_five, all_hour)
 
 
 def add_bills(bills: Iterable[CacheBills]) -> CacheBills:

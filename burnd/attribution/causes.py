@@ -205,17 +205,22 @@ class Account:
     def causes(self) -> Causes:
         """All causes with tokens in the turns that count."""
         row, read = self._row, [0] * len(self._row.ends)
+        ends, parents, row_owners, first_of = row.ends, row.parents, row.owners, row.blocks
         for block, times in self._read.items():
             read[block] = times
         for (rate, rate_class), marks in self._runs.items():
             paid = self._paid[rate]
-            for slot, times in row.times(marks):
-                _pay(paid, row.owners[slot], rate_class, times * row.size(slot))
-                if rate_class == CACHE_READ:
-                    read[row.block(slot)] += times
+            is_read = rate_class == CACHE_READ
+            for slot, times in row.times(marks):  # many thousands: without calls of small functions
+                counts = paid.get(row_owners[slot])
+                if counts is None:
+                    counts = paid[row_owners[slot]] = [0] * CLASSES
+                counts[rate_class] += times * (ends[slot] - ends[parents[slot]])
+                if is_read:
+                    read[first_of.get(slot, slot)] += times
         present = [0] * len(row.ends)  # block -> turns with it in their context
         for slot, times in row.times(self._tips):
-            present[row.block(slot)] += times
+            present[first_of.get(slot, slot)] += times
         sizes = self._sizes(present, read)
         owners = sorted({owner for paid in self._paid.values() for owner, some in paid.items() if any(some)})
         columns: dict[Rate, list[Paid]] = {

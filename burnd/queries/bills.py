@@ -185,11 +185,12 @@ class Bill:
         for n, origin in enumerate(self.explained.causes.origins()):
             numbers.setdefault(name(origin), []).append(n)
         units, unpriced = self._priced
+        columns = self.explained.causes.paid.values()
         return {
             group: (
                 len(some),
                 Cost(
-                    tuple(map(sum, zip(*map(self._tokens, some), strict=True))),
+                    tuple(map(sum, zip(*(column[n] for column in columns for n in some), strict=True))),
                     sum(units[n] for n in some),
                     not unpriced.issuperset(some),
                 ),
