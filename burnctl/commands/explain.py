@@ -122,6 +122,16 @@ KINDS = {
         _RULES,
         "Use a subagent only for work that reads many files; look small things up yourself.",
     ),
+    "release": Kind(
+        "releases that cost more",
+        "After a new release of a harness, requests of the same model cost 25% more on average than with the release "
+        "before, or missed the cache half as often again and in 2 of 100 requests more. Both releases need 200 "
+        "requests and 5 sessions. It may be due to other work: compare the same kind of work with `burnctl compare`.",
+        "the requests of the new release times what each cost more; it is not part of the avoidable sum",
+        "Look at what changed, and at `burnctl hotspots --by cache-miss --version RELEASE`.",
+        "in a shell",
+        "burnctl compare --by version",
+    ),
 }
 
 

@@ -94,6 +94,8 @@ def draw(answer: Mapping[str, Any], screen: Screen, period: str = "", *, with_sm
             continue
         ttl_line = other_ttl(answer.get("cacheTtl")) if kind["kind"] == "cache-miss" else ""
         lines += ["", *_block(kind, findings, screen, ttl_line)]
+    if releases := answer.get("releases"):
+        lines += ["", *_releases(releases, screen)]
     if small:
         from burnctl.render.text import wrap
 
@@ -109,7 +111,7 @@ def _headline(answer: Mapping[str, Any], screen: Screen, period: str) -> list[st
 
     totals, avoidable, levels = answer["totals"], answer["avoidable"], answer["severities"]
     whole, part = totals["costUsd"], avoidable["costUsd"]
-    if not answer["findings"]:
+    if not answer["findings"] and not answer.get("releases"):
         cheaper = answer["cheaperFindings"]
         below = f"Only {counted(cheaper, 'finding')} below --min-cost" if cheaper else "Nothing avoidable was found"
         line = f"{below} in {counted(totals['turns'], 'request')}" + (f" for {money(whole)}." if whole else ".")
@@ -124,6 +126,27 @@ def _headline(answer: Mapping[str, Any], screen: Screen, period: str) -> list[st
         meaning = f"high: {money(levels['high'])} or more, medium: {money(levels['medium'])} or more"
         lines += [screen.paint(one, "dim") for one in flow([meaning, "proof: burnctl explain KIND"], screen)]
     return lines
+
+
+def _releases(releases: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[str]:
+    """The releases after which requests cost more or missed the cache more often."""
+    from burnctl.render.names import harness_name, short_model
+    from burnctl.render.numbers import money, percent
+    from burnctl.render.tables import Column, table
+
+    yield screen.paint(f"{KINDS['release'].title} · release", "bold cyan")
+    rows = []
+    for one in releases[:_OF_A_KIND]:
+        before, after = one["before"], one["after"]
+        facts = []
+        if "cost" in one["what"]:
+            growth = after["costPerRequest"] / before["costPerRequest"] - 1
+            facts.append(f"{percent(growth)} more a request than {before['version']}")
+        if "misses" in one["what"]:
+            facts.append(f"cache misses in {percent(after['missRate'])} of requests, not {percent(before['missRate'])}")
+        name = f"{harness_name(one['source'])} {after['version']}, {short_model(one['model'])}"
+        rows.append((money(one["extraUsd"]), f"{name}: {', '.join(facts)}"))
+    yield table((Column("", "right"), Column("", least=24)), rows, screen, header=False, indent=2)
 
 
 def other_ttl(ttl: Mapping[str, Any] | None) -> str:

@@ -28,7 +28,7 @@ ACTIVITIES = (
 )
 FINDINGS = (
     *("reread", "rode-far", "oversized", "retry-loop", "failure-run", "edit-revert", "cache-miss", "prefix-bloat"),
-    *("compaction-churn", "delegation"),
+    *("compaction-churn", "delegation", "release"),
 )
 UNLABELLED = "none"
 TAG = "tag:KEY"

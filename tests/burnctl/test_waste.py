@@ -124,10 +124,20 @@ def test_a_broken_price_file_is_a_footnote() -> None:
 @pytest.mark.parametrize("width", [40, 80, 160])
 def test_every_kind_is_explained(width: int) -> None:
     """Each has its proof, its advice and a line to paste, within the width of the screen."""
-    assert set(explain.KINDS) == set(get_args(FindingKind))
+    assert set(explain.KINDS) == {*get_args(FindingKind), "release"}
     for kind in explain.KINDS:
         shown = explain.draw(kind, Screen(width))
         assert "how it is proved" in shown
         assert all(width_of(line) <= max(width, 100) for line in shown.splitlines())
         shown = page(finding(kind, files=["a.py"], reason="pause"), width=width)
         assert all(width_of(line) <= width for line in shown.splitlines())
+
+
+def test_a_release_that_cost_more() -> None:
+    use = {"requests": 200, "sessions": 5, "costPerRequest": 0.02, "missRate": 0.01}
+    after = use | {"version": "2.1.237", "costPerRequest": 0.03, "missRate": 0.05}
+    change = {"source": "claude-code", "model": "claude-opus-5", "what": ["cost", "misses"], "extraUsd": 2.0}
+    shown = page(releases=[change | {"before": use | {"version": "2.1.236"}, "after": after}], width=160)
+    assert "releases that cost more" in shown
+    assert "Claude Code 2.1.237, opus-5: 50% more a request than 2.1.236" in shown
+    assert "cache misses in 5% of requests, not 1%" in shown

@@ -596,6 +596,27 @@ class Finding(Cost):
     advice: str
 
 
+class ReleaseUse(TypedDict):
+    """The requests of one release."""
+
+    version: str
+    requests: int
+    sessions: int
+    costPerRequest: float
+    missRate: float
+
+
+class ReleaseChange(TypedDict):
+    """A release after which requests of a model cost more (`cost`) or missed the cache more often (`misses`)."""
+
+    source: str
+    model: str
+    what: list[str]
+    extraUsd: float
+    before: ReleaseUse
+    after: ReleaseUse
+
+
 class Waste(PartialAnswer, PriceNotes):
     """`waste`."""
 
@@ -610,6 +631,7 @@ class Waste(PartialAnswer, PriceNotes):
     findings: list[Finding]
     moreFindings: int
     cheaperFindings: int
+    releases: NotRequired[list[ReleaseChange]]
 
 
 class PrefixSizes(TypedDict):

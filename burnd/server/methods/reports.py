@@ -36,6 +36,7 @@ from burnd.queries.flow import flow
 from burnd.queries.hotspots import hotspots
 from burnd.queries.limits import limits
 from burnd.queries.quotes import Quotes
+from burnd.queries.releases import release_changes
 from burnd.queries.selection import choose
 from burnd.queries.status import statusline
 from burnd.queries.view import Refusal, View
@@ -74,8 +75,15 @@ async def show_by_tool(service: Service, params: ByToolParams) -> Result:
 
 async def search_waste(service: Service, params: WasteParams, caller: Caller) -> Result:
     seen = await _searched(service, params, caller, compared=True)
-    recall = service.search_indexer.recall
-    return await service.ask(lambda view: at_its_prices(view, waste.answer(view, Quotes(view, recall), params, seen)))
+    await service.explainer.settled(_SETTLED_S)
+    recall, ledger = service.search_indexer.recall, service.home.ledger
+
+    def answer(view: View) -> Result:
+        is_wanted = params.kind in (None, "release")
+        releases = release_changes(view, ledger, seen.scope.in_view(view)) if is_wanted else []
+        return at_its_prices(view, waste.answer(view, Quotes(view, recall), params, seen) | {"releases": releases})
+
+    return await service.ask(answer)
 
 
 async def show_overhead(service: Service, params: OverheadParams, caller: Caller) -> Result:
