@@ -139,9 +139,8 @@ def _reader(one: Param) -> Callable[[str], Any]:
         "source": source,
         "tag": tag,
         "dollars": dollars,
-        "days": days,
-        "seconds": seconds,
-        "period": period,
+        "days": lambda text: duration(text, "d"),
+        "seconds": lambda text: duration(text, "s"),
     }
     return readers.get(one.kind, str)
 
@@ -209,30 +208,16 @@ def dollars(text: str) -> float:
     return float(plain)
 
 
-def days(text: str) -> float:
-    """An age in days: 30d, 12h, 2w, or a number of days."""
-    units = {"h": 1 / 24, "d": 1.0, "w": 7.0}
-    count, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "d")
-    if not count.replace(".", "", 1).isdecimal() or len(count) > 9:
-        raise _invalid(f"{text!r} is not an age", "for example 30d, 12h or 2w")
-    return float(count) * units[unit]
+def duration(text: str, unit: str) -> float:
+    """A duration such as 30m, 2h, 1d or 2w as a number of `unit`s; a number alone is one of these."""
+    number, its_unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS else (text, unit)
+    if not number.replace(".", "", 1).isdecimal() or len(number) > 9:
+        raise _invalid(f"{text!r} is not a duration", "for example 30m, 12h, 30d or 2w")
+    value = float(number) * _SECONDS[its_unit] / _SECONDS[unit]
+    return int(value) if value.is_integer() else value
 
 
-def seconds(text: str) -> float:
-    if not text.replace(".", "", 1).isdecimal() or len(text) > 6:
-        raise _invalid(f"{text!r} is not a number of seconds")
-    return float(text)
-
-
-def period(text: str) -> int:
-    """Seconds of a duration such as 30m, 2h or 1d."""
-    number, unit = text[:-1], text[-1:]
-    if not number.isdecimal() or unit not in _UNITS or len(number) > 6 or not int(number):
-        raise _invalid(f"{text!r} is not a duration", "give it as 30m, 2h or 1d")
-    return int(number) * _UNITS[unit]
-
-
-_UNITS = {"m": 60, "h": 3600, "d": 86_400}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 def tag(text: str) -> tuple[str, str]:

@@ -46,7 +46,7 @@ class AllowFlags(Params):
     """Flags of `guard allow`."""
 
     seconds: int | None = param(
-        default=None, help="for how long: 30m, 2h, 1d (for good)", kind="period", flag="--for", metavar="TIME"
+        default=None, help="for how long: 30m, 2h, 1d (for good)", kind="seconds", flag="--for", metavar="TIME"
     )
 
 

@@ -195,6 +195,14 @@ def add_titles(view: View, recall: Recall, sessions: Sequence[dict[str, Any]]) -
         session["title"] = next(filter(None, texts), None)
 
 
+def name_sessions(view: View, recall: Recall, rows: Sequence[dict[str, Any]]) -> None:
+    """The same for rows of a report by session."""
+    facts = [{"sessionId": row["key"], "title": row["title"], "summary": None, "content": "yes"} for row in rows]
+    add_titles(view, recall, facts)
+    for row, named in zip(rows, facts, strict=True):
+        row["title"] = named["title"]
+
+
 def add_compaction_summary(view: View, recall: Recall, session: dict[str, Any]) -> None:
     """Uses the summary of the last compaction as the session's, unless a client set one."""
     rows = view.rows("SELECT id, nullif(summary, '') FROM sessions WHERE session_id = ?", (session["sessionId"],))

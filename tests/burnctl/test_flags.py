@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
@@ -20,3 +21,17 @@ def test_a_project_is_a_whole_path_or_a_name(tmp_path: Path, monkeypatch: pytest
     assert flags.project("~/gone") == flags.project("./gone") == str(tmp_path / "gone")
     for given in ("gone", "github.com/me/it", "git@github.com:me/it.git"):
         assert flags.project(given) == given
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [("30d", "d", 30), ("12h", "d", 0.5), ("2w", "d", 14), ("1.5", "d", 1.5), ("30m", "s", 1800), ("2", "s", 2)],
+)
+def test_a_duration_has_a_unit_or_that_of_its_flag(text: str, unit: str, value: float) -> None:
+    assert flags.duration(text, unit) == value
+
+
+@pytest.mark.parametrize("text", ["soon", "", "d", "-1d", "1y", "1e9d", "1..5", "9999999999"])
+def test_other_text_is_not_a_duration(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a duration; for example"):
+        flags.duration(text, "d")

@@ -286,7 +286,7 @@ def test_content_prune(recorded: Home) -> None:
     wrong = run(recorded, "content", "prune", "--older-than", "soon")
     assert (wrong.returncode, wrong.stderr) == (
         2,
-        "burnctl: content prune: --older-than: 'soon' is not an age; for example 30d, 12h or 2w\n",
+        "burnctl: content prune: --older-than: 'soon' is not a duration; for example 30m, 12h, 30d or 2w\n",
     )
 
 

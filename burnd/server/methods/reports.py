@@ -35,7 +35,7 @@ from burnd.queries import changes, compare, export, overhead, pricing, summary, 
 from burnd.queries.flow import flow
 from burnd.queries.hotspots import hotspots
 from burnd.queries.limits import limits
-from burnd.queries.quotes import Quotes
+from burnd.queries.quotes import Quotes, name_sessions
 from burnd.queries.releases import release_changes
 from burnd.queries.selection import choose
 from burnd.queries.status import statusline
@@ -49,6 +49,20 @@ from burnd.server.service import Service
 
 _PORTION_S: Final = 60.0  # a session may be very long
 _SETTLED_S: Final = 2.0
+_MOST_NAMED: Final = 200  # rows that may need content to be read
+
+
+async def summarize(service: Service, params: SummaryParams) -> Result:
+    """May read content, to name sessions without a title by their first prompt."""
+    recall = service.search_indexer.recall
+
+    def answer(view: View) -> Result:
+        result = summary.summary(view, params)
+        if params.by == "session":
+            name_sessions(view, recall, result["rows"][:_MOST_NAMED])
+        return at_its_prices(view, result)
+
+    return await service.ask(answer, project=params.project, totals=params.is_of_totals)
 
 
 async def explain(service: Service, params: WhyParams) -> Result:
@@ -194,7 +208,7 @@ def _of_money(params: type[Params], function: Callable[[View, Any], Result]) -> 
 
 
 METHODS: tuple[AnyMethod, ...] = (
-    _of_money(SummaryParams, summary.summary),
+    Method(SummaryParams, summarize),
     _of_money(CompareParams, compare.compare),
     Method(ExportParams, export_turns),
     Method(ChangesParams, show_changes),
