@@ -206,9 +206,9 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     labels = {name: _labels([_of_dimension(row, name) for row in answer["rows"]], name) for name in names}
     columns = [
         *(_name_column(name, labels[name]) for name in names),
-        *([Column("title", least=16, drop=2)] if has_titles else []),
+        *([Column("title", least=12)] if has_titles else []),
         *([Column("project", least=8, drop=3)] if by == "session" else []),
-        Column("requests", "right"),
+        Column("requests", "right", drop=1 if has_titles else 0),
         Column("input", "right", drop=5),
         Column("cache write", "right", drop=4),
         Column("cache read", "right", drop=3),
