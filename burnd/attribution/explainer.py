@@ -24,13 +24,11 @@ from burnd.recording.background import BackgroundFollower
 from burnd.recording.pipeline import Pipeline
 
 AT_ONCE: Final = 500  # messages per transaction, some 15 ms of the writer
-FEW: Final = 256  # messages per transaction while turns are recorded
-QUIET_S: Final = 0.1  # without changes, before it works at full speed
 # While agents work, unless a report waits: one more turn explains up to 256 messages again, which takes 25 ms.
 EVERY_S: Final = 30.0
-LATEST_S: Final = 1.0  # the longest wait for a quiet moment
 YIELD_S: Final = 0.002
 STALLED_S: Final = 5.0  # a backfill without progress for so long is not waited for
+BACKLOG_POLL_S: Final = 0.1
 POLL_S: Final = 30.0
 CONDENSE_S: Final = 30.0  # an active session makes its day stale with every turn
 DAYS_AT_ONCE, SESSIONS_AT_ONCE = 2, 50  # condensed in one transaction of some 20 ms
@@ -133,8 +131,8 @@ class Explainer(BackgroundFollower):
         """Explains what is due; if nothing is, condenses sums and waits."""
         await self._retry_skipped()
         self._bell = anyio.Event()
-        is_quiet = await self._quiet()
-        if await self.step(AT_ONCE if is_quiet else FEW):
+        await self._until_due()
+        if await self.step(AT_ONCE):
             return
         self._rest()
         self._explained_at = self._clock()
@@ -164,21 +162,12 @@ class Explainer(BackgroundFollower):
         await self._pipeline.derive(generation, partial(segments.finish_block, block=block))
         return True
 
-    async def _quiet(self) -> bool:
-        """Waits until it is time again and the moment is quiet; not at all if a request waits for the result."""
+    async def _until_due(self) -> None:
+        """Waits for the backfill, and until it is time again; not at all if a request waits for the result."""
         while self._has_backlog():  # noqa: ASYNC110 - sources have no event for it
-            await anyio.sleep(QUIET_S)
+            await anyio.sleep(BACKLOG_POLL_S)
         with anyio.move_on_after(self._explained_at + EVERY_S - self._clock()):
             await self._waited_for.wait()
-        started = self._clock()
-        while not self._waiters:
-            now = self._clock()
-            if now - self._landed_at >= QUIET_S:
-                return True
-            if now - started >= LATEST_S:
-                return False
-            await anyio.sleep(QUIET_S / 4)
-        return True
 
     def _has_backlog(self) -> bool:
         return self._clock() - self._landed_at < STALLED_S and self._is_reading()

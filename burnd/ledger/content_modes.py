@@ -83,6 +83,15 @@ class ContentModes:
         """The sessions with their own mode stricter than full."""
         return (session_id for session_id, mode in list(self._modes.items()) if mode != "full")
 
+    @property
+    def has_private(self) -> bool:
+        return any(mode != "full" for mode in list(self._modes.values()))
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether text of any session may not be stored, or must be erased."""
+        return self.has_withheld or bool(self._pruned) or self.has_private
+
     def has_unread(self) -> bool:
         """Whether no message of some private session was read yet."""
         return any(session_id not in self.withholders for session_id in self.private_sessions())
@@ -122,10 +131,6 @@ class ContentModes:
     def was_pruned(self, session_id: str, at_ms: int) -> bool:
         """Whether text of a session from this time was pruned or forgotten."""
         return at_ms <= self._pruned.get(session_id, -1)
-
-    @property
-    def has_pruned(self) -> bool:
-        return bool(self._pruned)
 
     def forks_pruned(self, session_id: str) -> bool:
         """Whether a session was derived from one that was pruned or forgotten."""

@@ -143,7 +143,7 @@ class ContentPolicy:
             if isinstance(entry, Session) and entry.content_mode not in (None, "full")
         }
         origins = list(origins)
-        if not changed and not origins and not self.has_limits() and keeping.mode == "full":
+        if not changed and not origins and not keeping.has_limits and keeping.mode == "full":
             return Ruling(list(shelved), [], set())
         work = _WithholdingPass(db, keeping)
         starts = self._starts(db, {one.origin for one in origins if one.by_process})
@@ -152,7 +152,7 @@ class ContentPolicy:
             work.inherit(session_id, origin, at_ms, starts.get(origin, 0) if by_process else 0)
             if copies and copies.by_time and keeping.is_pruned(origin):
                 work.note_origin(session_id, origin)  # a fork's title comes before its messages
-        if not changed and not work.entries and not self.has_limits() and keeping.mode == "full":
+        if not changed and not work.entries and not keeping.has_limits and keeping.mode == "full":
             return Ruling([item for item in shelved if self._allows(item)], [], set())
         messages = _messages_in(batch, shelved)
         work.withhold_private(messages.values(), changed | work.changed)
@@ -245,7 +245,7 @@ class ContentPolicy:
     def doubtful(self, db: sqlite3.Connection) -> set[str]:
         """Every session whose stored text may have to be erased after the index was rebuilt."""
         keeping = self._keeping
-        if not self.has_limits():
+        if not keeping.has_limits:
             return set()
         private = set(keeping.private_sessions())
         sessions = private | keeping.children(private)
@@ -265,10 +265,6 @@ class ContentPolicy:
         """The start times of the private ones of these sessions: a process cannot continue one before that."""
         private = [(one,) for one in sorted(session_ids) if self._keeping.is_private(one)]
         return {row[0]: row[1] or 0 for row in keyed(db, _TIMES, private)} if private else {}
-
-    def has_limits(self) -> bool:
-        keeping = self._keeping
-        return keeping.has_withheld or keeping.has_pruned or next(keeping.private_sessions(), None) is not None
 
     def _allows(self, item: Shelved) -> bool:
         label = item.label

@@ -340,7 +340,7 @@ class Pipeline:
             if is_new_index:
                 due |= await self._stores.in_writer(self._policy.doubtful)
             await self._erase(due - {""})
-            if is_new_index and self._policy.has_limits():
+            if is_new_index and self.keeping.has_limits:
                 await self._stores.apply(Change(cursors=_to_erase([""])))
 
     async def _drop_content(self, session_ids: Sequence[str], up_to_ms: int) -> Pruned:

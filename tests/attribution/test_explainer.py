@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from burnd.attribution import segments
-from burnd.attribution.explainer import FEW, STALLED_S, Explainer
+from burnd.attribution.explainer import STALLED_S, Explainer
 from burnd.attribution.segments import LENGTH
 from burnd.errors import IndexDamaged, NoSpace
 from burnd.index.change import Change
@@ -58,10 +58,10 @@ async def test_an_active_session_is_explained_when_a_request_needs_it(opened: Op
     explainer._explained_at = explainer._clock()
     async with anyio.create_task_group() as tasks:
         with anyio.move_on_after(0.01) as scope:
-            await explainer._quiet()
+            await explainer._until_due()
         assert scope.cancelled_caught
         tasks.start_soon(explainer.settled, 30)
-        await explainer._quiet()
+        await explainer._until_due()
         tasks.cancel_scope.cancel()
 
 
@@ -77,31 +77,6 @@ async def test_damage_is_not_taken_for_a_rail_that_cannot_be_explained(
     monkeypatch.setattr(explainer, "_guarded", damaged)
     with pytest.raises(IndexDamaged):
         await explainer.catch_up()
-
-
-async def test_it_holds_back_while_others_are_at_work(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While changes keep landing it waits, and then does a little; when they end it does all the rest."""
-    pipeline = await with_turns(opened, 3)
-    now, asked = [0.0], []
-    explainer = Explainer(pipeline, clock=lambda: now[0])
-
-    async def step(most: int) -> bool:
-        asked.append(most)
-        return True
-
-    async def sleep(seconds: float) -> None:
-        now[0] += seconds
-        if now[0] < 3:
-            explainer._landed_at = now[0]
-
-    monkeypatch.setattr(explainer, "step", step)
-    monkeypatch.setattr("burnd.attribution.explainer.anyio.sleep", sleep)
-    while now[0] < 3:
-        await explainer._work()
-    assert asked == [FEW] * len(asked)
-    assert len(asked) <= 3
-    await explainer._work()
-    assert asked[-1] > FEW
 
 
 async def test_it_gives_way_to_who_asks(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

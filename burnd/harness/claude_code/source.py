@@ -85,7 +85,8 @@ class ClaudeLogs(LogFormat):
             log.reader = None
 
     def content(self, log: Log, reading: ClaudeReading) -> list[Content]:
-        return [*_with_saved_outputs(log, reading), *_custom_title(log, reading)]
+        content = _with_saved_outputs(log, reading) if reading.saved else reading.content
+        return [*content, *_custom_title(log, reading)]
 
     async def begin(self, pipeline: Pipeline) -> None:
         from burnd.harness.claude_code.related_sessions import LeafTitles, LiveProcesses  # noqa: PLC0415
@@ -96,18 +97,15 @@ class ClaudeLogs(LogFormat):
 
     async def add_to(self, batch: Batch, pieces: Sequence[Piece], roots: Sequence[str]) -> None:
         await self._leaf_titles.add_to(batch, self._pipeline, pieces)
-        if self._has_private_session():
+        if self._pipeline.keeping.has_private:
             await self._processes.add_to(batch, roots, self._pipeline.now())
 
-    def _has_private_session(self) -> bool:
-        return next(self._pipeline.keeping.private_sessions(), None) is not None
-
     def news_every(self) -> float | None:
-        return _NEWS_EVERY_S if self._has_private_session() else None
+        return _NEWS_EVERY_S if self._pipeline.keeping.has_private else None
 
     async def news(self, roots: Sequence[str]) -> Batch | None:
         """The sessions that processes switched to, while there is a private session."""
-        if not self._has_private_session():
+        if not self._pipeline.keeping.has_private:
             return None
         batch = Batch()
         await self._processes.add_to(batch, roots, self._pipeline.now())
@@ -123,8 +121,6 @@ def make(context: SourceContext) -> Source:
 def _with_saved_outputs(log: Log, reading: ClaudeReading) -> list[Content]:
     """The content of a reading, with saved results right after their previews."""
     outputs = {output.message_id: output for output in reading.saved}
-    if not outputs:
-        return reading.content
     content: list[Content] = []
     for record, following in zip(reading.content, [*reading.content[1:], None], strict=True):
         content.append(record)
