@@ -147,10 +147,8 @@ class Reader:
         self._cuts = sorted({size for kind in coarse for size in needed[kind.id]})
         self._fine = frozenset(kind.id for kind in wanted) - self._coarse if self._coarse else selection.kinds
         self.begin, self.end = self._clipped()
-        self._grouped: tuple[frozenset[int] | None] | None = None
         self._by_session: Grouping | None = None
         self._stretches: list[Stretch] | None = None
-        self._touching: tuple[frozenset[int] | None, frozenset[int]] | None = None
 
     def _clipped(self) -> tuple[int, int]:
         """The selected period, as far as anything is recorded."""
@@ -187,33 +185,6 @@ class Reader:
     def turns(self) -> set[int]:
         """The numbers of the selected turns."""
         return {keys[0] for keys, *_ in self._facts(TURNS, By(("turn",)), self._chosen.kinds)}
-
-    def sessions(self) -> tuple[frozenset[int] | None, frozenset[int]]:
-        """The sessions within the selected period, None being all, and those across its edges."""
-        if self._touching is None:
-            if self._chosen.begin is None and self._chosen.end is None:
-                self._touching = None, frozenset()
-            else:
-                (begin, end), _ = _whole_buckets(Stretch(self.begin, self.end))
-                found = self._view.rows(_TOUCHING, (begin, end, bucket_of(self.begin), bucket_of(self.end - 1)))
-                inside = frozenset(session for session, is_inside in found if is_inside)
-                self._touching = inside, frozenset(session for session, is_inside in found if not is_inside)
-        return self._touching
-
-    def _in_any_group(self) -> frozenset[int] | None:
-        """The sessions that may have turns in a selected group; None where that may be all."""
-        if self._grouped is None:
-            chosen, groups = self._chosen, self._chosen.groups
-            assert groups is not None  # noqa: S101 - for the type checker: it is called with groups only
-            wanted = chosen.agent_groups
-            if groups.rest == OUT or (wanted is not None and groups.rest not in wanted):
-                found = {s for s, group in groups.whole.items() if group != OUT and (wanted is None or group in wanted)}
-                if wanted is not None and chosen.subagents:
-                    found |= {row[0] for row in self._view.rows(_WITH_SUBAGENTS, (_json(chosen.subagents),))}
-                self._grouped = (frozenset(found - groups.mixed),)
-            else:
-                self._grouped = (None,)
-        return self._grouped[0]
 
     # Which tables
 
@@ -283,7 +254,13 @@ class Reader:
 
     def _whole_sessions(self, by: By) -> Iterator[Parts]:
         """Whole sessions by activity from `session_sums`; those across an edge of the period by turns."""
-        inside, across = self.sessions()
+        if self._chosen.begin is None and self._chosen.end is None:
+            yield from self._fresh_and_stale(_SESSION_ACTIVITIES, by, [])
+            return
+        (begin, end), _ = self._cut(by)
+        sessions = self._view.rows(_TOUCHING, (begin, end, bucket_of(self.begin), bucket_of(self.end - 1)))
+        inside = frozenset(session for session, is_inside in sessions if is_inside)
+        across = frozenset(session for session, is_inside in sessions if not is_inside)
         yield from self._fresh_and_stale(_SESSION_ACTIVITIES, by, within("x.session", inside))
         if across:
             yield from self.select(TURNS, by, [during(Stretch(self.begin, self.end)), *within("x.session", across)])
@@ -409,11 +386,10 @@ class Reader:
         if self._by_session is None:
             groups = self._chosen.groups
             assert groups is not None  # noqa: S101 - for the type checker: it is called with groups only
-            inside = self._in_any_group()
             ((last,),) = self._view.rows("SELECT coalesce(max(id), 0) FROM sessions")
-            numbers = [groups.rest if inside is None else OUT] * (last + 1)
-            for session in groups.whole if inside is None else inside:
-                numbers[session] = groups.of(session)
+            numbers = [groups.rest] * (last + 1)
+            for session, group in groups.whole.items():
+                numbers[session] = group
             for session in groups.mixed:
                 numbers[session] = OUT
             condition = f"g.value <> {OUT} AND {{session}} = g.key"
@@ -495,10 +471,6 @@ _CONTEXT = "x.input + x.cache_read + x.cache_create_5m + x.cache_create_1h"
 _STALE_DAYS = "SELECT day FROM stale_days"
 _STALE = f"{_STALE_DAYS} WHERE day >= ? AND day < ?"
 _STALE_SESSIONS = "SELECT session FROM stale_sessions"
-_WITH_SUBAGENTS = """
-SELECT DISTINCT session FROM turns INDEXED BY turns_by_subagent
-WHERE subagent <> 0 AND subagent IN (SELECT value FROM json_each(?))
-"""
 _TOUCHING = (
     "SELECT session, first_bucket >= ? AND last_bucket < ? FROM endings WHERE last_bucket >= ? AND first_bucket <= ?"
 )

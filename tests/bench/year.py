@@ -140,7 +140,7 @@ async def _write(store: IndexStore, applier: Applier, turns: list[Turn], made: i
         written = []
         for n, (turn, dimensions) in enumerate(zip(turns, numbered, strict=True), made + 1):
             row = rows.turn_row(turn, n, numbers[turn.session_id], known)
-            written.append((*row, False, 1, n * 7919, n * 900, 900, *dimensions))
+            written.append((*row, False, 1, n * 7919, n * 900, 900, *dimensions, 0))
         marks = ",".join("?" * len(rows.TURN_COLUMNS))
         db.executemany(f"INSERT INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", written)
         first = {turn.session_id: turn for turn in reversed(turns)}
