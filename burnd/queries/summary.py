@@ -41,8 +41,9 @@ class AgentBranch(NamedTuple):
 def parents(view: View, scope: Scope) -> dict[AgentKey, AgentKey]:
     """The parent of each agent that has one: by the stamps of most of its turns, else by its harness.
 
-    Harnesses record two kinds of parents: a subagent is below the main conversation of its session, and a child session
-    below that of its parent session. A main conversation is represented by the agent with most of its turns.
+    Harnesses record two kinds of parents: a subagent is below the subagent or else the main conversation of its session
+    that called it, and a child session below that of its parent session. A conversation is represented by the agent
+    with most of its turns.
     """
     groups = scope.selection.groups
     labels, keys = groups.labels if groups else (), tag_keys(_BY)
@@ -70,16 +71,22 @@ def _recorded(view: View, turns: Sequence[tuple[int, str, AgentKey, int]]) -> di
     """The parents of agents by their harnesses, each with the number of turns; None for no parent."""
     rows = view.numbered(_SESSIONS, {session for session, *_ in turns})
     sessions: dict[int, tuple[str, int | None]] = {row: (session_id, parent) for row, session_id, parent in rows}
-    counts: defaultdict[int, Votes] = defaultdict(dict)
+    counts: defaultdict[tuple[int, str], Votes] = defaultdict(dict)
     for session, agent_id, key, n in turns:
-        if agent_id in ("", sessions[session][0]):
-            own = counts[session]
-            own[key] = own.get(key, 0) + n
-    mains = {session: _most(own) for session, own in counts.items()}
+        own = counts[session, "" if agent_id == sessions[session][0] else agent_id]
+        own[key] = own.get(key, 0) + n
+    conversations = {place: _most(own) for place, own in counts.items()}
+    callers: dict[tuple[int, str], str] = {
+        (session, agent_id): caller for session, agent_id, caller in view.rows(_NESTED)
+    }
     votes: defaultdict[AgentKey, Votes] = defaultdict(dict)
     for session, agent_id, key, n in turns:
         session_id, parent_session = sessions[session]
-        above = mains.get(parent_session or 0) if agent_id in ("", session_id) else mains.get(session)
+        if agent_id in ("", session_id):
+            above = conversations.get((parent_session or 0, ""))
+        else:
+            caller = (session, callers.get((session, agent_id), ""))
+            above = conversations.get(caller) or conversations.get((session, ""))
         if above != key:
             votes[key][above] = votes[key].get(above, 0) + n
     return votes
@@ -138,6 +145,17 @@ def _walk(below: Mapping[AgentKey | None, list[AgentKey]]) -> Iterator[AgentKey]
         stack += below.get(key, ())
 
 
+# Subagents that another subagent of their session called.
+_NESTED = """
+WITH starts AS MATERIALIZED (
+  SELECT DISTINCT session, agent_id, parent_call FROM turns
+  WHERE subagent <> 0 AND agent_id IS NOT NULL AND parent_call IS NOT NULL),
+calls AS MATERIALIZED (
+  SELECT DISTINCT t.session, t.agent_id, c.call_id FROM turns t CROSS JOIN tool_calls c ON c.turn = t.id
+  WHERE t.subagent <> 0 AND t.agent_id IS NOT NULL AND c.call_id IN (SELECT parent_call FROM starts))
+SELECT s.session, s.agent_id, min(c.agent_id) FROM starts s
+JOIN calls c ON c.session = s.session AND c.call_id = s.parent_call AND c.agent_id <> s.agent_id GROUP BY 1, 2
+"""
 _SUBAGENTS = "SELECT id, agent_id, type FROM subagents"
 _SESSIONS = """
 SELECT s.id, s.session_id, p.id FROM sessions s LEFT JOIN sessions p ON p.session_id = s.parent_session_id

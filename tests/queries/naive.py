@@ -194,10 +194,10 @@ class Naive:
     def agent_parents(self, **filters: Any) -> dict[Any, Any]:
         """The parent of each agent that has one: by stamps, else by its harness; each turn has a vote."""
         chosen = [key for key, turn in self.turns.items() if self.is_chosen(key, turn, filters)]
-        mains: defaultdict[str, list[Any]] = defaultdict(list)
-        for key in filter(self.is_on_main, chosen):
-            mains[self.turns[key].session_id].append(key)
-        main: dict[str | None, Any] = {one: _elected(self.agent(key) for key in keys) for one, keys in mains.items()}
+        rails: defaultdict[tuple[str | None, str | None], list[Any]] = defaultdict(list)
+        for key in chosen:
+            rails[self.conversation(key)].append(key)
+        main = {rail: _elected(self.agent(key) for key in keys) for rail, keys in rails.items()}
         stamped: defaultdict[Any, list[Any]] = defaultdict(list)
         recorded: defaultdict[Any, list[Any]] = defaultdict(list)
         for key in chosen:
@@ -205,11 +205,32 @@ class Naive:
             parent = self.tags[key].get("parentAgentId")
             if agent[0] and parent not in (None, agent[1]):
                 stamped[agent].append((True, parent))
-            above = self.parents.get(turn.session_id) if self.is_on_main(key) else turn.session_id
-            if main.get(above) != agent:
-                recorded[agent].append(main.get(above))
+            if self.is_on_main(key):
+                above = main.get((self.parents.get(turn.session_id), None))
+            else:
+                above = main.get((turn.session_id, self.caller(key))) or main.get((turn.session_id, None))
+            if above != agent:
+                recorded[agent].append(above)
         elected = {agent: _elected(votes) for agent, votes in (recorded | stamped).items()}
         return {agent: parent for agent, parent in elected.items() if parent is not None}
+
+    def conversation(self, key: Any) -> tuple[str | None, str | None]:
+        """The session of a turn, and its subagent if it is one's."""
+        turn = self.turns[key]
+        return turn.session_id, turn.subagent.agent_id if turn.subagent and not self.is_on_main(key) else None
+
+    def caller(self, key: Any) -> str | None:
+        """The other subagent of the session that called the subagent of a turn."""
+        session, own = self.conversation(key)
+        started = self.turns[key].subagent
+        calls = [
+            subagent
+            for other, turn in self.turns.items()
+            for one_session, subagent in [self.conversation(other)]
+            if one_session == session and subagent not in (None, own)
+            if started and any(call.id == started.parent_tool_use_id for call in turn.tool_calls)
+        ]
+        return min(filter(None, calls), default=None)
 
     def is_on_main(self, key: Any) -> bool:
         turn = self.turns[key]

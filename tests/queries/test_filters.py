@@ -15,7 +15,7 @@ from burnd.queries.dimensions import AgentKey
 from burnd.queries.tally import Tally
 from burnd.queries.view import Missing, Refusal
 from burnd.recording.candidate import Batch
-from burnd.records import Session, Subagent, Usage
+from burnd.records import Session, Subagent, ToolCall, Turn, Usage
 from burnd.records.codec import Entry
 from tests.conftest import Opened
 from tests.make import at, stamp, turn
@@ -294,6 +294,31 @@ async def test_agents_form_a_tree(opened: Opened) -> None:
     assert sum(row["turns"] for row in answer["rows"]) == 6
     assert by_key(answer)["lead"]["stamped"]
     assert not by_key(answer)[None]["stamped"]
+
+
+async def test_a_subagent_is_below_the_one_that_called_it(opened: Opened) -> None:
+    """At any depth; one whose call is not recorded is below the main conversation."""
+
+    def called(agent: str, type_: str, by: str | None, *calls: str) -> Turn:
+        own = Subagent(agent_id=agent, type=type_, parent_tool_use_id=by)
+        tools = tuple(ToolCall(id=call, name="Agent") for call in calls)
+        return turn(f"m-{agent}", rail_id=agent, subagent=own, tool_calls=tools)
+
+    entries = [
+        turn("m0", tool_calls=(ToolCall(id="c0", name="Agent"),)),
+        called("a0", "Explore", "c0", "c1", "c2"),
+        called("a1", "Review", "c1", "c3"),
+        called("a2", "Test", "c3"),
+        called("a3", "Lost", "c9"),
+    ]
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[*entries]))
+    answer = await ask_summary(pipeline.index, by="agent", tree=True)
+    shape = {(row["key"], row["parent"], row["depth"], row["subtree"]["turns"]) for row in answer["rows"]}
+    assert shape == {
+        (None, None, 0, 5), ("Explore", None, 1, 3), ("Review", "Explore", 2, 2), ("Test", "Review", 3, 1),
+        ("Lost", None, 1, 1),
+    }  # fmt: skip
 
 
 async def test_the_dearest_branch_stands_first(opened: Opened) -> None:
