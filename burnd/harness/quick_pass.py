@@ -13,10 +13,11 @@ import os
 import sqlite3
 import sys
 from array import array
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from importlib import import_module
+from itertools import chain, pairwise
 from typing import Final, NamedTuple
 
 import msgspec
@@ -147,8 +148,6 @@ class QuickPass:
 
     def __init__(self) -> None:
         self._packed: list[PackedLog] = []
-        self._seen: set[int] = set()
-        self._contested: set[int] = set()  # messages that several logs have, rows that may be copies
         self._sessions: dict[str, Session] = {}
         self._facts: dict[tuple[str, ...], Overhead | Request | Compaction] = {}
         self._beside: list[Request] = []
@@ -163,13 +162,7 @@ class QuickPass:
 
     def add(self, log: PackedLog) -> None:
         """Adds what one log has."""
-        hashes = array("q", log.hashes)
-        own = set(hashes)
-        if len(own) < len(hashes):
-            self._contested.update(one for one, count in Counter(hashes).items() if count > 1)
-        self._contested |= self._seen & own
-        self._seen |= own
-        self._learn(_facts.decode(log.facts), has_turns=bool(hashes))
+        self._learn(_facts.decode(log.facts), has_turns=bool(log.hashes))
         self._packed.append(log._replace(facts=b""))
 
     def look_up_projects(self) -> None:
@@ -188,25 +181,25 @@ class QuickPass:
 
     def turns(self) -> Iterator[TurnGroup | Copy]:
         """Every message as its owner has it, without content, and its copies."""
-        self._seen.clear()
+        shared = self._shared()
         contested: dict[int, list[Candidate]] = defaultdict(list)
         first_own: dict[str, int] = {}
         while self._packed:
             log = self._packed.pop()
             hashes = array("q", log.hashes)
-            is_shared = not self._contested.isdisjoint(hashes)
+            is_shared = not shared.isdisjoint(hashes)
             if is_shared:
                 candidates = _raws.decode(zstandard.decompress(log.candidates))
                 for data, key in zip(candidates, hashes, strict=True):
-                    if key in self._contested:
+                    if key in shared:
                         contested[key].append(self._in_project(_candidate.decode(data)))
             keys = iter(hashes)
             for candidate, rows in _groups.decode(zstandard.decompress(log.groups)):
                 if is_shared:
-                    rows = [row for row in rows if next(keys) not in self._contested]
+                    rows = [row for row in rows if next(keys) not in shared]
                 if not rows:
                     continue
-                if self._contested and candidate.rail_id == MAIN:
+                if shared and candidate.rail_id == MAIN:
                     at = min([row.ts for row in rows])
                     first_own[candidate.session_id] = min(first_own.get(candidate.session_id, at), at)
                 yield TurnGroup(billed_turn(self._in_project(candidate)), rows)
@@ -214,6 +207,14 @@ class QuickPass:
             yield from self._rows([one for one in candidate_group if one.is_row])
         lines = [one for group in contested.values() for one in group if not one.is_row]
         yield from self._owned(lines, first_own)
+
+    def _shared(self) -> set[int]:
+        """The hashes of messages that several logs have, and of rows that may be copies.
+
+        Sorted after all logs are read: a set of those read so far would take half of the memory of the pass.
+        """
+        hashes = sorted(chain.from_iterable([array("q", log.hashes) for log in self._packed]))
+        return {one for one, following in pairwise(hashes) if one == following}
 
     def _learn(self, log: LogTotals, *, has_turns: bool) -> None:
         if log.folder is not None:
