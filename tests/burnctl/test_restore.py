@@ -107,10 +107,10 @@ def test_a_session_without_content_says_why(home: Home, log: Path, daemon: Daemo
 
 
 def test_a_recording_is_paged_and_never_cut(home: Home, log: Path, daemon: Daemon) -> None:
-    """A result of many megabytes comes in several pages, and is whole when they are put together."""
+    """A long result comes in several pages, and is whole when they are put together."""
     t = Transcript(session=SESSION, prefix="w")
     t.calls("msg_b1", call("c9", "Bash", command="cat"))
-    t.result("c9", "é" * 4_000_000)
+    t.result("c9", "één " * 500_000)
     with log.open("ab") as file:
         file.write(b"".join(line + b"\n" for line in t.lines))
     with daemon.wire() as wire:
@@ -122,10 +122,10 @@ def test_a_recording_is_paged_and_never_cut(home: Home, log: Path, daemon: Daemo
             pages.append(page["lines"])
             token = page["next"]
         assert wire.error("sessions.recording", id=SESSION, next="nonsense")["data"]["name"] == "refused"
-    assert len(pages) > 2
+    assert len(pages) > 1
     lines = [json.loads(line) for line in "".join(pages).split("\n") if line]
     assert [line["turn"]["messageId"] for line in lines if "turn" in line] == ["msg_a1", "msg_a2", "msg_b1"]
-    assert lines[-1]["toolResult"]["content"] == "é" * 4_000_000
+    assert lines[-1]["toolResult"]["content"] == "één " * 500_000
 
 
 def test_resume_offers_to_restore_a_session_whose_log_is_gone(home: Home, log: Path, daemon: Daemon) -> None:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import zstandard
+
 Request = dict[str, Any]
 Step = dict[str, Any]
 INPUT, OUTPUT = 1_000, 10_000  # tokens of each response
@@ -53,7 +55,13 @@ def scripted_api(step: Callable[[Request], Step]) -> Iterator[ScriptedApi]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            if self.headers.get("content-encoding") == "zstd":
+                body = zstandard.ZstdDecompressor().decompressobj().decompress(body)
             request = json.loads(body or b"{}")
+            if self.path.endswith("/responses"):
+                api.requests.append(request)
+                self._send("text/event-stream", b"".join(_response_events(step(request), next(numbers))))
+                return
             if "messages" not in request or "count_tokens" in self.path:
                 self._send("application/json", b'{"input_tokens": 1}')
                 return
@@ -140,6 +148,24 @@ def _events(step: Step, number: int, model: str) -> Iterator[bytes]:
     ending = {"stop_reason": message["stop_reason"], "stop_sequence": None}
     yield _event("message_delta", delta=ending, usage={"output_tokens": OUTPUT})
     yield _event("message_stop")
+
+
+def _response_events(step: Step, number: int) -> Iterator[bytes]:
+    """The same step as OpenAI's API streams it, with sealed reasoning before it."""
+    if step["type"] == "tool_use":
+        call = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": step["name"]}
+        item = {**call, "arguments": json.dumps(step["input"])}
+    else:
+        content = [{"type": "output_text", "text": step["text"]}]
+        item = {"type": "message", "role": "assistant", "id": f"msg_{number}", "content": content}
+    summary = [{"type": "summary_text", "text": "thinking it over"}]
+    reasoning = {"type": "reasoning", "id": f"rs_{number}", "summary": summary, "encrypted_content": "c2VhbGVk"}
+    usage = {"input_tokens": INPUT, "output_tokens": OUTPUT, "total_tokens": INPUT + OUTPUT}
+    response = {"id": f"resp_{number}"}
+    yield _event("response.created", response=response)
+    for one in (reasoning, item):
+        yield _event("response.output_item.done", item=one)
+    yield _event("response.completed", response={**response, "usage": usage})
 
 
 def _event(kind: str, **fields: Any) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.real.clients import Machine, client
-from tests.real.scripted_api import Request, Step, call, scripted_api, text, with_thinking
+from tests.real.scripted_api import OUTPUT, Request, Step, call, scripted_api, text, with_thinking
 
 pytestmark = pytest.mark.real
 
@@ -85,5 +85,59 @@ def test_claude_code_resumes_a_restored_session(tmp_path: Path, version: str) ->
         known = {json.loads(line)["record"]["messageId"] for line in ledger}
         assert len({turn["messageId"] for turn in new if turn["railId"] == "main"} - known) == 3
         assert not known & {turn["messageId"] for turn in new}
+    finally:
+        machine.burnctl("down")
+
+
+def items(request: Request) -> list[Any]:
+    """The input of a request without reasoning and ids."""
+    return [
+        {name: value for name, value in item.items() if name != "id"}
+        for item in request["input"]
+        if item["type"] != "reasoning"
+    ]
+
+
+def one_command(request: Request) -> Step:
+    """A call for each prompt, then an answer."""
+    is_answered = request["input"][-1]["type"].endswith("_output")
+    return text("done") if is_answered else call("exec_command", cmd="echo hello")
+
+
+def test_codex_resumes_a_restored_session(tmp_path: Path) -> None:
+    """The same input in the request, reasoning aside, and no turn or content more in burnd."""
+    codex = client("@openai/codex", "codex")
+    home = tmp_path / ".codex"
+    home.mkdir()
+    machine = Machine(tmp_path, {"SCRIPTED_KEY": "x", "TZ": "UTC"})
+
+    def run(*arguments: str) -> Request:
+        """The first request of a run."""
+        with scripted_api(one_command) as api:
+            provider = f'name = "scripted"\nbase_url = "{api.url}/v1"\nwire_api = "responses"\nenv_key = "SCRIPTED_KEY"'
+            settings = f'model = "gpt-5.1-codex"\nmodel_provider = "scripted"\n[model_providers.scripted]\n{provider}\n'
+            (home / "config.toml").write_text(settings)
+            machine.run(codex, "exec", "--skip-git-repo-check", *arguments)
+        return api.requests[0]
+
+    machine.burnctl("up")
+    run("say hello")
+    machine.burnctl("flush")
+    machine.burnctl("down")
+    (log,) = home.glob("sessions/*/*/*/*.jsonl")
+    session = log.stem[-36:]
+    ledger, content = machine.ledger(), machine.content()
+    original = run("resume", session, "and again")
+    log.unlink()
+    machine.burnctl("up")
+    try:
+        machine.burnctl("restore", session)
+        assert log.exists()
+        machine.burnctl("flush")
+        assert (machine.ledger(), machine.content()) == (ledger, content)
+        assert items(run("resume", session, "and again")) == items(original)
+        machine.burnctl("flush")
+        new = [json.loads(line)["record"] for line in machine.ledger()[len(ledger) :]]
+        assert [turn["usage"]["output"] for turn in new] == [OUTPUT, OUTPUT]
     finally:
         machine.burnctl("down")

@@ -15,6 +15,7 @@ class Codex(Product):
     module = "burnd.harness.codex.source"
     totals = "burnd.harness.codex.totals"
     demo = "burnd.harness.codex.demo"
+    restore = "burnd.harness.codex.restore"
 
     program = "codex"
     resume = ("resume",)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -44,11 +45,11 @@ from burnd.harness.codex.rollout import (
     record_usage,
 )
 from burnd.harness.codex.tools import Result, image_block, result_of, started_agent
-from burnd.harness.product import uuid7_ms
+from burnd.harness.product import RESTORED, uuid7_ms
 from burnd.harness.tool_calls import creates_pull_request, inline_bytes, pull_request_in, size
 from burnd.logfiles.log_reader import AgentLink, LogReading, decode_line, iso, rejected, tally
 from burnd.recording.candidate import Candidate
-from burnd.records import Block, Compaction, File, Quota, Request, Session, Subagent, ToolResult
+from burnd.records import Block, Compaction, Content, File, Quota, Request, Session, Subagent, ToolResult
 from burnd.records.content import MAIN, Role, title_record
 from burnd.records.foreign_json import Reason
 from burnd.records.names import bounded_path, canonical_remote
@@ -59,6 +60,15 @@ COMPRESSED: Final = ".jsonl.zst"  # Codex may compress rollouts that no longer g
 _CONVERSATION: Final = frozenset({"response_item", "turn_context", "compacted"})
 _SKIPPED: Final = frozenset({"world_state", "inter_agent_communication", "ghost_snapshot", "state"})
 TITLE_ID: Final = "title:ai"
+HOLE: Final = "burnd"  # the key that stands for the text of a record
+_KEPT: Final = frozenset({"session_meta", "turn_context", "compacted", "world_state"})
+_KEPT_EVENT: Final = re.compile(
+    rb'"type":\s*"(?:thread_rolled_back|thread_settings_applied|turn_aborted|(?:task|turn)_(?:started|complete))"'
+)
+_HEAD: Final = 200  # bytes in which a payload states its type
+_LONGEST_LINE: Final = 512 << 10  # bytes of a line that is stored for `restore`
+_MOST_LINES: Final = 64  # without a record between them
+_LONG_TEXT: Final = 256
 _WINDOWS: Final[dict[int, Window]] = {300: "5h", 10080: "7d"}
 _WINDOW_TOLERANCE_MIN: Final = 5  # some releases state a window's length a minute short
 _SAME_RESET_MS: Final = 120_000
@@ -87,6 +97,11 @@ class CodexReader:
         }
 
     def feed(self, line: bytes, offset: int) -> str | None:
+        if line.endswith(RESTORED):
+            return self._log.without_output(lambda: self._feed(line, offset))
+        return self._feed(line, offset)
+
+    def _feed(self, line: bytes, offset: int) -> str | None:
         log = self._log
         counts, state = log.out.counts, log.state
         counts.lines += 1
@@ -95,8 +110,14 @@ class CodexReader:
             return reason
         kind, payload = envelope.unwrap(line)
         state.is_begun = state.is_begun or kind in _CONVERSATION
+        first = len(log.out.content)
         if (read := self._readers.get(kind)) is not None:
-            return read(LineRef(log.time_of(envelope.timestamp), f"{log.session_id}:{offset}"), payload) or reason
+            ref = LineRef(log.time_of(envelope.timestamp), f"{log.session_id}:{offset}")
+            failure = read(ref, payload)
+            keep_line(log, ref, kind, payload, first)
+            return failure or reason
+        if kind in _SKIPPED:
+            keep_line(log, LineRef(log.time_of(envelope.timestamp), ""), kind, payload, first)
         tally(counts.skipped if kind in _SKIPPED else counts.unknown, kind or "(none)")
         return None
 
@@ -189,6 +210,51 @@ class CodexReader:
                 before_tokens=context or None,
             )
         )
+
+
+def keep_line(log: RolloutLog, line: LineRef, kind: str, payload: bytes, first: int) -> None:
+    """Adds to a line's first record, number `first`, the line without the texts that records have, for `restore`.
+
+    A line without records is stored in the context of the next record, if Codex uses it to resume.
+    """
+    records, context = log.out.content, log.state.context
+    is_own = len(records) > first and records[first].message_id != TITLE_ID
+    if log.repeats_parent(line.ts) or len(payload) > _LONGEST_LINE:
+        return
+    if not is_own and kind not in _KEPT and not (kind == "event_msg" and _KEPT_EVENT.search(payload, 0, _HEAD)):
+        return
+    value = plain(msgspec.Raw(payload))
+    if not isinstance(value, dict) or value.get("type") == "reasoning":
+        return
+    numbers = {_text_of(record): record.b for record in records[first:]} if is_own else {}
+    hollow = _without_texts(value, numbers)
+    context.append(msgspec.json.encode({"timestamp": line.ts, "type": kind, "payload": hollow}).decode())
+    if is_own:
+        records[first] = replace(records[first], context=f"[{','.join(context)}]")
+        context.clear()
+    else:
+        del context[:-_MOST_LINES]
+
+
+def _text_of(record: Content) -> str:
+    """The text of a record as its line has it: of a call, arguments that are one text; of an image, its address."""
+    if record.file is not None and isinstance(record.file.data, bytes):
+        return f"data:{record.file.mime};base64,{b64encode(record.file.data).decode()}"
+    if record.tool_result is not None:
+        return str(plain(record.tool_result.content))
+    if record.tool_use is not None:
+        given = plain(record.tool_use.input)
+        return str(given["input"]) if isinstance(given, dict) and given.keys() == {"input"} else ""
+    return record.text if isinstance(record.text, str) else ""
+
+
+def _without_texts(value: Any, numbers: Mapping[str, int]) -> Any:
+    """The value with the numbers of records in place of the long texts that they have."""
+    if isinstance(value, str):
+        return {HOLE: numbers[value]} if len(value) >= _LONG_TEXT and value in numbers else value
+    if isinstance(value, dict):
+        return {name: _without_texts(one, numbers) for name, one in value.items()}
+    return [_without_texts(one, numbers) for one in value] if isinstance(value, list) else value
 
 
 def _begin_session(log: RolloutLog, line: LineRef, meta: CodexMeta) -> None:

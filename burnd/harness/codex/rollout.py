@@ -7,7 +7,7 @@ lines. Up to release 0.6x the count comes before the items of its response, late
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -100,6 +100,7 @@ class CodexState(msgspec.Struct, omit_defaults=True):
     spawns: dict[str, str] = {}
     quotas: dict[str, tuple[float, int]] = {}
     titles: int = 0
+    context: list[str] = []  # lines for the next content record, see `reader.keep_line`
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -172,13 +173,26 @@ class RolloutLog:
         return self.state.session.subagent is not None and self.repeats(ts)
 
     def touch(self, candidate: Candidate) -> None:
-        """Stores a new or changed candidate for the next `take`."""
-        self.touched[candidate.message_id] = candidate
+        """Stores a new or changed candidate for the next `take`, unless it is restored."""
+        if not candidate.restored:
+            self.touched[candidate.message_id] = candidate
         candidates = self.state.candidates
         candidates.pop(candidate.message_id, None)
         candidates[candidate.message_id] = candidate
         if len(candidates) > MAX_CANDIDATES:
             del candidates[next(name for name in candidates if name != self.state.current)]
+
+    def without_output(self, read: Callable[[], str | None]) -> str | None:
+        """Reads a restored line: it is remembered like any other, but all of it is recorded already."""
+        out, touched = self.out, self.touched
+        self.out, self.touched = LogReading(counts=out.counts), {}
+        try:
+            return read()
+        finally:
+            for candidate in self.touched.values():
+                candidate.settled = candidate.restored = True
+            self.out, self.touched = out, touched
+            self.state.context.clear()
 
     def settle(self, candidate: Candidate | None) -> None:
         if candidate is not None and not candidate.settled:

@@ -26,6 +26,7 @@ from burnd.harness.codex.lines import RESULTS
 from burnd.harness.codex.product import PRODUCT
 from burnd.harness.codex.reader import COMPRESSED, CodexReader, place_of
 from burnd.harness.codex.rollout import SOURCE, CodexState, RolloutLog, RolloutName
+from burnd.harness.product import RESTORED
 from burnd.harness.totals import LogTask, LogTotals, Places, lines_in, without_content
 from burnd.index.keys import path_key
 from burnd.logfiles.scanner import SUFFIX, below, small_file
@@ -101,7 +102,7 @@ def _read_log(place: RolloutName, file: BinaryIO, most: int | None = None) -> Lo
     """`most` is the number of bytes to read at most."""
     reader = _TotalsReader(place)
     for offset, line in lines_in(file, most):
-        if not reader.skips(line):
+        if not line.endswith(RESTORED) and not reader.skips(line):
             reader.feed(line, offset)
     reader.flush()
     reading = reader.take()
