@@ -140,21 +140,38 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
+def kind_of(column: Column) -> str:
+    """How the value of a column is found in the feed: not at all, as it is, in the usage, or as money."""
+    if column.field.startswith("usage."):
+        return "usage"
+    return "money" if column.kind == "money" else "plain" if column.field else ""
+
+
+# By table: an empty row, and the columns of each kind with their names in the feed. A push makes millions of rows.
+_EMPTY: Final = {table: dict.fromkeys(column.name for column in columns) for table, columns in TABLES.items()}
+_PLAIN, _USAGE, _MONEY = (
+    {
+        table: [(column.name, column.field.removeprefix("usage.")) for column in columns if kind_of(column) == kind]
+        for table, columns in TABLES.items()
+    }
+    for kind in ("plain", "usage", "money")
+)
+
+
 def row_of(table: str, answer: dict[str, Any], common: Row) -> Row:
     """A row of a table from an object of the feed; `common` has the columns of the machine and of the state."""
-    usage = answer.get("usage") or {}
-    row: Row = {}
-    for column in TABLES[table]:
-        if column.name in common:
-            row[column.name] = common[column.name]
-        elif column.field.startswith("usage."):
-            row[column.name] = usage.get(column.field[6:])
-        else:
-            value = answer.get(column.field) if column.field else None
-            row[column.name] = usd(value) if column.kind == "money" else value
+    get, usage = answer.get, answer.get("usage") or {}
+    row: Row = _EMPTY[table].copy()
+    for name, field in _PLAIN[table]:
+        row[name] = get(field)
+    for name, field in _USAGE[table]:
+        row[name] = usage.get(field)
+    for name, field in _MONEY[table]:
+        row[name] = usd(get(field))
+    row.update(common)
     if table == "turns":
-        tags = answer.get("tags") or {}
-        row |= {"tags": tags, "workflow": tags.get("workflowId"), "persona": tags.get("persona")}
+        tags = get("tags") or {}
+        row["tags"], row["workflow"], row["persona"] = tags, tags.get("workflowId"), tags.get("persona")
     return row
 
 
