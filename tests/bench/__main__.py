@@ -1,6 +1,6 @@
-"""Runs the benchmarks and writes docs/benchmarks.md: `make bench`, or `python -m tests.bench --quick` to try it.
+"""Runs the benchmarks and writes docs/benchmarks.md: `make bench`, or `python -m tests.bench --size small` to try it.
 
-Everything large is below `.bench/` (or BENCH_DIR): corpora are made once, homes are made anew.
+Corpora and homes are below `.bench/` (or BENCH_DIR). Corpora are reused by the next run.
 """
 
 from __future__ import annotations
@@ -8,14 +8,16 @@ from __future__ import annotations
 import argparse
 import os
 import pickle
+import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 
-from tests.bench import asking, flat, machine, opencode, peers, reports, resting, search
+from tests.bench import asking, flat, live, machine, opencode, peers, reports, resting, search
 from tests.bench.corpus import Tree, Truth
 from tests.bench.first_read import FirstRead, first_read, recall
 from tests.bench.page import Findings, written
@@ -25,11 +27,11 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 
 
 class Sizes(NamedTuple):
-    """How much of everything."""
+    """The size of each benchmark."""
 
     trees: tuple[int, ...]  # megabytes
-    compared: int  # the one of them that peers read; what is larger is read once
-    runs: int
+    compared: tuple[int, ...]  # those that other programs read, too
+    runs: int  # of trees up to the first of `compared`; larger ones are read once
     lines: int
     idle_files: int
     idle_s: float
@@ -45,7 +47,7 @@ class Sizes(NamedTuple):
 
 FULL = Sizes(
     trees=(50, 500, 2000, 4000),
-    compared=500,
+    compared=(500, 50, 2000),
     runs=5,
     lines=200,
     idle_files=10_000,
@@ -59,21 +61,35 @@ FULL = Sizes(
     opencode_sessions=400,
     explained_turns=5000,
 )
-QUICK = Sizes((10, 20, 40, 80), 20, 2, 30, 300, 5.0, 200, 500, 300, 60_000, (60_000,), (10_000,), 60, 500)
+MEDIUM = FULL._replace(
+    trees=(50, 200, 500),
+    compared=(200,),
+    runs=2,
+    lines=100,
+    idle_s=60.0,
+    reported=(250_000,),
+    messages=(100_000,),
+    opencode_sessions=400,
+    history=250_000,
+)
+SMALL = Sizes((10, 20, 40), (20,), 2, 30, 300, 5.0, 200, 500, 300, 60_000, (60_000,), (10_000,), 60, 500)
+SIZES = {"full": FULL, "medium": MEDIUM, "small": SMALL}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small sizes, and the page is only printed")
+    parser.add_argument(
+        "--size", choices=SIZES, default="full", help="of logs and histories; small only prints the page"
+    )
     parser.add_argument("--no-peers", action="store_true", help="leave the other programs out")
-    parser.add_argument("--output", type=Path, help="where the page goes")
+    parser.add_argument("--output", type=Path, help="write the page to this file")
     given = parser.parse_args()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     folder = Path(os.environ.get("BENCH_DIR") or ROOT / ".bench")
     begun = time.perf_counter()
-    findings = measure(folder, QUICK if given.quick else FULL, with_peers=not given.no_peers)
-    page = written(findings, time.perf_counter() - begun, is_quick=given.quick)
-    output = given.output or (None if given.quick else PAGE)
+    findings = measure(folder, SIZES[given.size], with_peers=not given.no_peers)
+    page = written(findings, time.perf_counter() - begun, given.size)
+    output = given.output or (None if given.size == "small" else PAGE)
     if output is not None:
         output.write_text(page)
     print(page)
@@ -82,8 +98,9 @@ def main() -> None:
 
 
 def measure(folder: Path, sizes: Sizes, *, with_peers: bool) -> Findings:
-    middle, second = [size for size in sizes.trees if size >= sizes.compared][:2]
-    findings = Findings(sizes.runs, load=os.getloadavg()[0], compared=middle)
+    middle = sizes.compared[0]
+    second = min(size for size in sizes.trees if size > middle)
+    findings = Findings(sizes.runs, load=os.getloadavg()[0], compared=sizes.compared)
     trees = {size: tree_of(folder, size) for size in sizes.trees}
     findings.paces = [machine.json_rate(trees[middle][0])]
     for size, (tree, truth) in trees.items():
@@ -100,6 +117,11 @@ def measure(folder: Path, sizes: Sizes, *, with_peers: bool) -> Findings:
     findings.start_up = asking.start_up(folder / "homes" / "nothing")
     say("from line to report")
     findings.lines = asking.line_to_report(home_of(folder, middle), trees[middle][0], sizes.lines)
+    busy = folder / "homes" / "busy"
+    findings.lines_while_reading = asking.line_to_report(busy, trees[second][0], sizes.lines, while_reading=True)
+    shutil.rmtree(busy, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder) as root:
+        findings.live_turn = (live.turn_ms(Path(root)), live.bare_ms())
     say("explaining a long session")
     findings.why = (sizes.explained_turns, asking.why(folder / "homes" / "long", sizes.explained_turns))
     say("reports over a long history")
@@ -121,20 +143,22 @@ def measure(folder: Path, sizes: Sizes, *, with_peers: bool) -> Findings:
     if with_peers:
         say("peers")
         peers.install(folder / "peers")
-        findings.peers = [peers.measure(peer, folder / "peers", trees[middle][0], sizes.runs) for peer in peers.PEERS]
+        for size in sizes.compared:
+            runs = sizes.runs if size == middle else 1
+            findings.peers[size] = [peers.measure(peer, folder / "peers", trees[size][0], runs) for peer in peers.PEERS]
     findings.paces.append(machine.json_rate(trees[middle][0]))
     return findings
 
 
 def tree_of(folder: Path, megabytes: int) -> tuple[Path, Truth]:
-    """A tree of that size, made when there is none yet."""
+    """A tree of that size, generated if it is missing."""
     place = folder / "corpora" / f"{megabytes}"
-    known = place / "truth.pickle"
-    if not known.exists():
+    truth_file = place / "truth.pickle"
+    if not truth_file.exists():
         say(f"making {megabytes} MB of logs")
         truth = Tree(place).grow(megabytes * 1_000_000)
-        known.write_bytes(pickle.dumps(truth))
-    return place, pickle.loads(known.read_bytes())
+        truth_file.write_bytes(pickle.dumps(truth))
+    return place, pickle.loads(truth_file.read_bytes())
 
 
 def home_of(folder: Path, megabytes: int) -> Path:
@@ -144,8 +168,10 @@ def home_of(folder: Path, megabytes: int) -> Path:
 def read(folder: Path, size: int, tree: Path, truth: Truth, n: int, runs: int) -> FirstRead:
     found = first_read(home_of(folder, size), tree, truth)
     rate = truth.bytes / 1e6 / found.seconds
-    peak, told = found.peak_bytes / 1e6, found.wrong or "exact"
-    say(f"first read of {size} MB, {n + 1} of {runs}: {rate:.1f} MB/s, {peak:.0f} MB, {told}")
+    say(
+        f"first read of {size} MB, {n + 1} of {runs}: exact total after {found.first_total:.1f} s, {rate:.1f} MB/s, "
+        f"{found.peak_bytes / 1e6:.0f} MB, {found.wrong or 'exact'}"
+    )
     return found
 
 

@@ -1,4 +1,4 @@
-"""What asking costs: whole processes of burnctl, the daemon's part of them, and how soon a new line is in a report."""
+"""Measures questions: whole processes of burnctl, the daemon's part, and the time from a new line to a report."""
 
 from __future__ import annotations
 
@@ -77,8 +77,13 @@ def start_up(root: Path) -> float:
     return statistics.median(ours) - statistics.median(bare)
 
 
-def line_to_report(root: Path, tree: Path, lines: int) -> list[float]:
-    """From the moment a line is written until a summary counts its turn, in seconds, for so many lines."""
+def line_to_report(root: Path, tree: Path, lines: int, *, while_reading: bool = False) -> list[float]:
+    """Seconds from writing a line until a summary counts its turn, sorted.
+
+    `while_reading` empties the home first and ends when all old logs are read.
+    """
+    if while_reading:
+        shutil.rmtree(root, ignore_errors=True)
     home = Home(root, tree)
     session = "99999999-0000-4000-8000-000000000009"
     path = tree / "projects" / "-home-dev-work-live" / f"{session}.jsonl"
@@ -87,9 +92,14 @@ def line_to_report(root: Path, tree: Path, lines: int) -> list[float]:
     times: list[float] = []
     try:
         with running(home) as daemon:
-            _settled(daemon)
+            if not while_reading:
+                _settled(daemon)
             wire = daemon.wire()
+            while not (wire.call("status").get("backfill") or {}).get("exact", not while_reading):
+                time.sleep(0.05)
             for number in range(lines):
+                if while_reading and is_caught_up(wire.call("status")):
+                    break
                 _append(path, session, number)
                 begun = time.perf_counter()
                 while _turns(wire.ask("summary", session=session)) <= number:
@@ -103,7 +113,7 @@ def line_to_report(root: Path, tree: Path, lines: int) -> list[float]:
 
 
 def _turns(answer: dict[str, Any]) -> int:
-    """How many turns an answer counts; a session that is not known yet has none."""
+    """The number of turns in an answer; 0 for an unknown session."""
     return int(answer["result"]["totals"]["turns"]) if "result" in answer else 0
 
 
@@ -123,8 +133,10 @@ def _append(path: Path, session: str, number: int) -> None:
 
 
 def _settled(daemon: Daemon) -> None:
-    """Waits until nothing is left to do, what money was spent on included, which is counted after a first read."""
+    """Waits until all logs are read, searchable and attributed."""
     wire = daemon.wire()
+    while wire.call("status")["daemon"]["state"] != "ready":
+        time.sleep(0.05)
     wire.call("hotspots")  # attributes new turns at once
     while not (is_caught_up(status := wire.call("status")) and status["causes"]["state"] == "ready"):
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Other programs on the same logs in the same run: installed beside us, offline, each with a home of its own."""
+"""Runs other programs on the same logs, offline, each with its own home."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _PATIENCE_S = 600.0
 
 
 class Peer(NamedTuple):
-    """How a program is run: what takes the logs in, if that is a step of its own, what reports, and its total."""
+    """The commands of a program: one that imports logs, if it has one, and one that reports; and its total."""
 
     name: str
-    takes_in: tuple[str, ...]
+    imports: tuple[str, ...]
     reports: tuple[str, ...]
     dollars: Callable[[Any], float]
 
 
 class Measured(NamedTuple):
-    """What a peer took, in seconds, and its total in dollars; or why there is nothing to say."""
+    """Seconds that a program took, and its total in dollars; or `why_not`, the reason why it was not measured."""
 
     name: str
     first: float = 0.0
@@ -62,7 +62,7 @@ PEERS = (
 
 
 def install(folder: Path) -> None:
-    """Puts what can be had below a folder, once; what cannot is told when it is to be run."""
+    """Installs the programs below a folder, once. One that is missing is reported when it is to run."""
     if (folder / ".tried").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def _quietly(command: list[str], folder: Path) -> None:
 
 
 def measure(peer: Peer, folder: Path, tree: Path, runs: int) -> Measured:
-    """Takes a tree in with an empty home, then asks for a report as often as told."""
+    """Reads a tree with an empty home, then reports `runs` times."""
     home = folder / f"home-{peer.name}"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
@@ -86,8 +86,8 @@ def measure(peer: Peer, folder: Path, tree: Path, runs: int) -> Measured:
     if shutil.which(peer.reports[0], path=environment["PATH"]) is None:
         return Measured(peer.name, why_not="could not be installed here")
     begun = time.perf_counter()
-    if peer.takes_in:
-        _run(peer.takes_in, environment)
+    if peer.imports:
+        _run(peer.imports, environment)
     answer = _run(peer.reports, environment)
     first = time.perf_counter() - begun
     if answer.returncode:
