@@ -118,6 +118,7 @@ class IndexFiller:
     def take_all(self, plans: Sequence[SessionPlan], recall: Recall, recent: RecentWords | None) -> None:
         """Carries out plans. A session that crashed an earlier process is committed alone."""
         plans = [plan for plan in plans if not self._skips(plan)]
+        self.index.expect(sum(len(plan.messages) for plan in plans))
         names = self._guard.suspects()
         suspects = [[plan] for plan in plans if plan.session.session_id in names]
         others = [plan for plan in plans if plan.session.session_id not in names]

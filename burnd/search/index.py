@@ -152,6 +152,11 @@ class SearchIndex:
             self._open_writer().add_document(made)
         self._added += 1
 
+    def expect(self, documents: int) -> None:
+        """Gives a writer that is yet to be opened the memory for so many documents."""
+        if self._writer is None:
+            self._heap = HEAP if documents > _MANY else LIVE_HEAP
+
     def remove(self, place: Place) -> None:
         with as_unusable():
             self._open_writer().delete_documents_by_term("message", hash_of(place.written()))
