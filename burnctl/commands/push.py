@@ -36,6 +36,7 @@ _MOST_SHOWN = 20
 class PushFlags(Params):
     """Flags of `push`."""
 
+    target: str = param(help="where to push to", flag="", metavar="TARGET")
     watch: bool = param(default=False, help="go on: push whatever changes, until it is stopped")
     every: int = param(default=60, help="with --watch: seconds between pushes", kind="count", most=86_400)
     check: bool = param(
@@ -60,7 +61,7 @@ class PushFlags(Params):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="TARGET", help="where to push to")
+    flags.place(parser, PushFlags, "target")
     flags.add(parser, PushFlags)
     flags.add(parser, flags.Output, only=("json", "no_start"))
 

@@ -344,8 +344,8 @@ def test_a_turn_on_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
     narrow, wide = Screen(80), Screen(160)
     assert [heading(narrow), turn_line(TURN, narrow)] == [
-        "time     project    session      model                in   out cache      cost",
-        "14:10:20 burnd      0f9c12ab     opus-4-5          98.0k  1.2k   92%     $0.13",
+        "time     project    session      model           input output cached      cost",
+        "14:10:20 burnd      0f9c12ab     opus-4-5        98.0k   1.2k    92%     $0.13",
     ]
     assert turn_line(TURN, wide).endswith("$0.13 coding        Read x2 Edit!")
     assert max(len(turn_line(TURN, screen)) for screen in (narrow, wide)) <= 160
