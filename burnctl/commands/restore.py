@@ -50,22 +50,29 @@ def run(options: argparse.Namespace) -> int:
     product, restored = _restored(recording)
     if not options.to:
         _check_absent(product, recording.id)
-    home = os.path.abspath(options.to) if options.to else os.getcwd() if restored.load else _home(product)
-    paths = list(_write(home, restored))
-    loaded = bool(restored.load) and not options.to and _load(product, restored.load, paths[0], recording.folder)
+    loads = bool(restored.load) and not options.to
+    home = options.to or (_folder_to_load_from(product) if loads else _home(product))
+    paths = list(_write(os.path.abspath(home), restored))
+    loaded = loads and _load(product, restored.load, paths[0], recording.folder)
+    if loaded:
+        _remove(paths)
     missing = [f"{what}: {count:,}" for what, count in restored.missing.items()]
     pruned = recording.session.get("prunedMessages")
     missing += [f"messages left out, since their content was pruned: {pruned:,}"] if pruned else []
     if options.json:
         from burnctl.output import as_json
 
-        return as_json({"sessionId": recording.id, "files": paths, "loaded": loaded, "missing": missing})
+        return as_json(
+            {"sessionId": recording.id, "files": [] if loaded else paths, "loaded": loaded, "missing": missing}
+        )
     for note in missing:
         say(note)
+    if loaded:
+        print(f"{product.title} has imported the session")
+    else:
+        print("\n".join(paths))
     if restored.load and not loaded:
         say(f"to load it: {' '.join([product.program, *restored.load, paths[0]])}")
-    for path in paths:
-        print(path)
     if not options.to:
         from burnctl.commands.resume import command
 
@@ -125,6 +132,21 @@ def _home(product: Product) -> str:
     """The folder in which the harness keeps its sessions."""
     homes = product.homes(os.environ, os.path.expanduser("~"))
     return next((home for home in homes if os.path.isdir(home)), homes[0])
+
+
+def _folder_to_load_from(product: Product) -> str:
+    """A new folder for a file that the harness loads at once, or this one if the harness is not installed."""
+    import shutil
+    import tempfile
+
+    return tempfile.mkdtemp(prefix="burnctl-restore-") if shutil.which(product.program) else os.getcwd()
+
+
+def _remove(paths: list[str]) -> None:
+    """Removes files that were written to be loaded, and their folder."""
+    for path in paths:
+        os.unlink(path)
+    os.rmdir(os.path.dirname(paths[0]))
 
 
 def _write(home: str, restored: Restored) -> Iterator[str]:

@@ -141,3 +141,44 @@ def test_codex_resumes_a_restored_session(tmp_path: Path) -> None:
         assert [turn["usage"]["output"] for turn in new] == [OUTPUT, OUTPUT]
     finally:
         machine.burnctl("down")
+
+
+def one_shell(request: Request) -> Step:
+    """A call for each prompt, then an answer."""
+    is_answered = "tool_result" in json.dumps(request["messages"][-1])
+    return text("done") if is_answered else call("bash", command="echo hello", description="say hello")
+
+
+def test_opencode_resumes_a_restored_session(tmp_path: Path) -> None:
+    """Through its own import: the same messages in the request, and no turn or content more in burnd."""
+    opencode = client("opencode-ai", "opencode")
+    settings = tmp_path / ".config" / "opencode" / "opencode.json"
+    settings.parent.mkdir(parents=True)
+    quiet = {f"OPENCODE_DISABLE_{name}": "1" for name in ("MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD")}
+    machine = Machine(tmp_path, {"ANTHROPIC_API_KEY": "x", **quiet})
+
+    def run(*arguments: str) -> Request:
+        """The first request of a run."""
+        with scripted_api(one_shell) as api:
+            provider = {"anthropic": {"options": {"baseURL": f"{api.url}/v1", "apiKey": "x"}}}
+            model = {"model": "anthropic/claude-sonnet-4-5", "permission": "allow"}
+            settings.write_text(json.dumps({**model, "provider": provider, "share": "disabled"}))
+            machine.run(opencode, "run", *arguments)
+        return api.requests[0]
+
+    machine.burnctl("up")
+    run("say hello")
+    machine.burnctl("flush")
+    (session,) = [one["sessionId"] for one in json.loads(machine.burnctl("sessions", "--json"))["sessions"]]
+    machine.burnctl("down")
+    ledger, content = machine.ledger(), machine.content()
+    original = run("--session", session, "and again")
+    machine.run(opencode, "session", "delete", session)
+    machine.burnctl("up")
+    try:
+        machine.burnctl("restore", session, path=str(Path(opencode).parent))
+        machine.burnctl("flush")
+        assert (machine.ledger(), machine.content()) == (ledger, content)
+        assert conversation(run("--session", session, "and again")) == conversation(original)
+    finally:
+        machine.burnctl("down")

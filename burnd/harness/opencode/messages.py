@@ -6,6 +6,7 @@ Each message is converted alone; `session` puts them in order.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -57,6 +58,9 @@ _LARGEST_STATUS: Final = 999
 _OUTPUT_PARTS: Final = ("text", "reasoning", "tool")
 _DEFAULT_TITLE: Final = re.compile(r"(?:New|Child) session - \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _NULL: Final = msgspec.Raw(b"null")
+HOLE: Final = "burnd"  # the key that stands for the content of a record
+_LONG_TEXT: Final = 64  # characters of a text that a number stands for in the context
+_LONGEST_TEXT: Final = 16 << 10  # characters of other texts there: previews, patches, signatures
 _SAVED_OUTPUT: Final = 1 << 20  # block number of a whole output: after all blocks of a part
 
 _TASK: Final = "task"
@@ -401,7 +405,54 @@ def content_of(
             blocks = _output_content(part, text_kind)
         for b, (role, kind, fields) in enumerate(blocks):
             records.append(Content(n=n, b=b, role=role, kind=kind, **(common | fields)))
+    if records and (context := _context(row, records)) is not None:
+        records[0] = msgspec.structs.replace(records[0], context=context)
     return records
+
+
+def _context(row: MessageRow, records: Sequence[Content]) -> str | None:
+    """The rows of a message without the texts that its records have, for `restore`; None if a row was cut."""
+    if row.size is not None or row.more_parts[0] or any(part.size is not None for part in row.parts):
+        return None
+    info, parts = _plain(row.data), [_plain(part.data) for part in row.parts]
+    if info is None or None in parts:
+        return None
+    if isinstance(info.get("summary"), dict):
+        del info["summary"]  # the changed files, which opencode adds later
+    numbers = {text: f"{one.n}.{one.b}" for one in records if len(text := _text_of(one)) >= _LONG_TEXT}
+    calls = {one.tool_use.id: f"{one.n}.{one.b}" for one in records if one.tool_use is not None}
+    hollow = []
+    for part, data in zip(row.parts, parts, strict=True):
+        state = data.get("state") if data is not None else None
+        if isinstance(state, dict) and (number := calls.get(str(data and data.get("callID")))) is not None:
+            state["input"] = {HOLE: number}
+        hollow.append({"id": part.id, **_without_texts(data, numbers)})
+    return msgspec.json.encode({"info": _without_texts(info, numbers), "parts": hollow}, order="sorted").decode()
+
+
+def _plain(data: bytes) -> dict[str, Any] | None:
+    value = unpack(msgspec.Raw(data)).value
+    return value if isinstance(value, dict) else None
+
+
+def _text_of(record: Content) -> str:
+    """The text of a record as its row has it; of a file, its address."""
+    if record.file is not None and isinstance(record.file.data, bytes):
+        return f"data:{record.file.mime};base64,{b64encode(record.file.data).decode()}"
+    if record.tool_result is not None:
+        return str(msgspec.json.decode(record.tool_result.content))
+    return record.text if isinstance(record.text, str) else ""
+
+
+def _without_texts(value: Any, numbers: Mapping[str, str]) -> Any:
+    """The value with the numbers of records in place of the texts that they have, and without other very long ones."""
+    if isinstance(value, str):
+        if value in numbers:
+            return {HOLE: numbers[value]}
+        return value if len(value) <= _LONGEST_TEXT else ""
+    if isinstance(value, dict):
+        return {name: _without_texts(one, numbers) for name, one in value.items()}
+    return [_without_texts(one, numbers) for one in value] if isinstance(value, list) else value
 
 
 def _user_content(part: PartData) -> Iterator[_ContentBlock]:

@@ -25,6 +25,7 @@ class OpenCode(Product):
     module = "burnd.harness.opencode.source"
     totals = "burnd.harness.opencode.totals"
     demo = "burnd.harness.opencode.demo"
+    restore = "burnd.harness.opencode.restore"
 
     program = "opencode"
     resume = ("--session",)

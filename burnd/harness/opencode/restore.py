@@ -1,0 +1,146 @@
+"""Writes a session as a file that `opencode import` takes. Pure, but for the search for sessions in databases."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from burnd.harness.restore import MAIN, NO_CONTEXT, NOTE, Fields, NewFile, Recording, Restored
+
+_HOLE = "burnd"  # the key that stands for the content of a record
+_SAVED_OUTPUT = 1 << 20  # number of a block with a whole output, which its row has only in part
+
+
+def restore(recording: Recording) -> Restored:
+    messages: dict[str, dict[str, Fields]] = {}
+    for record in recording.records:
+        if record["railId"] == MAIN and not record["messageId"].startswith("title:") and record["b"] < _SAVED_OUTPUT:
+            messages.setdefault(record["messageId"], {})[f"{record['n']}.{record['b']}"] = record
+    made = [_message(recording, message_id, records) for message_id, records in messages.items()]
+    made.sort(key=lambda message: (message["info"]["time"]["created"], message["info"]["id"]))
+    export = {"info": _session(recording, made), "messages": made}
+    text = json.dumps(export, ensure_ascii=False, indent=1)
+    return Restored([NewFile(f"{recording.id}.json", text)], recording.missing, ("import",))
+
+
+def find_logs(databases: Iterable[str]) -> dict[str, str] | None:
+    """The database of each session; None if there is none or one cannot be read."""
+    sessions: dict[str, str] = {}
+    for path in databases:
+        try:
+            with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as db:
+                sessions |= {str(one): path for (one,) in db.execute("SELECT id FROM session")}
+        except sqlite3.Error:
+            return None
+    return sessions or None
+
+
+def _session(recording: Recording, messages: list[dict[str, Any]]) -> Fields:
+    session = recording.session
+    created = _ms(session.get("createdAt")) or (messages[0]["info"]["time"]["created"] if messages else 0)
+    turn = next(iter(recording.turns.values()), {})
+    parent = {"parentID": session["parentSessionId"]} if session.get("parentSessionId") else {}
+    return {
+        "id": recording.id,
+        "slug": "restored",
+        "projectID": "global",
+        "directory": recording.folder,
+        "title": recording.title("opencode") or session.get("title") or "restored session",
+        "version": turn.get("version") or "1.0.0",
+        "time": {"created": created, "updated": _ms(session.get("updatedAt")) or created},
+        **parent,
+    }
+
+
+def _message(recording: Recording, message_id: str, records: dict[str, Fields]) -> dict[str, Any]:
+    """A message with its parts, as its rows were, or as far as its records show."""
+    context = next((record["context"] for record in records.values() if record.get("context")), None)
+    if context is None:
+        recording.missing[NO_CONTEXT] += len(records)
+        stored = _without_context(recording, message_id, records)
+    else:
+        stored = json.loads(context)
+    whole = _filled(recording, stored, records)
+    own = {"sessionID": recording.id, "messageID": message_id}
+    return {
+        "info": {**whole["info"], "id": message_id, "sessionID": recording.id},
+        "parts": [{**part, **own} for part in whole["parts"]],
+    }
+
+
+def _filled(recording: Recording, value: Any, records: dict[str, Fields]) -> Any:
+    """The value with the content of records in place of their numbers."""
+    if isinstance(value, list):
+        return [_filled(recording, one, records) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() != {_HOLE}:
+        return {name: _filled(recording, one, records) for name, one in value.items()}
+    record = records.get(value[_HOLE], {})
+    if (file := record.get("file")) is not None and not isinstance(record.get("text"), str):
+        return f"data:{file['mime']};base64,{recording.data(record) or ''}"
+    if (result := record.get("toolResult")) is not None:
+        return recording.text(recording.json(result["content"]))
+    if (use := record.get("toolUse")) is not None:
+        given = recording.json(use["input"])
+        return given if isinstance(given, dict) else {"note": NOTE}
+    return recording.text(record.get("text"))
+
+
+def _without_context(recording: Recording, message_id: str, records: dict[str, Fields]) -> dict[str, Any]:
+    """The rows of a message that was recorded before they were stored."""
+    turn, first = recording.turns.get(message_id), next(iter(records.values()))
+    created = _ms(first["ts"])
+    any_turn = turn or next(iter(recording.turns.values()), {})
+    model = {"providerID": any_turn.get("provider") or "", "modelID": any_turn.get("model") or ""}
+    info: dict[str, Any] = {"role": "user", "time": {"created": created}, "agent": "build", "model": model}
+    if turn is not None:
+        usage = turn["usage"]
+        cache = {"read": usage["cacheRead"], "write": usage["cacheCreate5m"] + usage["cacheCreate1h"]}
+        tokens = {name: usage[name] for name in ("input", "output", "reasoning")}
+        info = {
+            "role": "assistant",
+            "parentID": turn.get("promptId") or "",
+            "mode": "build",
+            "agent": "build",
+            "path": {"cwd": recording.folder, "root": "/"},
+            "cost": turn.get("statedUsd") or 0,
+            "tokens": {**tokens, "cache": cache},
+            **model,
+            "time": {"created": created, "completed": created},
+            "finish": turn.get("stopReason") or "stop",
+        }
+    results = {one["toolResult"]["toolUseId"]: name for name, one in records.items() if "toolResult" in one}
+    parts: list[Fields] = []
+    for name, record in records.items():
+        part = {"id": f"prt_{message_id.removeprefix('msg_')}{len(parts):04d}"}
+        times = {"start": created, "end": created}
+        if (use := record.get("toolUse")) is not None:
+            output = {"output": {_HOLE: results[use["id"]]}} if use["id"] in results else {"output": NOTE}
+            state = {
+                "status": "completed",
+                "input": {_HOLE: name},
+                **output,
+                "title": "",
+                "metadata": {},
+                "time": times,
+            }
+            parts.append({**part, "type": "tool", "tool": use["name"], "callID": use["id"], "state": state})
+        elif record["kind"] in ("text", "summary"):
+            hidden = {"synthetic": True} if record["role"] == "system" else {}
+            parts.append({**part, "type": "text", "text": {_HOLE: name}, **hidden})
+        elif record["kind"] == "file" and record["role"] == "user":
+            file = record["file"]
+            parts.append(
+                {**part, "type": "file", "mime": file["mime"], "filename": file.get("name"), "url": {_HOLE: name}}
+            )
+    return {"info": info, "parts": parts}
+
+
+def _ms(time: str | None) -> int:
+    return int(datetime.fromisoformat(time).timestamp() * 1000) if time else 0
