@@ -370,7 +370,8 @@ class Rail:
         return owner
 
     def call_owner(self, call_id: str) -> int:
-        return self.calls[call_id].owner if self.knows_call(call_id) else self._begin_call(call_id)
+        call = self.calls.get(call_id)
+        return call.owner if call is not None and call.n > self.last.n - REACH else self._begin_call(call_id)
 
     def knows_call(self, call_id: str) -> bool:
         call = self.calls.get(call_id)

@@ -14,7 +14,7 @@ from burnd.pricing import usd
 from burnd.queries import waste
 from burnd.queries.bills import Pricer, total
 from burnd.queries.selection import Scope
-from burnd.queries.spending import tally_of, unlogged_in
+from burnd.queries.spending import totals_of
 from burnd.queries.sums import By, Reader
 from burnd.queries.view import View
 
@@ -30,8 +30,7 @@ def answer(view: View, seen: waste.WasteFindings) -> dict[str, Any]:
     pricer = Pricer(view.prices)
     return {
         "filters": scope.filters,
-        "totals": tally_of(view, scope).answer(),
-        "unlogged": unlogged_in(view, scope),
+        **totals_of(view, scope),
         "sources": [_source(name, some, pricer) for name, some in sorted(by_source.items())],
         "servers": _servers(view, scope),
     }

@@ -47,21 +47,17 @@ class Spending:
         return self._sum(Selection(sessions=frozenset(sessions), kinds=self.kinds))
 
     def _sum(self, selection: Selection) -> Tally:
-        return _total(Reader(self._view, selection, self._every), self._every)
+        return _total(Reader(self._view, selection, self._every).read(By()), self._every)
 
 
-def tally_of(view: View, scope: Scope) -> Tally:
-    """The sum of the selected turns."""
-    return _total(Reader(view, scope.selection, scope.kinds), scope.kinds)
+def totals_of(view: View, scope: Scope) -> dict[str, Any]:
+    """The sum of the selected turns, and unlogged usage within the filters, as answers have them."""
+    rows = [*Reader(view, scope.selection, scope.kinds).read(By())]
+    return {"totals": _total(rows, scope.kinds).answer(), "unlogged": unlogged_of(rows, scope.kinds)}
 
 
-def _total(reader: Reader, kinds: Kinds) -> Tally:
-    return tallied(reader.read(By()), kinds, lambda *_: None).get(None) or Tally()
-
-
-def unlogged_in(view: View, scope: Scope) -> dict[str, Any] | None:
-    """Unlogged usage within the filters."""
-    return unlogged_of(Reader(view, scope.selection, scope.kinds).read(By()), scope.kinds)
+def _total(rows: Iterable[Parts], kinds: Kinds) -> Tally:
+    return tallied(rows, kinds, lambda *_: None).get(None) or Tally()
 
 
 def unlogged_of(rows: Iterable[Parts], kinds: Kinds) -> dict[str, Any] | None:

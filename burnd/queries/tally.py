@@ -179,15 +179,12 @@ class Tally:
         """Adds turns of one class."""
         # Most sums of a long report are of one row, which need not be copied.
         self.counts = counts if self.counts is _NOTHING else [*map(add, self.counts, counts)]
-        rates = kind.own_rates if tier is None else kind.rates(tier)
+        units = kind.units(tier, counts)
         if kind.is_open:
             self.open += counts[0] - counts[_EMPTIES]
-        if rates is None:
+        if units is None:
             self.unpriced += counts[0] - counts[_EMPTIES]
             return
-        _, i, o, r, read, five, hour, searches, *_ = counts
-        a, b, c, d, e, f = rates
-        units = i * a + o * b + r * c + read * d + five * e + hour * f + searches * kind.search_units
         self.units += units
         if kind.is_stated:
             self.harness_units += units

@@ -29,7 +29,7 @@ from burnd.queries.bills import Cost, Pricer, total
 from burnd.queries.cause_names import within
 from burnd.queries.quotes import Quotes
 from burnd.queries.selection import Scope
-from burnd.queries.spending import tally_of, unlogged_in
+from burnd.queries.spending import totals_of
 from burnd.queries.sums import By, Reader
 from burnd.queries.view import View
 from burnd.queries.why import ttl_answer
@@ -260,8 +260,7 @@ def answer(view: View, quotes: Quotes, params: WasteParams, seen: WasteFindings)
     shown = _first_of_each(costly, params.per_kind)[: params.limit]
     return {
         "filters": scope.filters,
-        "totals": tally_of(view, scope).answer(),
-        "unlogged": unlogged_in(view, scope),
+        **totals_of(view, scope),
         "families": len(seen.families),
         "avoidable": _avoidable(seen, bloated, pricer).answer(),
         "cacheTtl": ttl_answer(
