@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 USER, PASSWORD = "burnd", "secret"
 _LOCK = threading.Lock()
 _SESSION: Any = None
+_DONE: set[str] = set()  # statements that are in force
 _OWN = {"query", "default_format", "database", "wait_end_of_query"}
 
 
@@ -35,18 +36,24 @@ class Handler(BaseHTTPRequestHandler):
         query = b"\n".join(part for part in (options.get("query", "").encode(), body) if part)
         try:
             with _LOCK:
-                database = self.headers.get("X-ClickHouse-Database") or "default"
-                _SESSION.query(f"CREATE DATABASE IF NOT EXISTS `{database}`")
-                _SESSION.query(f"USE `{database}`")
-                for name, value in options.items():
-                    if name not in _OWN:
-                        _SESSION.query(f"SET {name} = '{value}'")
+                self._prepare(options)
                 answer = _SESSION.query(query.decode(), options.get("default_format", "TabSeparated"))
                 data = answer.bytes() or b""
         except Exception as error:  # noqa: BLE001 - whatever the engine says is the answer
             self._answer(404 if "Code: 81" in str(error) else 500, str(error).encode())
             return
         self._answer(200, data)
+
+    def _prepare(self, options: dict[str, str]) -> None:
+        """Chooses the database, which is made if it is missing, and the settings, as far as they changed."""
+        database = self.headers.get("X-ClickHouse-Database") or "default"
+        wanted = {f"SET {name} = '{value}'" for name, value in options.items() if name not in _OWN}
+        for statement in (f"CREATE DATABASE IF NOT EXISTS `{database}`", f"USE `{database}`", *sorted(wanted)):
+            if statement not in _DONE:
+                if statement.startswith("USE"):
+                    _DONE.difference_update([one for one in _DONE if one.startswith("USE")])
+                _SESSION.query(statement)
+                _DONE.add(statement)
 
     def _answer(self, status: int, text: bytes) -> None:
         self.send_response(status)

@@ -1,0 +1,70 @@
+"""Starts real databases for tests: Postgres from the system's packages, ClickHouse's engine from chdb."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from burnctl.push.clickhouse import ClickHouseTarget
+from burnctl.push.postgres import PostgresTarget
+from tests.real.clickhouse_server import PASSWORD, USER
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextlib.contextmanager
+def clickhouse() -> Iterator[str]:
+    """The URL of a server."""
+    with tempfile.TemporaryDirectory(prefix="burnd-ch-", dir="/tmp") as folder:
+        command = [sys.executable, "-m", "tests.real.clickhouse_server", folder]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+        ) as server:
+            assert server.stdout is not None
+            assert server.stdin is not None
+            port = server.stdout.readline().strip()
+            assert port, "chdb does not start: make test-real installs it"
+            yield f"clickhouse://127.0.0.1:{port}"
+            server.stdin.close()
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[str]:
+    """The URL of a server that trusts every connection. Postgres does not run as root."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    assert found, "Postgres is not installed: make test-real installs it"
+    programs, as_user = found[-1].parent, ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
+    folder = tempfile.mkdtemp(prefix="burnd-pg-", dir="/tmp")
+    if as_user:
+        shutil.chown(folder, "postgres")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    data = f"{folder}/data"
+
+    def run(*command: str) -> None:
+        subprocess.run([*as_user, *command], check=True, stdout=subprocess.DEVNULL, cwd="/tmp")
+
+    control = (str(programs / "pg_ctl"), "-D", data, "-w")
+    try:
+        run(str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "postgres")
+        options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+        run(*control, "-l", f"{folder}/log", "-o", options, "start")
+        yield f"postgres://postgres@127.0.0.1:{port}/postgres"
+        run(*control, "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def target_of(url: str) -> ClickHouseTarget | PostgresTarget:
+    if url.startswith("clickhouse"):
+        return ClickHouseTarget.at(url, USER, PASSWORD)
+    return PostgresTarget.at(url)
