@@ -41,7 +41,10 @@ class FleetClient(Client):
                 "see docs/scale.md",
             )
         if colon and scheme in ("clickhouse", "clickhouses"):
-            return cls(ClickHouseEngine(Connection(target)))
+            from burnctl.push.engine import check_url, read_credentials
+
+            check_url(target)
+            return cls(ClickHouseEngine(Connection(target, *read_credentials(None))))
         return cls(duckdb_engine(target))
 
     def ask(self, method: type[Params], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,9 +128,11 @@ _TYPES = {
 }
 
 
-def duckdb_engine(folder: str) -> DuckDBEngine:
-    """A database over the segments in a folder. Raises BurnctlError if there are none, or DuckDB is missing."""
-    import glob
+def duckdb_engine(target: str) -> DuckDBEngine:
+    """A database over the segments in a folder or bucket. Raises BurnctlError if there are none, or DuckDB is missing.
+
+    Files of a folder are read by DuckDB itself, objects of a bucket by pyarrow, which also wrote them.
+    """
     import os
 
     try:
@@ -138,20 +143,14 @@ def duckdb_engine(folder: str) -> DuckDBEngine:
         raise BurnctlError(
             "a report over segments needs DuckDB, which is not installed", f"install it with: {to_install(FLEET)}"
         ) from None
-    if not os.path.isdir(folder):
-        raise BurnctlError(f"{folder}: no such folder", "give the folder that machines push to, or clickhouse://HOST")
     db = duckdb.connect()
-    files = {
-        table: glob.glob(os.path.join(glob.escape(folder), table, "**", "*.parquet"), recursive=True)
-        for table in TABLES
-    }
-    if not files["turns"]:
-        raise BurnctlError(f"{folder} has no segments", f"push to it first: burnctl push {folder}")
-    for table, names in files.items():
-        _add_table(db, table, names)
-    teams = os.path.join(folder, "teams.csv")
-    fields = ", ".join(f"{quoted(name)} VARCHAR" for name in TEAMS)
-    db.execute(f"CREATE TABLE teams ({fields})")
+    sources = _in_bucket(db, target) if target.startswith("s3://") else _in_folder(target.removeprefix("file://"))
+    if "turns" not in sources:
+        raise BurnctlError(f"{target} has no segments", f"push to it first: burnctl push {target}")
+    for table in TABLES:
+        _add_table(db, table, sources.get(table))
+    db.execute(f"CREATE TABLE teams ({', '.join(f'{quoted(name)} VARCHAR' for name in TEAMS)})")
+    teams = os.path.join(target.removeprefix("file://"), "teams.csv")
     if os.path.exists(teams):
         db.execute(f"INSERT INTO teams SELECT {', '.join(map(quoted, TEAMS))} FROM read_csv(?, header = true)", [teams])
     for name, select in views(DuckDB()).items():
@@ -159,14 +158,39 @@ def duckdb_engine(folder: str) -> DuckDBEngine:
     return DuckDBEngine(db)
 
 
-def _add_table(db: Any, table: str, files: list[str]) -> None:
-    """A view of the files of a table; columns that all of them lack are null, later versions' columns are left out."""
+def _in_folder(folder: str) -> dict[str, str]:
+    """SQL that reads the files of each table that has any."""
+    import glob
+    import os
+
+    folder = os.path.expanduser(folder)
+    if not os.path.isdir(folder):
+        raise BurnctlError(f"{folder}: no such folder", "give the folder that machines push to, or clickhouse://HOST")
+    sources = {}
+    for table in TABLES:
+        files = glob.glob(os.path.join(glob.escape(folder), table, "**", "*.parquet"), recursive=True)
+        if files:
+            listed = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(files))
+            sources[table] = f"read_parquet([{listed}], union_by_name = true)"
+    return sources
+
+
+def _in_bucket(db: Any, url: str) -> dict[str, str]:
+    from burnctl.push.segments import Bucket
+
+    sources = {}
+    for table, rows in Bucket(url).datasets().items():
+        sources[table] = f"objects_of_{table}"
+        db.register(sources[table], rows)
+    return sources
+
+
+def _add_table(db: Any, table: str, source: str | None) -> None:
+    """A view of the rows of a table; columns that all files lack are null, columns of a later version are left out."""
     columns = {column.name: _TYPES[column.kind] for column in TABLES[table]}
-    if not files:
+    if source is None:
         db.execute(f"CREATE TABLE {table} ({', '.join(f'{quoted(name)} {type_}' for name, type_ in columns.items())})")
         return
-    listed = "[" + ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(files)) + "]"
-    source = f"read_parquet({listed}, union_by_name = true)"
     there = {row[0] for row in db.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
     if missing := set(KEYS[table]) - there:
         raise BurnctlError(f"the segments of {table} have no column {min(missing)}", "are these files of burnctl push?")

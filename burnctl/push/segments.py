@@ -342,6 +342,19 @@ class Bucket:
     def clean(self, folder: str, prefix: str = "") -> None:
         """An object that was not written completely is not there."""
 
+    def datasets(self) -> dict[str, Any]:
+        """The segments of all machines by table, for an engine that reads Arrow."""
+        from pyarrow import dataset
+
+        found = {}
+        with _as_push_errors(self.name):
+            for table, schema in SCHEMAS.items():
+                selector = fs.FileSelector(f"{self._root}/{table}", allow_not_found=True, recursive=True)
+                files = [one.path for one in self._fs.get_file_info(selector) if one.path.endswith(".parquet")]
+                if files:
+                    found[table] = dataset.dataset(files, filesystem=self._fs, schema=schema)
+        return found
+
     def get(self, path: str) -> bytes | None:
         try:
             with self.reader(path) as file:

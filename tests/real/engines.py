@@ -9,12 +9,16 @@ import socket
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from burnctl.push.clickhouse import ClickHouseTarget
 from burnctl.push.postgres import PostgresTarget
 from tests.real.clickhouse_server import PASSWORD, USER
+from tests.server.wire import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,3 +72,35 @@ def target_of(url: str) -> ClickHouseTarget | PostgresTarget:
     if url.startswith("clickhouse"):
         return ClickHouseTarget.at(url, USER, PASSWORD)
     return PostgresTarget.at(url)
+
+
+@contextlib.contextmanager
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of an S3 bucket in a process of moto."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for name, value in (
+            ("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}"),
+            ("AWS_ACCESS_KEY_ID", "key"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("AWS_REGION", "us-east-1"),
+        ):
+            monkeypatch.setenv(name, value)
+        until(lambda: _makes_bucket(port))
+        yield "s3://fleet/burn"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _makes_bucket(port: int) -> bool:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/fleet", method="PUT")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False

@@ -21,6 +21,7 @@ from burnctl.push.target import Batch, Refused, Totals
 from burnctl.push.views import TOKENS
 from tests.burnctl.push.rows import USAGE, Row, cause, gone, session, turn
 from tests.fleet.segments import put
+from tests.packaging.dashboard import queries
 from tests.real.clickhouse_server import PASSWORD, USER
 from tests.real.engines import clickhouse, postgres, target_of
 
@@ -266,3 +267,20 @@ def test_reports_are_those_of_segments(
         if by in ("model", "machine", "team", "session"):
             given = {"by": f"tool,{by}"}
             assert there.ask(HotspotsParams, given) == here.ask(HotspotsParams, given)
+
+
+def test_every_query_of_the_dashboard_runs(servers: dict[str, str]) -> None:
+    url = f"{servers['clickhouse']}/dashboard"
+    with closing(ClickHouseTarget.at(url, USER, PASSWORD)) as target:
+        target.open("a")
+        rows = {
+            "turns": [turn("a", f"m{n}", 1) for n in range(3)],
+            "sessions": [session("a", "s1", 1, causesSeq=1)],
+            "causes": [cause("a", "s1", 0, 1)],
+        }
+        target.send(Batch("a", rows, "1", 1))
+    with closing(Connection(url, USER, PASSWORD)) as connection:
+        connection.execute("SYSTEM REFRESH VIEW turns_hourly_refresh")
+        connection.execute("SYSTEM WAIT VIEW turns_hourly_refresh")
+        for title, sql in queries().items():
+            assert len(connection.rows(sql)) == 1, title

@@ -1,0 +1,53 @@
+"""Three machines push to one folder: its totals are theirs, with copies counted once, after whatever happens."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from burnctl.fleet_client import FleetClient
+from burnctl.push.segments import SegmentTarget
+from burnd.contract.reports import HotspotsParams, SummaryParams
+from tests.fleet.machines import Machine, story, three_machines, total_of
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path: that of a socket has few bytes."""
+    with tempfile.TemporaryDirectory(prefix="burnd-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def fleet_total(target: str) -> tuple[int, int, float]:
+    totals = FleetClient.at(target).ask(SummaryParams, {})["totals"]
+    return totals["turns"], sum(totals["usage"].values()), totals["costUsd"]
+
+
+def test_totals_follow_whatever_happens(folder: Path) -> None:
+    target = str(folder / "fleet")
+    with three_machines(folder) as machines:
+        for event in story(folder, machines):
+            for machine in machines:
+                machine.push(lambda: SegmentTarget(target))
+                assert machine.push(lambda: SegmentTarget(target)) == 0, f"a repeat sends nothing: {event}"
+            turns, tokens, cost = total_of(machines)
+            assert fleet_total(target) == (turns, tokens, float(cost)), event
+        _rename(machines, target)
+
+
+def _rename(machines: list[Machine], target: str) -> None:
+    """A machine with another name counts once, under the new name; rows of causes add up to the bill."""
+    machines[0].push(lambda: SegmentTarget(target), name="renamed")
+    turns, _, cost = total_of(machines)
+    client = FleetClient.at(target)
+    by_machine = client.ask(SummaryParams, {"by": "machine"})
+    assert by_machine["totals"]["turns"] == turns
+    assert "renamed" in [row["key"] for row in by_machine["rows"]]
+    assert "ana" not in [row["key"] for row in by_machine["rows"]]
+    by_tool = client.ask(HotspotsParams, {"by": "tool"})
+    assert sum(Decimal(str(row["costUsd"] or 0)) for row in by_tool["rows"]) == cost
+    assert by_tool["rows"][0]["key"] == "Bash"

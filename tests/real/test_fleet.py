@@ -1,0 +1,108 @@
+"""Three machines push to ClickHouse, Postgres, a folder and a bucket: all have their totals after whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from burnctl.fleet_client import FleetClient
+from burnctl.push.engine import target_of
+from burnd.contract.reports import HotspotsParams, SummaryParams
+from tests.fleet.machines import Machine, Sum, story, three_machines, total_of
+from tests.real.clickhouse_server import PASSWORD, USER
+from tests.real.engines import bucket, clickhouse, postgres
+
+pytestmark = pytest.mark.real
+KILLS = 50
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="burnd-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def targets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    monkeypatch.setenv("BURND_PUSH_USER", USER)
+    monkeypatch.setenv("BURND_PUSH_PASSWORD", PASSWORD)
+    with clickhouse() as first, postgres() as second, bucket(monkeypatch) as third:
+        with psycopg.connect(second, autocommit=True) as db:
+            db.execute(f"CREATE ROLE {USER} SUPERUSER LOGIN PASSWORD '{PASSWORD}'")
+        address = second.partition("@")[2]
+        yield [f"{first}/fleet", f"postgres://{address}", str(folder / "fleet"), third]
+
+
+def there(target: str) -> tuple[int, int, Decimal | float]:
+    if target.startswith("postgres"):
+        tokens = "input + output + reasoning + cache_read + cache_create_5m + cache_create_1h"
+        with psycopg.connect(target, user=USER, password=PASSWORD) as db:
+            turns, used, cost = db.execute(
+                f"SELECT count(*), sum({tokens})::bigint, sum(cost_usd) FROM turns_once"
+            ).fetchone() or (0, 0, Decimal(0))
+            return turns, used, cost
+    totals = FleetClient.at(target).ask(SummaryParams, {})["totals"]
+    return totals["turns"], sum(totals["usage"].values()), totals["costUsd"]
+
+
+def same(found: tuple[int, int, Decimal | float], expected: Sum) -> bool:
+    """Postgres answers with the decimal itself; a report with the float that is nearest to it."""
+    cost = expected[2] if isinstance(found[2], Decimal) else float(expected[2])
+    return found == (*expected[:2], cost)
+
+
+def test_totals_follow_whatever_happens(folder: Path, targets: list[str]) -> None:
+    with three_machines(folder) as machines:
+        for event in story(folder, machines):
+            for machine in machines:
+                for target in targets:
+                    machine.push(lambda target=target: target_of(target))  # type: ignore[misc]
+                    assert machine.push(lambda target=target: target_of(target)) == 0  # type: ignore[misc]
+            expected = total_of(machines)
+            for target in targets:
+                assert same(there(target), expected), (event, target)
+        for target in targets:
+            machines[0].push(lambda target=target: target_of(target), name="renamed")  # type: ignore[misc]
+            assert same(there(target), total_of(machines)), ("renamed", target)
+        reports = [FleetClient.at(target) for target in targets if not target.startswith("postgres")]
+        for params, by in ((SummaryParams, "machine"), (SummaryParams, "day,model"), (HotspotsParams, "tool")):
+            first, *others = [report.ask(params, {"by": by}) for report in reports]
+            assert all(other == first for other in others)
+            assert len(first["rows"]) > 1
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_kills_at_any_moment(folder: Path, targets: list[str], number: int) -> None:
+    """A push that is killed before or after any of its requests is completed by the next one."""
+    target = targets[number]
+    machine = Machine(folder, "ana")
+    try:
+        machine.start()
+        killed = 0
+        for kill in range(1, KILLS + 1):
+            machine.log(f"s{kill % 4}", f"m{kill}-0", f"m{kill}-1", day=f"2026-11-{kill % 9 + 1:02}")
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.real.killed_push", str(kill % 23 + 1), "push", target, "--no-start"],
+                cwd=ROOT,
+                env={**os.environ, "RELAYBURN_HOME": str(machine.home.root), "HOME": str(machine.home.root.parent)},
+                capture_output=True,
+                check=False,
+                timeout=120,
+            )
+            killed += done.returncode == -signal.SIGKILL
+            if kill % 10 == 0:
+                machine.push(lambda: target_of(target))
+                assert same(there(target), total_of([machine]))
+        assert killed > KILLS // 2
+    finally:
+        machine.stop()
