@@ -206,7 +206,7 @@ OFFERS: Final = (
     ),
     Offer(
         "why",
-        "What a session was spent on: its groups and largest causes, which add up to its cost.",
+        "What a session was spent on: groups and largest causes, which add up to its cost, and why its cache missed.",
         report.WhyParams,
         ("session", "turn", "rail", "limit"),
         {"limit": 8},
@@ -223,9 +223,10 @@ OFFERS: Final = (
     ),
     Offer(
         "limits",
-        "How much of the plan's windows and of the budgets is used, and when they reset.",
+        "How much of the plan's windows and of the budgets is used, when they reset, how often limits were reached, "
+        "and with `filled` what filled them.",
         report.LimitsParams,
-        ("source",),
+        ("source", "filled"),
         {"history": 0},
     ),
     Offer(

@@ -9,7 +9,7 @@ from burnctl.daemon import reach
 from burnctl.output import as_json, present
 from burnctl.render import styles
 from burnctl.render.charts import bar, sampled, sparkline
-from burnctl.render.names import harness_name
+from burnctl.render.names import GROUP_NAMES, harness_name, last_name, short_id
 from burnctl.render.notes import add_caveats, backfill_line
 from burnctl.render.numbers import (
     NOTHING,
@@ -21,10 +21,11 @@ from burnctl.render.numbers import (
     money,
     number,
     of_hundred,
+    percent,
     roughly,
 )
 from burnctl.render.tables import Column, table
-from burnctl.render.text import wrap
+from burnctl.render.text import cut, wrap
 from burnd.contract import Params, param
 from burnd.contract.reports import LimitsParams
 
@@ -47,8 +48,10 @@ EXAMPLES = (
     "burnctl limits --check || notify-send 'over budget'",
 )
 _TITLES = {"5h": "5-hour window", "7d": "week"}
+_LIMITS = {"5h": "5-hour limit", "7d": "weekly limit"}
 _BAR, _LEAST_BAR = 24, 8
 _WIDE_BUDGETS = 88
+_SHOWN_REACHED, _LONGEST_TITLE = 3, 40
 
 
 class LimitsFlags(Params):
@@ -58,8 +61,8 @@ class LimitsFlags(Params):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, LimitsParams)
     verb = parser.prog.rpartition(" ")[2]
+    flags.add(parser, LimitsParams, skip=("filled",) if verb == "blocks" else ())
     if verb == "limits":
         flags.add(parser, LimitsFlags)
     flags.report(parser)
@@ -101,13 +104,18 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
     if not answer["budgets"] and not any(one["current"] or one["history"] for one in answer["windows"].values()):
         return ""
     now = milliseconds(answer["now"])
-    parts = [_running(title, answer["windows"][name]["current"], now, screen) for name, title in _TITLES.items()]
+    parts = [
+        _running(title, windows["current"], now, screen, windows.get("limitUsd"))
+        for name, title in _TITLES.items()
+        for windows in (answer["windows"][name],)
+    ]
     if answer["budgets"]:
         parts.append(_budgets(answer["budgets"], screen))
     for name, title in _TITLES.items():
         if history := answer["windows"][name]["history"]:
             heading = screen.paint(f"Earlier {title}s", "bold")
             parts.append(f"{heading}\n{_table(history[::-1], None, screen)}")
+    parts += [text for text in (_reached(answer, screen), _filled(answer, screen)) if text]
     _add_notes(answer, screen)
     return "\n\n".join(parts)
 
@@ -121,7 +129,9 @@ def blocks(answer: dict[str, Any], screen: Screen) -> str:
     _add_notes(answer, screen)
     windows_table = _table([*history[::-1], *([current] if current else [])], current, screen)
     ahead = (
-        _running(_TITLES["5h"], current, milliseconds(answer["now"]), screen) if current else "No window is running."
+        _running(_TITLES["5h"], current, milliseconds(answer["now"]), screen, windows.get("limitUsd"))
+        if current
+        else "No window is running."
     )
     return f"{windows_table}\n\n{ahead}"
 
@@ -135,7 +145,7 @@ def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
     add_caveats(answer, screen)
 
 
-def _running(title: str, window: dict[str, Any] | None, now: float, screen: Screen) -> str:
+def _running(title: str, window: dict[str, Any] | None, now: float, screen: Screen, limit: float | None = None) -> str:
     """The first line has how much is used and when it resets, the others the details."""
     head = screen.paint(title[:1].upper() + title[1:], "bold")
     if window is None:
@@ -143,6 +153,9 @@ def _running(title: str, window: dict[str, Any] | None, now: float, screen: Scre
     resets = f"resets {moment(window['to'], now)} (in {duration(window['secondsLeft'])})"
     name, quota = title[:1].upper() + title[1:], window["quota"]
     used = f"{of_hundred(quota['usedPercent'])} used" if quota else f"{money(window['costUsd'])} so far"
+    if not quota and limit:
+        share = 100 * (window["costUsd"] or 0) / limit
+        used = f"{of_hundred(share)} used ({money(window['costUsd'])} of {money(limit)})"
     lines = _wrapped(f"{name}  {used}, {resets}", screen)
     lines[0] = lines[0].replace(name, head, 1)
     if quota:
@@ -152,6 +165,47 @@ def _running(title: str, window: dict[str, Any] | None, now: float, screen: Scre
     if window["pace"] is not None:
         lines += _wrapped(f"  at this rate  {_pace(window)}", screen)
     return "\n".join(lines)
+
+
+def _reached(answer: dict[str, Any], screen: Screen) -> str:
+    """How often the limit of each window was reached, when last, and what one percent of it cost."""
+    lines = []
+    for name, title in _LIMITS.items():
+        windows = answer["windows"][name]
+        per_percent = windows.get("usdPerPercent")
+        if not windows.get("windowCount"):
+            continue
+        facts = [f"reached in {windows['reachedCount']:,} of {counted(windows['windowCount'], 'window')}"]
+        if reached := windows["reached"]:
+            moments = _moments([one["at"] or one["from"] for one in reached[:_SHOWN_REACHED]])
+            facts.append(f"last {', '.join(moments)}")
+        if per_percent is not None:
+            facts.append(f"1% cost about {money(per_percent)}")
+        lines += _wrapped(f"  {title}: {', '.join(facts)}", screen)
+    return "\n".join([screen.paint("Limits", "bold"), *lines]) if lines else ""
+
+
+def _filled(answer: dict[str, Any], screen: Screen) -> str:
+    """What filled the running window and those that reached their limit."""
+    parts = []
+    for name, title in _TITLES.items():
+        for window in answer["windows"][name].get("filled", ()):
+            begin, end = _moments([window["from"], window["to"]])
+            lines = [screen.paint(f"What filled the {title} {begin} to {end}", "bold")]
+            for head, rows, label in (
+                ("projects", window["projects"], lambda row: last_name(row["key"]) or "(no project)"),
+                ("sessions", window["sessions"], _session_name),
+                ("causes", window["causes"], lambda row: GROUP_NAMES.get(row["key"], row["key"])),
+            ):
+                some = [row for row in rows if row["share"]]
+                facts = [f"{label(row)} {money(row['costUsd'])} ({percent(row['share'])})" for row in some]
+                lines += _wrapped(f"  {head:<9} {', '.join(facts)}", screen) if facts else []
+            parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _session_name(row: dict[str, Any]) -> str:
+    return cut(row.get("title") or "", _LONGEST_TITLE) or short_id(row["key"])
 
 
 def _wrapped(line: str, screen: Screen) -> list[str]:

@@ -36,6 +36,7 @@ HELP = (
 EXAMPLES = ("burnctl", "burnctl today", "burnctl overview --json")
 
 _SHOWN = 5  # rows of projects, models and harnesses
+_REACHED_MS = 30 * 86_400_000  # for how long ago a reached limit is mentioned
 _RUNNING_MS = 10 * 60_000  # a session runs if it was written to in the last ten minutes
 _RUNNING_SHOWN = 4
 _SAVINGS_S = 1.5  # a large history takes longer: then the line is left out
@@ -176,12 +177,18 @@ def _windows(client: Client) -> list[dict[str, Any]]:
         if not product.has_plan:
             continue
         try:
-            windows = client.limits(source=product.source, history=0)["windows"]
+            answer = client.limits(source=product.source, history=0)
+            windows = answer["windows"]
         except BurnctlError:  # no usage of it is recorded
             continue
         current = {"5h": windows["5h"]["current"], "7d": windows["7d"]["current"]}
         if any(window and window["quota"] for window in current.values()):
-            plans.append({"source": product.source, "windows": current})
+            since = milliseconds(answer["now"]) - _REACHED_MS
+            reached = {
+                name: sum(milliseconds(at["at"] or at["from"]) >= since for at in windows[name].get("reached", ()))
+                for name in ("5h", "7d")
+            }
+            plans.append({"source": product.source, "windows": current, "reached": reached})
     return plans
 
 
@@ -371,3 +378,6 @@ def _plan_parts(plan: dict[str, Any]) -> Iterable[str]:
         )
         yield f"{prefix}{title} {share}{resets}{course}"
         prefix = ""
+    for key, title in (("5h", "5-hour limit"), ("7d", "weekly limit")):
+        if times := plan.get("reached", {}).get(key):
+            yield f"{prefix}{title} reached {'once' if times == 1 else f'{times:,} times'} in 30 days: burnctl limits"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnctl import flags, session_choice
 from burnctl.daemon import reach
 from burnctl.errors import UsageError
+from burnctl.render.names import GROUP_NAMES
 from burnd.contract import Params, param
 from burnd.contract.reports import MOST_STEPS, Filters, FlowParams, HotspotsParams, WhyParams
 
@@ -31,20 +32,6 @@ EXAMPLES = (
 _CAUSES, _CAUSES_OF_A_TREE, _ROWS = 10, 8, 20
 _GROUPS = 9
 _MISSES = 5
-_GROUP_NAMES = {
-    "prefix": "system prompt and tools",
-    "files": "file reads",
-    "shell": "shell output",
-    "edits": "file edits",
-    "answers": "answers and thinking",
-    "prompts": "your prompts",
-    "web": "web pages and searches",
-    "mcp": "MCP tools",
-    "agents": "subagents",
-    "compaction": "compaction summaries",
-    "history": "history from before this session",
-    "rest": "everything else",
-}
 _WITH_TOOLS = ("files", "shell", "edits", "web", "mcp")
 _KIND_NAMES = {
     "prefix": "system prompt, tools, memory files",
@@ -360,7 +347,7 @@ def group_rows(
     rows = [(_group_label(group, agents), amount) for group, amount in amounts]
     if len(rows) > _GROUPS:
         rest = sum(amount for _, amount in rows[_GROUPS - 1 :])
-        rows = [*rows[: _GROUPS - 1], (_GROUP_NAMES["rest"], rest)]
+        rows = [*rows[: _GROUPS - 1], (GROUP_NAMES["rest"], rest)]
     return rows
 
 
@@ -380,7 +367,7 @@ def whole_percents(amounts: Sequence[float]) -> list[int]:
 def _group_label(group: Mapping[str, Any], agents: int) -> str:
     """`file reads (Read, Grep, cat)`, `subagents (3)`."""
     key = str(group["key"])
-    name = _GROUP_NAMES.get(key, key)
+    name = GROUP_NAMES.get(key, key)
     if key == "agents" and agents:
         return f"{name} ({agents:,})"
     if key not in _WITH_TOOLS:

@@ -60,6 +60,21 @@ def harness_name(source: object) -> str:
     return product.title if product else clean(source or "")
 
 
+# Names of the groups of causes.
+GROUP_NAMES = {
+    "prefix": "system prompt and tools",
+    "files": "file reads",
+    "shell": "shell output",
+    "edits": "file edits",
+    "answers": "answers and thinking",
+    "prompts": "your prompts",
+    "web": "web pages and searches",
+    "mcp": "MCP tools",
+    "agents": "subagents",
+    "compaction": "compaction summaries",
+    "history": "history from before this session",
+    "rest": "everything else",
+}
 # Sentences and short names for the reasons of cache misses: inferred, and proved where that says more.
 _MISS_SENTENCES = {
     "pause": "the cache expired during a pause",

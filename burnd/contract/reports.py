@@ -206,7 +206,11 @@ class LimitsParams(Params, method="limits", errors=("not_found",), partial=True)
     answer: ClassVar[results.Limits]
     source: str = param(default=USUAL, help="the harness whose plan it is", kind="source", choices=SOURCES)
     history: int = param(default=10, help="number of past windows", kind="index", least=0, most=1000, metavar="N")
-    is_of_totals = True
+    filled: bool = param(default=False, help="show what filled the running window and those that reached the limit")
+
+    @property
+    def is_of_totals(self) -> bool:
+        return not self.filled
 
 
 class StatuslineParams(Params, method="statusline", partial=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from burnd.queries.periods import Stretch
 from burnd.queries.spending import Spending, budget_uses
 from burnd.queries.tally import Tally, kinds_of
 from burnd.queries.view import View
+from burnd.queries.window_fill import filled_by
 from burnd.records.times import HOUR_MS, to_iso
 
 LENGTHS: dict[str, int] = {"5h": 5 * HOUR_MS, "7d": 7 * 24 * HOUR_MS}
@@ -149,19 +151,61 @@ SELECT p.number, q.ts, q.used_percent, q.resets_at FROM peaks p JOIN quotas q ON
 """
 
 
+_FULL = 100.0  # percent
+_LEAST_PERCENT = 5.0  # below, a rounded reading says little about its cost
+_PERCENT_WINDOWS = 30
+_MOST_EXAMINED = 400
+_MOST_REACHED = 20
+_MOST_FILLED = 3
+
+
+class ReachedLimit(NamedTuple):
+    """A window whose limit was reached."""
+
+    window: Window
+    used: Tally
+    peak: QuotaReading | None
+
+    def answer(self) -> dict[str, Any]:
+        """`at` is the first reading of the limit; None if only the cost shows that it was reached."""
+        is_reported = self.peak is not None and self.peak.percent >= _FULL
+        return {
+            "from": to_iso(self.window.begin),
+            "to": to_iso(self.window.end),
+            "at": to_iso(self.peak.ts) if self.peak is not None and is_reported else None,
+            "by": "account" if is_reported else "dollars",
+            "turns": self.used.turns,
+            "costUsd": self.used.cost_usd,
+        }
+
+
 _SHORTEST_PACE = 20  # the pace is taken over at least a twentieth of the window
 _MOST_READINGS = 500
 
 
-def limits(view: View, params: LimitsParams, budgets: Mapping[str, Decimal] | None = None) -> dict[str, Any]:
-    """Windows of five hours and seven days, with readings of the account and sums of the ledger."""
+def limits(
+    view: View,
+    params: LimitsParams,
+    budgets: Mapping[str, Decimal] | None = None,
+    dollars: Mapping[str, float] | None = None,
+    ledger: Path | None = None,
+) -> dict[str, Any]:
+    """Windows of five hours and seven days, with readings of the account and sums of the ledger.
+
+    `dollars` are the plan's limits by window, if they are set. With `filled`, `ledger` is needed.
+    """
     names.by_source(kinds_of(view), params.source)
     plan = _PlanWindows(view, params.source)
+    amounts = dollars or {}
     uses = [use.answer() for use in budget_uses(view, budgets or {})]
     return {
         "source": params.source,
         "now": to_iso(view.now),
-        "windows": {name: plan.shown(name, params.history) for name in LENGTHS},
+        "windows": {
+            name: plan.shown(name, params.history)
+            | plan.use(name, amounts.get(name), ledger if params.filled else None)
+            for name in LENGTHS
+        },
         "budgets": uses,
         "crossed": [budget["period"] for budget in uses if budget["crossed"]],
     }
@@ -197,8 +241,61 @@ class _PlanWindows:
         peaks = self._account.peaks(name, over)
         return {"current": self.running(name), "history": [*map(_shape, over, tallies, peaks)]}
 
+    def use(self, name: str, limit: float | None, ledger: Path | None) -> dict[str, Any]:
+        """How often the limit was reached and what one percent of it cost; with a ledger, what filled these windows.
+
+        A limit is reached if the account's reading is 100 %, or the cost is the plan's amount in dollars.
+        """
+        is_measured = limit is not None or bool(self._account.windows(name))
+        if not is_measured and ledger is None:
+            return {}
+        every = self._over(name, _MOST_EXAMINED) if is_measured else []
+        if (current := self._current(name)) is not None:
+            every.append(current)
+        peaks = self._account.peaks(name, every)
+        # A reading does not include what came after it.
+        spans = [
+            Stretch(window.begin, window.end if peak is None or peak.percent >= _FULL else min(window.end, peak.ts + 1))
+            for window, peak in zip(every, peaks, strict=True)
+        ]
+        tallies = self._spending.within_each(spans)
+        reached = [
+            ReachedLimit(window, tally, peak)
+            for window, tally, peak in zip(every, tallies, peaks, strict=True)
+            if (peak is not None and peak.percent >= _FULL) or (limit is not None and (tally.cost_usd or 0.0) >= limit)
+        ][::-1]
+        read = [
+            (tally.cost_usd or 0.0, peak.percent)
+            for tally, peak in zip(tallies, peaks, strict=True)
+            if peak is not None and _LEAST_PERCENT <= peak.percent < _FULL
+        ][-_PERCENT_WINDOWS:]
+        percents = sum(percent for _, percent in read)
+        per_percent = sum(cost for cost, _ in read) / percents if percents else None
+        answer: dict[str, Any] = {
+            "limitUsd": limit,
+            "reached": [one.answer() for one in reached[:_MOST_REACHED]] if is_measured else [],
+            "reachedCount": len(reached),
+            "windowCount": len(every) if is_measured else 0,
+            "usdPerPercent": per_percent if per_percent is not None or limit is None else limit / 100,
+        }
+        if ledger is not None:
+            filled = [*([current] if current is not None else []), *(one.window for one in reached)]
+            answer["filled"] = [
+                {"from": to_iso(one.begin), "to": to_iso(one.end), **self._filled(one, ledger)}
+                for one in dict.fromkeys(filled[:_MOST_FILLED])
+            ]
+        return answer
+
+    def _filled(self, window: Window, ledger: Path) -> dict[str, Any]:
+        stretch = Stretch(window.begin, window.end)
+        return filled_by(self._view, ledger, kinds_of(self._view), self._spending.kinds, stretch)
+
     def running(self, name: str) -> dict[str, Any] | None:
         """The current window; a reported one counts even without turns in it."""
+        current = self._current(name)
+        return self._running(name, current) if current is not None else None
+
+    def _current(self, name: str) -> Window | None:
         now = self._view.now
         newest = self._account.newest_windows(name)
         current = next((window for window in newest if window.begin <= now < window.end), None)
@@ -206,7 +303,7 @@ class _PlanWindows:
             ends = [window.end for window in newest if window.end <= now]
             laid = self._laid_out(name, newest, ends[-1] if ends else None)
             current = next((window for window in laid if window.begin <= now < window.end), None)
-        return self._running(name, current) if current is not None else None
+        return current
 
     def _over(self, name: str, most: int) -> list[Window]:
         """The newest ended windows with turns, laid out from the latest reported end that gives enough."""

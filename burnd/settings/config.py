@@ -83,6 +83,12 @@ class Settings:
         return {period: Decimal(str(amount)) for period, amount in amounts.items() if amount}
 
     @property
+    def plan_dollars(self) -> dict[str, float]:
+        """The limits of the plan in dollars that are set, by window."""
+        amounts = {"5h": self.values["limits.five_hours_usd"], "7d": self.values["limits.week_usd"]}
+        return {window: float(amount) for window, amount in amounts.items() if amount}
+
+    @property
     def display(self) -> dict[str, Any]:
         """Fields of every report: the currency and the plans, if they are set."""
         fields: dict[str, Any] = {}

@@ -290,6 +290,20 @@ KEYS = (
         "Its environment has BURND_BUDGET_PERIOD, _LIMIT_USD, _SPENT_USD, _FROM and _TO.",
         restart=False,
     ),
+    Key(
+        "limits.five_hours_usd",
+        0,
+        _dollars,
+        "What your plan allows in five hours, in dollars at API prices; 0 if only the account's readings count.",
+        restart=False,
+    ),
+    Key(
+        "limits.week_usd",
+        0,
+        _dollars,
+        "What your plan allows in a week, in dollars at API prices; 0 if only the account's readings count.",
+        restart=False,
+    ),
     *(Key(f"guard.{name}", 0, check, about, restart=False) for name, (check, about) in _GUARD.items()),
 )
 BY_NAME = {key.name: key for key in KEYS}

@@ -218,3 +218,26 @@ def test_without_a_daemon(home: Home) -> None:
 @pytest.mark.parametrize("count", ["-1", "many", "1001", "1.5"])
 def test_a_bad_number_is_a_mistake_of_usage(home: Home, count: str) -> None:
     assert run(home, "limits", f"--history={count}").returncode == 2
+
+
+def test_limits_that_were_reached_and_what_filled_them(screen: Screen) -> None:
+    begin, end = "2026-11-15T10:00:00.000Z", "2026-11-15T15:00:00.000Z"
+    reached = {"from": begin, "to": end, "at": "2026-11-15T11:02:00.000Z", "by": "account", "turns": 9, "costUsd": 14.2}
+    shares = {
+        "projects": [{"key": "/code/shop", "costUsd": 10.0, "share": 0.7}],
+        "sessions": [{"key": "0f9c1d2e-6b7a", "title": "Fix the tests", "costUsd": 9.0, "share": 0.6}],
+        "causes": [{"key": "files", "costUsd": 5.0, "share": 0.35}],
+    }
+    use = {"limitUsd": None, "reached": [reached], "reachedCount": 3, "windowCount": 41, "usdPerPercent": 0.31}
+    five = {"current": None, "history": [], **use, "filled": [{"from": begin, "to": end, **shares}]}
+    page = " ".join(shown(answer([budget("daily", 20, 1)], five=five), screen).split())
+    assert "5-hour limit: reached in 3 of 41 windows, last Nov 15 11:02, 1% cost about $0.31" in page
+    assert "What filled the 5-hour window Nov 15 10:00 to Nov 15 15:00" in page
+    assert "sessions Fix the tests $9.00 (60%)" in page
+    assert "causes file reads $5.00 (35%)" in page
+
+
+def test_a_plan_in_dollars_has_a_share(screen: Screen) -> None:
+    current = running("2026-11-16T10:00:00.000Z", "2026-11-16T15:00:00.000Z")
+    page = shown(answer(five={"current": current, "history": [], "limitUsd": 31.0}), screen)
+    assert "5-hour window  40% used ($12.40 of $31.00)" in page

@@ -86,6 +86,14 @@ def test_the_plan_shows_what_it_covers_and_what_is_left() -> None:
     assert "Claude Code 5-hour window 42% used, resets 15:00 · week 61% used, on course for 88%" in lines[-1]
 
 
+def test_limits_that_were_reached_are_mentioned() -> None:
+    window = {"to": "2025-11-17T15:00:00Z", "quota": {"usedPercent": 42.0, "projectedPercent": 88.0}}
+    plan = {"source": "claude-code", "windows": {"5h": window, "7d": None}, "reached": {"5h": 3, "7d": 1}}
+    text = drawn(answer(windows=[plan]), Screen(200))
+    assert "5-hour limit reached 3 times in 30 days: burnctl limits" in text
+    assert "weekly limit reached once in 30 days: burnctl limits" in text
+
+
 def test_what_runs_and_what_could_be_saved() -> None:
     session = {"project": "/w/shop-api", "model": "claude-opus-4-5", "costUsd": 2.1}
     said = answer(running=[session] * 6, avoidable={"costUsd": 74.0, "kind": "cache-miss"})

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from burnd.attribution.explainer import Explainer
 from burnd.contract.reports import CompareParams, LimitsParams, StatuslineParams
 from burnd.paths import Home
 from burnd.queries.compare import compare
@@ -271,3 +272,48 @@ async def test_budgets_are_told_with_what_is_left(opened: Opened) -> None:
     assert (daily["spentUsd"], daily["leftUsd"], daily["projectedUsd"], daily["crossed"]) == (0.03, 0, 0.06, True)
     assert (monthly["spentUsd"], monthly["leftUsd"], monthly["crossed"]) == (0.045, 0.955, False)
     assert answer["crossed"] == ["daily"]
+
+
+async def test_how_often_a_limit_was_reached_and_what_a_percent_cost(opened: Opened) -> None:
+    """By the account's own readings; a reading does not include what was spent after it."""
+    pipeline = await opened()
+    turns = [spends("m1", 0.5), spends("m2", 4), spends("m3", 6.5, output=4000), spends("m4", 11), spends("m5", 12)]
+    readings = [said(1, 10, 5), said(7, 100, 10), said(11.5, 20, 15)]
+    await pipeline.commit(Batch(entries=[*turns, *readings]))
+    windows = (await asked(pipeline, 13))["windows"]["5h"]
+    (reached,) = windows["reached"]
+    assert (reached["from"], reached["to"], reached["at"], reached["by"]) == (at(5), at(10), at(7), "account")
+    assert (reached["turns"], reached["costUsd"]) == (1, 0.06)
+    assert (windows["reachedCount"], windows["windowCount"], windows["limitUsd"]) == (1, 3, None)
+    assert windows["usdPerPercent"] == pytest.approx(2 * 0.015 / (10 + 20))
+    week = (await asked(pipeline, 13))["windows"]["7d"]
+    assert "reached" not in week
+
+
+async def test_a_plan_in_dollars(opened: Opened) -> None:
+    """Without readings, the cost of a window tells whether it reached the limit."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", 0.5), spends("m2", 6, output=4000), spends("m3", 12)]))
+    answer = await look(pipeline, lambda view: limits(view, LimitsParams(), None, {"5h": 0.05}), at(13))
+    windows = answer["windows"]["5h"]
+    assert [(one["by"], one["at"], one["costUsd"]) for one in windows["reached"]] == [("dollars", None, 0.06)]
+    assert (windows["windowCount"], windows["limitUsd"]) == (3, 0.05)
+    assert windows["usdPerPercent"] == pytest.approx(0.0005)
+
+
+async def test_what_filled_a_window(opened: Opened) -> None:
+    """By project, session and group of causes; each adds up to the cost of the window."""
+    pipeline = await opened()
+    places = ({"session_id": "a", "project": "/code/a"}, {"session_id": "b", "project": "/code/b"})
+    turns = [spends(f"m{n}", 0.5 + n / 10, output=1000 * (1 + 2 * (n % 2)), **places[n % 2]) for n in range(4)]
+    await pipeline.commit(Batch(entries=[*turns, said(2, 100, 5)]))
+    await Explainer(pipeline).catch_up()
+    ledger = pipeline.home.ledger
+    answer = await look(pipeline, lambda view: limits(view, LimitsParams(filled=True), None, None, ledger), at(13))
+    (filled,) = answer["windows"]["5h"]["filled"]
+    assert (filled["from"], filled["to"]) == (at(0), at(5))
+    assert [(one["key"], one["share"]) for one in filled["projects"]] == [("/code/b", 0.75), ("/code/a", 0.25)]
+    assert [one["key"] for one in filled["sessions"]] == ["b", "a"]
+    for rows in (filled["projects"], filled["sessions"], filled["causes"]):
+        assert sum(one["costUsd"] for one in rows) == pytest.approx(0.12)
+    assert "filled" not in (await asked(pipeline, 13))["windows"]["5h"]

@@ -820,11 +820,46 @@ class RunningWindow(Span, Totals):
     readings: list[ReadingAt]
 
 
+class ReachedLimit(Span):
+    """A window whose limit was reached: `by` the account's reading, first seen `at`, or by its cost."""
+
+    at: str | None
+    by: Literal["account", "dollars"]
+    turns: int
+    costUsd: float | None
+
+
+class WindowShare(TypedDict):
+    """The part of a window's cost that a project, a session or a group of causes has."""
+
+    key: str | None
+    costUsd: float | None
+    share: float | None
+    parentSessionId: NotRequired[str | None]
+    project: NotRequired[str | None]
+    createdAt: NotRequired[str | None]
+    title: NotRequired[str | None]
+
+
+class FilledWindow(Span):
+    """What filled a window, the most expensive first."""
+
+    projects: list[WindowShare]
+    sessions: list[WindowShare]
+    causes: list[WindowShare]
+
+
 class PlanWindows(TypedDict):
     """The windows of one length."""
 
     current: RunningWindow | None
     history: list[PastWindow]
+    limitUsd: NotRequired[float | None]
+    reached: NotRequired[list[ReachedLimit]]
+    reachedCount: NotRequired[int]
+    windowCount: NotRequired[int]
+    usdPerPercent: NotRequired[float | None]
+    filled: NotRequired[list[FilledWindow]]
 
 
 WindowsByLength = TypedDict("WindowsByLength", {"5h": PlanWindows, "7d": PlanWindows})

@@ -168,8 +168,13 @@ async def show_changes(service: Service, params: ChangesParams) -> Result:
 
 
 async def show_limits(service: Service, params: LimitsParams) -> Result:
-    budgets = service.settings.budgets
-    return await service.ask(lambda view: at_its_prices(view, limits(view, params, budgets)), totals=True)
+    settings, ledger = service.settings, service.home.ledger
+    if params.filled:
+        await service.explainer.settled(_SETTLED_S)
+    return await service.ask(
+        lambda view: at_its_prices(view, limits(view, params, settings.budgets, settings.plan_dollars, ledger)),
+        totals=params.is_of_totals,
+    )
 
 
 async def show_statusline(service: Service, params: StatuslineParams) -> Result:
