@@ -49,7 +49,8 @@ def url(request: pytest.FixtureRequest, servers: dict[str, str]) -> str:
 def asked(url: str, sql: str) -> list[tuple[Any, ...]]:
     if url.startswith("postgres"):
         with psycopg.connect(url) as db:
-            return db.execute(sql).fetchall()
+            rows: list[tuple[Any, ...]] = db.execute(sql).fetchall()
+            return rows
     with closing(Connection(url, USER, PASSWORD)) as connection:
         return [tuple(row) for row in connection.rows(sql)]
 
