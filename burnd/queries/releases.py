@@ -35,7 +35,7 @@ class ReleaseKey(NamedTuple):
 
 
 class ReleaseUse:
-    """What the requests of a release cost, and how many of them missed the cache."""
+    """Requests of a release: their number, cost, sessions and cache misses."""
 
     __slots__ = ("misses", "requests", "sessions", "units")
 

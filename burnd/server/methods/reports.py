@@ -89,11 +89,12 @@ async def show_by_tool(service: Service, params: ByToolParams) -> Result:
 
 async def search_waste(service: Service, params: WasteParams, caller: Caller) -> Result:
     seen = await _searched(service, params, caller, compared=True)
-    await service.explainer.settled(_SETTLED_S)
     recall, ledger = service.search_indexer.recall, service.home.ledger
+    is_wanted = params.kind in (None, "release")
+    if is_wanted:
+        await service.explainer.settled(_SETTLED_S)
 
     def answer(view: View) -> Result:
-        is_wanted = params.kind in (None, "release")
         releases = release_changes(view, ledger, seen.scope.in_view(view)) if is_wanted else []
         return at_its_prices(view, waste.answer(view, Quotes(view, recall), params, seen) | {"releases": releases})
 
