@@ -233,7 +233,7 @@ class SearchIndexer(BackgroundFollower):
 
     async def _take_touched(self, filler: IndexFiller) -> None:
         some, self._touched = list(self._touched), {}
-        has_fresh, self._has_fresh = self._has_fresh, False
+        has_fresh, self._has_fresh, self._has_begun_new = self._has_fresh, False, False
         if self._replacement is not None:
             self._replacement.due = list(dict.fromkeys([*self._replacement.due, *some]))
         self._taking = len(some)

@@ -139,6 +139,25 @@ async def test_a_failed_commit_is_repeated_and_nothing_is_doubled(
         assert len(await lib.found("apple", limit=20)) == 20
 
 
+async def test_a_piece_that_fails_after_another_is_retried(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was taken before the failure is committed with what is taken after it."""
+    take_all, takes = IndexFiller.take_all, []
+
+    def fails_second(self: IndexFiller, *arguments: Any) -> None:
+        takes.append(1)
+        if len(takes) == 2:
+            raise Unusable("no space left")
+        take_all(self, *arguments)
+
+    async with library(opened) as lib:
+        monkeypatch.setattr(background, "FIRST_RETRY_S", 0.01)
+        monkeypatch.setattr(indexer, "AT_ONCE", 1)
+        monkeypatch.setattr(IndexFiller, "take_all", fails_second)
+        await lib.add(*[text("m1", "apple", session_id=f"s{n}") for n in range(3)])
+        assert len(takes) > 2
+        assert lib.documents() == 3
+
+
 async def test_a_backlog_is_made_findable_in_few_pieces(opened: Opened) -> None:
     """While old logs are read what they said waits, for every commit costs; what is said meanwhile is found soon."""
     reading = True
