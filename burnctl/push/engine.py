@@ -21,7 +21,7 @@ from burnd.contract.reports import ChangesParams, ExportParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any, Final, TypeVar
 
     from burnctl.client import Client
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 BATCH_ROWS: Final = 10_000
-_PAGE: Final = 4000
+_PAGE: Final = 2000
 _PAUSES_S: Final = (1, 2, 4, 8, 16, 30, 60)  # between tries; the last one again and again with --watch
 _TOKENS: Final = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
 
@@ -142,38 +142,54 @@ class Push:
         state = _decoded(stored)
         self.feed = state.get("feed")
         self._restarts = stored is not None and state.get("labels") != self._labels.digest
+        self._stored = stored if stored is not None else "{}"
 
     def once(self) -> int:
         """Sends everything that changed since the target's cursor. Returns the number of rows."""
         before = self.rows
         batch = _Rows(self._labels, self.machine_id)
-        while True:
-            asked = self.feed
-            answer = self._asked(cursor=self.feed, limit=self._limit, restart=self._restarts)
-            if answer["machine"] != self.machine_id:
-                raise BurnctlError("this machine got another id", "start the push again")
-            self._restarts = False
+        for answer in self._pages():
             batch.add(answer)
             self.feed = answer["cursor"]
             if answer["reset"] and answer["complete"]:
-                # Until old rows are deleted, the target's cursor stays in the middle of the reset.
-                self._send(batch, asked)
+                # Until old rows are deleted, the target's cursor stays where it is, before or within the reset.
+                self._send(batch, self._stored)
                 first = answer["firstSeq"]
                 self._tried(lambda: self._target.finish_reset(self.machine_id, first))  # noqa: B023 - called at once
-                self._send(batch, self.feed, is_forced=True)
+                self._send(batch, self._state(), is_forced=True)
                 for one in sorted(self._labels.unmatched):
                     print(f"burnctl: no project is {one}: nothing was left out for it", file=sys.stderr)
             elif batch.size >= BATCH_ROWS or not answer["more"]:
-                self._send(batch, self.feed)
-            if not answer["more"]:
-                return self.rows - before
+                self._send(batch, self._state())
+        return self.rows - before
 
-    def _send(self, rows: _Rows, cursor: str | None, *, is_forced: bool = False) -> None:
+    def _pages(self) -> Iterator[dict[str, Any]]:
+        """The pages of the feed. The daemon prepares the next one while this one is sent."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1) as pool:
+            page = pool.submit(self._asked, cursor=self.feed, limit=self._limit, restart=self._restarts)
+            while True:
+                answer = page.result()
+                self._restarts = False
+                if answer["machine"] != self.machine_id:
+                    raise BurnctlError("this machine got another id", "start the push again")
+                if answer["more"]:
+                    page = pool.submit(self._asked, cursor=answer["cursor"], limit=self._limit)
+                yield answer
+                if not answer["more"]:
+                    return
+
+    def _state(self) -> str:
+        """What the target stores as its cursor."""
+        return json.dumps({"feed": self.feed, "labels": self._labels.digest})
+
+    def _send(self, rows: _Rows, state: str, *, is_forced: bool = False) -> None:
         if not rows.size and not is_forced:
             return
-        state = json.dumps({"feed": cursor, "labels": self._labels.digest})
         batch = Batch(self.machine_id, rows.take(), state, rows.seq)
         self._tried(lambda: self._target.send(batch))
+        self._stored = state
         self.rows += batch.size
         self._report(self.rows)
 

@@ -18,6 +18,7 @@ import os
 import re
 from datetime import datetime
 from decimal import Decimal
+from itertools import takewhile
 
 from burnctl.commands.export import beside_of, remove_parts
 from burnctl.errors import BurnctlError
@@ -60,7 +61,8 @@ SCHEMAS = {
 _BY_SESSION = ("causes", "findings")  # whose rows come by session, all with one `seq`
 _TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h")
 _MOST_SEGMENTS = 16  # of a table and machine, before the newest are merged
-_ROWS_AT_ONCE = 20_000
+_LARGE_BYTES = 8 << 20  # a segment of this size is only merged by `compact`: merging takes memory for each key
+_ROWS_AT_ONCE = 10_000
 _NAME = re.compile(r"\d{18}-\d{18}-[0-9a-f]{12}\.parquet")
 _REFUSED_WORDS = ("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE", "NO_SUCH_BUCKET", "HTTP response code 403")
 
@@ -162,7 +164,8 @@ class SegmentTarget:
 
     def _merge_newest(self, table: str, machine_id: str) -> None:
         """Merges the newest segments, once there are too many: each older one that is not much larger than these."""
-        segments = self._segments(table, machine_id)
+        every = self._segments(table, machine_id)
+        segments = list(takewhile(lambda segment: segment.size < _LARGE_BYTES, every))
         if len(segments) <= _MOST_SEGMENTS:
             return
         count, size = 1, segments[0].size
@@ -172,7 +175,7 @@ class SegmentTarget:
         # Segments with the same numbers belong together: one half of them must not hide behind the other.
         while count < len(segments) and segments[count].last >= segments[count - 1].first:
             count += 1
-        self._merge(table, machine_id, segments[:count], is_all=count == len(segments))
+        self._merge(table, machine_id, segments[:count], is_all=count == len(every))
 
     def _merge(self, table: str, machine_id: str, segments: list[Segment], *, is_all: bool) -> None:
         """Replaces segments by one with the newest row of each key. A crash in between leaves rows twice, not less."""

@@ -61,7 +61,7 @@ class Memory:
         return self.cursor
 
     def send(self, batch: Batch) -> None:
-        self._call(f"send {batch.size} {json.loads(batch.cursor)['feed']}")
+        self._call(f"send {batch.size} {json.loads(batch.cursor).get('feed')}")
         self.batches.append(batch)
         self.cursor = batch.cursor
 
@@ -86,13 +86,28 @@ def test_old_rows_are_deleted_before_the_cursor_leaves_the_reset() -> None:
     feed = Feed(page(1, more=True, reset=True, turns=[turn("a")]), page(2, reset=True, turns=[turn("b")]))
     target = Memory()
     assert pushing(feed, target).once() == 2
-    assert target.calls == ["open", "send 2 c1", "finish 1", "send 0 c2"]
+    assert target.calls == ["open", "send 2 None", "finish 1", "send 0 c2"]
 
 
 def test_a_reset_of_one_page_starts_over_after_a_crash() -> None:
     target = Memory()
     pushing(Feed(page(1, reset=True, turns=[turn("a")])), target).once()
     assert target.calls == ["open", "send 1 None", "finish 1", "send 0 c1"]
+
+
+def test_a_crash_before_old_rows_are_deleted_starts_over() -> None:
+    """Also if the reason was another label: the cursor from before must not pass for one of now."""
+    before = json.dumps({"feed": "c1", "labels": LABELS.digest})
+    other = Labels("other", "you")
+    target = Memory(before)
+    push = pushing(Feed(page(2, reset=True, turns=[turn("a")])), target, other, tries=1)
+    target.finish_reset = lambda *_: (_ for _ in ()).throw(Unreachable("crash"))  # type: ignore[method-assign]
+    with pytest.raises(Unreachable):
+        push.once()
+    assert target.cursor == before
+    feed = Feed(page(3, reset=True))
+    pushing(feed, Memory(target.cursor), other).once()
+    assert feed.asked[0]["restart"]
 
 
 def test_a_repeat_sends_nothing() -> None:
