@@ -100,6 +100,7 @@ CREATE INDEX turns_by_time ON turns(ts);
 CREATE INDEX turns_by_session ON turns(session, rail, turn_index);
 CREATE INDEX turns_by_session_time ON turns(session, ts);
 CREATE INDEX turns_by_pull ON turns(pull) WHERE pull IS NOT NULL;
+CREATE INDEX turns_of_subagents ON turns(session, agent_id, parent_call) WHERE subagent <> 0;
 CREATE INDEX turns_by_prompt ON turns(session, prompt_id, prompt_retries, ts, turn_index) WHERE has_edits;
 CREATE INDEX turns_with_stated_cost ON turns(model) WHERE stated_usd IS NOT NULL;
 
@@ -372,4 +373,4 @@ def is_message(message_id: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FEED + _FINDINGS + _CAUSES
-LAYOUT = 52  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 53  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
