@@ -43,7 +43,7 @@ test-faults: $(READY)  ## everything that can go wrong, at length; ends in a tab
 		tests/ledger/test_every_fault.py; first=$$?; \
 	BURND_TALLY=$(TALLY) BURND_QUIET=1 $(BIN)/python -m pytest -n 0 -m timed tests && exit $$first
 
-test-real: $(READY)  ## report in a browser, `top` in a terminal, guard with Claude Code, S3; installs what is missing
+test-real: $(READY)  ## report in a browser, `top` in a terminal, guard and restore with real clients, S3; installs what is missing
 	@command -v chromium >/dev/null && command -v tmux >/dev/null || \
 		{ $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y chromium tmux; }
 	@test -x $(CLIENTS)/claude || npm install --silent --prefix $(VENV)/clients @anthropic-ai/claude-code

@@ -84,7 +84,8 @@ def test_claude_code_resumes_a_restored_session(tmp_path: Path, version: str) ->
         new = [json.loads(line)["record"] for line in machine.ledger()[len(ledger) :]]
         known = {json.loads(line)["record"]["messageId"] for line in ledger}
         assert len({turn["messageId"] for turn in new if turn["railId"] == "main"} - known) == 3
-        assert not known & {turn["messageId"] for turn in new}
+        if version != "1.0.100":  # which continues in a new file, with copies of all lines
+            assert not known & {turn["messageId"] for turn in new}
     finally:
         machine.burnctl("down")
 
