@@ -7,7 +7,7 @@ from burnctl.daemon import reach
 from burnctl.output import present
 from burnctl.render import styles
 from burnctl.render.charts import bar
-from burnctl.render.names import miss_words, short_id, tilde
+from burnctl.render.names import miss_words, pull_request_name, short_id, tilde
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import NOTHING, count, counted, date, money, number, percent
 from burnctl.render.tables import Column, table
@@ -115,7 +115,8 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     if second:
         for row, row_cells in zip(rows, cells, strict=True):
             at = 2 if by == "cache-miss" else 1
-            row_cells.insert(at, str(row.get("keys", {}).get(second) or NOTHING))
+            name = str(row.get("keys", {}).get(second) or NOTHING)
+            row_cells.insert(at, pull_request_name(name) if second == "pr" else name)
     totals = answer["totals"]
     output = totals["usage"]["output"] + totals["usage"]["reasoning"]
     about = [""] * (2 * is_prompt + bool(second) + (by == "cache-miss"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from burnd.harness.tool_calls import edit_hash, patch_hash
+from burnd.harness.tool_calls import creates_pull_request, edit_hash, patch_hash, pull_request_in
 from burnd.records import ToolCall
 from tests.harness.claude_code.transcript import Transcript, call
 from tests.harness.collect import read
@@ -76,3 +76,37 @@ def test_a_transcripts_edits() -> None:
     calls: list[ToolCall] = [read(t.lines).turn(name).tool_calls[0] for name in ("m1", "m2")]
     assert calls[0].edit_hash == reverse(calls[1].edit_hash)
     assert calls[0].result_hash is not None
+
+
+@pytest.mark.parametrize(
+    ("command", "creates"),
+    [
+        ("gh pr create --fill", True),
+        ("git push -u origin x && gh  pr create -t 'a b'", True),
+        ("glab mr create", True),
+        ("gh pr view 12", False),
+        ("echo gh pr created", False),
+        (["gh", "pr", "create"], False),
+        (None, False),
+    ],
+)
+def test_commands_that_make_a_pull_request(command: Any, creates: bool) -> None:
+    assert creates_pull_request(command) is creates
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("Creating...\nhttps://github.com/acme/shop/pull/12\n", "https://github.com/acme/shop/pull/12"),
+        ("https://github.com/a/b/pull/1 https://github.com/a/b/pull/2", "https://github.com/a/b/pull/2"),
+        (
+            "https://git.example.org/team/sub/app/-/merge_requests/7",
+            "https://git.example.org/team/sub/app/-/merge_requests/7",
+        ),
+        ("https://github.com/acme/shop/pull/new/branch", None),
+        ("javascript:alert(1)", None),
+    ],
+)
+def test_the_address_of_a_pull_request(text: str, address: str | None) -> None:
+    """The last one that a command printed."""
+    assert pull_request_in(text) == address

@@ -27,7 +27,7 @@ from tests.queries.naive import Naive
 from tests.queries.worlds import live
 
 RANKS = ("cost", "tokens", "rides")
-SECONDS = ("", "", "", ",model", ",project", ",activity", ",session", ",branch", ",day", ",agent", ",tag:team")
+SECONDS = ("", "", "", ",model", ",project", ",activity", ",session", ",branch", ",day", ",agent", ",pr", ",tag:team")
 
 
 @pytest.fixture(autouse=True)

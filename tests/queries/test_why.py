@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +19,7 @@ from burnd.paths import Home
 from burnd.queries.view import Missing, Refusal
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.records import ServerTools, Session, Subagent, Turn
+from burnd.records import PromptChange, RequestFacts, ServerTools, Session, Subagent, Turn, Usage
 from tests.attribution.scenes import Scene, call, prompt, result, said, worked_example
 from tests.attribution.strategies import rails
 from tests.capture.opencode_rig import OpenCodeRig
@@ -351,3 +352,31 @@ async def every_session(pipeline: Pipeline) -> int:
     for (session,) in sessions:
         await checked(pipeline, session)
     return len(sessions)
+
+
+async def test_proved_misses_outlive_index_and_logs(opened: Opened) -> None:
+    """Their evidence is in the ledger: an index that is built again gives the same answer."""
+    facts: dict[str, Any] = {"params": "p1", "effort": "high", "breakpoints": 3}
+    scene = Scene()
+    first = RequestFacts(shape="s1", messages=2, **facts)
+    scene.turn(0, usage=Usage(cache_create_5m=20_000), entered=(prompt(),), made=(said(),), request=first)
+    changed = RequestFacts(shape="s2", messages=4, same=2, before=2, **facts)
+    change = PromptChange(kind="mcp", name="github")
+    usage = Usage(cache_create_5m=20_150)
+    scene.turn(0, usage=usage, entered=(prompt(168),), request=changed, prompt_changes=(change,))
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[*scene.entries]))
+    answer = await ask_why(pipeline, "s1")
+    (miss,) = answer["misses"]
+    assert (miss["reason"], miss["proof"], miss["count"]) == ("prefix", "proved", 1)
+    assert miss["changes"] == [{"kind": "mcp", "name": "github"}]
+    assert miss["usage"]["cacheCreate5m"] == 20_000
+    assert miss["costUsd"] == pytest.approx(20_000 * 3.75 / 1e6)
+    assert miss["requests"] == [{"sessionId": "s1", "railId": "main", "turnIndex": 1}]
+    assert answer["cacheTtl"]["written"] == ["5m"]
+    assert answer["cacheTtl"]["if1hUsd"] == pytest.approx(40_150 * 6 / 1e6)
+    one = await ask_why(pipeline, "s1", turn=1)
+    assert one["requests"][0]["miss"]["proof"] == "proved"
+    await opened.close()
+    shutil.rmtree(opened.home.index)
+    assert await ask_why(await opened(), "s1") == answer

@@ -221,3 +221,11 @@ def test_calls_with_the_same_id_are_two_calls() -> None:
     ]
     assert [block.call_id for block in found.output] == [None, "edit:0", "a-p2", "", ""]
     assert [block.call_id for block in found.results] == ["edit:0", "a-p2", "", ""]
+
+
+def test_a_call_that_made_a_pull_request() -> None:
+    address = "https://github.com/acme/shop/pull/12"
+    made = called("bash", {"command": "git push && gh pr create"}, status="completed", output=f"done\n{address}\n")
+    assert made.pull_request == address
+    seen = called("bash", {"command": "gh pr view"}, status="completed", output=address)
+    assert seen.pull_request is None
