@@ -94,6 +94,8 @@ def draw(answer: Mapping[str, Any], screen: Screen, period: str = "", *, with_sm
             continue
         ttl_line = other_ttl(answer.get("cacheTtl")) if kind["kind"] == "cache-miss" else ""
         lines += ["", *_block(kind, findings, screen, ttl_line)]
+        if with_small and kind["kind"] == "cache-miss":
+            lines += _advices(findings, screen)
     if releases := answer.get("releases"):
         lines += ["", *_releases(releases, screen)]
     if small:
@@ -126,6 +128,22 @@ def _headline(answer: Mapping[str, Any], screen: Screen, period: str) -> list[st
         meaning = f"high: {money(levels['high'])} or more, medium: {money(levels['medium'])} or more"
         lines += [screen.paint(one, "dim") for one in flow([meaning, "proof: burnctl explain KIND"], screen)]
     return lines
+
+
+def _advices(findings: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[str]:
+    """What to do about each reason of cache misses."""
+    from burnctl.render.names import miss_words
+    from burnctl.render.text import wrap
+
+    advices = {
+        miss_words(one["evidence"]["reason"] or "", one["evidence"].get("proof")): one["advice"]
+        for one in findings
+        if not one["evidence"]["others"]
+    }
+    room = 1_000 if screen.is_pipe else min(screen.width, 110) - 4
+    for words, advice in advices.items():
+        first, *rest = wrap(f"{words}: {advice}", room)
+        yield from (f"  · {first}", *(f"    {line}" for line in rest))
 
 
 def _releases(releases: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[str]:

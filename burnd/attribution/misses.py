@@ -159,7 +159,7 @@ def _proved(facts: Circumstances, turn: Turn) -> Reason | None:
         return "edited" if stated == _MESSAGES_CHANGED and not facts.rewound else None
     if _differ(now.shape, before.shape):
         return "prefix"
-    if now.effort != before.effort or _differ(now.params, before.params):
+    if _differ(now.params, before.params) or _is_other_effort(now, before):
         return "settings"
     is_changed = request.same is not None and request.same < (request.before or 0)
     if is_changed or stated == _MESSAGES_CHANGED:
@@ -201,6 +201,13 @@ def _with_details(miss: Miss, facts: Circumstances, turn: Turn) -> Miss:
 def _is_expired(facts: Circumstances) -> bool:
     lifetime = HOUR_MS if facts.for_an_hour else FIVE_MINUTES_MS
     return facts.earlier != "" and index_ms(facts.later) - index_ms(facts.earlier) > lifetime
+
+
+def _is_other_effort(now: PromptPrint, before: PromptPrint) -> bool:
+    """Whether the effort changed. A request without one has the default, if its other settings could be read."""
+    if now.effort is None or before.effort is None:
+        return now.effort != before.effort and now.params is not None and before.params is not None
+    return now.effort != before.effort
 
 
 def _differ(one: str | None, other: str | None) -> bool:

@@ -126,6 +126,7 @@ def proved_miss(pause: int = 5, entered: tuple[Block, ...] = (prompt(168),), **f
         ({"shape": "s2", "pause": 400}, "prefix"),
         ({"effort": "low"}, "settings"),
         ({"params": "p2"}, "settings"),
+        ({"effort": None}, "settings"),
         ({"same": 1}, "edited"),
         ({"same": 1, "pause": 400}, "edited"),
         ({"breakpoints": 0}, "not-requested"),
@@ -148,6 +149,7 @@ def test_hashes_and_the_provider_prove_a_reason(facts: dict[str, Any], reason: s
     ("facts", "reason"),
     [
         ({"shape": None}, "prefix"),
+        ({"effort": None, "params": None, "same": None, "before": None}, "prefix"),
         ({"same": None, "before": None, "pause": 400}, "pause"),
         ({"entered": tuple(prompt(8) for _ in range(21))}, "prefix"),
         ({"cache_miss": MissStatement(type="unavailable"), "same": None, "before": None}, "prefix"),
