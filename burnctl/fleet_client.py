@@ -47,6 +47,9 @@ class FleetClient(Client):
             return cls(ClickHouseEngine(Connection(target, *read_credentials(None))))
         return cls(duckdb_engine(target))
 
+    def close(self) -> None:
+        self._engine.close()
+
     def ask(self, method: type[Params], given: Mapping[str, Any]) -> dict[str, Any]:
         from burnd.contract.checking import BadParams, checked
         from burnd.fleet import hotspots, reports
@@ -82,6 +85,9 @@ class ClickHouseEngine:
     def rows(self, sql: str) -> list[list[Any]]:
         return self._connection.rows(sql)
 
+    def close(self) -> None:
+        self._connection.close()
+
     def text(self, value: str) -> str:
         return literal(value)
 
@@ -104,6 +110,9 @@ class DuckDBEngine:
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = self._db.execute(sql).fetchall()
         return rows
+
+    def close(self) -> None:
+        self._db.close()
 
     def text(self, value: str) -> str:
         return "'" + value.replace("'", "''") + "'"

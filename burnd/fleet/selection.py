@@ -69,6 +69,9 @@ class Engine(Protocol):
     def tag(self, key: str) -> str:
         """The value of a tag, or NULL."""
 
+    def close(self) -> None:
+        """Closes the connection."""
+
 
 class Scope(NamedTuple):
     """The condition of a report's filters, and the filters as an answer repeats them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def folder() -> Iterator[Path]:
 
 
 def fleet_total(target: str) -> tuple[int, int, float]:
-    totals = FleetClient.at(target).ask(SummaryParams, {})["totals"]
+    with closing(FleetClient.at(target)) as client:
+        totals = client.ask(SummaryParams, {})["totals"]
     return totals["turns"], sum(totals["usage"].values()), totals["costUsd"]
 
 
@@ -43,11 +45,11 @@ def _rename(machines: list[Machine], target: str) -> None:
     """A machine with another name counts once, under the new name; rows of causes add up to the bill."""
     machines[0].push(lambda: SegmentTarget(target), name="renamed")
     turns, _, cost = total_of(machines)
-    client = FleetClient.at(target)
-    by_machine = client.ask(SummaryParams, {"by": "machine"})
+    with closing(FleetClient.at(target)) as client:
+        by_machine = client.ask(SummaryParams, {"by": "machine"})
+        by_tool = client.ask(HotspotsParams, {"by": "tool"})
     assert by_machine["totals"]["turns"] == turns
     assert "renamed" in [row["key"] for row in by_machine["rows"]]
     assert "ana" not in [row["key"] for row in by_machine["rows"]]
-    by_tool = client.ask(HotspotsParams, {"by": "tool"})
     assert sum(Decimal(str(row["costUsd"] or 0)) for row in by_tool["rows"]) == cost
     assert by_tool["rows"][0]["key"] == "Bash"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from burnctl.push.clickhouse import ClickHouseTarget
-from burnctl.push.postgres import PostgresTarget
+from burnctl.push.target import Target
 from tests.real.clickhouse_server import PASSWORD, USER
 from tests.server.wire import until
 
@@ -68,9 +68,11 @@ def postgres() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def target_of(url: str) -> ClickHouseTarget | PostgresTarget:
+def target_of(url: str) -> Target:
     if url.startswith("clickhouse"):
         return ClickHouseTarget.at(url, USER, PASSWORD)
+    from burnctl.push.postgres import PostgresTarget
+
     return PostgresTarget.at(url)
 
 
@@ -80,8 +82,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    program = shutil.which("moto_server")
+    assert program, "moto is not installed: make test-real installs it"
+    server = subprocess.Popen([program, "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for name, value in (
             ("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}"),

@@ -8,10 +8,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from decimal import Decimal
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from burnctl.fleet_client import FleetClient
@@ -21,6 +21,7 @@ from tests.fleet.machines import Machine, Sum, story, three_machines, total_of
 from tests.real.clickhouse_server import PASSWORD, USER
 from tests.real.engines import bucket, clickhouse, postgres
 
+psycopg = pytest.importorskip("psycopg")
 pytestmark = pytest.mark.real
 KILLS = 50
 ROOT = Path(__file__).parents[2]
@@ -51,7 +52,8 @@ def there(target: str) -> tuple[int, int, Decimal | float]:
                 f"SELECT count(*), sum({tokens})::bigint, sum(cost_usd) FROM turns_once"
             ).fetchone() or (0, 0, Decimal(0))
             return turns, used, cost
-    totals = FleetClient.at(target).ask(SummaryParams, {})["totals"]
+    with closing(FleetClient.at(target)) as client:
+        totals = client.ask(SummaryParams, {})["totals"]
     return totals["turns"], sum(totals["usage"].values()), totals["costUsd"]
 
 
@@ -74,11 +76,14 @@ def test_totals_follow_whatever_happens(folder: Path, targets: list[str]) -> Non
         for target in targets:
             machines[0].push(lambda target=target: target_of(target), name="renamed")  # type: ignore[misc]
             assert same(there(target), total_of(machines)), ("renamed", target)
-        reports = [FleetClient.at(target) for target in targets if not target.startswith("postgres")]
-        for params, by in ((SummaryParams, "machine"), (SummaryParams, "day,model"), (HotspotsParams, "tool")):
-            first, *others = [report.ask(params, {"by": by}) for report in reports]
-            assert all(other == first for other in others)
-            assert len(first["rows"]) > 1
+        with ExitStack() as stack:
+            clients = [FleetClient.at(target) for target in targets if not target.startswith("postgres")]
+            for client in clients:
+                stack.callback(client.close)
+            for params, by in ((SummaryParams, "machine"), (SummaryParams, "day,model"), (HotspotsParams, "tool")):
+                first, *others = [client.ask(params, {"by": by}) for client in clients]
+                assert all(other == first for other in others)
+                assert len(first["rows"]) > 1
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -23,7 +24,7 @@ TYPES = {
 
 
 @pytest.fixture
-def db() -> Any:
+def db() -> Iterator[Any]:
     db = duckdb.connect()
     for table, columns in TABLES.items():
         fields = [f"{quoted(one.name)} {TYPES[one.kind]}" for one in columns]
@@ -31,7 +32,8 @@ def db() -> Any:
     db.execute('CREATE TABLE teams ("user" VARCHAR, team VARCHAR)')
     for name, select in views(DuckDB()).items():
         db.execute(f"CREATE VIEW {name} AS {select}")
-    return db
+    yield db
+    db.close()
 
 
 def put(db: Any, table: str, *rows: Row) -> None:
