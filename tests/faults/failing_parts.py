@@ -34,7 +34,7 @@ PARTS: dict[str, tuple[Any, str]] = {
     "taking in readings of limits": (Quotas, "record"),
     "the spool": (Spool, "_drain"),
     "a part nothing goes on without": (Watchdog, "run"),
-    "the server": (Listener, "_until_lost"),
+    "the server": (Listener, "_until_replaced"),
     "the ledger": (Journal, "append"),
     "the index writer": (Applier, "write"),
 }

@@ -108,9 +108,9 @@ def poison_document() -> None:
 
     add, commit, added = SearchIndex.add, SearchIndex.commit, list[Any]()
 
-    def remember(self: SearchIndex, document: Any) -> None:
+    def remember(self: SearchIndex, document: Any, *coverage: Any) -> None:
         added.extend(words for words in document.words if MARK in words)
-        add(self, document)
+        add(self, document, *coverage)
 
     def deadly(self: SearchIndex) -> None:
         _die_if(bool(added))
