@@ -60,14 +60,28 @@ class DimensionNumbers:
     ) -> list[Dimensions]:
         """The dimensions of turns, given with whether each is open; `names` has the numbers of all their texts."""
         self._load_tiers(db, {(turn.model, turn.provider) for turn, _ in turns}, names)
-        terms = [terms_text(turn.speed, turn.service_tier, turn.inference_geo, self._figure(turn)) for turn, _ in turns]
+        terms: list[str | None] = []
+        places: list[Key] = []
+        subagents: list[Key | None] = []
+        for turn, _ in turns:
+            figure, usage = 0, turn.usage
+            if turn.stated_usd is not None and not self._tiers[turn.model, turn.provider].is_listed:
+                tokens = usage.context + usage.output + usage.reasoning
+                figure = figure_of(round(turn.stated_usd * UNITS_PER_USD), tokens)  # per token
+            terms.append(terms_text(turn.speed, turn.service_tier, turn.inference_geo, figure))
+            places.append((_id(names, turn.project), _id(names, turn.project_key)))
+            if turn.subagent is not None:
+                subagents.append((turn.subagent.agent_id or turn.rail_id, _id(names, turn.subagent.type)))
+            else:  # a named agent on a main rail has no id
+                subagents.append(None if turn.agent is None else ("", names[turn.agent]))
         numbers = self.terms(db, terms)
-        kinds = [
-            self._class_key(turn, is_open, numbers[text], names)
-            for (turn, is_open), text in zip(turns, terms, strict=True)
-        ]
-        places = [(_id(names, turn.project), _id(names, turn.project_key)) for turn, _ in turns]
-        subagents = [_subagent_key(turn, names) for turn, _ in turns]
+        kinds: list[Key] = []
+        for (turn, is_open), text in zip(turns, terms, strict=True):
+            sizes = self._tiers[turn.model, turn.provider].sizes
+            below = bisect_left(sizes, turn.usage.context)
+            tier = sizes[below - 1] if below else 0
+            product = (names[turn.source], names[turn.model], _id(names, turn.provider))
+            kinds.append((*product, numbers[text], tier, int(is_open), 0))
         self.classes(db, kinds)
         _fill(db, self._places, places, "places", _PLACE_COLUMNS)
         _fill(db, self._subagents, filter(None, subagents), "subagents", _SUBAGENT_COLUMNS)
@@ -90,26 +104,6 @@ class DimensionNumbers:
     def place(self, db: sqlite3.Connection, key: tuple[int, int]) -> int:
         _fill(db, self._places, [key], "places", _PLACE_COLUMNS)
         return self._places[key]
-
-    def _class_key(self, turn: Turn, is_open: bool, terms: int, names: dict[str, int]) -> Key:
-        sizes = self._tiers[turn.model, turn.provider].sizes
-        below = bisect_left(sizes, turn.usage.context)
-        return (
-            names[turn.source],
-            names[turn.model],
-            _id(names, turn.provider),
-            terms,
-            sizes[below - 1] if below else 0,
-            int(is_open),
-            0,
-        )
-
-    def _figure(self, turn: Turn) -> int:
-        """Units per token if the turn states its own cost and no list has a price, else 0."""
-        if turn.stated_usd is None or self._tiers[turn.model, turn.provider].is_listed:
-            return 0
-        usage = turn.usage
-        return figure_of(round(turn.stated_usd * UNITS_PER_USD), usage.context + usage.output + usage.reasoning)
 
     def is_listed(self, db: sqlite3.Connection, model: int, name: str) -> bool:
         """Whether a list has a price for a model without a provider."""
@@ -134,14 +128,6 @@ class DimensionNumbers:
 
 def _id(names: dict[str, int], text: str | None) -> int:
     return 0 if text is None else names[text]
-
-
-def _subagent_key(turn: Turn, names: dict[str, int]) -> Key | None:
-    """A subagent by its id and type; a named agent on a main rail has no id."""
-    subagent = turn.subagent
-    if subagent is None:
-        return None if turn.agent is None else ("", names[turn.agent])
-    return (subagent.agent_id or turn.rail_id, _id(names, subagent.type))
 
 
 CLASS_COLUMNS = ("source", "model", "provider", "terms", "tier", "open", "unlogged")
