@@ -90,6 +90,10 @@ class SourceSupervisor:
         if isinstance(self.source, Rooted):
             self.source.add_roots(folders)
 
+    @property
+    def is_reading(self) -> bool:
+        return self.source is not None and self.source.is_reading
+
     def status(self) -> Status:
         if self.source is not None:
             return self.source.status()

@@ -148,6 +148,10 @@ class LogFollower:
     def add_roots(self, folders: Sequence[str]) -> None:
         self._finder.add_roots(self.format.roots_below(folders))
 
+    @property
+    def is_reading(self) -> bool:
+        return self._queue.is_behind
+
     def status(self) -> Status:
         state, detail, remedy = self._condition()
         return Status(

@@ -45,7 +45,7 @@ PRUNE_EVERY_S: Final = 3600
 CLEAN_EVERY_S = 5.0
 LONG_LOG = 2 << 20  # bytes; a new index alone leaves 1 MB
 CALM_CHECKS: Final = 4  # without a write in between: memory that is needed again soon is kept
-BUSY_CHECKS: Final = 4  # with a write before each: garbage is collected all the same
+BUSY_CHECKS: Final = 12  # with a write before each: garbage is collected all the same, in 10 to 20 ms
 _CLOCK_AHEAD = "the clock ran ahead of real time, so nothing is deleted by its word"
 _CLOCK_BEHIND = "the clock is years behind, so old content is not pruned"
 # NTP causes a little drift; more means that the clock was set.

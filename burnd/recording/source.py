@@ -101,6 +101,11 @@ class Source(Protocol):
         """
         ...
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether it still reads old logs."""
+        ...
+
     def status(self) -> Status: ...
 
 

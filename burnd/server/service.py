@@ -319,7 +319,7 @@ class Service:
 
     def _is_reading(self) -> bool:
         """Whether a source still reads old logs."""
-        return any(source.status().progress is not None for source in self.sources.values())
+        return any(source.is_reading for source in self.sources.values())
 
     def backfill(self) -> BackfillState:
         """Whether all old logs are read, and the progress if not."""

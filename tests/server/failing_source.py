@@ -12,6 +12,7 @@ class FailingSource:
     """A source that fails every time."""
 
     name = "failing"
+    is_reading = False
 
     async def run(self) -> None:
         await anyio.sleep(0.01)

@@ -236,6 +236,10 @@ class OpenCode:
         self._discover_at = float("-inf")
         self._wake.set()
 
+    @property
+    def is_reading(self) -> bool:
+        return any(one.is_behind for one in self._databases.values())
+
     def status(self) -> Status:
         state, detail, remedy = self._condition()
         followers = [one.follower for one in self._databases.values()]
