@@ -69,9 +69,12 @@ class Explainer(BackgroundFollower):
 
     @property
     def state(self) -> State:
+        """`ready` also if a report that is asked for now explains what is new."""
         if self._caught_up.is_set():
             return "ready"
-        return "waiting" if self._has_backlog() else "catching-up"
+        if self._has_backlog():
+            return "waiting"
+        return "ready" if self._clock() < self._explained_at + EVERY_S else "catching-up"
 
     async def settled(self, within: float) -> None:
         """Waits until everything is explained, at most `within` seconds; does not wait during a backfill."""
@@ -165,6 +168,7 @@ class Explainer(BackgroundFollower):
     async def _until_due(self) -> None:
         """Waits for the backfill, and until it is time again; not at all if a request waits for the result."""
         while self._has_backlog():  # noqa: ASYNC110 - sources have no event for it
+            self._explained_at = float("-inf")
             await anyio.sleep(BACKLOG_POLL_S)
         with anyio.move_on_after(self._explained_at + EVERY_S - self._clock()):
             await self._waited_for.wait()
