@@ -69,7 +69,7 @@ class Explainer(BackgroundFollower):
 
     @property
     def state(self) -> State:
-        """`ready` also if a report that is asked for now explains what is new."""
+        """`ready` also while a report would explain what is new."""
         if self._caught_up.is_set():
             return "ready"
         if self._has_backlog():
@@ -167,7 +167,7 @@ class Explainer(BackgroundFollower):
 
     async def _until_due(self) -> None:
         """Waits for the backfill, and until it is time again; not at all if a request waits for the result."""
-        while self._has_backlog():  # noqa: ASYNC110 - sources have no event for it
+        while self._has_backlog():
             self._explained_at = float("-inf")
             await anyio.sleep(BACKLOG_POLL_S)
         with anyio.move_on_after(self._explained_at + EVERY_S - self._clock()):
