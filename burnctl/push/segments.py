@@ -105,7 +105,9 @@ class SegmentTarget:
             for table, rows in batch.tables.items():
                 if rows:
                     seqs = [row["seq"] for row in rows]
-                    path = _path(table, batch.machine_id, min(seqs), max(seqs), batch.cursor)
+                    # By its rows, not by the cursor: the last batch of a reset repeats the cursor before it.
+                    keys = repr([[row[name] for name in (*KEYS[table], "seq")] for row in rows])
+                    path = _path(table, batch.machine_id, min(seqs), max(seqs), keys)
                     self._write(path, table, [_as_table(table, rows)])
             for table in batch.tables:
                 self._merge_newest(table, batch.machine_id)

@@ -11,6 +11,7 @@ import pytest
 from burnctl.errors import BurnctlError, NotRunning, UsageError
 from burnctl.push import engine
 from burnctl.push.engine import Labels, Push, check_url, read_credentials, target_of, watch
+from burnctl.push.segments import SegmentTarget
 from burnctl.push.state import behind, locked, states, write_state
 from burnctl.push.target import Batch, Refused, Totals, Unreachable
 
@@ -108,6 +109,17 @@ def test_a_crash_before_old_rows_are_deleted_starts_over() -> None:
     feed = Feed(page(3, reset=True))
     pushing(feed, Memory(target.cursor), other).once()
     assert feed.asked[0]["restart"]
+
+
+def test_every_batch_of_a_reset_is_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them may have one number, and the last one repeats the cursor of the one before it."""
+    monkeypatch.setattr(engine, "BATCH_ROWS", 2)
+    pages = [page(5, more=n < 6, reset=True, turns=[turn(f"{n}-{i}", model="m") for i in range(3)]) for n in range(7)]
+    for n, one in enumerate(pages):
+        one["cursor"] = f"c{n}"
+    target = SegmentTarget(str(tmp_path))
+    pushing(Feed(*pages), target).once()  # type: ignore[arg-type]
+    assert sum(one.turns for one in target.totals("m1").values()) == 21
 
 
 def test_a_repeat_sends_nothing() -> None:

@@ -220,6 +220,9 @@ def test_it_is_exact_after_kills_at_any_moment(home: Home, tmp_path: Path, kills
         assert (checked.returncode, checked.stdout) == (0, "the totals are the same there and here\n"), checked
         assert burnctl(home.root, "push", str(folder)).stdout == "nothing to send\n"
         assert not list(folder.rglob("*.part"))
+        other = tmp_path / "other"
+        assert kill_at(home, 1_000_000, other) == 0  # everything at once, in many small batches
+        compare(daemon, other)
         assert f"push to {folder}: " in " ".join(burnctl(home.root, "status", env={"COLUMNS": "500"}).stdout.split())
         assert json.loads(burnctl(home.root, "status", "--json").stdout)["pushes"][0]["sessionsBehind"] == 0
         _find_a_difference(home, folder)
