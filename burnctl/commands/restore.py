@@ -150,12 +150,13 @@ def _remove(paths: list[str]) -> None:
 
 
 def _write(home: str, restored: Restored) -> Iterator[str]:
-    """Writes new files, or none: raises BurnctlError if one is there."""
+    """Writes new files. Raises BurnctlError if the first is there; others that are there, of subagents, stay."""
     paths = [os.path.join(home, file.path) for file in restored.files]
-    for path in paths:
-        if os.path.lexists(path):
-            raise BurnctlError(f"{path} is there already, and nothing was written", "--to DIR writes elsewhere")
+    if os.path.lexists(paths[0]):
+        raise BurnctlError(f"{paths[0]} is there already, and nothing was written", "--to DIR writes elsewhere")
     for path, file in zip(paths, restored.files, strict=True):
+        if os.path.lexists(path):
+            continue
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         unfinished = f"{path}.restoring-{os.getpid()}"
         fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -97,6 +97,26 @@ def test_nothing_is_replaced(home: Home, log: Path, daemon: Daemon, tmp_path: Pa
     assert path.read_text() == "mine"
 
 
+def test_logs_of_subagents_that_are_there_stay(home: Home, log: Path, daemon: Daemon) -> None:
+    """Only what is missing is written."""
+    t = Transcript(prefix="w", isSidechain=True, agentId="a12")
+    t.prompt("look around")
+    t.says("msg_b1", text("nothing here"))
+    agent = log.with_suffix("") / "subagents" / "agent-a12.jsonl"
+    agent.parent.mkdir(parents=True)
+    agent.write_bytes(b"".join(line + b"\n" for line in t.lines))
+    before = agent.read_bytes()
+    with daemon.wire() as wire:
+        wire.call("flush")
+    log.unlink()
+    done = run(home, "restore", SESSION)
+    assert done.stdout == f"{log}\n", done.stderr
+    assert agent.read_bytes() == before
+    agent.unlink()
+    log.unlink()
+    assert run(home, "restore", SESSION).stdout == f"{log}\n{agent}\n"
+
+
 def test_a_session_without_content_says_why(home: Home, log: Path, daemon: Daemon) -> None:
     log.unlink()
     with daemon.wire() as wire:

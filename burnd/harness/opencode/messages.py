@@ -405,12 +405,12 @@ def content_of(
             blocks = _output_content(part, text_kind)
         for b, (role, kind, fields) in enumerate(blocks):
             records.append(Content(n=n, b=b, role=role, kind=kind, **(common | fields)))
-    if records and (context := _context(row, records)) is not None:
+    if records and (context := _context(row, records, reasoning=reasoning)) is not None:
         records[0] = msgspec.structs.replace(records[0], context=context)
     return records
 
 
-def _context(row: MessageRow, records: Sequence[Content]) -> str | None:
+def _context(row: MessageRow, records: Sequence[Content], *, reasoning: bool) -> str | None:
     """The rows of a message without the texts that its records have, for `restore`; None if a row was cut."""
     if row.size is not None or row.more_parts[0] or any(part.size is not None for part in row.parts):
         return None
@@ -423,6 +423,8 @@ def _context(row: MessageRow, records: Sequence[Content]) -> str | None:
     calls = {one.tool_use.id: f"{one.n}.{one.b}" for one in records if one.tool_use is not None}
     hollow = []
     for part, data in zip(row.parts, parts, strict=True):
+        if data is not None and data.get("type") == "reasoning" and not reasoning:
+            continue
         state = data.get("state") if data is not None else None
         if isinstance(state, dict) and (number := calls.get(str(data and data.get("callID")))) is not None:
             state["input"] = {HOLE: number}

@@ -61,7 +61,7 @@ def stored_rows() -> list[MessageRow]:
     ]
 
 
-def read(rows: list[MessageRow]) -> tuple[list[Any], list[Content]]:
+def read(rows: list[MessageRow], *, reasoning: bool = True) -> tuple[list[Any], list[Content]]:
     """The facts and the content of messages."""
     facts, content = [], []
     for one in rows:
@@ -69,7 +69,7 @@ def read(rows: list[MessageRow]) -> tuple[list[Any], list[Content]]:
         assert not isinstance(decoded, Rejected)
         calls = calls_of(decoded)
         facts.append(message_of(one, decoded, calls))
-        content += content_of(SESSION, one, decoded, calls)
+        content += content_of(SESSION, one, decoded, calls, reasoning=reasoning)
     return facts, content
 
 
@@ -114,6 +114,11 @@ def test_a_text_is_stored_once() -> None:
     assert LONG not in context
     assert "xxxx" not in context
     assert "pppp" not in context
+
+
+def test_reasoning_that_is_not_wanted_is_in_no_context() -> None:
+    _, content = read(stored_rows(), reasoning=False)
+    assert "signature" not in "".join(str(one.context) for one in content)
 
 
 def test_older_recordings_are_restored_from_their_content() -> None:
