@@ -48,6 +48,7 @@ _FEW = frozenset(
     (
         *("machine", "user", "source", "session_id", "rail_id", "model", "model_name", "provider", "provider_name"),
         *("project", "project_key", "git_branch", "speed", "quality", "activity", "stop_reason", "agent_id"),
+        "prompt_id",
         *("agent_type", "agent", "version", "workflow", "persona", "price_date", "kind", "tool", "day", "reason"),
     )
 )
@@ -127,7 +128,7 @@ class ClickHouseTarget:
 def statements() -> Iterator[str]:
     """Creates all tables and views, and adds columns that tables of an older schema lack."""
     for table, columns in TABLES.items():
-        fields = [f"{quoted(column.name)} {_type(table, column)}" for column in columns]
+        fields = [f"{quoted(column.name)} {_type(table, column)} CODEC(ZSTD(1))" for column in columns]
         keys = ", ".join(map(quoted, KEYS[table]))
         yield (
             f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(fields)}) "
