@@ -43,6 +43,7 @@ NOT_SHOWN: Final = frozenset(
 _SHOWN_SYSTEM: Final = frozenset({"compact_boundary", "local_command"})
 _LONGEST_LINE: Final = 256 << 10  # bytes of a line that is stored whole for `restore`
 _MOST_LINES: Final = 64  # without a record between them
+_MOST_WAITING: Final = 512 << 10  # characters of these lines
 _HEAD: Final = 400  # bytes in which a line states its type
 _HOOK_EVENTS_SHOWN: Final = frozenset({"SessionStart", "UserPromptSubmit"})
 HOOKS: Final = frozenset(
@@ -244,7 +245,8 @@ def keep_line(memory: Memory, spot: Spot, data: bytes, first: int, above: str | 
     elif is_whole or len(records) == first:
         context.append(msgspec.json.encode({"uuid": line.uuid, "parentUuid": parent}).decode())
     if len(records) == first:
-        del context[:-_MOST_LINES]
+        while len(context) > _MOST_LINES or sum(map(len, context)) > _MOST_WAITING:
+            del context[0]
         return
     record = records[first]
     records[first] = msgspec.structs.replace(

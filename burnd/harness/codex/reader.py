@@ -68,6 +68,7 @@ _KEPT_EVENT: Final = re.compile(
 _HEAD: Final = 200  # bytes in which a payload states its type
 _LONGEST_LINE: Final = 512 << 10  # bytes of a line that is stored for `restore`
 _MOST_LINES: Final = 64  # without a record between them
+_MOST_WAITING: Final = 512 << 10  # characters of these lines
 _LONG_TEXT: Final = 256
 _WINDOWS: Final[dict[int, Window]] = {300: "5h", 10080: "7d"}
 _WINDOW_TOLERANCE_MIN: Final = 5  # some releases state a window's length a minute short
@@ -232,8 +233,8 @@ def keep_line(log: RolloutLog, line: LineRef, kind: str, payload: bytes, first: 
     if is_own:
         records[first] = replace(records[first], context=f"[{','.join(context)}]")
         context.clear()
-    else:
-        del context[:-_MOST_LINES]
+    while len(context) > _MOST_LINES or sum(map(len, context)) > _MOST_WAITING:
+        del context[0]
 
 
 def _text_of(record: Content) -> str:
