@@ -44,7 +44,7 @@ class OpenCodeRig:
         prepare_home(self.home.root)
         self._lock = HomeLock(self.home.lock)
         self.open_source(
-            await open_pipeline(self.home, ContentModes(self.mode), inline_bytes=1024, reserve=0, now=self.now)
+            await open_pipeline(self.home, ContentModes(self.mode), inline_bytes=512, reserve=0, now=self.now)
         )
 
     def open_source(self, pipeline: Pipeline) -> None:
