@@ -40,7 +40,7 @@ from burnd.paths import user_home
 from burnd.queries.messages import RecordPage, family, messages, of_project, page, summaries
 from burnd.queries.names import folders
 from burnd.queries.quotes import add_compaction_summary, add_titles
-from burnd.queries.restoring import Place, Recorded, recording
+from burnd.queries.recordings import Place, Recorded, recording
 from burnd.queries.search import search
 from burnd.queries.sessions import entries_of, exactly, list_sessions, meta
 from burnd.queries.view import Refusal, View

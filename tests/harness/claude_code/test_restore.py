@@ -15,7 +15,7 @@ from burnd.harness.restore import LOST, NO_CALL, NO_CONTEXT, THINKING, NewFile
 from burnd.records import BlobRef, Content
 from tests.harness.claude_code.transcript import Transcript, call, image, text, thinking
 from tests.harness.collect import SESSION, Collected, cases, client_versions, read, read_file, transcripts
-from tests.harness.restoring import recording, unmarked
+from tests.harness.recordings import recording, unmarked
 
 
 def conversation() -> Transcript:

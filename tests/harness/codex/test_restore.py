@@ -17,7 +17,7 @@ from burnd.harness.restore import NO_CONTEXT, THINKING, Restored
 from burnd.recording.candidate import Candidate, turn_of
 from burnd.records import Content
 from tests.harness.codex.rollout import Rollout, call, patch, says, thinking
-from tests.harness.restoring import recording, unmarked
+from tests.harness.recordings import recording, unmarked
 
 LONG = "a long line of output " * 40
 

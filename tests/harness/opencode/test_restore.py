@@ -17,7 +17,7 @@ from burnd.harness.opencode.rows import MessageRow, PartRow, SessionRow, decode_
 from burnd.harness.restore import NO_CONTEXT
 from burnd.records import Content
 from burnd.records.foreign_json import Rejected
-from tests.harness.restoring import recording
+from tests.harness.recordings import recording
 
 SESSION = "ses_e110f5578ffe1H2L1iFmWPWWPL"
 CREATED = 1_795_010_113_830
