@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from burnctl.cli import main
 from burnctl.push.schema import row_of
 from tests.burnctl.demo_home import DemoHome, demo_home
 from tests.burnctl.push.rows import common, gone, turn
@@ -77,8 +78,12 @@ def same(local: Any, fleet: Any) -> None:
         "hotspots --by prompt --limit 3 --rank tokens",
     ],
 )
-def test_an_answer_is_that_of_the_machine(demo: DemoHome, fleet: str, words: str) -> None:
-    same(demo.json(*words.split()), demo.json(*words.split(), "--fleet", fleet))
+def test_an_answer_is_that_of_the_machine(
+    demo: DemoHome, fleet: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    assert main([*words.split(), "--fleet", fleet, "--json"]) == 0  # in this process: it needs no daemon
+    same(demo.json(*words.split()), json.loads(capsys.readouterr().out))
 
 
 @pytest.mark.parametrize("zone", ["Asia/Kathmandu", "America/New_York", "Europe/Berlin"])
