@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
         def __get__(self, client: object, owner: object = None) -> Callable[P, R_co]: ...
 
-    class Methods:
+    class MethodTable:
         """The methods of the socket for type checkers; a running client finds them in the table by their names."""
 
         status = Method(daemon.StatusParams)
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 
 else:
 
-    class Methods:
+    class MethodTable:
         """Every method of the socket by its name, with `_` for a dot; the table is loaded when needed."""
 
         def __getattr__(self, name):
@@ -127,7 +127,7 @@ TIMEOUT_S = 30.0
 _PAUSE_S = 0.1
 
 
-class Client(Methods):
+class Client(MethodTable):
     """A connection to burnd, made at the first question. Use it from one thread, and close it or use `with`.
 
     Without a `socket_path` it asks the daemon of `$BURND_SOCKET` or of the home; `timeout` is for each answer, in

@@ -39,7 +39,7 @@ def loads(text: bytes | str, object_hook: Callable[[dict[str, Any]], Any] | None
         return json.loads(text, object_hook=object_hook)
     plain = (text.decode("utf-8") if isinstance(text, bytes) else text).strip(_SPACE)
     try:
-        value, end = _native.make_scanner(_Settings(object_hook))(plain, 0)
+        value, end = _native.make_scanner(_ScannerSettings(object_hook))(plain, 0)
     except StopIteration:
         raise ValueError("the text is not JSON") from None
     if end != len(plain):
@@ -47,7 +47,7 @@ def loads(text: bytes | str, object_hook: Callable[[dict[str, Any]], Any] | None
     return value
 
 
-class _Settings:
+class _ScannerSettings:
     """The settings of the scanner: those of `json.loads`."""
 
     strict = True

@@ -109,7 +109,7 @@ class EarlyTotals:
         self._is_collecting = True
         self._changes: list[Change] = []
         self._lock = anyio.Lock()
-        self._totals: _Totals | None = None
+        self._totals: _TotalsIndex | None = None
         pipeline.follow(self._take, self._pace)
 
     @property
@@ -184,7 +184,7 @@ class EarlyTotals:
         if not await self._log_pass.write(path):
             self._is_collecting = False
             return
-        totals = await _Totals.open(path, self._prices())
+        totals = await _TotalsIndex.open(path, self._prices())
         lines = self._pipeline.journal.read(0, end)
         while batch := await anyio.to_thread.run_sync(lambda: [(line, 0) for line in islice(lines, _BATCH)]):
             await totals.add(Change(logged=batch))
@@ -203,7 +203,7 @@ class EarlyTotals:
         return self._totals.store
 
 
-class _Totals(NamedTuple):
+class _TotalsIndex(NamedTuple):
     """The index of totals; it has sessions up to the number `last_session` and times up to `begun` from the pass."""
 
     store: IndexStore
@@ -212,7 +212,7 @@ class _Totals(NamedTuple):
     begun: int
 
     @classmethod
-    async def open(cls, path: Path, prices: PriceTable) -> _Totals:
+    async def open(cls, path: Path, prices: PriceTable) -> _TotalsIndex:
         store = await open_index(path)
         store.prices = prices
         meta = await store.meta()

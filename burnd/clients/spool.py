@@ -382,7 +382,7 @@ def _refuse(folder: Path, name: str, stamp: Stamp, reason: str) -> None:
         os.unlink(folder / name)
 
 
-class _Refused(msgspec.Struct):
+class _RefusedFile(msgspec.Struct):
     refused: str = ""
 
 
@@ -396,5 +396,5 @@ def _bad_files(folder: Path) -> tuple[int, list[str]]:
     for name in names[:_REASONS_READ]:
         with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError, RecursionError):
             item = _read_plain(folder / name)
-            reasons.append(msgspec.json.decode(item.data, type=_Refused).refused)
+            reasons.append(msgspec.json.decode(item.data, type=_RefusedFile).refused)
     return len(names), list(dict.fromkeys(filter(None, reasons)))

@@ -125,7 +125,7 @@ def _compact(value: Any) -> str:
     return json.dumps(value)
 
 
-class Changes(NamedTuple):
+class PriceChanges(NamedTuple):
     """Differences between two price lists."""
 
     new: list[str]
@@ -147,7 +147,7 @@ def _first(title: str, lines: list[str]) -> list[str]:
     return [*first, f"  and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else first
 
 
-def changes(before: PriceTable, new: RawList, old: RawList, after: PriceTable) -> Changes:
+def changes(before: PriceTable, new: RawList, old: RawList, after: PriceTable) -> PriceChanges:
     """Compares the prices in use, the shipped list included, with those after the update."""
     prices = [
         (provider, model, before.find(model, provider), after.find(model, provider)) for provider, model in new.entries
@@ -158,7 +158,7 @@ def changes(before: PriceTable, new: RawList, old: RawList, after: PriceTable) -
     own = [f"{provider}/{model}" for (provider, model), entry in old.entries.items() if is_own(entry)]
     listed = _names(new.entries)
     gone = [f"{p}/{m}" for (p, m), entry in old.entries.items() if not is_own(entry) and _lower((p, m)) not in listed]
-    return Changes(
+    return PriceChanges(
         new=[f"{p}/{m}" for p, m, one, other in prices if not _is_listed(one, p, m) and _is_listed(other, p, m)],
         changed=[
             f"{name}: {_difference(one, other)}"

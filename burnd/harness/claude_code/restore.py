@@ -37,11 +37,11 @@ def restore(recording: Recording) -> Restored:
     folder = f"projects/{name if len(name) <= NAME_LIMIT else f'{name[:NAME_LIMIT]}-restored'}"
     rails = recording.rails()
     agents = [rail for rail in rails if rail != MAIN and len(rail) < _INLINE_RAIL]
-    main = _Transcript(recording, [rail for rail in rails if rail not in agents])
+    main = _RestoredTranscript(recording, [rail for rail in rails if rail not in agents])
     files = [NewFile(f"{folder}/{recording.id}.jsonl", main.text(_titles(recording)))]
     for rail in agents:
         path = f"{folder}/{recording.id}/subagents/agent-{rail}"
-        files.append(NewFile(f"{path}.jsonl", _Transcript(recording, [rail]).text()))
+        files.append(NewFile(f"{path}.jsonl", _RestoredTranscript(recording, [rail]).text()))
         turn = next((turn for turn in recording.turns.values() if turn["railId"] == rail), {})
         meta = {"agentType": turn.get("agentType"), "toolUseId": turn.get("parentToolUseId")}
         if any(meta.values()):
@@ -62,7 +62,7 @@ def find_logs(folders: Iterable[str]) -> dict[str, str] | None:
     return find_log_files(folders, (PRODUCT.suffix,))
 
 
-class _Transcript:
+class _RestoredTranscript:
     """The lines of one file. `gaps` are lines that are left out, each with the line above it."""
 
     def __init__(self, recording: Recording, rails: list[str]) -> None:
