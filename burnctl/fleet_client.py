@@ -51,7 +51,7 @@ class FleetClient(Client):
         self._engine.close()
 
     def ask(self, method: type[Params], given: Mapping[str, Any]) -> dict[str, Any]:
-        from burnd.contract.checking import BadParams, checked
+        from burnd.contract.validation import BadParams, checked
         from burnd.fleet import hotspots, reports
         from burnd.queries.view import Mistaken, Refusal
 

@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 from burnd import protocol
 from burnd.clients.folders import Folders
 from burnd.contract import Params
-from burnd.contract.checking import decoded
 from burnd.contract.reports import NOT_OF_TOTALS, OF_TOTALS, SummaryParams
 from burnd.contract.sessions import ListParams
+from burnd.contract.validation import decoded
 from burnd.harness.quick_pass import find_logs, scan_logs
 from burnd.harness.totals import Places
 from burnd.index.store import IndexStore

@@ -10,7 +10,7 @@ imports it at every start, so it imports nothing.
         session: str = param(help="a session's id, or the beginning of one", kind="session", kw_only=False)
         limit: int = param(default=400, help="number of steps", least=1, most=2000)
 
-Annotations are read as text by burnctl, and evaluated by `burnd.contract.checking`.
+Annotations are read as text by burnctl, and evaluated by `burnd.contract.validation`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Final
 from burnd.content.recall import Recall, Spot
 from burnd.ledger.content import Placed
 from burnd.recording.crash_guard import WHOLE, InProcessGuard
+from burnd.search.backlog import PendingMessage, SessionPlan
 from burnd.search.documents import (
     NO_COVERAGE,
     Document,
@@ -22,7 +23,6 @@ from burnd.search.documents import (
     title_place,
 )
 from burnd.search.index import SearchIndex
-from burnd.search.pending import PendingMessage, SessionPlan
 from burnd.tokens.record_words import SearchWords, search_words
 
 _SESSIONS_REMEMBERED: Final = 64

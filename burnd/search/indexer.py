@@ -19,7 +19,7 @@ from burnd.index.change import Change
 from burnd.recording.background import BackgroundFollower
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Prune, Session
-from burnd.search import pending
+from burnd.search import backlog
 from burnd.search.page_limit import PageLimit
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class SearchIndexer(BackgroundFollower):
 
     async def _look(self, filler: IndexFiller) -> None:
         """Finds every session that an index is behind with."""
-        filler.due = await self._ask(lambda db: pending.pending_sessions(db, filler.index))
+        filler.due = await self._ask(lambda db: backlog.pending_sessions(db, filler.index))
 
     async def _take_touched(self, filler: IndexFiller) -> None:
         some, self._touched = list(self._touched), {}
@@ -252,7 +252,7 @@ class SearchIndexer(BackgroundFollower):
         recent = self._recent if filler is self._serving else None
         between = recent.between if recent is not None else lambda *_: ()
         plans, finished = await self._ask(
-            lambda db: pending.plans(db, some, filler.index.coverage, AT_ONCE, filler.needs_calls, between)
+            lambda db: backlog.plans(db, some, filler.index.coverage, AT_ONCE, filler.needs_calls, between)
         )
         self._pages.writing()
         await self._in_thread(lambda: filler.take_all(plans, self.recall, recent))

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import structlog
 
 from burnd import failures, protocol
-from burnd.contract.checking import BadParams, decoded
+from burnd.contract.validation import BadParams, decoded
 from burnd.errors import BurndError, IndexDamaged, NotNow, SyncFailed
 from burnd.index.query_pool import TookTooLong
 from burnd.queries.view import Missing, Mistaken, NoSession, Refusal

@@ -19,8 +19,8 @@ from burnd.attribution import segments
 from burnd.attribution.blocks import portions
 from burnd.attribution.cause_keys import PROMPTED, CauseKey, CauseNumber
 from burnd.attribution.segments import ByCause, Explanation, Segment, SumKey, _add
-from burnd.contract.checking import checked
 from burnd.contract.reports import CAUSES, HotspotsParams
+from burnd.contract.validation import checked
 from burnd.index.store import IndexStore
 from burnd.queries.hotspots import hotspots
 from tests.bench.queries import ODD, Question

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from burnd.contract.checking import checked
 from burnd.contract.reports import CompareParams, LimitsParams, StatuslineParams, SummaryParams
+from burnd.contract.validation import checked
 from burnd.pricing import PriceTable
 from burnd.queries.compare import compare
 from burnd.queries.limits import limits

@@ -10,9 +10,9 @@ import pytest
 
 from burnd.clients.folders import resolve
 from burnd.content.recall import Recall
-from burnd.contract import checking
-from burnd.contract.checking import checked
+from burnd.contract import validation
 from burnd.contract.reports import CompareParams, FlowParams, HotspotsParams, SummaryParams, WhyParams
+from burnd.contract.validation import checked
 from burnd.index.store import IndexStore
 from burnd.pricing import PriceTable
 from burnd.queries.compare import compare
@@ -67,7 +67,7 @@ USAGE = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCre
 
 async def ask_why(pipeline: Pipeline, session: str, *, recall: Recall | None = None, **params: Any) -> dict[str, Any]:
     """The answer as a client gets it, with parameters as a client sends them."""
-    asked = checking.checked(WhyParams, {"session": session, **params})
+    asked = validation.checked(WhyParams, {"session": session, **params})
     return await pipeline.index.ask(lambda db: why(View(db, PRICES, NOW), pipeline.home.ledger, recall, asked))
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from burnd.contract.checking import BadParams
+from burnd.contract.validation import BadParams
 from burnd.paths import Home
 from burnd.queries.compare import MOST_COMPARED, Peak, _points, median
 from burnd.queries.view import Missing, Refusal

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from burnd.contract.checking import BadParams, checked
 from burnd.contract.reports import SummaryParams
+from burnd.contract.validation import BadParams, checked
 from burnd.queries import summary
 from burnd.queries.dimensions import AgentKey
 from burnd.queries.tally import Tally

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from burnd.contract.checking import BadParams
+from burnd.contract.validation import BadParams
 from burnd.paths import Home
 from burnd.queries.flow import _cuts
 from burnd.queries.view import Missing

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from burnd.attribution.explainer import Explainer
-from burnd.contract.checking import checked
 from burnd.contract.reports import WasteParams
+from burnd.contract.validation import checked
 from burnd.queries.releases import release_changes
 from burnd.queries.selection import choose
 from burnd.queries.view import View

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from burnd.attribution import saved_findings
 from burnd.content.recall import Recall
-from burnd.contract.checking import BadParams, checked
 from burnd.contract.reports import WasteParams
+from burnd.contract.validation import BadParams, checked
 from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.paths import Home
 from burnd.queries import waste

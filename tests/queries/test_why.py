@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnd.content.recall import Recall
-from burnd.contract import checking
+from burnd.contract import validation
 from burnd.paths import Home
 from burnd.queries.view import Missing, Refusal
 from burnd.recording.candidate import Batch
@@ -219,7 +219,7 @@ async def test_one_turn_says_what_stood_in_its_context(opened: Opened) -> None:
         await ask_why(pipeline, "s1", turn=1, rail="x")
     with pytest.raises(Missing, match="no session"):
         await ask_why(pipeline, "other")
-    with pytest.raises(checking.BadParams, match="limit"):
+    with pytest.raises(validation.BadParams, match="limit"):
         await ask_why(pipeline, "s1", limit=0)
 
 

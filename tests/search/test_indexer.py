@@ -24,7 +24,7 @@ from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import InProcessGuard
 from burnd.records import Content, Session
 from burnd.records.times import to_iso
-from burnd.search import indexer, pending
+from burnd.search import backlog, indexer
 from burnd.search.documents import NO_COVERAGE, Coverage, Document, Place
 from burnd.search.filler import IndexFiller, RecentWords
 from burnd.search.index import Folders, SearchIndex, Unusable
@@ -223,7 +223,7 @@ async def test_a_message_that_is_told_anew_is_found_by_its_new_words(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, at_hand: bool
 ) -> None:
     """The words it had before are gone with the line they stood in, in whatever pieces it is taken in."""
-    monkeypatch.setattr(pending, "AT_ONCE_BYTES", 1000)
+    monkeypatch.setattr(backlog, "AT_ONCE_BYTES", 1000)
     if not at_hand:
         monkeypatch.setattr(RecentWords, "add", lambda *_: None)
     async with library(opened) as lib:
@@ -233,7 +233,7 @@ async def test_a_message_that_is_told_anew_is_found_by_its_new_words(
         assert [len(await lib.found(word)) for word in ("apple", "cherry", "pear")] == [0, 1, 1]
 
 
-def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -> tuple[pending.SessionPlan, int]:
+def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -> tuple[backlog.SessionPlan, int]:
     """The plan for a session, and how many steps SQLite took for it."""
     steps = 0
 
@@ -242,7 +242,7 @@ def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -
         steps += 1
 
     db.set_progress_handler(count, 1)
-    ((plan,), _) = pending.plans(db, [session_id], known, 100, lambda _: False, landed)
+    ((plan,), _) = backlog.plans(db, [session_id], known, 100, lambda _: False, landed)
     db.set_progress_handler(None, 1)
     return plan, steps
 

@@ -12,8 +12,8 @@ import msgspec
 
 from burnd.classify.keywords import prompt_words
 from burnd.content.recall import Recall
-from burnd.contract.checking import parsed
 from burnd.contract.sessions import AppendParams, NewParams, SetParams
+from burnd.contract.validation import parsed
 from burnd.harness.anthropic import Bill, result_of
 from burnd.harness.api.messages import (
     API_SOURCES,

@@ -10,8 +10,8 @@ import pytest
 
 from burnd.clients.folders import Folders
 from burnd.content.recall import Recall
-from burnd.contract.checking import decoded
 from burnd.contract.sessions import AppendParams, MessagesParams, NewParams, SetParams
+from burnd.contract.validation import decoded
 from burnd.harness.api import sessions
 from burnd.harness.api.messages import PushedMessage
 from burnd.harness.api.sessions import ExistingSession, existing_session
