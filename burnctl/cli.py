@@ -191,8 +191,21 @@ def _prepare_streams() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it lives as long as we do
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if not hasattr(stream, "reconfigure"):
+            continue
+        if stream.isatty() and _is_ascii_locale():
+            stream.reconfigure(encoding="ascii", errors=_plainly())
+        else:
             stream.reconfigure(errors="replace" if stream.encoding.lower().startswith("utf") else _plainly())
+
+
+def _is_ascii_locale() -> bool:
+    """True for `LANG=C`, which Python turns into UTF-8 and an LC_CTYPE of its own; False where no locale is set."""
+    if os.environ.get("PYTHONIOENCODING") or os.environ.get("PYTHONUTF8"):
+        return False
+    charset = os.environ.get("LC_CTYPE", "")
+    names = (os.environ.get("LC_ALL"), "" if charset == "C.UTF-8" else charset, os.environ.get("LANG"))
+    return next(filter(None, names), "") in ("C", "POSIX")
 
 
 def _plainly() -> str:

@@ -184,6 +184,7 @@ def _add_notes(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Scre
     screen.footnote(
         f"First try: prompts whose edits needed no second attempt{mark}.",
         f"First try: edits needed no second attempt{mark.replace('from ', '')}.",
+        f"~ fewer than {answer['minSample']} prompts." if is_marked else "",
     )
     if unpriced := sum(one["turns"] - one["pricedTurns"] for one in answer["coverage"]):
         screen.footnote(f"{counted(unpriced, 'request')} without a price.")

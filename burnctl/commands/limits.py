@@ -264,13 +264,14 @@ def _budgets(budgets: list[dict[str, Any]], screen: Screen) -> str:
 
 
 def _table(windows: list[dict[str, Any]], current: dict[str, Any] | None, screen: Screen) -> str:
+    has_quota = any(window["quota"] for window in windows)
     columns = [
         Column("from"),
         Column("to", drop=2),
         Column("requests", "right", drop=3),
         Column("tokens", "right", drop=4),
         Column("cost", "right"),
-        Column("used", "right"),
+        *([Column("used", "right")] if has_quota else []),
         Column("", drop=1, style="cyan"),
     ]
     most = max((window["costUsd"] or 0 for window in windows), default=0)
@@ -282,7 +283,7 @@ def _table(windows: list[dict[str, Any]], current: dict[str, Any] | None, screen
             count(window["turns"]),
             number(sum(window["usage"].values())),
             (money(window["costUsd"]), styles.weight(window["costUsd"], most)),
-            NOTHING if window["quota"] is None else _percent(window["quota"]["usedPercent"]),
+            *([_percent(window["quota"]["usedPercent"]) if window["quota"] else NOTHING] if has_quota else []),
             bar(window["costUsd"] or 0, most, 16).rstrip() if most else "",
         ]
         for window, begin, end in zip(windows, begins, ends, strict=True)

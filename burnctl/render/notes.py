@@ -43,22 +43,23 @@ def progress(backfill: Mapping[str, Any], between: str) -> str:
 
 def add_caveats(answer: Mapping[str, Any], screen: Screen) -> None:
     """Adds the caveats to the footnote of a report: each changes how its numbers are read."""
-    for text, short in _caveats(answer):
-        screen.footnote(text, short)
+    for forms in _caveats(answer):
+        screen.footnote(*forms)
 
 
 def caveats(answer: Mapping[str, Any]) -> list[str]:
     """Requests without a price, the harness's own figures, unlogged usage, an unusable price file, old prices."""
-    return [text for text, _ in _caveats(answer)]
+    return [text for text, *_ in _caveats(answer)]
 
 
-def _caveats(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each caveat, and a shorter form for a narrow screen."""
+def _caveats(answer: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Each caveat, and its shorter forms for narrow screens."""
     totals = answer.get("totals") or {}
     if models := answer.get("unpricedModels"):
         turns = totals.get("unpricedTurns")  # not every answer counts them
         requests = "No price" if turns is None else f"{counted(turns, 'request')} without a price"
-        yield f"{requests} ({_listed(models)}): burnctl pricing show MODEL.", f"{requests} ({_listed(models)})."
+        names = _listed(models)
+        yield f"{requests} ({names}): burnctl pricing show MODEL.", f"{requests} ({names}).", f"{requests}."
     models, cost = answer.get("harnessModels"), totals.get("harnessCostUsd")
     if models or cost is not None:
         part = "This" if cost is None else money(cost)
@@ -67,10 +68,10 @@ def _caveats(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if extra := answer.get("unlogged"):
         yield _unlogged(extra)
     if problem := answer.get("pricesProblem"):
-        yield f"Prices: {problem}.", ""
+        yield (f"Prices: {problem}.",)
     if day := answer.get("stalePrices"):
         old = f"The price list of {day} is more than 60 days old and lacks models in use: burnctl pricing update."
-        yield old, f"Prices are of {day}: burnctl pricing update."
+        yield old, f"Prices are of {day}: burnctl pricing update.", f"Prices are of {day}."
 
 
 def _listed(models: list[str]) -> str:
@@ -78,7 +79,7 @@ def _listed(models: list[str]) -> str:
     return f"{names} ..." if len(models) > _MODELS_NAMED else names
 
 
-def _unlogged(extra: Mapping[str, Any]) -> tuple[str, str]:
+def _unlogged(extra: Mapping[str, Any]) -> tuple[str, ...]:
     """Usage that is in no log; for requests without a response it is a minimum."""
     tokens, requests, cost = sum(extra["usage"].values()), extra.get("requests", 0), extra["costUsd"]
     used = roughly(tokens, "token")
@@ -90,8 +91,12 @@ def _unlogged(extra: Mapping[str, Any]) -> tuple[str, str]:
     lost = f"{counted(requests, 'request')} without a logged response"
     if not tokens:
         return f"Not included: {lost}, maybe billed.", f"Without {counted(requests, 'unanswered request')}."
-    short = f"Without {counted(requests, 'unanswered request')} ({amount} or more)."
-    return f"Not included: at least {used}, with {lost}.", short
+    unanswered = counted(requests, "unanswered request")
+    return (
+        f"Not included: at least {used}, with {lost}.",
+        f"Without {unanswered} ({amount} or more).",
+        f"{counted(requests, 'request')} unanswered.",
+    )
 
 
 def no_matches(client: Client, options: argparse.Namespace, lead: str = "") -> str:

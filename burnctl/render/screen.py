@@ -44,7 +44,7 @@ class Screen:
     ) -> None:
         self.width, self.color, self.lines = width, color, lines
         self.is_pipe, self.with_notes = is_pipe, with_notes
-        self._footnotes: list[tuple[str, str]] = []
+        self._footnotes: list[tuple[str, str, str]] = []
         self._notes: list[str] = []
         self._hints: list[str] = []
         self._hidden: list[str] = []
@@ -72,9 +72,9 @@ class Screen:
         codes = ";".join(_STYLES[style] for style in styles.split())
         return f"\x1b[{codes}m{text}\x1b[0m"
 
-    def footnote(self, text: str, short: str = "") -> None:
-        """Adds to the footnote line: something that changes how the numbers are read, with a `short` form of it."""
-        self._footnotes.append((text, short or text))
+    def footnote(self, text: str, short: str = "", shortest: str = "") -> None:
+        """Adds to the footnote line: something that changes how the numbers are read, with shorter forms of it."""
+        self._footnotes.append((text, short or text, shortest or short or text))
 
     def note(self, text: str) -> None:
         """Adds a note that is printed with `--notes`."""
@@ -106,23 +106,27 @@ class Screen:
         return "\n\n".join(filter(None, parts))
 
     def _below(self) -> str:
-        """The footnote line. If not all of it fits, the first note and the hidden columns stay, each in its line."""
+        """The footnote line, as long as fits: shorter forms, then only the first note; the hidden columns stay."""
         from burnctl.render.text import clean, width_of
 
         hidden = [f"No room for: {', '.join(self._hidden)}."] if self._hidden else []
-        every = [text for text, _ in self._footnotes] + hidden
+        every, short, shortest = ([note[form] for note in self._footnotes] for form in range(3))
         if self.with_notes:
-            return "\n".join(self.paragraph(note, "dim") for note in [*every, *self._notes])
-        more = ["More: --notes"] if every and self._notes else []
-        short = [text for _, text in self._footnotes]
-        fewer = [*short[:1], *hidden]
-        behind_flag = ["More: --notes"] if len(short) > 1 else []
-        for parts in ([*every, *more], [*short, *hidden, *more], [*short, *hidden], [*fewer, *behind_flag]):
+            return "\n".join(self.paragraph(note, "dim") for note in [*every, *hidden, *self._notes])
+        more = ["More: --notes"] if self._footnotes or hidden else []
+        forms = [
+            [*every, *hidden, *(more if self._notes else [])],
+            [*short, *hidden, *(more if self._notes else [])],
+            [*short, *hidden],
+            [*short[:1], *hidden, *(more if len(short) > 1 else [])],
+            [*shortest[:1], *hidden, *(more if len(short) > 1 else [])],
+            [*shortest[:1], *hidden],
+        ]
+        for parts in forms:
             line = clean(" ".join(parts))
             if self.is_pipe or width_of(line) <= self.width:
                 return self.paint(line, "dim")
-        first, *rest = fewer
-        return "\n".join(self.paragraph(line, "dim") for line in (first, " ".join([*rest, *behind_flag])) if line)
+        return self.paragraph(line, "dim")
 
     def paragraph(self, text: str, style: str = "") -> str:
         """A text in as many lines as the screen needs; in a pipe one."""
@@ -191,7 +195,7 @@ def _paged(text: str) -> bool:
             command, stdin=subprocess.PIPE, env={"LESS": "FRX", "LESSCHARSET": "utf-8"} | os.environ
         ) as pager:
             try:
-                pager.communicate(text.encode(errors="replace") + b"\n")
+                pager.communicate(text.encode(sys.stdout.encoding, sys.stdout.errors or "replace") + b"\n")
             except KeyboardInterrupt:
                 pager.wait()  # the pager gets the signal too, and restores the terminal itself
     except OSError:
@@ -214,6 +218,7 @@ _SIGNS = {
     "“": '"',
     "”": '"',
     "→": ">",
+    "×": "x",  # noqa: RUF001
     "▸": ">",
     "◂": "<",
     "∴": "*",

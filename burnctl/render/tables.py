@@ -84,7 +84,7 @@ def _cell(value: object, column: Column) -> _Cell:
 def _fitted(
     columns: Sequence[Column], rows: Sequence[Sequence[_Cell]], room: int, *, header: bool
 ) -> tuple[list[int], list[int]]:
-    """The columns that are shown, and their widths."""
+    """The columns that are shown, and their widths. A dropped column comes back if nothing is cut for it."""
     natural = [
         max([width_of(row[i][0]) for row in rows] + [width_of(column.title) if header else 0])
         for i, column in enumerate(columns)
@@ -97,6 +97,9 @@ def _fitted(
         if columns[i].drop <= 0 or sum(smallest[k] for k in indexes) + _GAP * (len(indexes) - 1) <= room:
             break
         indexes.remove(i)
+    for i in sorted(set(range(len(columns))) - set(indexes), key=lambda i: columns[i].drop):
+        if sum(natural[k] for k in [*indexes, i]) + _GAP * len(indexes) <= room:
+            indexes = sorted([*indexes, i])
     widths = {i: natural[i] for i in indexes}
     over = sum(widths.values()) + _GAP * (len(indexes) - 1) - room
     over = _shrink(widths, smallest, over)

@@ -249,6 +249,34 @@ def test_one_footnote_line_and_the_rest_behind_a_flag() -> None:
     assert page(with_notes=True) == ["text", "", "3 requests have no price.", "Harnesses used 8.2k tokens more."]
 
 
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (99, "At least $0.04 (122k tokens) more. No price: 3. No room for: input, output. More: --notes"),
+        (80, "Without 4 requests. 3 unpriced. No room for: input, output. More: --notes"),
+        (62, "Without 4 requests. 3 unpriced. No room for: input, output."),
+        (58, "4 missing. No room for: input, output. More: --notes"),
+        (43, "4 missing. No room for: input, output."),
+    ],
+)
+def test_a_footnote_gets_shorter_before_it_takes_a_second_line(columns: int, line: str) -> None:
+    """Hidden columns are named in the same line; only a screen too narrow for the shortest form wraps it."""
+    screen = Screen(columns)
+    screen.footnote("At least $0.04 (122k tokens) more.", "Without 4 requests.", "4 missing.")
+    screen.footnote("No price: 3.", "3 unpriced.")
+    screen.hide("input")
+    screen.hide("output")
+    screen.note("Prices are of today.")
+    assert screen.page({}, "text").splitlines()[2:] == [line]
+
+
+def test_a_dropped_column_comes_back_if_it_fits() -> None:
+    """The widest column makes room for the narrow one that was dropped before it."""
+    columns = [Column("model"), Column("in", "right", drop=2), Column("cache write", "right", drop=1)]
+    screen = Screen(14)
+    assert table(columns, [("opus-4-5", "1", "2")], screen).splitlines() == ["model     in", "opus-4-5   1"]
+
+
 def test_a_partial_answer_says_so_first() -> None:
     backfill = {"done": False, "percent": 32, "secondsLeft": 8}
     assert Screen(100).page({"backfill": backfill}, "text").splitlines() == [

@@ -80,6 +80,8 @@ def test_screens(demo: DemoScreens, screen: str) -> None:
     for name, text in at_terminal.items():
         columns = int(name.split()[0])
         assert [line for line in text.splitlines() if width_of(line) > columns] == [], name
+        if "No room for" in text and columns >= 80 and screen != "summary --notes":
+            assert "No room for" in text.splitlines()[-1], "the footnote is one line"
     ascii_text = demo.rendered(words, 80, encoding="ascii")
     pipe = demo.rendered(words, is_pipe=True)
     assert "…" not in pipe or words[0] == "show"  # which folds long results in a pipe, too
