@@ -1,6 +1,6 @@
 """Notes in the home about each push target: `push/NAME.json` with the last success and error, and a lock beside it.
 
-`status` and `doctor` read them. How to go on is decided by the cursor that the target has.
+`push.lag` reads them for `status` and `doctor`. How to go on is decided by the cursor that the target has.
 """
 
 from __future__ import annotations
@@ -12,18 +12,12 @@ import os
 import time
 
 from burnctl.errors import BurnctlError
-from burnd.paths import home_folder
+from burnctl.push.lag import state_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
-
-    from burnctl.client import Client
-
-
-def state_folder() -> str:
-    return os.path.join(home_folder(), "push")
 
 
 def state_file(url: str) -> str:
@@ -52,19 +46,6 @@ def write_state(url: str, feed: str | None, *, error: str = "") -> None:
         os.replace(f"{path}.part", path)
 
 
-def states() -> list[dict[str, Any]]:
-    """Every target that this home has pushed to, with the last success and error."""
-    found = []
-    with contextlib.suppress(OSError, ValueError):
-        for name in sorted(os.listdir(state_folder())):
-            if name.endswith(".json"):
-                with contextlib.suppress(OSError, ValueError), open(os.path.join(state_folder(), name)) as file:
-                    state = json.load(file)
-                    if isinstance(state, dict) and isinstance(state.get("target"), str):
-                        found.append(state)
-    return found
-
-
 @contextlib.contextmanager
 def locked(url: str) -> Iterator[None]:
     """Keeps a second push to the same target from running. The kernel releases it when the process ends."""
@@ -84,28 +65,3 @@ def locked(url: str) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def behind(client: Client) -> list[dict[str, Any]]:
-    """Every target with the number of sessions that changed since its last push; None if the daemon cannot say."""
-    from burnd.contract.reports import ChangesParams
-
-    found = []
-    for state in states():
-        try:
-            left = client.ask(ChangesParams, {"cursor": state.get("cursor"), "limit": 0})["left"]
-        except (BurnctlError, KeyError):
-            left = None
-        at, error = state.get("at"), state.get("error") or None
-        found.append({"target": state["target"], "at": at, "sessionsBehind": left, "error": error})
-    return found
-
-
-def seconds_since(at: str | None) -> float | None:
-    """The age of a time in a note; None if there is none."""
-    import calendar
-
-    try:
-        return max(0.0, time.time() - calendar.timegm(time.strptime(at or "", "%Y-%m-%dT%H:%M:%SZ")))
-    except ValueError:
-        return None

@@ -59,6 +59,19 @@ def test_a_question_imports_only_what_it_needs(home: Home, warm: dict[str, str])
     assert found <= ALLOWED, sorted(found - ALLOWED)
 
 
+def test_a_home_that_has_pushed_costs_no_library(home: Home, warm: dict[str, str]) -> None:
+    """`status` reads the notes about push targets, and the age of the last push, without json, re or datetime."""
+    folder = home.root / "push"
+    folder.mkdir(parents=True)
+    note = '{"target": "/backup", "cursor": null, "at": "2026-11-17T14:30:00Z", "error": ""}'
+    (folder / "0123456789abcdef.json").write_text(note)
+    with fake_daemon(home.root / "burnd.sock", status=STATUS):
+        found = imported(["status", "--json"], warm)
+        assert found <= ALLOWED | {"burnctl.push", "burnctl.push.lag"}, sorted(found - ALLOWED)
+        shown = imported(["status"], warm)
+    assert not shown & {"json", "hashlib", "contextlib", "re", "datetime", "calendar"}
+
+
 def test_what_a_person_sees_needs_no_library(home: Home, warm: dict[str, str]) -> None:
     """A table costs a person no import of rich: that is for the progress bar alone."""
     with fake_daemon(home.root / "burnd.sock", status=STATUS):
