@@ -185,14 +185,15 @@ def project(text: str) -> str:
 
 def source(text: str) -> str:
     """A harness by any of its names: `claude` is Claude Code."""
-    from burnd.harness.registry import SOURCES, source_of
+    from burnd.harness.registry import PRODUCTS, SOURCES, source_of
 
-    if (values := source_of(text)) in SOURCES:
-        return values
+    if (name := source_of(text)) in SOURCES:
+        return name
     from difflib import get_close_matches
 
-    close = get_close_matches(text.lower(), SOURCES, 1)
-    raise _invalid(f"unknown harness {text!r}", f"did you mean {close[0]}" if close else f"one of {', '.join(SOURCES)}")
+    close = get_close_matches(text.lower(), (*SOURCES, *(product.program for product in PRODUCTS)), 1)
+    hint = f"did you mean {source_of(close[0])}" if close else f"one of {', '.join(SOURCES)}"
+    raise _invalid(f"unknown harness {text!r}", hint)
 
 
 def number(text: str, least: int = 0, most: int | None = None) -> int:

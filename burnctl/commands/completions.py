@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from burnd.contract import Param
 
 HELP = (
-    "prints a script that teaches a shell to complete commands, flags, session ids and models. Session ids and models "
-    "come from burnd when it runs; pressing Tab never starts it"
+    "prints a script that teaches a shell to complete commands, flags and their values: sessions, projects, models, "
+    "agents, tags, activities and settings. Recorded names come from burnd when it runs; pressing Tab never starts it"
 )
 EXAMPLES = (
     "source <(burnctl completions bash)     # in ~/.bashrc",
