@@ -11,7 +11,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
-from pydantic import Field, create_model
+from pydantic import Field, ValidationError, create_model
 
 from burnctl import flags
 from burnctl.client import Client
@@ -57,6 +57,8 @@ _FULL_ONLY: Final = {
     *("usage", "openTurns", "unpricedTurns", "shortId", "rank", "severities", "categories", "harnessModels"),
     *("entered", "rideTokens", "editPrompts", "oneShotPrompts", "messageCount", "truncated", "highlights", "railId"),
 }
+_NAME_CHARACTERS: Final = 60  # of a wrong argument, in an error
+_KINDS: Final = {"string": "a text", "integer": "a whole number", "boolean": "true or false", "array": "a list"}
 _TIME: Final = ("since", "until", "project")
 _FULL: Final = "Give a long answer: all fields and texts, up to 40 kB instead of about 2 kB."
 
@@ -261,13 +263,45 @@ def server() -> MCPServer[Any]:
     return MCPServer("burnd", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING", tools=tools)
 
 
+class _CheckedTool(Tool):
+    """A tool that names a wrong argument and what it may be, in the words of the daemon."""
+
+    async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> Any:
+        try:
+            self.fn_metadata.validate_arguments(arguments)
+        except ValidationError as error:
+            raise ToolError(self._explained(error)) from None
+        return await super().run(arguments, context, convert_result)
+
+    def _explained(self, error: ValidationError) -> str:
+        from difflib import get_close_matches
+
+        first = error.errors(include_url=False)[0]
+        name, fields = str(first["loc"][0])[:_NAME_CHARACTERS], self.parameters["properties"]
+        if first["type"] == "missing":
+            return f"{name} is missing; it is: {fields[name]['description']}"
+        if name not in fields:
+            close = get_close_matches(name, fields, 1)
+            hint = f"did you mean: {close[0]}" if close else f"it takes: {', '.join(fields)}"
+            return f"unknown parameter {name!r}; {hint}"
+        kinds = fields[name].get("anyOf") or [fields[name]]
+        choices = [choice for kind in kinds for choice in kind.get("enum", ())]
+        value = str(first["input"])[:_NAME_CHARACTERS]
+        if choices:
+            close = get_close_matches(value, choices, 1)
+            hint = f"did you mean: {close[0]}" if close else f"{name} is one of: {', '.join(choices)}"
+            return f"{name} cannot be {value!r}; {hint}"
+        wanted = " or ".join(_KINDS.get(kind.get("type"), "null") for kind in kinds if kind.get("type") != "null")
+        return f"{name} must be {wanted}, not {value!r}"
+
+
 def _tool(offer: Offer) -> Tool:
     """A tool that rejects unknown parameters: a filter that is ignored would look like one that holds."""
 
     def run(**given: Any) -> str:
         return _answered(offer, given)
 
-    made = Tool.from_function(
+    made = _CheckedTool.from_function(
         run, name=offer.name, description=offer.about, annotations=_READS, structured_output=False
     )
     fields: dict[str, Any] = {

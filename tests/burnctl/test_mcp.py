@@ -122,6 +122,25 @@ def test_every_tool_is_there_and_only_reads(alone: Alone) -> None:
         assert tool.input_schema["additionalProperties"] is False
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "complaint_text"),
+    [
+        ("list_sessions", {"limt": 3}, "unknown parameter 'limt'; did you mean: limit"),
+        ("search_memory", {"query": "x", "zzz": 1}, "unknown parameter 'zzz'; it takes: query, limit, full"),
+        ("summary", {"by": "modell"}, "by cannot be 'modell'; did you mean: model"),
+        ("search_sessions", {"query": "x", "limit": "many"}, "limit must be a whole number, not 'many'"),
+        ("search_sessions", {"query": "x", "role": "userr"}, "role cannot be 'userr'; did you mean: user"),
+        ("why", {"full": "perhaps"}, "full must be true or false, not 'perhaps'"),
+    ],
+)
+async def test_wrong_arguments_are_refused_in_our_words(
+    home: Home, tool: str, arguments: dict[str, Any], complaint_text: str
+) -> None:
+    """Not in those of the library that checks them."""
+    async with agent_here(home) as client:
+        assert await complaint(client, tool, **arguments) == complaint_text
+
+
 def test_the_page_is_true(alone: Alone) -> None:
     """docs/mcp.md names every tool, every parameter and every variable."""
     from burnctl.mcp_tools import OWN_SESSION
