@@ -274,6 +274,8 @@ def _values(action: argparse.Action) -> list[Candidate]:
             return _sessions()
         if one.kind == "tag":
             return _tags()
+        if one.name == "keys":
+            return list(dict.fromkeys((tag.partition("=")[0], "") for tag, _ in _tags()))
         if one.kind == "setting":
             return _settings()
         return _rows(one.kind or one.name) if (one.kind or one.name) in _DIMENSIONS else []

@@ -132,15 +132,20 @@ def run(options: argparse.Namespace) -> int:
 
 def _list_tags(client: Client, options: argparse.Namespace) -> int:
     """The keys of tags with their values, for `tags KEY`."""
-    values: dict[str, dict[str, None]] = {}
+    by_selector: dict[str, dict[str, str]] = {}
     page = client.stamps_list(limit=MOST_STAMPS)
     while True:
         for stamp in page["stamps"]:
-            for key, value in stamp["enrichment"].items():
-                values.setdefault(key, {})[value] = None
+            tags = by_selector.setdefault(str(stamp["selector"]), {})
+            tags.update(stamp["enrichment"])
+            for key in stamp.get("removes", ()):
+                tags.pop(key, None)
         if (after := page.get("next")) is None:
             break
         page = client.stamps_list(after=after, limit=MOST_STAMPS)
+    values: dict[str, dict[str, None]] = {}
+    for key, value in (pair for tags in by_selector.values() for pair in tags.items()):
+        values.setdefault(key, {})[value] = None
     answer = {"version": page["version"], "tags": [{"key": key, "values": list(values[key])} for key in sorted(values)]}
 
     def draw(answer: dict[str, Any], screen: Screen) -> str:
