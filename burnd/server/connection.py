@@ -132,7 +132,8 @@ class Connection:
         name = exchange.request.method
         method = self._methods.get(name)
         if method is None:
-            raise Fault(protocol.NO_SUCH_METHOD, f"there is no method {name[:100]!r}", "the method `methods` lists them")
+            what = f"there is no method {name[:100]!r}"
+            raise Fault(protocol.NO_SUCH_METHOD, what, "the method `methods` lists them")
         params = decoded(method.params, exchange.request.params)
         with anyio.fail_after(method.params.deadline):
             return await answered(method, self._service, params, exchange)
