@@ -122,11 +122,10 @@ class Screen:
             [*shortest[:1], *hidden, *(more if len(short) > 1 else [])],
             [*shortest[:1], *hidden],
         ]
-        for parts in forms:
-            line = clean(" ".join(parts))
-            if self.is_pipe or width_of(line) <= self.width:
-                return self.paint(line, "dim")
-        return self.paragraph(line, "dim")
+        lines = [clean(" ".join(parts)) for parts in forms]
+        return self.paragraph(
+            next((one for one in lines if width_of(one) <= self.width or self.is_pipe), lines[-1]), "dim"
+        )
 
     def paragraph(self, text: str, style: str = "") -> str:
         """A text in as many lines as the screen needs; in a pipe one."""
