@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from burnd.attribution.misses import FIVE_MINUTES_MS
-from burnd.attribution.rail import TurnStep
+from burnd.attribution.rail import Step
 from burnd.attribution.rates import ByRate, Rate, Spent, add_up
 from burnd.records.times import HOUR_MS, index_ms
 
@@ -40,13 +40,12 @@ class CacheMeter:
         self._at = -1  # time of the turn before
         self._is_hour = False  # the lifetime of the last write
 
-    def add(self, turn: TurnStep, rate: Rate | None) -> None:
+    def add(self, ts: str, step: Step, rate: Rate | None) -> None:
         """Adds a turn; without a rate it only counts as the turn before the next."""
-        step = turn.step
         bounds = step.bounds
         if not bounds.end:
             return
-        now, was_hour = index_ms(turn.ts), self._is_hour
+        now, was_hour = index_ms(ts), self._is_hour
         gap = now - self._at if self._at >= 0 else 0
         self._at = now
         read, until_hour, until_five = bounds.read, bounds.hour, bounds.five

@@ -1,6 +1,6 @@
 """Divides the bill of a rail among causes; every billed token has exactly one.
 
-`follow` feeds a rail. `Account` adds up the tokens of each cause without visiting a block in every turn that contained
+`explain` feeds a rail. `Account` adds up the tokens of each cause without visiting a block in every turn that contained
 it. `nest` puts the rails of subagents below the calls that started them.
 """
 
@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
+from operator import sub
 from typing import Final, NamedTuple, overload
 
 import msgspec
@@ -17,8 +18,8 @@ import msgspec
 from burnd.attribution.blocks import Kind
 from burnd.attribution.cache_ttl import CacheBills, CacheMeter
 from burnd.attribution.misses import Miss
-from burnd.attribution.rail import CauseOrigin, Rail, RailEntry, Step, TurnStep, turn_step
-from burnd.attribution.rates import CACHE_READ, CLASSES, NOTHING, Rate, Rates, Spent, add_up
+from burnd.attribution.rail import CauseOrigin, Rail, RailEntry, Step
+from burnd.attribution.rates import CACHE_READ, CLASSES, Rate, Rates, Spent, add_up
 from burnd.records import Subagent, Turn
 
 
@@ -134,31 +135,6 @@ class Causes(Sequence[Cause]):
 NONE: Final = Causes((), (), Sizes([], [], [], [], [], []), {})
 
 
-class Trace(msgspec.Struct):
-    """A rail after all of its entries, and a step for each turn. The ids are those of its last turn."""
-
-    rail: Rail
-    steps: list[TurnStep]
-    session_id: str = ""
-    rail_id: str = ""
-    agent: Subagent | None = None
-
-
-def follow(entries: Iterable[RailEntry]) -> Trace:
-    """Feeds a new rail with its entries, in order."""
-    rail = Rail()
-    steps: list[TurnStep] = []
-    last: Turn | None = None
-    for entry in entries:
-        step = rail.feed(entry)
-        if step is not None and isinstance(entry, Turn):
-            last = entry
-            steps.append(turn_step(entry, step))
-    if last is None:
-        return Trace(rail, steps)
-    return Trace(rail, steps, last.session_id, last.rail_id, last.subagent)
-
-
 Marks = defaultdict[int, int]
 
 
@@ -170,13 +146,15 @@ class Account:
         self._origins = rail.origins
         self._runs: dict[tuple[Rate, int], Marks] = {}
         self._tips: Marks = defaultdict(int)  # last slot of a row -> turns with that row
-        self._paid: dict[Rate, dict[int, list[int]]] = {}  # by owner
+        self._paid: dict[Rate, tuple[Marks, ...]] = {}  # owner -> tokens, for each rate class
         self._read: Marks = defaultdict(int)  # block -> turns that read it from the cache
         self._entered: list[list[int]] = []
         self._entered_before: list[list[int]] = []  # in turns that do not count
 
     def add(self, rate: Rate, step: Step) -> None:
-        row, paid = self._row, self._paid.setdefault(rate, {})
+        row, paid, bounds = self._row, self._paid.get(rate), step.bounds
+        if paid is None:
+            paid = self._paid[rate] = tuple(defaultdict(int) for _ in range(CLASSES))
         for rate_class, last, below in step.runs:
             marks = self._runs.get((rate, rate_class))
             if marks is None:
@@ -184,16 +162,17 @@ class Account:
             marks[last] += 1
             marks[below] -= 1
         for rate_class, slot, tokens in step.pieces:
-            _pay(paid, row.owners[slot], rate_class, tokens)
+            paid[rate_class][row.owners[slot]] += tokens
             if rate_class == CACHE_READ and 2 * tokens >= row.size(slot):
                 self._read[row.block(slot)] += 1
         for rate_class, owner, tokens in step.outputs:
-            _pay(paid, owner, rate_class, tokens)
-        if step.bounds.end:
+            paid[rate_class][owner] += tokens
+        if bounds.end:
             self._tips[step.tip] += 1
             self._entered.append(step.entered)
+            read, ends = bounds.read, row.ends
             for slot in step.entered:
-                if row.ends[slot] > step.bounds.read:
+                if ends[slot] > read:
                     break
                 self._read[slot] -= 1
 
@@ -204,29 +183,28 @@ class Account:
 
     def causes(self) -> Causes:
         """All causes with tokens in the turns that count."""
-        row, read = self._row, [0] * len(self._row.ends)
-        ends, parents, row_owners, first_of = row.ends, row.parents, row.owners, row.blocks
-        for block, times in self._read.items():
-            read[block] = times
-        for (rate, rate_class), marks in self._runs.items():
-            paid = self._paid[rate]
-            is_read = rate_class == CACHE_READ
-            for slot, times in row.times(marks):  # many thousands: without calls of small functions
-                counts = paid.get(row_owners[slot])
-                if counts is None:
-                    counts = paid[row_owners[slot]] = [0] * CLASSES
-                counts[rate_class] += times * (ends[slot] - ends[parents[slot]])
-                if is_read:
-                    read[first_of.get(slot, slot)] += times
-        present = [0] * len(row.ends)  # block -> turns with it in their context
-        for slot, times in row.times(self._tips):
-            present[first_of.get(slot, slot)] += times
-        sizes = self._sizes(present, read)
-        owners = sorted({owner for paid in self._paid.values() for owner, some in paid.items() if any(some)})
-        columns: dict[Rate, list[Paid]] = {
-            rate: [tuple(paid.get(owner, NOTHING)) for owner in owners] for rate, paid in self._paid.items()
+        row = self._row
+        row_owners, sizes = row.owners, list(map(sub, row.ends, map(row.ends.__getitem__, row.parents)))
+        blocks = list(range(len(sizes)))  # slot -> first slot of its block
+        for slot, block in row.blocks.items():
+            blocks[slot] = block
+        read = _column(self._read, len(sizes))
+        paid = {
+            rate: [_column(tokens, len(self._origins)) for tokens in by_class] for rate, by_class in self._paid.items()
         }
-        return Causes(self._origins, owners, sizes, columns)
+        for (rate, rate_class), marks in self._runs.items():
+            column, is_read = paid[rate][rate_class], rate_class == CACHE_READ
+            for slot, times in row.times(marks):  # many thousands: without calls of small functions
+                column[row_owners[slot]] += times * sizes[slot]
+                if is_read:
+                    read[blocks[slot]] += times
+        present = [0] * len(sizes)  # block -> turns with it in their context
+        for slot, times in row.times(self._tips):
+            present[blocks[slot]] += times
+        by_rate = {rate: list(zip(*columns, strict=True)) for rate, columns in paid.items()}
+        owners = [owner for owner, some in enumerate(zip(*by_rate.values(), strict=True)) if any(map(any, some))]
+        columns = {rate: [column[owner] for owner in owners] for rate, column in by_rate.items()}
+        return Causes(self._origins, owners, self._sizes(present, read), columns)
 
     def _sizes(self, present: list[int], read: list[int]) -> Sizes:
         owners, count = self._row.owners, len(self._origins)
@@ -267,14 +245,15 @@ class Account:
         return rides, reentries
 
 
-def _pay(paid: dict[int, list[int]], owner: int, rate_class: int, tokens: int) -> None:
-    counts = paid.get(owner)
-    if counts is None:
-        counts = paid[owner] = [0] * CLASSES
-    counts[rate_class] += tokens
+def _column(values: Mapping[int, int], count: int) -> list[int]:
+    """The values as a list of `count` numbers."""
+    column = [0] * count
+    for n, value in values.items():
+        column[n] = value
+    return column
 
 
-Selected = Callable[[Turn | TurnStep], bool]
+Selected = Callable[[Turn], bool]
 
 
 class TurnMiss(msgspec.Struct, frozen=True):
@@ -339,45 +318,46 @@ class Anatomy(msgspec.Struct, frozen=True):
 
 
 def explain(entries: Iterable[RailEntry], thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
-    """The causes of a rail, from its entries in order."""
-    return explained(follow(entries), thresholds, selected)
+    """The causes of a rail, from its entries in order; only the selected turns count.
 
-
-def explained(trace: Trace, thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
-    """The causes of a rail; only the selected turns count."""
-    account = Account(trace.rail)
-    rates = Rates(thresholds)
+    The bill of a turn is added up at once: keeping those of thousands of turns takes memory and time.
+    """
+    rail = Rail()
+    account, meter, rates = Account(rail), CacheMeter(), Rates(thresholds)
     misses: list[TurnMiss] = []
     begins: list[int] = []
     shrinks: list[Shrink] = []
-    meter = CacheMeter()
+    last: Turn | None = None
     turns = 0
-    for turn in trace.steps:
-        step = turn.step
+    for entry in entries:
+        step = rail.feed(entry)
+        if step is None or not isinstance(entry, Turn):
+            continue
+        last = turn = entry
         if step.began:
             begins.append(turn.turn_index)
         if step.is_shrunk:
             shrinks.append(Shrink(turn.turn_index, turn.message_id, step.bounds.read))
         if selected is not None and not selected(turn):
             account.skip(step)
-            meter.add(turn, None)
+            meter.add(turn.ts, step, None)
             continue
-        turns += turn.counts
+        turns += turn.quality != "empty"
         rate = rates.of(turn, step.bounds.end)
         account.add(rate, step)
-        meter.add(turn, rate)
+        meter.add(turn.ts, step, rate)
         if step.miss is not None:
             misses.append(TurnMiss(turn.turn_index, turn.message_id, rate, step.miss))
     return Explained(
-        session_id=trace.session_id,
-        rail_id=trace.rail_id,
-        agent=trace.agent,
+        session_id=last.session_id if last is not None else "",
+        rail_id=last.rail_id if last is not None else "",
+        agent=last.subagent if last is not None else None,
         turns=turns,
         causes=account.causes(),
         misses=tuple(misses),
         begins=tuple(begins),
         shrinks=tuple(shrinks),
-        prefix=trace.rail.last.prefix,
+        prefix=rail.last.prefix,
         caching=meter.bills(),
     )
 

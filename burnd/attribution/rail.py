@@ -119,34 +119,6 @@ class Step(msgspec.Struct, frozen=True, gc=False, array_like=True):
     is_shrunk: bool = False
 
 
-class TurnStep(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A step with the id, time and rate fields of its turn; `counts` is set if the turn had usage."""
-
-    step: Step
-    source: str
-    message_id: str
-    turn_index: int
-    ts: str
-    model: str
-    provider: str | None
-    speed: str | None
-    counts: bool
-
-
-def turn_step(turn: Turn, step: Step) -> TurnStep:
-    return TurnStep(
-        step,
-        turn.source,
-        turn.message_id,
-        turn.turn_index,
-        turn.ts,
-        turn.model,
-        turn.provider,
-        turn.speed,
-        turn.quality != "empty",
-    )
-
-
 RailEntry = Turn | Copy | Compaction
 
 # The most messages that a rewind can go back, or a result be behind its call. Beyond, a turn follows the one before it.

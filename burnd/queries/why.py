@@ -13,7 +13,7 @@ from burnd.attribution import CauseShare, anatomy, rate_of
 from burnd.attribution.cache_ttl import CacheBills, add_bills
 from burnd.attribution.causes import Selected, TurnMiss
 from burnd.attribution.misses import Miss, MissGroup, advice_on
-from burnd.attribution.rail import CauseOrigin, TurnStep
+from burnd.attribution.rail import CauseOrigin
 from burnd.attribution.rail_entries import RailEntries
 from burnd.attribution.rates import Rate
 from burnd.attribution.rates import add_up as add_spent
@@ -105,7 +105,7 @@ def _selected(scope: Scope) -> Selected | None:
     if begin is None and end is None:
         return None
 
-    def within(turn: Turn | TurnStep) -> bool:
+    def within(turn: Turn) -> bool:
         at = index_ms(turn.ts)
         return (begin is None or begin <= at) and (end is None or at < end)
 
