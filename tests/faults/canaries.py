@@ -40,6 +40,7 @@ def sing_in_claude(home: Home, session: str, root: Path | None = None) -> None:
     and a broken line."""
     log = Transcript(session=session, prefix=f"{session}-u")
     log.prompt(f"please {CANARY} this")
+    _sing_without_records(log)
     log.says(f"{session}-m0", {"type": "thinking", "thinking": f"hm {LONG}", "signature": CANARY})
     log.says(f"{session}-m0", text(f"I will {CANARY}"))
     log.says(
@@ -65,14 +66,24 @@ def sing_in_claude(home: Home, session: str, root: Path | None = None) -> None:
     log.bare(type=f"{CANARY}-future", sessionId=session, payload=CANARY)
     log.prompt(f"/command {CANARY}", isMeta=True)
     log.says(f"{session}-m4", text("done"))
+    _sing_without_records(log)
     log.lines.append(b'{"type":"user","broken ' + CANARY.encode() + b"\n")
     log.lines.append(json.dumps({"type": "assistant", "message": CANARY, "sessionId": session}).encode())
     write(home, log, session, root)
 
 
+def _sing_without_records(log: Transcript) -> None:
+    """Lines that are stored with the next record, or wait for it at the end of a log."""
+    log.attach("skill_listing", content=f"- {CANARY}", rendered=f"a skill: {LONG}")
+    log.add("system", subtype="local_command", content=f"<command-name>/{CANARY}</command-name>")
+    log.add("system", subtype="compact_boundary", content=CANARY, compactMetadata={"preTokens": 5, "note": CANARY})
+
+
 def _sing_in_codex(home: Home) -> None:
-    log = rollout.Rollout(7)
+    log = rollout.Rollout(7, base_instructions={"text": f"You are {CANARY}"})
     log.task()
+    log.context("gpt-5.1-codex", user_instructions=LONG)
+    log.add("world_state", {"text": CANARY})
     log.given(f"instructions {CANARY}", role="developer")
     log.prompt(f"please {CANARY}")
     log.item(rollout.thinking(CANARY, f"hm {LONG}"), rollout.call("xc1", "shell", command=["echo", CANARY, LONG]))
@@ -82,6 +93,8 @@ def _sing_in_codex(home: Home) -> None:
     log.event("agent_reasoning", text=CANARY)
     log.event(f"{CANARY}_future", message=CANARY)
     log.meter(100, 50, 7, 0)
+    log.context("gpt-5.1-codex", user_instructions=LONG)
+    log.add("world_state", {"text": CANARY})
     log.lines.append(b'{"type":"response_item","broken ' + CANARY.encode())
     path = home.root.parent / ".codex" / "sessions" / "2026" / "11" / "16" / log.name
     path.parent.mkdir(parents=True)
@@ -96,7 +109,11 @@ def sing_in_opencode(home: Home) -> None:
         writer.user("bu1", "ses_bird", f"find {CANARY}")
         failed = {"name": "APIError", "data": {"message": CANARY, "responseBody": LONG}}
         given: dict[str, Any] = {"command": f"cat {CANARY}", "description": CANARY}
-        parts = (opencode.reasoning(LONG), opencode.tool("bc1", "bash", given, f"result {LONG}"), opencode.text(CANARY))
+        parts = (
+            opencode.reasoning(LONG),
+            opencode.tool("bc1", "bash", given, f"result {LONG}", title=CANARY, metadata={"preview": CANARY}),
+            opencode.text(CANARY),
+        )
         writer.step("ba1", "ses_bird", "bu1", *parts)
         writer.step("ba2", "ses_bird", "bu1", error=failed, finish=None)
 

@@ -102,6 +102,8 @@ def test_text_is_kept_in_content_and_index_alone(home: Home, scratch: dict[str, 
             assert CANARY not in json.dumps(told)
         daemon.terminate()
         assert CANARY not in daemon.log.read_text()
+    assert {source for source, _ in _reader_states(home)} == {"claude-code", "codex"}
+    assert not any(CANARY.encode() in state for _, state in _reader_states(home))
     held = files_with_canary(home)
     # The detector sees every store: else it would say of each that nothing is left in it.
     assert {"content/blobs.db", *(f"content/{session}.jsonl" for session in singers)} <= held
@@ -177,6 +179,14 @@ def _states(home: Home) -> list[bytes]:
     with closing(sqlite3.connect(f"file:{home.index_db}?mode=ro", uri=True)) as db:
         rows = db.execute("SELECT state FROM segments WHERE state IS NOT NULL").fetchall()
     return [decompressed(state) for (state,) in rows]
+
+
+def _reader_states(home: Home) -> list[tuple[str, bytes]]:
+    """The states of readers beside their cursors, and the rows they may need again, each with its source."""
+    with closing(sqlite3.connect(f"file:{home.index_db}?mode=ro", uri=True)) as db:
+        rows = db.execute("SELECT source, state FROM files WHERE state IS NOT NULL").fetchall()
+        rows += db.execute("SELECT source, rows FROM reader_packs p JOIN files f ON f.id = p.file").fetchall()
+    return [(source, decompressed(state)) for source, state in rows]
 
 
 def _segments(home: Home) -> set[Path]:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from burnd.harness.claude_code.content import whole_contexts
 from burnd.harness.claude_code.lines import LogPath, parse_path, with_meta
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.claude_code.state import (
@@ -136,6 +137,7 @@ def read(
     """Read all lines; before the line with an ordinal in `cuts` the state is stored and loaded again."""
     rows = Collected()
     reader = ClaudeReader(path, None, rows)
+    lines = list(lines)
     for n, (line, offset) in enumerate(with_offsets(lines)):
         if n in flushes:
             reader.flush()
@@ -146,6 +148,8 @@ def read(
         reader.feed(line, offset)
     reader.flush()
     rows.add(reader.take())
+    data = b"\n".join(lines)
+    rows.content = list(whole_contexts(rows.content, lambda offset, size: data[offset : offset + size]))
     return rows
 
 

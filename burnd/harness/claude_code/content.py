@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from burnd.harness.anthropic import (
 from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.lines import Attachment, ClaudeLine
 from burnd.harness.claude_code.memory import Memory, Spot
+from burnd.harness.claude_code.state import ContextLine
 from burnd.records import Content, File, ToolResult, ToolUse
 from burnd.records.content import Kind, Role
 from burnd.records.foreign_json import unpack
@@ -43,7 +44,7 @@ NOT_SHOWN: Final = frozenset(
 _SHOWN_SYSTEM: Final = frozenset({"compact_boundary", "local_command"})
 _LONGEST_LINE: Final = 256 << 10  # bytes of a line that is stored whole for `restore`
 _MOST_LINES: Final = 64  # without a record between them
-_MOST_WAITING: Final = 512 << 10  # characters of these lines
+_MOST_WAITING: Final = 512 << 10  # bytes of these lines
 _HEAD: Final = 400  # bytes in which a line states its type
 _HOOK_EVENTS_SHOWN: Final = frozenset({"SessionStart", "UserPromptSubmit"})
 HOOKS: Final = frozenset(
@@ -224,12 +225,13 @@ def record_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_
         Records(memory, spot, spot.name).add_file("user", attached_file(attachment) or text_file)
 
 
-def keep_line(memory: Memory, spot: Spot, data: bytes, first: int, above: str | None) -> None:
+def keep_line(memory: Memory, spot: Spot, data: bytes, offset: int, first: int, above: str | None) -> None:
     """Adds to a line's first record, number `first`, what restoring the line needs beside its text.
 
     `above` is the line before it on its rail. A line without records is stored in the context of the next record, whole
     if the client would send it to the model, else as a link between its neighbours. An attachment is stored like this
-    even if it has records, which have only its text.
+    even if it has records, which have only its text. `whole_contexts` reads the text of these lines. Lines copied from
+    another session, which may be private, are not stored with a record of this one.
     """
     line, records, context = spot.line, memory.out.content, memory.state.context
     if line.uuid is None:
@@ -241,21 +243,40 @@ def keep_line(memory: Memory, spot: Spot, data: bytes, first: int, above: str | 
         or (line.message is not None and line.message.model == claude_lines.SYNTHETIC)
     )
     if is_whole and len(data) <= _LONGEST_LINE and b'"prompt_snapshot"' not in data[:_HEAD]:
-        context.append(data.decode("utf-8", "replace"))
+        context.append(ContextLine(line.uuid, parent, (offset, len(data)), memory.is_copied(spot)))
     elif is_whole or len(records) == first:
-        context.append(msgspec.json.encode({"uuid": line.uuid, "parentUuid": parent}).decode())
+        context.append(ContextLine(line.uuid, parent))
     if len(records) == first:
-        while len(context) > _MOST_LINES or sum(map(len, context)) > _MOST_WAITING:
+        while len(context) > _MOST_LINES or sum(one.at[1] for one in context if one.at) > _MOST_WAITING:
             del context[0]
         return
     record = records[first]
+    if not memory.is_copied(spot):
+        context[:] = [ContextLine(one.uuid, one.parent_uuid) if one.copied else one for one in context]
     records[first] = msgspec.structs.replace(
         record,
         line=line.uuid if line.uuid != record.message_id else None,
         parent=(parent or "") if parent != above else None,
-        context=f"[{','.join(context)}]" if context else None,
+        context=msgspec.json.encode(context).decode() if context else None,
     )
     context.clear()
+
+
+def whole_contexts(content: Iterable[Content], line_at: Callable[[int, int], bytes]) -> Iterator[Content]:
+    """The records, with the text of the lines in their contexts. `line_at` reads a line of the log, as far as it is."""
+    for record in content:
+        if not isinstance(record.context, str) or '"at":' not in record.context:
+            yield record
+            continue
+        lines: list[str] = []
+        for one in msgspec.json.decode(record.context, type=list[ContextLine]):
+            data = line_at(*one.at) if one.at is not None else b""
+            stated = claude_lines.lines.value(data) if data else None
+            if stated is not None and stated.uuid == one.uuid:
+                lines.append(data.decode("utf-8", "replace"))
+            elif one.at is None or one.uuid not in (record.line, record.message_id):
+                lines.append(msgspec.json.encode(ContextLine(one.uuid, one.parent_uuid)).decode())
+        yield msgspec.structs.replace(record, context=f"[{','.join(lines)}]" if lines else None)
 
 
 def _without_files(raw: msgspec.Raw) -> tuple[msgspec.Raw, Sequence[File]]:

@@ -151,7 +151,7 @@ class ClaudeReader:
             spot = memory.locate(line, ts, offset)
             above, first = spot.rail.last, len(memory.out.content)
             (read or Memory.follow)(memory, spot)
-            keep_line(memory, spot, data, first, above)
+            keep_line(memory, spot, data, offset, first, above)
         if read is not None:
             return None
         tally(counts.skipped if line.type in IGNORED else counts.unknown, line.type or "(none)")

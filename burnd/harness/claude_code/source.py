@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
+from burnd.harness.claude_code.content import whole_contexts
 from burnd.harness.claude_code.lines import ENDING, SOURCE, LogPath, meta_path, parse_path, with_meta
 from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.reader import ClaudeReader
@@ -15,7 +16,7 @@ from burnd.harness.claude_code.state import ClaudeReading, SavedOutput, load_sta
 from burnd.index.reader_packs import FilePacks
 from burnd.logfiles.log_reader import LogFormat
 from burnd.logfiles.logs import Log, Piece
-from burnd.logfiles.scanner import below, small_file
+from burnd.logfiles.scanner import below, lines_of, small_file
 from burnd.recording.candidate import Batch
 from burnd.records import Content, ToolResult
 from burnd.records.content import title_record
@@ -86,7 +87,8 @@ class ClaudeLogs(LogFormat):
 
     def content(self, log: Log, reading: ClaudeReading) -> list[Content]:
         content = _with_saved_outputs(log, reading) if reading.saved else reading.content
-        return [*content, *_custom_title(log, reading)]
+        with lines_of(log.path, log.root) as line_at:
+            return [*whole_contexts(content, line_at), *_custom_title(log, reading)]
 
     async def begin(self, pipeline: Pipeline) -> None:
         from burnd.harness.claude_code.related_sessions import LeafTitles, LiveProcesses  # noqa: PLC0415

@@ -22,7 +22,7 @@ from burnd.logfiles import log_reader as log
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, Content, PromptChange, RequestFacts
 
-VERSION: Final = 9
+VERSION: Final = 10
 MAX_CANDIDATES: Final = 6
 MAX_RAILS: Final = 32
 MAX_PROMPTS: Final = 8
@@ -154,6 +154,18 @@ class Sent(msgspec.Struct, frozen=True, gc=False, array_like=True):
     parts: str | None = None
 
 
+class ContextLine(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A line for the next content record: its id, the line above it and, if it is stored whole, its offset and size.
+
+    Its text is not here, since no text may be in a reader's state. `copied`: it belongs to another session.
+    """
+
+    uuid: str
+    parent_uuid: str | None
+    at: tuple[int, int] | None = None
+    copied: bool = False
+
+
 class ClaudeState(msgspec.Struct, omit_defaults=True):
     """All that a reader needs to continue at the next line, except old rows.
 
@@ -162,7 +174,7 @@ class ClaudeState(msgspec.Struct, omit_defaults=True):
     requests, `latest` the last answered one of each origin. `memory_files` has a hash of each memory file, `changes`
     the changes of the prompt that no response has followed yet. `pulls` are the pull requests that lines named, `pull`
     one that was named before the first response, `pull_calls` calls that make one and have no result yet. `context` are
-    lines for the next content record, see `content.keep_line`.
+    lines for the next content record, without their text: see `content.keep_line`.
     """
 
     version: int = VERSION
@@ -189,7 +201,7 @@ class ClaudeState(msgspec.Struct, omit_defaults=True):
     titles: dict[str, tuple[int, str]] = {}
     meta_sent: bool = False
     counted: dict[str, int] = {}
-    context: list[str] = []
+    context: list[ContextLine] = []
 
 
 class SavedOutput(msgspec.Struct, frozen=True):

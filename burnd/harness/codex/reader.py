@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +33,7 @@ from burnd.harness.codex.rollout import (
     SOURCE,
     CodexPrompt,
     CodexState,
+    ContextLine,
     LineRef,
     RolloutLog,
     RolloutName,
@@ -68,7 +69,8 @@ _KEPT_EVENT: Final = re.compile(
 _HEAD: Final = 200  # bytes in which a payload states its type
 _LONGEST_LINE: Final = 512 << 10  # bytes of a line that is stored for `restore`
 _MOST_LINES: Final = 64  # without a record between them
-_MOST_WAITING: Final = 512 << 10  # characters of these lines
+_MOST_WAITING: Final = 512 << 10  # bytes of these lines
+_PLACE: Final = '[{"at":'  # the beginning of a context with lines that are yet to be read
 _LONG_TEXT: Final = 256
 _WINDOWS: Final[dict[int, Window]] = {300: "5h", 10080: "7d"}
 _WINDOW_TOLERANCE_MIN: Final = 5  # some releases state a window's length a minute short
@@ -115,10 +117,11 @@ class CodexReader:
         if (read := self._readers.get(kind)) is not None:
             ref = LineRef(log.time_of(envelope.timestamp), f"{log.session_id}:{offset}")
             failure = read(ref, payload)
-            keep_line(log, ref, kind, payload, first)
+            keep_line(log, ref, kind, payload, first, (offset, len(line)))
             return failure or reason
         if kind in _SKIPPED:
-            keep_line(log, LineRef(log.time_of(envelope.timestamp), ""), kind, payload, first)
+            ref = LineRef(log.time_of(envelope.timestamp), "")
+            keep_line(log, ref, kind, payload, first, (offset, len(line)))
         tally(counts.skipped if kind in _SKIPPED else counts.unknown, kind or "(none)")
         return None
 
@@ -213,10 +216,11 @@ class CodexReader:
         )
 
 
-def keep_line(log: RolloutLog, line: LineRef, kind: str, payload: bytes, first: int) -> None:
+def keep_line(log: RolloutLog, line: LineRef, kind: str, payload: bytes, first: int, at: tuple[int, int]) -> None:
     """Adds to a line's first record, number `first`, the line without the texts that records have, for `restore`.
 
-    A line without records is stored in the context of the next record, if Codex uses it to resume.
+    A line without records, at offset and size `at`, is stored in the context of the next record, if Codex uses it to
+    resume. Until then only its place is noted, since no text may be in a reader's state: `whole_contexts` reads it.
     """
     records, context = log.out.content, log.state.context
     is_own = len(records) > first and records[first].message_id != TITLE_ID
@@ -227,14 +231,34 @@ def keep_line(log: RolloutLog, line: LineRef, kind: str, payload: bytes, first: 
     value = plain(msgspec.Raw(payload))
     if not isinstance(value, dict) or value.get("type") == "reasoning":
         return
-    numbers = {_text_of(record): record.b for record in records[first:]} if is_own else {}
-    hollow = _without_texts(value, numbers)
-    context.append(msgspec.json.encode({"timestamp": line.ts, "type": kind, "payload": hollow}).decode())
     if is_own:
-        records[first] = replace(records[first], context=f"[{','.join(context)}]")
+        hollow = _without_texts(value, {_text_of(record): record.b for record in records[first:]})
+        own = {"timestamp": line.ts, "type": kind, "payload": hollow}
+        records[first] = replace(records[first], context=msgspec.json.encode([*context, own]).decode())
         context.clear()
-    while len(context) > _MOST_LINES or sum(map(len, context)) > _MOST_WAITING:
+        return
+    context.append(ContextLine(at, line.ts, kind))
+    while len(context) > _MOST_LINES or sum(one.at[1] for one in context) > _MOST_WAITING:
         del context[0]
+
+
+def whole_contexts(content: Iterable[Content], line_at: Callable[[int, int], bytes]) -> Iterator[Content]:
+    """The records, with the text of the lines in their contexts. `line_at` reads a line of the log, as far as it is."""
+    for record in content:
+        if not isinstance(record.context, str) or not record.context.startswith(_PLACE):
+            yield record
+            continue
+        lines: list[Any] = []
+        for one in msgspec.json.decode(record.context):
+            if "at" not in one:
+                lines.append(one)
+                continue
+            data = line_at(*one["at"])
+            envelope = shapes.lines.value(data) if data else None
+            kind, payload = envelope.unwrap(data) if envelope is not None else ("", b"")
+            if kind == one["type"] and isinstance(value := plain(msgspec.Raw(payload)), dict):
+                lines.append({"timestamp": one["timestamp"], "type": kind, "payload": value})
+        yield replace(record, context=msgspec.json.encode(lines).decode())
 
 
 def _text_of(record: Content) -> str:

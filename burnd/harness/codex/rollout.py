@@ -29,7 +29,7 @@ from burnd.records.times import to_iso, to_ms
 from burnd.records.turn import FORKED
 
 SOURCE: Final = "codex"
-VERSION: Final = 5
+VERSION: Final = 6
 MAX_CANDIDATES: Final = 8
 MAX_SUMS: Final = 8
 MAX_PROMPTS: Final = 64
@@ -68,6 +68,14 @@ class CodexSession(msgspec.Struct, omit_defaults=True):
     release: str | None = None
 
 
+class ContextLine(msgspec.Struct, frozen=True, gc=False):
+    """A line for the next content record, by its offset and size: no text may be in a reader's state."""
+
+    at: tuple[int, int]
+    timestamp: str
+    type: str
+
+
 class CodexState(msgspec.Struct, omit_defaults=True):
     """All that a reader needs to continue at the next line.
 
@@ -100,7 +108,7 @@ class CodexState(msgspec.Struct, omit_defaults=True):
     spawns: dict[str, str] = {}
     quotas: dict[str, tuple[float, int]] = {}
     titles: int = 0
-    context: list[str] = []  # lines for the next content record, see `reader.keep_line`
+    context: list[ContextLine] = []  # lines for the next content record, see `reader.keep_line`
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

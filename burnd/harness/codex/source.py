@@ -7,7 +7,7 @@ import errno
 import io
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, ClassVar, Final, cast
 
 import anyio.to_thread
@@ -15,16 +15,16 @@ import msgspec
 import zstandard
 
 from burnd.harness.codex.product import PRODUCT
-from burnd.harness.codex.reader import COMPRESSED, TITLE_ID, CodexReader, place_of, title_request
+from burnd.harness.codex.reader import COMPRESSED, TITLE_ID, CodexReader, place_of, title_request, whole_contexts
 from burnd.harness.codex.rollout import SOURCE, RolloutName, load_state
 from burnd.harness.product import uuid7_ms
 from burnd.harness.supervisor import SourceContext
 from burnd.index.reader_packs import FilePacks
 from burnd.index.store import IndexStore
 from burnd.logfiles.follower import LogFollower
-from burnd.logfiles.log_reader import NEVER, LogFormat, iso
+from burnd.logfiles.log_reader import NEVER, LogFormat, LogReading, iso
 from burnd.logfiles.logs import Log
-from burnd.logfiles.scanner import SUFFIX, open_regular, small_file
+from burnd.logfiles.scanner import SUFFIX, Refused, lines_of, open_regular, small_file
 from burnd.logfiles.tail import MAX_LINE, Chunk, Cursor, Line, Misfit, OpenFiles
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
@@ -70,6 +70,11 @@ class CodexLogs(LogFormat):
         if not log.path.endswith(COMPRESSED):
             return super().chunk(log, files, max_bytes)
         return read_compressed(log.path, log.cursor, root=log.root, max_bytes=max_bytes)
+
+    def content(self, log: Log, reading: LogReading) -> list[Content]:
+        read_lines = _unpacked_lines_of if log.path.endswith(COMPRESSED) else lines_of
+        with read_lines(log.path, log.root) as line_at:
+            return list(whole_contexts(reading.content, line_at))
 
     async def begin(self, pipeline: Pipeline) -> None:
         self._pipeline, self._names = pipeline, ThreadNames()
@@ -129,6 +134,31 @@ def unpacked(file: BinaryIO) -> Iterator[BinaryIO]:
     decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
     with decompressor.stream_reader(file, read_across_frames=True, closefd=False) as stream:
         yield cast("BinaryIO", io.BufferedReader(stream, _BLOCK))
+
+
+@contextlib.contextmanager
+def _unpacked_lines_of(path: str, root: str) -> Iterator[Callable[[int, int], bytes]]:
+    """Like `lines_of`, for a compressed rollout: lines in the order of the file are unpacked once."""
+    text: BinaryIO | None = None
+    position = 0
+
+    def line_at(offset: int, size: int) -> bytes:
+        nonlocal text, position
+        try:
+            if text is None or offset < position:
+                opened.close()
+                file = opened.enter_context(os.fdopen(open_regular(path, root=root), "rb"))
+                text, position = opened.enter_context(unpacked(file)), 0
+            while position < offset and (passed := len(text.read(min(offset - position, _BLOCK)))):
+                position += passed
+            line = text.read(size)
+        except (OSError, Refused, ValueError, zstandard.ZstdError):
+            return b""
+        position += len(line)
+        return line
+
+    with contextlib.ExitStack() as opened:
+        yield line_at
 
 
 class _Unpacked:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from burnd.harness.codex.reader import CodexReader
+from burnd.harness.codex.reader import CodexReader, whole_contexts
 from burnd.harness.codex.restore import find_logs, restore
 from burnd.harness.codex.rollout import RolloutName, load_state
 from burnd.harness.restore import NO_CONTEXT, THINKING, Restored
@@ -37,6 +37,8 @@ class Collected:
                 reader = CodexReader(RolloutName(thread), load_state(self._take(reader)))
         reader.flush()
         self._take(reader)
+        data = b"\n".join(lines)
+        self.content = list(whole_contexts(self.content, lambda offset, size: data[offset : offset + size]))
 
     def _take(self, reader: CodexReader) -> bytes:
         reading = reader.take()
