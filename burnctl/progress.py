@@ -97,7 +97,6 @@ def follow_backfill(client: Client, status: Status, *, color: bool, totals: bool
 
     from burnctl.daemon import unread
     from burnctl.render.numbers import counted, duration
-    from burnctl.render.text import clean
 
     began = time.monotonic()
     can_draw = can_take_back()
@@ -113,14 +112,22 @@ def follow_backfill(client: Client, status: Status, *, color: bool, totals: bool
         raise
     finally:
         print(f"{WIPE}{_SHOW_CURSOR}" if can_draw else "", end="", file=sys.stderr, flush=True)
-    if (backfill := status.get("backfill")) and (blocked := backfill.get("blocked")):
-        print(f"old logs cannot be read: {clean(blocked)}; see: burnctl status", file=sys.stderr)
-        return
     if status.get("backfill"):
+        if not totals:
+            say_if_blocked(status)
         return
     ledger = status.get("ledger") or {}
     turns = (ledger.get("turns") or 0) + (ledger.get("openTurns") or 0)
     print(f"read old logs: {counted(turns, 'request')} in {duration(time.monotonic() - began)}", file=sys.stderr)
+
+
+def say_if_blocked(status: Status) -> None:
+    """Prints why old logs cannot be read, if they cannot."""
+    from burnctl.render.text import clean
+
+    backfill = status.get("backfill")
+    if backfill and (blocked := backfill.get("blocked")):
+        print(f"old logs cannot be read: {clean(blocked)}; see: burnctl status", file=sys.stderr)
 
 
 def _backfill_bar(status: Status, backfill: BackfillBytes, *, color: bool) -> str:

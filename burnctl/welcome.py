@@ -16,13 +16,16 @@ def welcome(client: Client) -> None:
     """Shows the overview and what to ask next; without any usage, where burnd looks and the demo."""
     status = client.status()
     backfill = status.get("backfill")
-    if backfill is None or not backfill.get("exact"):
+    is_blocked = bool(backfill and backfill.get("blocked"))
+    if not is_blocked and (backfill is None or not backfill.get("exact")):
         client.flush()  # logs that were just found may not be recorded yet
         status = client.status()
     totals = client.summary(limit=1)["totals"]
     if totals["turns"] or totals["openTurns"]:
         show("", [])
         _print_next(client)
+        return
+    if is_blocked:  # the reason was printed below the bar
         return
     print("\nThere are no logs of agents on this machine yet:")
     for source in status.get("sources") or []:

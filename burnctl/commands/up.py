@@ -35,17 +35,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     client = Client()
+    has_waited = False
     try:
         client.connect()
         _say_that_it_runs(client.status())
     except NotRunning:
         bring_up(client)
-        options.look = options.look or sys.stdout.isatty()
-    if options.look:
+        has_waited = sys.stdout.isatty()
+    if options.look or has_waited:
         from burnctl.daemon import wait_for_old_logs
+        from burnctl.progress import say_if_blocked
         from burnctl.welcome import welcome
 
-        wait_for_old_logs(client, totals=True)
+        if not has_waited:
+            wait_for_old_logs(client, totals=True)
+            say_if_blocked(client.status())
         welcome(client)
     return 0
 
@@ -58,13 +62,14 @@ def _say_that_it_runs(status: Status) -> None:
 
 def bring_up(client: Client) -> None:
     """Starts burnd, and at a terminal waits until totals are complete."""
-    from burnctl import daemon
+    from burnctl import daemon, progress
 
     daemon.start(client)
     status = client.status()
     print(f"{named(status)} is running", flush=True)
     if sys.stdout.isatty():
         daemon.wait_for_old_logs(client, totals=True)
+        progress.say_if_blocked(client.status())
     elif (backfill := status.get("backfill")) and backfill["total"]:
         print("it is reading old logs; see the progress with: burnctl status")
 

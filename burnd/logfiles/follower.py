@@ -173,7 +173,7 @@ class LogFollower:
     def _condition(self) -> tuple[State, str, str]:
         """The state for `status`: a word, a sentence, and what to do about it."""
         if self._committer.blocked:
-            return "waiting", self._committer.blocked, "free some space; nothing is lost meanwhile"
+            return "waiting", f"blocked: {self._committer.blocked}", self._committer.remedy
         if (failure := self._failure()) is not None:
             return "degraded", failure, "see that it can be read; it is tried again"
         return self._finder.condition()

@@ -189,20 +189,26 @@ def backfill_state(sources: Iterable[Status]) -> BackfillState:
         done=False,
         percent=min(99, 100 * done // total) if is_sized else None,
         seconds_left=max(1, round((total - done) / rate)) if is_sized and rate > 0 else None,
-        blocked="; ".join(f"{one.name}: {one.blocked}" for one in unread)
-        if all(one.blocked for one in unread)
-        else None,
+        blocked=_reasons(unread) if all(one.blocked for one in unread) else None,
     )
 
 
+def _reasons(blocked: list[Status]) -> str:
+    """The reasons of sources that are blocked, each once: `claude-code, codex: the disk is full`."""
+    names: dict[str, list[str]] = {}
+    for one in blocked:
+        names.setdefault(one.blocked, []).append(one.name)
+    return "; ".join(f"{', '.join(some)}: {reason}" for reason, some in names.items())
+
+
 class Committer:
-    """Commits the batches of one source, and waits while the disk is full; `blocked` is the reason.
+    """Commits the batches of one source, and waits while the disk is full: `blocked` is the reason, with its `remedy`.
 
     Nothing is lost: no cursor moves until the batch is durable.
     """
 
     def __init__(self, pipeline: Pipeline, source: str) -> None:
-        self.blocked = ""
+        self.blocked = self.remedy = ""
         self._pipeline, self._source = pipeline, source
 
     async def commit(self, batch: Batch) -> None:
@@ -212,7 +218,8 @@ class Committer:
                 await self._pipeline.commit(batch)
                 break
             except NotNow as problem:
-                self.blocked = f"blocked: {problem}"
+                self.blocked = ": ".join(filter(None, (problem.thing, problem.what)))
+                self.remedy = problem.remedy
                 log.warning("source.blocked", source=self._source, reason=problem.what)
             await anyio.sleep(delay)
             delay = min(delay * 2, LAST_RETRY_S)

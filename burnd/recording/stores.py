@@ -79,7 +79,7 @@ class DiskReserve:
         free, reserve = self.measure()
         if free < reserve:
             raise NoSpace(
-                f"only {free} bytes are free and {reserve} are reserved",
+                f"only {free / 1e6:,.0f} MB are free, and {reserve / 1e6:,.0f} MB are reserved",
                 str(self._root),
                 "free some space; nothing is lost meanwhile",
             )

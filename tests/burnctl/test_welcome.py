@@ -47,6 +47,22 @@ def test_the_first_look_shows_what_was_spent_and_what_to_ask_next(folder: Path) 
     assert "30 days" not in again.stdout
 
 
+def test_a_full_disk_is_named_instead_of_waiting(folder: Path) -> None:
+    """`up` says why old logs cannot be read, once for all sources, and `status` says blocked."""
+    machine = Machine(str(folder / "machine"))
+    machine.write_logs(time.time())
+    home = Home(folder / "home")
+    home.root.mkdir(mode=0o700)
+    (home.root / "config.toml").write_text("[disk]\nreserve = 1000000000000000\n")
+    logs = {name: machine.environment[name] for name in ("CLAUDE_CONFIG_DIR", "XDG_DATA_HOME", "CODEX_HOME")}
+    done = run(home, "up", "--look", **logs)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("old logs cannot be read: ") == 1
+    assert "MB are free, and 1,000,000,000 MB are reserved; see: burnctl status" in done.stderr
+    assert "no logs of agents" not in done.stdout
+    assert "  blocked \u00b7 pid" in run(home, "status").stdout
+
+
 def test_without_logs_it_says_so_and_shows_the_demo(folder: Path) -> None:
     """Where no agent ever ran, a newcomer learns where burnd looks, and sees what it is for."""
     (folder / "tmp").mkdir()

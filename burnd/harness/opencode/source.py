@@ -441,7 +441,7 @@ class OpenCode:
         """The state, a sentence and a remedy, of the worst database."""
         databases = self._databases.values()
         if self._committer.blocked:
-            return "waiting", self._committer.blocked, "free some space; nothing is lost meanwhile"
+            return "waiting", f"blocked: {self._committer.blocked}", self._committer.remedy
         if not self._has_looked and not any(one.follower.finder.waiting or one.worst for one in databases):
             return "waiting", "starting: looking for what there is", ""
         if not databases:

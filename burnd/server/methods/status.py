@@ -274,7 +274,7 @@ def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
     pipeline, spool = service.pipeline, service.spool
     free, reserve = pipeline.disk.measure()
     if free < reserve:
-        yield f"only {free:,} bytes of disk are free", "free some space; nothing is lost meanwhile"
+        yield f"only {free / 1e6:,.0f} MB of disk are free", "free some space; nothing is lost meanwhile"
     if pipeline.index.damaged.is_set():
         yield "the index is damaged and is being rebuilt", "nothing; if it lasts, free some space"
     if pipeline.status.refused:
