@@ -41,6 +41,7 @@ _LINES_SHOWN = 26
 _LINE, _CHARACTER, _MARGIN = 18.0, 8.1, 14.0
 # By the numbers that terminals give them: red, green, yellow, blue, magenta, cyan.
 _COLORS = {1: "#f47067", 2: "#6bc46d", 3: "#daaa3f", 4: "#6cb6ff", 5: "#dcbdfb", 6: "#76e3ea"}
+_SPACE = "\u00a0"  # browsers merge plain spaces, and stretch the rest to fill the line
 _PAPER, _INK, _FAINT = "#1c2128", "#d5dbe3", "#8b949e"
 # What depends on the day on which a picture was made.
 _OF_THE_DAY = re.compile(
@@ -91,7 +92,7 @@ def picture(name: str, printed: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img">\n'
         f"<title>burnctl {html.escape(' '.join(COMMANDS[name]))}</title>\n<desc>{html.escape(text)}</desc>\n"
         f'<rect width="100%" height="100%" rx="8" fill="{_PAPER}"/>\n'
-        f'<g font-family="{_FONTS}" font-size="13.5" fill="{_INK}" xml:space="preserve">\n'
+        f'<g font-family="{_FONTS}" font-size="13.5" fill="{_INK}">\n'
         f"{drawn}\n</g>\n</svg>\n"
     )
 
@@ -101,8 +102,10 @@ def _row(row: Text, number: int) -> str:
     y = _MARGIN + (number + 0.75) * _LINE
     spans = []
     for begin, end, style in _runs(row):
-        words = row.plain[begin:end]
-        if words.strip():
+        words = row.plain[begin:end].rstrip()
+        begin += len(words) - len(words.lstrip())
+        words = words.lstrip().replace(" ", _SPACE)
+        if words:
             x, length = _MARGIN + begin * _CHARACTER, len(words) * _CHARACTER
             place = f'x="{x:.1f}" y="{y:.1f}" textLength="{length:.1f}"'
             spans.append(f"<text {place}{_look(style)}>{html.escape(words)}</text>")

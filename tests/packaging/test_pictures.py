@@ -46,6 +46,13 @@ def test_the_pictures_have_colours() -> None:
         assert f'fill="{colour}"' in drawn
 
 
+def test_spaces_stay_spaces() -> None:
+    """Browsers merge plain spaces and stretch the text: words begin in their column, and have no plain spaces."""
+    drawn = load("make_pictures").picture("why", "  a  b   \x1b[31mc\x1b[0m")
+    assert 'textLength="32.4">a\u00a0\u00a0b</text>' in drawn
+    assert 'x="30.2"' in drawn
+
+
 def test_each_has_its_place() -> None:
     """One is in the README, the others on a page; nothing in them is fetched from elsewhere."""
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
