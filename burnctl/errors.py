@@ -1,7 +1,7 @@
 """The errors of burnctl, with their exit codes.
 
 BurnctlError                    a sentence, and a hint: what to do about it          exit 1
-├── Usage                       the command line cannot be understood                exit 2
+├── UsageError                  the command line cannot be understood                exit 2
 ├── NotRunning                  no daemon answers at the socket                      exit 3
 ├── VersionMismatch             burnd speaks another version of the protocol         exit 4
 ├── MissingField                an answer lacks a field: burnd is of another release exit 4

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Output(Params):
-    """Of commands that ask the daemon."""
+    """Flags of commands that ask the daemon."""
 
     json: bool = param(default=False, help="print the answer as JSON, for programs")
     csv: bool = param(default=False, help="print the rows as CSV")
@@ -29,13 +29,13 @@ class Output(Params):
 
 
 class Scan(Params):
-    """Of reports that are a summary."""
+    """Flags of reports that are a summary."""
 
     scan: bool = param(default=False, help="read the logs now, without burnd and without writing anything")
 
 
 class Fleet(Params):
-    """Of reports that can be over many machines."""
+    """Flags of reports over many machines."""
 
     fleet: str | None = param(
         default=None,
@@ -162,7 +162,7 @@ def ask(client: Client, table: type[Params], chosen: argparse.Namespace, **own: 
 
 
 def _tags(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """All of them must match, and no turn has two values of one tag."""
+    """The pairs as a dict. Raises UsageError for two values of one key: no turn has both."""
     tags = dict(pairs)
     for key, value in pairs:
         if tags[key] != value:
@@ -211,10 +211,10 @@ def dollars(text: str) -> float:
 
 def duration(text: str, unit: str) -> float:
     """A duration such as 30m, 2h, 1d or 2w as a number of `unit`s; a number alone is one of these."""
-    number, its_unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS else (text, unit)
-    if not number.replace(".", "", 1).isdecimal() or len(number) > 9:
+    amount, its_unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS else (text, unit)
+    if not amount.replace(".", "", 1).isdecimal() or len(amount) > 9:
         raise _invalid(f"{text!r} is not a duration", "for example 30m, 12h, 30d or 2w")
-    value = float(number) * _SECONDS[its_unit] / _SECONDS[unit]
+    value = float(amount) * _SECONDS[its_unit] / _SECONDS[unit]
     return int(value) if value.is_integer() else value
 
 

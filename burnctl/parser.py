@@ -27,7 +27,7 @@ def parser_for(verb: str, module: ModuleType) -> Parser:
 
 
 def _shown_choices(action: argparse.Action) -> list[str]:
-    """What may be chosen, without what is not meant for people."""
+    """The choices of an argument; of actions only those that the help lists."""
     if isinstance(action, argparse._SubParsersAction):
         return [choice.dest for choice in action._choices_actions]
     return [str(choice) for choice in action.choices or ()]
@@ -39,7 +39,7 @@ def _unused_formatter(prog: str) -> argparse.HelpFormatter:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser whose mistakes raise Usage and whose help is our own."""
+    """An argparse parser whose errors raise UsageError and whose help is our own."""
 
     examples: tuple[str, ...] = ()
     wraps = ""  # the program whose own arguments go behind --
@@ -50,7 +50,6 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("-h", "--help", action="help", help="show this help")
 
     def format_help(self) -> str:
-
         return help_of(self)
 
     def print_help(self, _file: Any = None) -> None:
@@ -162,6 +161,7 @@ def help_of(parser: Parser, width: int | None = None) -> str:
 
 
 def _by_kind(parser: Parser) -> tuple[list[argparse.Action], list[argparse.Action]]:
+    """The arguments without a flag, and the flags, that the help shows."""
     actions = [a for a in parser._actions if a.help != argparse.SUPPRESS and not _is_chooser(a)]
     flags = [a for a in actions if a.option_strings]
     return [a for a in actions if not a.option_strings], [a for a in flags if not _is_help(a)]
@@ -225,7 +225,7 @@ def _name(action: argparse.Action) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", ":", "?", "")) and text[-1:] in ".:?" else ".")
+    return text[:1].upper() + text[1:] + ("" if not text or text.endswith((".", ":", "?")) else ".")
 
 
 def _entry(name: str, about: str, indent: int, width: int) -> list[str]:

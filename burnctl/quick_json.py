@@ -1,4 +1,4 @@
-"""JSON without the package `json`, which imports `re` and with it more than all of burnctl: CPython's own functions."""
+"""Reads and writes JSON with C functions of CPython: the package `json` imports `re`, slower than all of burnctl."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def loads(text: bytes | str, object_hook: Callable[[dict[str, Any]], Any] | None
     except StopIteration:
         raise ValueError("the text is not JSON") from None
     if end != len(plain):
-        raise ValueError("the text goes on behind its JSON value")
+        raise ValueError("there is more text after the JSON value")
     return value
 
 

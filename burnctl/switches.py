@@ -17,7 +17,7 @@ class Options:
 
 
 def options_of(verb: str, module: ModuleType, arguments: Sequence[str]) -> Options | None:
-    """The options of a verb; None if only a parser can tell, or has something to say about them."""
+    """The options of a verb; None if argparse has to read them, or to report an error in them."""
     if len(arguments) > 1:
         return None
     switches = Switches(f"burnctl {verb}")
@@ -34,17 +34,17 @@ def options_of(verb: str, module: ModuleType, arguments: Sequence[str]) -> Optio
 
 
 class _NeedsParser(Exception):
-    """Raised for what a verb cannot do without: an argument, or an action."""
+    """Raised for a required argument or an action, which only argparse reads."""
 
 
 class _Argument:
-    """A place for the parameter that `flags` attaches."""
+    """An argument, to which `flags` attaches its parameter."""
 
     param: object = None
 
 
 class Switches:
-    """Takes declarations as a parser does, and remembers defaults and the flags without a value."""
+    """Takes declarations of arguments as a parser does, and records defaults and the flags without a value."""
 
     def __init__(self, prog: str) -> None:
         self.prog = prog

@@ -35,7 +35,7 @@ _HITS = 10
 _LINES = 6  # of a message that matched, with the messages around it
 _NAME, _TITLE, _PROJECT, _PASSAGE, _PIPE_PASSAGE = 11, 36, 12, 22, 200
 _MARK = "bold red"
-_ON, _OFF = "\ue000", "\ue001"  # private characters: clean text has none of them
+_ON, _OFF = "\ue000", "\ue001"  # characters for private use, which `_with_marks` removes from the text first
 
 
 class SearchFlags(Params):
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(no_wait=True)
 
 
-_OF_SESSIONS = (
+_SESSION_FLAGS = (
     "project",
     "source",
     "since",
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
 def _search_memory(options: argparse.Namespace) -> int:
     from burnctl.output import present
 
-    for name in _OF_SESSIONS:
+    for name in _SESSION_FLAGS:
         if getattr(options, name) not in (None, False):
             flag = {"context": "-C", "before": "-B", "after": "-A"}.get(name, f"--{name}")
             raise UsageError(f"{flag} cannot be used with --memory", "it filters sessions: leave it out")
@@ -96,8 +96,8 @@ def _search_sessions(options: argparse.Namespace) -> int:
     client = reach(options)
     answer = flags.ask(client, SearchParams, options, query=" ".join(options.words), **around)
 
-    def drawn(found: dict[str, Any], screen: Screen) -> str:
-        return draw(found, screen, time.time() * 1000, is_list=is_list)
+    def drawn(answer: dict[str, Any], screen: Screen) -> str:
+        return draw(answer, screen, time.time() * 1000, is_list=is_list)
 
     return present(options, answer, drawn, client=client, empty="Nothing was found", what="Results")
 
@@ -237,7 +237,7 @@ def _in_order(hits: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str,
 
 
 def _head(meta: Mapping[str, Any], name: str, screen: Screen, now: float) -> str:
-    """The title of a session first, then as many facts as fit."""
+    """The id and title of a session, then as many facts as fit."""
     room = screen.width - width_of(name) - 2
     title = cut(clean(meta["title"] or ""), room * 3 // 5 if room > 24 else room)
     about = [ago(meta["updatedAt"], now), last_name(meta["project"]), meta["source"]]
@@ -274,8 +274,7 @@ def _marked(snippet: str, highlights: Sequence[Sequence[int]], room: int, screen
 
 def _broken(line: str, room: int) -> list[str]:
     """Like `wrap`; marks take no room and are closed at the end of a line."""
-    plain = line.replace(_ON, "").replace(_OFF, "")
-    if width_of(plain) <= room:
+    if width_of(_bare(line)) <= room:
         return [line.strip()]
     parts, line_so_far, is_on = [], "", False
     for word in line.split():

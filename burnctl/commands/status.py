@@ -140,7 +140,7 @@ def _backfill(backfill: Answer, screen: Screen) -> str:
         return _marked(screen.paint("!", "bold red"), f"old logs cannot be read: {blocked}", screen)
     if not total:
         return "old logs  looking for logs"
-    facts = f"{percent(done / total if total else 0)}, {size(done)} of {size(total)}"
+    facts = f"{percent(done / total)}, {size(done)} of {size(total)}"
     if rate:
         facts += f", {size(rate)}/s, {duration(max((total - done) / rate, 1))} left"
     wide = max(screen.width - len(facts) - len("old logs  ") - 2, 8)
@@ -198,7 +198,7 @@ def _ledger(ledger: Answer) -> str:
 
 
 def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
-    """What is wrong, each with its remedy, budgets that are exceeded, and logs that are gone."""
+    """Problems with their remedies, exceeded budgets, and logs that are gone."""
     for item in answer.get("degraded") or ():
         yield _marked(screen.paint("!", "bold yellow"), str(item.get("what") or ""), screen)
         if item.get("remedy"):
