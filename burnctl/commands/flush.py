@@ -6,6 +6,7 @@ from burnctl import flags
 from burnctl.daemon import reach, wait_until_open
 from burnctl.errors import BurnctlError
 from burnctl.output import as_json
+from burnctl.progress import waiting
 from burnctl.session_choice import whole_id
 from burnd.contract.daemon import FlushParams
 
@@ -29,7 +30,9 @@ def run(options: argparse.Namespace) -> int:
     client = reach(options)
     if options.session:
         wait_until_open(client)  # a starting burnd accepts `flush`, but cannot look up the id
+    waiting.start()
     answer = client.flush(session=whole_id(client, options.session))
+    waiting.stop()
     missing = [source for source in answer["sources"] if not source["flushed"]]
     if options.json:
         as_json(answer)
