@@ -13,7 +13,7 @@ from burnd.contract import Params, param
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from burnctl.client import Client
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         _check_absent(product, recording.id)
     loads = bool(restored.load) and not options.to
     home = options.to or (_folder_to_load_from(product) if loads else _home(product))
-    paths = list(_write(os.path.abspath(home), restored))
+    paths = _write(os.path.abspath(home), restored)
     loaded = loads and _load(product, restored.load, paths[0], recording.folder)
     if loaded:
         _remove(paths)
@@ -123,7 +123,14 @@ def _check_absent(product: Product, session_id: str) -> None:
     """Raises BurnctlError if the harness has the session."""
     from importlib import import_module
 
-    logs = import_module(product.restore).find_logs(product.logs(os.environ, os.path.expanduser("~")))
+    folders = product.logs(os.environ, os.path.expanduser("~"))
+    logs = import_module(product.restore).find_logs(folders)
+    files = [path for path in folders if os.path.isfile(path)]  # databases, into which a session would be loaded again
+    if logs is None and files:
+        raise BurnctlError(
+            f"{files[0]} has no sessions or cannot be read, so that it is unknown whether the session is there",
+            "--to DIR writes a file that can be imported",
+        )
     if (path := (logs or {}).get(session_id)) is not None:
         raise BurnctlError(f"the session's log is there: {path}", "burnctl resume prints the command that resumes it")
 
@@ -149,26 +156,39 @@ def _remove(paths: list[str]) -> None:
     os.rmdir(os.path.dirname(paths[0]))
 
 
-def _write(home: str, restored: Restored) -> Iterator[str]:
-    """Writes new files. Raises BurnctlError if the first is there; others that are there, of subagents, stay."""
+def _write(home: str, restored: Restored) -> list[str]:
+    """Writes new files, the first one last, so that after a failure the rest can be written by another try.
+
+    Raises BurnctlError if the first is there; others that are there, of subagents, stay.
+    """
+    if any(".." in file.path.split("/") or os.path.isabs(file.path) for file in restored.files):
+        raise BurnctlError("the session has an id that leads out of the harness's folder, and nothing was written")
     paths = [os.path.join(home, file.path) for file in restored.files]
     if os.path.lexists(paths[0]):
         raise BurnctlError(f"{paths[0]} is there already, and nothing was written", "--to DIR writes elsewhere")
-    for path, file in zip(paths, restored.files, strict=True):
-        if os.path.lexists(path):
-            continue
+    missing = [number for number, path in enumerate(paths) if not os.path.lexists(path)]
+    for number in reversed(missing):
+        _write_new(paths[number], restored.files[number].text.encode("utf-8", "replace"))
+    return [paths[number] for number in missing]
+
+
+def _write_new(path: str, data: bytes) -> None:
+    """Writes a file that is complete as soon as it is there. Raises BurnctlError if it cannot, or if one is there."""
+    unfinished = f"{path}.restoring-{os.getpid()}"
+    try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        unfinished = f"{path}.restoring-{os.getpid()}"
         fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with open(fd, "wb") as out:
-                out.write(file.text.encode("utf-8", "replace"))
+                out.write(data)
             os.link(unfinished, path)  # unlike a rename, it fails if the path is taken meanwhile
-        except FileExistsError:
-            raise BurnctlError(f"{path} appeared meanwhile and was not replaced") from None
         finally:
             os.unlink(unfinished)
-        yield path
+    except FileExistsError:
+        raise BurnctlError(f"{path} appeared meanwhile and was not replaced") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BurnctlError(f"{path} could not be written: {reason}", "--to DIR writes elsewhere") from None
 
 
 def _load(product: Product, arguments: tuple[str, ...], path: str, folder: str) -> bool:

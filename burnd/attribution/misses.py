@@ -164,7 +164,9 @@ def _proved(facts: Circumstances, turn: Turn) -> Reason | None:
     is_changed = request.same is not None and request.same < (request.before or 0)
     if is_changed or stated == _MESSAGES_CHANGED:
         return "rewind" if facts.rewound else "edited"
-    if not request.breakpoints:
+    usage = turn.usage
+    has_cached = usage.cache_read or usage.cache_create_5m or usage.cache_create_1h
+    if not request.breakpoints and not has_cached:  # a log may lack the points of a request that did ask for caching
         return "not-requested"
     is_same = now.shape is not None and request.same is not None and not facts.rewound
     if not is_same:

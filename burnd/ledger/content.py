@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,20 +19,33 @@ from burnd.ledger.sidecars import Sidecars
 from burnd.ledger.sqlite_files import log_bytes
 from burnd.records.codec import Skipped, clean, decode_content, encode_content
 from burnd.records.content import BlobRef, Content, Label, label_of
-from burnd.records.times import to_ms
+from burnd.records.times import index_ms, to_ms
 from burnd.tokens.record_words import SearchWords, search_words
 
 INLINE_BYTES = 512  # below this a blob would take more space than the text
 _INLINE_TITLE_BYTES = 1024
+_TIMES = re.compile(r'"timestamp":\s*"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z)"')
 
 
 class Shelved(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A record as it will be stored: its label, its line with references, and the referenced blobs."""
+    """A record as it will be stored: its label, its line with references, and the referenced blobs.
+
+    `context_ms` is the time of the oldest line in its context.
+    """
 
     label: Label
     line: bytes
     blobs: dict[str, bytes]  # empty bytes if a pack has them
     search: SearchWords
+    context_ms: int | None = None
+
+    def without_context(self) -> Shelved:
+        record = decode_content(self.line)
+        if isinstance(record, Skipped):
+            return self
+        line = encode_content(replace(record, context=None))
+        blobs = {sha: data for sha, data in self.blobs.items() if sha.encode() in line}
+        return replace(self, line=line, blobs=blobs, context_ms=None)
 
 
 def shelve(records: Iterable[Content], inline_bytes: int) -> list[Shelved]:
@@ -49,8 +63,13 @@ def shelve(records: Iterable[Content], inline_bytes: int) -> list[Shelved]:
             label = label_of(stored)
         except ValueError:  # a time that cannot be parsed
             continue
-        shelved.append(Shelved(label, line, blobs, search_words(record)))
+        shelved.append(Shelved(label, line, blobs, search_words(record), _context_ms(record)))
     return shelved
+
+
+def _context_ms(record: Content) -> int | None:
+    times = _TIMES.findall(record.context) if isinstance(record.context, str) else ()
+    return index_ms(min(times)) if times else None
 
 
 def looks_like_a_ref(data: bytes) -> bool:

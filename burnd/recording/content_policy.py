@@ -153,7 +153,7 @@ class ContentPolicy:
             if copies and copies.by_time and keeping.is_pruned(origin):
                 work.note_origin(session_id, origin)  # a fork's title comes before its messages
         if not changed and not work.entries and not keeping.has_limits and keeping.mode == "full":
-            return Ruling([item for item in shelved if self._allows(item)], [], set())
+            return Ruling([self._cut(item) for item in shelved if self._allows(item)], [], set())
         messages = _messages_in(batch, shelved)
         work.withhold_private(messages.values(), changed | work.changed)
         work.withhold_pruned_later(one for one in messages.values() if one.session_id not in copiers)
@@ -167,7 +167,7 @@ class ContentPolicy:
         if keeping.mode != "full":
             barred |= batch.copied  # copies have the daemon's mode, whatever the session's
         allowed = [
-            item
+            self._cut(item)
             for item in shelved
             if self._allows(item) and (item.label.session_id, item.label.message_id) not in barred
         ]
@@ -271,6 +271,11 @@ class ContentPolicy:
         if label.rail == NO_RAIL and not self._keeping.keeps_titles(label.session_id):
             return False
         return self._keeping.keeps(label.session_id, label.ts_ms)
+
+    def _cut(self, item: Shelved) -> Shelved:
+        """The item without its context if a line in there is older than text that was pruned or forgotten."""
+        ms = item.context_ms
+        return item if ms is None or self._keeping.keeps(item.label.session_id, ms) else item.without_context()
 
     def _with_text(self, db: sqlite3.Connection, session_ids: Iterable[str]) -> set[str]:
         rows = keyed(db, _WITH_TEXT, [(session_id,) for session_id in sorted(session_ids)])

@@ -117,6 +117,28 @@ def test_logs_of_subagents_that_are_there_stay(home: Home, log: Path, daemon: Da
     assert run(home, "restore", SESSION).stdout == f"{log}\n{agent}\n"
 
 
+def test_a_failed_write_leaves_nothing_and_can_be_tried_again(
+    home: Home, log: Path, daemon: Daemon, tmp_path: Path
+) -> None:
+    """A file in place of a folder, a folder that may not be written to, a link to nothing in place of the log."""
+    taken = tmp_path / "taken"
+    taken.write_text("mine")
+    refused = run(home, "restore", SESSION, "--to", str(taken))
+    assert refused.returncode == 1
+    assert "could not be written" in refused.stderr
+    assert taken.read_text() == "mine"
+    refused = run(home, "restore", SESSION, "--to", "/proc/nowhere")
+    assert refused.returncode == 1
+    assert "could not be written" in refused.stderr
+    path = tmp_path / "there" / "projects" / "-home-dev-app" / f"{SESSION}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.symlink_to(tmp_path / "nothing")
+    assert "is there already" in run(home, "restore", SESSION, "--to", str(tmp_path / "there")).stderr
+    assert [*path.parent.iterdir()] == [path]
+    path.unlink()
+    assert run(home, "restore", SESSION, "--to", str(tmp_path / "there")).returncode == 0
+
+
 def test_a_session_without_content_says_why(home: Home, log: Path, daemon: Daemon) -> None:
     log.unlink()
     with daemon.wire() as wire:
@@ -124,6 +146,24 @@ def test_a_session_without_content_says_why(home: Home, log: Path, daemon: Daemo
     refused = run(home, "restore", SESSION)
     assert refused.returncode == 1
     assert "cannot be restored: its content was pruned" in refused.stderr
+
+
+def test_forgotten_lines_do_not_come_back_with_later_records(home: Home, log: Path, daemon: Daemon) -> None:
+    """A log that ends in lines without records, which are stored with the next prompt."""
+    t = Transcript(prefix="w")
+    t.begin(30)
+    t.attach("skill_listing", content="zanzibar", rendered="zanzibar")
+    with daemon.wire() as wire, log.open("ab", buffering=0) as file:
+        file.write(t.lines[-1] + b"\n")
+        wire.call("flush")
+        wire.call("content.forget", session=SESSION)
+        t = Transcript(prefix="x")
+        t.prompt("go on", timestamp="2099-01-01T00:00:00.000Z")
+        file.write(t.lines[-1] + b"\n")
+        wire.call("flush")
+        stored = wire.call("sessions.recording", id=SESSION)["lines"]
+    assert "go on" in stored
+    assert "zanzibar" not in stored
 
 
 def test_a_recording_is_paged_and_never_cut(home: Home, log: Path, daemon: Daemon) -> None:

@@ -106,7 +106,7 @@ def _filled(recording: Recording, value: Any, records: dict[int, Fields]) -> Any
         return [_filled(recording, one, records) for one in value]
     if not isinstance(value, dict):
         return value
-    if value.keys() == {_HOLE}:
+    if value.keys() == {_HOLE} and isinstance(value[_HOLE], int):
         record = records.get(value[_HOLE], {})
         if (file := record.get("file")) is not None:
             return f"data:{file['mime']};base64,{recording.data(record) or ''}"

@@ -29,15 +29,15 @@ def restore(recording: Recording) -> Restored:
 
 
 def find_logs(databases: Iterable[str]) -> dict[str, str] | None:
-    """The database of each session; None if there is none or one cannot be read."""
-    sessions: dict[str, str] = {}
+    """The database of each session; None if there is no database or one cannot be read."""
+    databases, sessions = list(databases), dict[str, str]()
     for path in databases:
         try:
             with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as db:
                 sessions |= {str(one): path for (one,) in db.execute("SELECT id FROM session")}
         except sqlite3.Error:
             return None
-    return sessions or None
+    return sessions if databases else None
 
 
 def _session(recording: Recording, messages: list[dict[str, Any]]) -> Fields:
@@ -79,7 +79,7 @@ def _filled(recording: Recording, value: Any, records: dict[str, Fields]) -> Any
         return [_filled(recording, one, records) for one in value]
     if not isinstance(value, dict):
         return value
-    if value.keys() != {_HOLE}:
+    if value.keys() != {_HOLE} or not isinstance(value[_HOLE], str):
         return {name: _filled(recording, one, records) for name, one in value.items()}
     record = records.get(value[_HOLE], {})
     if (file := record.get("file")) is not None and not isinstance(record.get("text"), str):

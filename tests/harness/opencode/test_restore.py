@@ -137,5 +137,11 @@ def test_sessions_are_found_in_databases(tmp_path: Path) -> None:
         db.execute("INSERT INTO session VALUES(?)", (SESSION,))
     db.close()
     assert find_logs([str(path)]) == {SESSION: str(path)}
+    with sqlite3.connect(path) as db:
+        db.execute("DELETE FROM session")
+    db.close()
+    assert find_logs([str(path)]) == {}
+    path.write_text("not a database")
+    assert find_logs([str(path)]) is None
     assert find_logs([str(tmp_path / "none.db")]) is None
     assert find_logs([]) is None
