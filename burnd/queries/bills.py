@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from burnd.attribution import Branch, Cause, Explained, nest
+from burnd.attribution.blocks import Kind
 from burnd.attribution.causes import Causes, Selected, explain
-from burnd.attribution.rail import CauseOrigin
 from burnd.attribution.rail_entries import RailEntries, RailName, load
 from burnd.attribution.rates import CLASSES, Rate, Spent
 from burnd.pricing import UNITS_PER_USD, PriceTable, rates_over, search_units
@@ -179,11 +179,14 @@ class Bill:
         units, unpriced = self._priced
         return Cost(tuple(map(sum, by_class)), sum(units), len(unpriced) < len(units)) if units else Cost()
 
-    def grouped(self, name: Callable[[CauseOrigin], Group]) -> dict[Group, tuple[int, Cost]]:
-        """Groups causes by `name`: the number of causes in each group, and their cost."""
-        numbers: dict[Group, list[int]] = {}
+    def grouped(self, name: Callable[[Kind, str | None, str | None], Group]) -> dict[Group, tuple[int, Cost]]:
+        """Groups causes by `name` of their kind, tool and target; the number and cost of each group."""
+        alike: dict[tuple[Kind, str | None, str | None], list[int]] = {}
         for n, origin in enumerate(self.explained.causes.origins()):
-            numbers.setdefault(name(origin), []).append(n)
+            alike.setdefault((origin.kind, origin.tool, origin.target), []).append(n)
+        numbers: dict[Group, list[int]] = {}
+        for described, some in alike.items():
+            numbers.setdefault(name(*described), []).extend(some)
         units, unpriced = self._priced
         columns = self.explained.causes.paid.values()
         return {

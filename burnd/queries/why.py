@@ -10,10 +10,10 @@ import msgspec
 
 from burnd import protocol
 from burnd.attribution import CauseShare, anatomy, rate_of
+from burnd.attribution.blocks import Kind
 from burnd.attribution.cache_ttl import CacheBills, add_bills
 from burnd.attribution.causes import Selected, TurnMiss
 from burnd.attribution.misses import Miss, MissGroup, advice_on
-from burnd.attribution.rail import CauseOrigin
 from burnd.attribution.rail_entries import RailEntries
 from burnd.attribution.rates import Rate
 from burnd.attribution.rates import add_up as add_spent
@@ -169,9 +169,8 @@ def _groups(bills: Sequence[Bill], whole: int) -> list[dict[str, Any]]:
     return sorted(groups, key=lambda one: (-(one["costUsd"] or 0), -sum(one["usage"].values())))
 
 
-def _group_and_part(origin: CauseOrigin) -> tuple[str, str, str]:
-    described = (origin.kind, origin.tool, origin.target)
-    return group_of(*described), origin.kind, part_of(*described)
+def _group_and_part(kind: Kind, tool: str | None, target: str | None) -> tuple[str, str, str]:
+    return group_of(kind, tool, target), kind, part_of(kind, tool, target)
 
 
 def _group(key: str, parts: Sequence[tuple[tuple[str, str], int, Cost]], whole: int) -> dict[str, Any]:
