@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import sub
 from typing import Final, NamedTuple
 
 import msgspec
@@ -103,7 +104,8 @@ class Row:
 
     def push_again(self, slot: int, size: int) -> None:
         """Appends a block of another slot to the row, possibly with another size."""
-        self.blocks[len(self.ends)] = self.block(slot)
+        blocks = self.blocks
+        blocks[len(self.ends)] = blocks.get(slot, slot)
         self.push(self.owners[slot], size)
 
     def go(self, tip: int) -> None:
@@ -214,9 +216,11 @@ def make_room(row: Row, need: Need, context: int, read: int, ranks_of: RanksOf) 
     Providers drop thinking of earlier answers after a new prompt: none, the newest or all, whichever brings the new
     blocks nearest to their expected size. Other blocks are removed only from a row longer than the context.
     """
-    first = row.beyond(read)
-    ranks = ranks_of([row.owners[slot] for slot in row.path[first:]])
-    thoughts = {at: _unread(row, at, read) for at, rank in enumerate(ranks, first) if rank == THINKING}
+    first, owners = row.beyond(read), row.owners
+    ranks = ranks_of([owners[slot] for slot in row.path[first:]])
+    ends = [read, *row.path_ends[first:]]
+    unread = list(map(sub, ends[1:], ends))  # the tokens of each slot that were not read from the cache
+    thoughts = {n: unread[n] for n, rank in enumerate(ranks) if rank == THINKING}
     short = need.exact + need.thought + need.estimated + row.total - context
     older = sum(thoughts.values())
     drop = min((0, need.thought, need.thought + older), key=lambda drop: (abs(short - drop), drop))
@@ -225,9 +229,9 @@ def make_room(row: Row, need: Need, context: int, read: int, ranks_of: RanksOf) 
     room = context - row.total + sum(removed.values())
     if room < 0:
         target = need.exact + need.estimated + (0 if dropped else need.thought)
-        removed = _removals(row, removed, ranks, target - room, -room, read)
-    is_shrunk = room < 0 and any(ranks[at - first] != THINKING for at in removed)
-    _remove(row, removed)
+        removed = _removals(unread, removed, ranks, target - room, -room)
+    is_shrunk = room < 0 and any(ranks[n] != THINKING for n in removed)
+    _remove(row, {first + n: tokens for n, tokens in removed.items()})
     return Fit(len(ranks), dropped, is_shrunk or short - drop > tolerance(need.exact + need.thought, need.estimated))
 
 
@@ -237,30 +241,31 @@ def tolerance(output: int, estimated: int) -> int:
 
 
 def _removals(
-    row: Row, removed: Mapping[int, int], ranks: Sequence[int], target: int, least: int, read: int
+    unread: Sequence[int], removed: Mapping[int, int], ranks: Sequence[int], target: int, least: int
 ) -> dict[int, int]:
-    """Tokens to remove, by index in the path: `target` in total, and of the prefix only as needed for `least`."""
+    """Tokens to remove, by index in `unread`: `target` in total, and of the prefix only as needed for `least`."""
     removals = dict(removed)
-    first, freed = len(row.path) - len(ranks), 0
+    freed = 0
     for n in sorted(range(len(ranks)), key=ranks.__getitem__):
         limit = least if ranks[n] == PREFIX else target
         if freed >= limit:
             break
-        at = first + n
-        if at not in removals:
-            removals[at] = min(_unread(row, at, read), limit - freed)
-            freed += removals[at]
+        if n not in removals:
+            removals[n] = tokens = min(unread[n], limit - freed)
+            freed += tokens
     return removals
 
 
 def _remove(row: Row, removals: Mapping[int, int]) -> None:
+    """Removes tokens by index in the path."""
     if not removals:
         return
     first = min(removals)
-    slots, ends = row.path[first:], row.path_ends[first - 1 :]
+    slots, sizes = row.path[first:], list(map(sub, row.path_ends[first:], row.path_ends[first - 1 :]))
+    for at, tokens in removals.items():
+        sizes[at - first] -= tokens
     row.cut(first)
-    for at, slot in enumerate(slots):
-        size = ends[at + 1] - ends[at] - removals.get(first + at, 0)
+    for slot, size in zip(slots, sizes, strict=True):
         if size:
             row.push_again(slot, size)
 
@@ -285,11 +290,6 @@ def cut_to(row: Row, total: int) -> None:
     row.cut(at)
     if total > row.total:
         row.push_again(slot, total - row.total)
-
-
-def _unread(row: Row, at: int, read: int) -> int:
-    """The tokens of a slot that were not read from the cache."""
-    return row.path_ends[at] - max(row.path_ends[at - 1], read)
 
 
 _UNCHANGED: Final = Fit()
