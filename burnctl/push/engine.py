@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-BATCH_ROWS: Final = 10_000
+BATCH_ROWS: Final = 5_000
 _PAGE: Final = 2000
 _PAUSES_S: Final = (1, 2, 4, 8, 16, 30, 60)  # between tries; the last one again and again with --watch
 _TOKENS: Final = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")

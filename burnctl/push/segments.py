@@ -61,8 +61,9 @@ SCHEMAS = {
 _BY_SESSION = ("causes", "findings")  # whose rows come by session, all with one `seq`
 _TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h")
 _MOST_SEGMENTS = 16  # of a table and machine, before the newest are merged
-_LARGE_BYTES = 8 << 20  # a segment of this size is only merged by `compact`: merging takes memory for each key
-_ROWS_AT_ONCE = 10_000
+# Merging takes memory for each key, so it is limited. Larger segments are merged by `compact` only.
+_LARGE_BYTES, _MERGED_BYTES = 1 << 20, 2 << 20
+_ROWS_AT_ONCE = 5_000
 _NAME = re.compile(r"\d{18}-\d{18}-[0-9a-f]{12}\.parquet")
 _REFUSED_WORDS = ("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE", "NO_SUCH_BUCKET", "HTTP response code 403")
 
@@ -159,10 +160,14 @@ class SegmentTarget:
         """There is nothing to close."""
 
     def _segments(self, table: str, machine_id: str) -> list[Segment]:
-        """The segments of a table, the newest first."""
+        """The segments of a table, the newest first, and of those with the same numbers the smallest.
+
+        A segment begins where the one before ended, or later. So the first ones may be merged without the others: only
+        the number between them can be in both, and rows with the same key and number are equal.
+        """
         files = self._store.list(f"{table}/{machine_id}")
         segments = [Segment(path, size) for path, size in files if _NAME.fullmatch(os.path.basename(path))]
-        return sorted(segments, key=lambda segment: (-segment.last, -segment.first, segment.path))
+        return sorted(segments, key=lambda segment: (-segment.last, -segment.first, segment.size, segment.path))
 
     def _merge_newest(self, table: str, machine_id: str) -> None:
         """Merges the newest segments, once there are too many: each older one that is not much larger than these."""
@@ -172,10 +177,9 @@ class SegmentTarget:
             return
         count, size = 1, segments[0].size
         while count < len(segments) and (count < _MOST_SEGMENTS // 2 or segments[count].size <= 2 * size):
+            if size + segments[count].size > _MERGED_BYTES:
+                break
             size += segments[count].size
-            count += 1
-        # Segments with the same numbers belong together: one half of them must not hide behind the other.
-        while count < len(segments) and segments[count].last >= segments[count - 1].first:
             count += 1
         self._merge(table, machine_id, segments[:count], is_all=count == len(every))
 
@@ -216,7 +220,9 @@ class SegmentTarget:
         with self._store.reader(segment.path) as file:
             reader = parquet.ParquetFile(file)
             there = set(reader.schema_arrow.names)
-            for batch in reader.iter_batches(_ROWS_AT_ONCE, columns=names and [one for one in names if one in there]):
+            columns = names and [one for one in names if one in there]
+            # Threads would each keep memory of their own.
+            for batch in reader.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False):
                 rows = arrow.Table.from_batches([batch])
                 yield rows if names else _in_schema(rows, table)
 

@@ -107,6 +107,40 @@ def test_merged_segments_have_the_same_rows_and_are_few(tmp_path: Path) -> None:
     assert count == [(len(expected),)], only
 
 
+def test_merges_are_limited_also_within_one_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first push has one number for all of its rows; then come newer rows of some of them."""
+    target = SegmentTarget(str(tmp_path))
+    send(target, "m1", 5, turns=[made.turn("m1", "0", 5)])
+    (first,) = tmp_path.glob("turns/*/*")
+    size = first.stat().st_size
+    monkeypatch.setattr(segments, "_MOST_SEGMENTS", 4)
+    monkeypatch.setattr(segments, "_LARGE_BYTES", size * 2)
+    monkeypatch.setattr(segments, "_MERGED_BYTES", size * 4)
+    merged: list[int] = []
+    merge = SegmentTarget._merge
+
+    def measured(
+        target: SegmentTarget, table: str, machine: str, some: list[segments.Segment], *, is_all: bool
+    ) -> None:
+        merged.append(sum(one.size for one in some))
+        merge(target, table, machine, some, is_all=is_all)
+
+    monkeypatch.setattr(SegmentTarget, "_merge", measured)
+    newest = {"0": 5}
+    rng = random.Random(5)
+    for n in range(1, 60):
+        seq = 5 if n < 30 else n
+        one = str(n) if n < 30 else str(rng.randrange(30))
+        send(target, "m1", seq, turns=[made.turn("m1", one, seq)])
+        newest[one] = seq
+        assert turns_in(tmp_path) == newest
+    assert merged
+    assert max(merged) <= size * 4
+    target.compact("m1")
+    assert turns_in(tmp_path) == newest
+    assert len(files(tmp_path)) == 1
+
+
 def test_causes_of_a_session_are_those_of_its_newest_set(tmp_path: Path) -> None:
     target = SegmentTarget(str(tmp_path))
     for seq, n in ((1, 3), (2, 1), (3, 2)):
