@@ -33,7 +33,7 @@ class ServiceFlags(Params):
     hardened: bool = param(default=False, help="systemd: also what needs user namespaces")
     socket: bool = param(default=False, help="systemd: also let it hold the socket")
     update_prices: bool = param(default=False, help="systemd: also fetch the newest prices once a week")
-    push: str | None = param(default=None, help="systemd: also push to this target, see burnctl push", metavar="TARGET")
+    push: str | None = param(default=None, help="also push to this target, see burnctl push", metavar="TARGET")
     credentials: str | None = param(
         default=None, help="with --push: file with user and password, mode 0600", metavar="FILE"
     )

@@ -1,4 +1,4 @@
-"""burnd as a launchd agent: its property list, and loading, looking at and removing it."""
+"""burnd and its push as launchd agents: property lists, and loading, looking at and removing them."""
 
 from __future__ import annotations
 
@@ -14,39 +14,53 @@ if TYPE_CHECKING:
 
     from burnctl.service.settings import Settings
 
-LABEL = "dev.burnd.burnd"
+LABEL, PUSH = "dev.burnd.burnd", "dev.burnd.push"
 MARK = "Written by `burnctl service install`."
 _DOCTYPE_ENDS = b'PropertyList-1.0.dtd">\n'
 
 
 def property_list(settings: Settings, log: str, note: str = MARK) -> str:
     """The agent's text: its label is its file's name, it does not fork, and only a failure starts it again."""
+    # launchd does not rotate logs, burnd does; only output before burnd has its log goes to launchd's file.
+    command = [*settings.command, "--log-file", log]
+    return _text(LABEL, command, settings.variables, f"{log}.stderr", note, nice=10, throttle_s=10)
+
+
+def push_list(settings: Settings, log: str) -> str:
+    """The text of a second agent that sends what burnd recorded to a target."""
+    command = [settings.command[0], "-P", "-m", "burnctl", "push", "--no-start", "--watch", *settings.push]
+    variables = settings.variables | settings.push_variables
+    return _text(PUSH, command, variables, log, MARK, nice=19, throttle_s=300)
+
+
+def _text(
+    label: str, command: list[str], variables: dict[str, str], errors: str, note: str, *, nice: int, throttle_s: int
+) -> str:
     import plistlib
 
-    environment = {"EnvironmentVariables": settings.variables} if settings.variables else {}
+    environment = {"EnvironmentVariables": variables} if variables else {}
     agent = {
-        "Label": LABEL,
-        # launchd does not rotate logs, burnd does; only output before burnd has its log goes to launchd's file.
-        "ProgramArguments": [*settings.command, "--log-file", log],
+        "Label": label,
+        "ProgramArguments": command,
         **environment,
         "RunAtLoad": True,
         "KeepAlive": {"SuccessfulExit": False},
-        "ThrottleInterval": 10,
+        "ThrottleInterval": throttle_s,
         "ExitTimeOut": 15,
         "ProcessType": "Background",
         "LowPriorityIO": True,
-        "Nice": 10,
+        "Nice": nice,
         "Umask": 0o077,
         "SoftResourceLimits": {"Core": 0},
         "HardResourceLimits": {"Core": 0},
-        "StandardErrorPath": f"{log}.stderr",
+        "StandardErrorPath": errors,
     }
     head, doctype, rest = plistlib.dumps(agent, sort_keys=False).partition(_DOCTYPE_ENDS)
     return (head + doctype + f"<!-- {note} -->\n".encode() + rest).decode()
 
 
 class Launchd:
-    """The agent of the person whose environment `env` is."""
+    """The agents of the person whose environment `env` is: burnd, and a push if there is one."""
 
     def __init__(
         self, env: Mapping[str, str], *, hardened: bool = False, socketed: bool = False, priced: bool = False
@@ -54,41 +68,54 @@ class Launchd:
         if hardened or socketed or priced:
             raise UsageError("--hardened, --socket and --update-prices are for systemd")
         library = os.path.join(env.get("HOME") or os.path.expanduser("~"), "Library")
-        self._path = os.path.join(library, "LaunchAgents", f"{LABEL}.plist")
+        agents = os.path.join(library, "LaunchAgents")
+        self._path, self._push = (os.path.join(agents, f"{label}.plist") for label in (LABEL, PUSH))
         self._log = os.path.join(library, "Logs", "burnd", "burnd.log")
         self._domain = f"gui/{os.getuid()}"
-        self._target = f"{self._domain}/{LABEL}"
+        self._target, self._push_target = (f"{self._domain}/{label}" for label in (LABEL, PUSH))
 
     def files(self, settings: Settings) -> dict[str, str]:
         """What an installation consists of: path to text."""
+        files = {self._path: property_list(settings, self._log)}
         if settings.push:
-            raise UsageError("--push is for systemd", "run burnctl push --watch from an agent of your own")
-        return {self._path: property_list(settings, self._log)}
+            files[self._push] = push_list(settings, os.path.join(os.path.dirname(self._log), "push.log"))
+        return files
 
     def install(self, settings: Settings) -> list[str]:
-        """Writes and loads the agent; returns lines to print."""
+        """Writes and loads the agents; returns lines to print."""
         files = self.files(settings)
-        managers.check_ours([self._path], MARK)
+        managers.check_ours([self._path, self._push], MARK)
         managers.check_command(settings)
         managers.make_private(settings.home)
         managers.make_private(os.path.dirname(self._log))
         lines = []
+        self._remove_push()
         if self._launchctl("print", self._target).returncode == 0:
             self._launchctl("bootout", self._target)
         elif (pid := managers.stop_one_started_by_hand()) is not None:
             lines.append(f"stopped the burnd that was started by hand (pid {pid})")
-        managers.write(self._path, files[self._path])
-        managers.must("launchctl", "enable", self._target)
-        managers.must("launchctl", "bootstrap", self._domain, self._path)
-        return [*lines, f"wrote {self._path}", "burnd is running and will be started at login"]
+        for path, target in ((self._path, self._target), (self._push, self._push_target)):
+            if path in files:
+                managers.write(path, files[path])
+                managers.must("launchctl", "enable", target)
+                managers.must("launchctl", "bootstrap", self._domain, path)
+                lines.append(f"wrote {path}")
+        return [*lines, "burnd is running and will be started at login"]
 
     def uninstall(self) -> list[str]:
-        """Unloads it and removes what install wrote; returns lines to print."""
-        managers.check_ours([self._path], MARK)
-        if not os.path.exists(self._path):
-            return ["the service is not installed"]
-        self._launchctl("bootout", self._target)
-        return [f"removed {gone}" for gone in managers.remove([self._path], MARK)]
+        """Unloads them and removes what install wrote; returns lines to print."""
+        managers.check_ours([self._path, self._push], MARK)
+        gone = self._remove_push()
+        if os.path.exists(self._path):
+            self._launchctl("bootout", self._target)
+            gone += managers.remove([self._path], MARK)
+        return [f"removed {path}" for path in gone] or ["the service is not installed"]
+
+    def _remove_push(self) -> list[str]:
+        if not os.path.exists(self._push):
+            return []
+        self._launchctl("bootout", self._push_target)
+        return managers.remove([self._push], MARK)
 
     def state(self) -> dict[str, Any]:
         """The state of the agent, for programs."""

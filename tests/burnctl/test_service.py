@@ -20,7 +20,7 @@ from tests import warm
 from tests.burnctl.runner import BURNCTL
 from tests.server.wire import until
 
-LABEL = "dev.burnd.burnd"
+LABEL, PUSH = "dev.burnd.burnd", "dev.burnd.push"
 
 
 class Machine:
@@ -390,6 +390,43 @@ def test_launchd_again_status_logs(machine: Machine) -> None:
     machine.agent.write_text("<plist/>")
     assert machine.service("uninstall", "--manager", "launchd").returncode == 1
     assert machine.agent.exists()
+
+
+def test_a_push_is_an_agent_of_its_own(machine: Machine) -> None:
+    """With its variables, but without secrets; the next install without it takes it away, and so does uninstall."""
+    machine.inactive()
+    domain, agent = f"gui/{os.getuid()}", machine.agent.with_name(f"{PUSH}.plist")
+    words = ["install", "--manager", "launchd", "--push", "s3://bucket/burn", "--without-project", "secret"]
+    env = {"AWS_PROFILE": "team", "AWS_SECRET_ACCESS_KEY": "hunter3"}
+    done = machine.service(*words, **env)
+    assert done.returncode == 0, done.stderr
+    assert f"wrote {agent}\n" in done.stdout
+    assert machine.calls[-2:] == [f"launchctl enable {domain}/{PUSH}", f"launchctl bootstrap {domain} {agent}"]
+    facts = plistlib.loads(agent.read_bytes())
+    push = ["push", "--no-start", "--watch", "s3://bucket/burn", "--without-project", "secret"]
+    assert facts["ProgramArguments"] == [sys.executable, "-P", "-m", "burnctl", *push]
+    assert facts["EnvironmentVariables"]["AWS_PROFILE"] == "team"
+    assert (facts["Label"], facts["ThrottleInterval"], facts["Umask"]) == (PUSH, 300, 0o077)
+    assert facts["StandardErrorPath"] == str(machine.person / "Library" / "Logs" / "burnd" / "push.log")
+    assert "hunter" not in agent.read_text()
+    assert "AWS" not in machine.agent.read_text()
+    assert machine.service("install", "--manager", "launchd").returncode == 0
+    assert f"launchctl bootout {domain}/{PUSH}" in machine.calls
+    assert machine.files() == {f"Library/LaunchAgents/{LABEL}.plist"}
+    assert machine.service(*words).returncode == 0
+    done = machine.service("uninstall", "--manager", "launchd")
+    assert done.stdout == f"removed {agent}\nremoved {machine.agent}\n"
+    assert machine.files() == set()
+    assert machine.calls[-2:] == [f"launchctl bootout {domain}/{PUSH}", f"launchctl bootout {domain}/{LABEL}"]
+
+
+def test_a_push_agent_of_another_writer_stays(machine: Machine) -> None:
+    agent = machine.agent.with_name(f"{PUSH}.plist")
+    agent.parent.mkdir(parents=True)
+    agent.write_text("<plist/>")
+    for action in ("install", "uninstall"):
+        assert machine.service(action, "--manager", "launchd").returncode == 1
+        assert machine.files() == {f"Library/LaunchAgents/{PUSH}.plist"}
 
 
 def test_print_for_launchd(machine: Machine) -> None:
