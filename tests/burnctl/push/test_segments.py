@@ -21,7 +21,7 @@ from burnd.paths import Home
 from tests.burnctl.push import rows as made
 from tests.burnctl.runner import burnctl, environment
 from tests.server.documented import OWN, SESSION, furnish
-from tests.server.wire import PROJECT, Daemon, Wire, running
+from tests.server.wire import PROJECT, Daemon, Wire, running, until
 
 duckdb = pytest.importorskip("duckdb")
 pyarrow = pytest.importorskip("pyarrow")
@@ -247,6 +247,9 @@ def test_it_is_exact_after_kills_at_any_moment(home: Home, tmp_path: Path, kills
             if n % 7 == 3:
                 with daemon.wire() as wire:
                     wire.call("rebuild", index=True)
+        # Causes that are computed later would be sent later.
+        with daemon.wire() as wire:
+            until(lambda: wire.call("status")["causes"] == {"state": "ready", "pending": 0}, why=daemon.why)
         done = burnctl(home.root, "push", str(folder))
         assert done.returncode == 0, done.stderr
         compare(daemon, folder)
