@@ -235,3 +235,26 @@ def test_a_clean_up_explains_old_logs(home: Home, log: Path, daemon: Daemon) -> 
 def events_of(home: Home) -> list[str]:
     entries = [json.loads(line) for line in home.ledger.read_bytes().splitlines()]
     return [entry["record"]["name"] for entry in entries if entry["kind"] == "event"]
+
+
+def test_a_restart_between_a_line_and_its_record_changes_nothing(home: Home, tmp_path: Path) -> None:
+    """The stored state of a reader has only the place of the line, whose text is read again."""
+    t = Transcript()
+    t.prompt("fix the bug")
+    t.attach("skill_listing", content="- a skill", rendered="a skill")
+    t.add("system", subtype="local_command", content="<command-name>/status</command-name>")
+    t.prompt("go on")
+    t.says("msg_a1", text("done"))
+    stored, lines = [], ""
+    for cuts, root in (((), home), ((2, 3), Home(tmp_path / "cut" / "burn"))):
+        path = root.root.parent / ".claude" / "projects" / "-home-dev-app" / f"{SESSION}.jsonl"
+        path.parent.mkdir(parents=True)
+        for begin, end in zip((0, *cuts), (*cuts, len(t.lines)), strict=True):
+            with path.open("ab") as file:
+                file.write(b"".join(line + b"\n" for line in t.lines[begin:end]))
+            with running(root) as daemon, daemon.wire() as wire:
+                wire.call("flush")
+                lines = wire.call("sessions.recording", id=SESSION)["lines"]
+        stored.append([one for one in map(json.loads, lines.splitlines()) if "turn" not in one])
+    assert stored[0] == stored[1]
+    assert "a skill" in stored[0][1]["context"]
