@@ -141,8 +141,8 @@ def _by_model(client: Client, answer: dict[str, Any]) -> dict[str, Any]:
     rows = client.ask(report.SummaryParams, {"session": answer["sessionId"], "by": "model"})["rows"]
     names = ("sessionId", "title", "source", "project", "createdAt", "updatedAt", "turns", "usage", "costUsd")
     by_model = ("key", "turns", "costUsd", "harnessCostUsd")
-    shown = {name: answer.get(name) for name in (*names, "harnessCostUsd", "backfill")}
-    return shown | {"byModel": [{name: row.get(name) for name in by_model} for row in rows]}
+    facts = {name: answer.get(name) for name in (*names, "harnessCostUsd", "backfill")}
+    return facts | {"byModel": [{name: row.get(name) for name in by_model} for row in rows]}
 
 
 def _with_data(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
@@ -301,17 +301,17 @@ def _tool(offer: Offer) -> Tool:
     def run(**given: Any) -> str:
         return _answered(offer, given)
 
-    made = _CheckedTool.from_function(
+    tool = _CheckedTool.from_function(
         run, name=offer.name, description=offer.about, annotations=_READS, structured_output=False
     )
     fields: dict[str, Any] = {
         "session" if name == offer.own else name: _field(offer, offer.method.params[name]) for name in offer.takes
     }
     fields["full"] = (bool, Field(default=False, description=_FULL))
-    base = made.fn_metadata.arg_model.__mro__[1]
+    base = tool.fn_metadata.arg_model.__mro__[1]
     model: Any = create_model(offer.name, __base__=base, __cls_kwargs__={"extra": "forbid"}, **fields)
-    takes = made.fn_metadata.model_copy(update={"arg_model": model})
-    return made.model_copy(update={"parameters": model.model_json_schema(by_alias=True), "fn_metadata": takes})
+    takes = tool.fn_metadata.model_copy(update={"arg_model": model})
+    return tool.model_copy(update={"parameters": model.model_json_schema(by_alias=True), "fn_metadata": takes})
 
 
 def _field(offer: Offer, one: Param) -> tuple[Any, Any]:
@@ -357,13 +357,13 @@ def _answered(offer: Offer, given: dict[str, Any]) -> str:
     except BurnctlError as error:
         raise ToolError(f"{error.message}; {error.hint}" if error.hint else error.message) from None
     more = "; ".join(filter(None, [offer.more, "" if is_full else "full: true gives all fields"]))
-    shown = compact(answer)
+    short = compact(answer)
     if is_brief:
-        _shorten_matches(shown.get("hits", []))
-    shown = shown if is_full else _brief(shown)
-    if is_brief and shown.get("hits"):
-        shown["hits"] = _brief_windows(shown["hits"], BRIEF_BYTES - _HINT_BYTES)
-    return bounded(shown, more, BRIEF_BYTES if is_brief else MOST_BYTES, params.get("offset") or 0)
+        _shorten_matches(short.get("hits", []))
+    short = short if is_full else _brief(short)
+    if is_brief and short.get("hits"):
+        short["hits"] = _brief_windows(short["hits"], BRIEF_BYTES - _HINT_BYTES)
+    return bounded(short, more, BRIEF_BYTES if is_brief else MOST_BYTES, params.get("offset") or 0)
 
 
 def _is_given(offer: Offer, name: str, params: Mapping[str, Any]) -> bool:
@@ -402,11 +402,11 @@ def compact(value: Any, name: str = "") -> Any:
         return [compact(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {key: compact(item, key) for key, item in value.items() if key not in _DROPPED}
-    if (kept.get("backfill") or {}).get("done"):
-        kept["backfill"] = {"done": True}
+    items = {key: compact(item, key) for key, item in value.items() if key not in _DROPPED}
+    if (items.get("backfill") or {}).get("done"):
+        items["backfill"] = {"done": True}
     empty: tuple[Any, ...] = (None, "", [], {}, 0) if name == "usage" else (None, "", [], {})
-    return {key: item for key, item in kept.items() if isinstance(item, bool) or item not in empty}
+    return {key: item for key, item in items.items() if isinstance(item, bool) or item not in empty}
 
 
 def bounded(answer: dict[str, Any], more: str = "", most: int = MOST_BYTES, start: int = 0) -> str:
@@ -427,14 +427,14 @@ def bounded(answer: dict[str, Any], more: str = "", most: int = MOST_BYTES, star
         if not lists:
             raise ToolError("the answer is too long; narrow the filters or give a smaller limit")
         name = max(lists, key=lambda key: len(json.dumps(lists[key])))
-        kept = len(lists[name]) * 3 // 4
+        count = len(lists[name]) * 3 // 4
         if name == "messages" and len(lists[name]) == 1 and lists[name][0].get("blocks"):
             answer = answer | {name: [_with_fewer_blocks(lists[name][0])]}
         else:
-            left_out[name] = left_out.get(name, 0) + len(lists[name]) - kept
-            answer = answer | {name: lists[name][:kept]}
+            left_out[name] = left_out.get(name, 0) + len(lists[name]) - count
+            answer = answer | {name: lists[name][:count]}
             if name == "hits" or (name == "messages" and "offset" in answer):
-                answer["next"] = answer.get("offset", start) + kept
+                answer["next"] = answer.get("offset", start) + count
             elif name == "sessions":  # `next` would skip the rest of this page
                 answer.pop("next", None)
         answer |= {"leftOut": left_out, **({"hint": more} if more else {})} if left_out else {}
@@ -449,6 +449,6 @@ def _json(answer: dict[str, Any]) -> str:
 def _with_fewer_blocks(message: dict[str, Any]) -> dict[str, Any]:
     """A message that is too long by itself: a harness may store an answer with all its calls and results as one."""
     blocks = message["blocks"]
-    kept = len(blocks) * 3 // 4
-    left_out = message.get("blocksLeftOut", 0) + len(blocks) - kept
-    return message | {"blocks": blocks[:kept], "blocksLeftOut": left_out}
+    count = len(blocks) * 3 // 4
+    left_out = message.get("blocksLeftOut", 0) + len(blocks) - count
+    return message | {"blocks": blocks[:count], "blocksLeftOut": left_out}

@@ -98,8 +98,8 @@ class _Export:
                     os.unlink(self._path(day))
                     self._remove_if_empty(day)
                     counts["removed"] += 1
-        shown = [f"{counted(counts[what], 'day')} {what}" for what in ("written", "unchanged", "removed")]
-        return f"{counted(self._turns.count, 'turn')} in {self._folder}: {', '.join(shown)}"
+        parts = [f"{counted(counts[what], 'day')} {what}" for what in ("written", "unchanged", "removed")]
+        return f"{counted(self._turns.count, 'turn')} in {self._folder}: {', '.join(parts)}"
 
     def _look(self) -> None:
         """Reads the digests of this machine's files, and removes what a killed export left."""

@@ -86,11 +86,11 @@ def tell_claimed(claim: str, *, quiet: bool) -> None:
     """The same for the session that a claim took, or that it took none."""
     with _patience() as ask:
         ask("flush", session=claim)  # reads the logs, without settling open turns of other sessions
-        taken = ask("spool", claim=claim)["claims"][0]["sessionId"]
-        if taken is not None:
-            ask("flush", session=taken)
+        session_id = ask("spool", claim=claim)["claims"][0]["sessionId"]
+        if session_id is not None:
+            ask("flush", session=session_id)
         if not quiet:
-            say(_NONE_TAKEN if taken is None else line(taken, ask("summary", session=taken)))
+            say(_NONE_TAKEN if session_id is None else line(session_id, ask("summary", session=session_id)))
 
 
 @contextlib.contextmanager

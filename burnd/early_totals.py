@@ -78,7 +78,7 @@ class LogPass:
 
     async def _follow(self, process: Process, request: bytes) -> int:
         """Sends the request, reads the progress and returns the exit code. Kills the process if that is cancelled."""
-        begun = anyio.current_time()
+        start = anyio.current_time()
         try:
             if process.stdin is None or process.stdout is None:
                 raise OSError(errno.EPIPE, "no pipe to the pass")
@@ -90,7 +90,7 @@ class LogPass:
                 *lines, rest = (rest + data).split(b"\n")
                 if lines:
                     done, total = msgspec.json.decode(lines[-1], type=tuple[int, int])
-                    self.progress = Progress(done, total, done / max(anyio.current_time() - begun, 0.001))
+                    self.progress = Progress(done, total, done / max(anyio.current_time() - start, 0.001))
             return await process.wait()
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
@@ -180,7 +180,7 @@ class EarlyTotals:
 
     async def _make(self, path: Path) -> None:
         """Runs the pass, and adds what the ledger has beyond it."""
-        begun, end = anyio.current_time(), self._pipeline.journal.end
+        start, end = anyio.current_time(), self._pipeline.journal.end
         if not await self._log_pass.write(path):
             self._is_collecting = False
             return
@@ -191,7 +191,7 @@ class EarlyTotals:
         async with self._lock:
             self._totals = totals
             await self._updated()
-        log.info("totals.ready", seconds=round(anyio.current_time() - begun, 2))
+        log.info("totals.ready", seconds=round(anyio.current_time() - start, 2))
 
     async def _updated(self) -> IndexStore | None:
         """The index with all that was collected. A failure ends its use."""
@@ -227,16 +227,16 @@ class _TotalsIndex(NamedTuple):
     def _news(self, db: sqlite3.Connection, change: Change) -> Change:
         entries = [line.entry for line, _ in change.logged]
         turns = [one for one in entries if isinstance(one, Turn | Copy)]
-        known = _KnownTurns(db, [*turns, *(one.turn for one in change.open), *change.closed])
+        in_index = _KnownTurns(db, [*turns, *(one.turn for one in change.open), *change.closed])
         sessions = {one.session_id for one in entries if isinstance(one, _OF_SESSIONS)}
         rows = keyed(db, "SELECT session_id, id FROM sessions WHERE session_id IN ({keys})", [(s,) for s in sessions])
         passed = {session_id for session_id, number in rows if number <= self.last_session}
 
         def is_new(entry: object) -> bool:
             if isinstance(entry, Turn):
-                return known.is_new(entry)
+                return in_index.is_new(entry)
             if isinstance(entry, Copy):
-                return not known.is_passed(entry)
+                return not in_index.is_passed(entry)
             if isinstance(entry, _OF_SESSIONS):
                 is_late = not isinstance(entry, Session) and index_ms(entry.ts) >= self.begun
                 return is_late or entry.session_id not in passed
@@ -244,8 +244,8 @@ class _TotalsIndex(NamedTuple):
 
         return Change(
             logged=[(line, digest) for line, digest in change.logged if is_new(line.entry)],
-            open=[one for one in change.open if known.is_new(one.turn)],
-            closed=[turn for turn in change.closed if known.is_new(turn)],
+            open=[one for one in change.open if in_index.is_new(one.turn)],
+            closed=[turn for turn in change.closed if in_index.is_new(turn)],
         )
 
 

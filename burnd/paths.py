@@ -103,16 +103,16 @@ def socket_path(home: Home, env: Mapping[str, str] = os.environ) -> Path:
 
 
 def home_folder(env: Mapping[str, str] = os.environ) -> str:
-    if chosen := env.get("RELAYBURN_HOME"):
-        return _absolute(chosen)
+    if home := env.get("RELAYBURN_HOME"):
+        return _absolute(home)
     if not (folder := _user_folder(env)):
         raise ValueError("no home folder: set HOME or RELAYBURN_HOME")
     return os.path.join(folder, ".relayburn")
 
 
 def socket_file(home: str, env: Mapping[str, str] = os.environ) -> str:
-    if chosen := env.get("BURND_SOCKET"):
-        return _absolute(chosen)
+    if path := env.get("BURND_SOCKET"):
+        return _absolute(path)
     usual = os.path.join(home, "burnd.sock")
     if len(os.fsencode(usual)) <= SOCKET_PATH_LIMIT:
         return usual

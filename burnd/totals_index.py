@@ -64,7 +64,7 @@ async def write_totals(
     tasks: Sequence[LogTask], prices: PriceTable, path: Path, report: Report = lambda _done, _total: None
 ) -> None:
     """Writes an index of what these logs have now. Interrupted, it leaves a file that cannot be opened as one."""
-    begun, total = wall_ms(), sum(task.size for task in tasks)
+    start, total = wall_ms(), sum(task.size for task in tasks)
 
     def report_read(done: int, _total: int) -> None:
         report(done * _READ_PERCENT // 100, total)
@@ -77,7 +77,7 @@ async def write_totals(
 
         def finish(db: sqlite3.Connection) -> None:
             ((last,),) = db.execute("SELECT coalesce(max(id), 0) FROM sessions").fetchall()
-            set_meta(db, closed="clean", begun=str(begun), last_session=str(last))
+            set_meta(db, closed="clean", begun=str(start), last_session=str(last))
             db.execute(f"PRAGMA user_version = {schema.LAYOUT}")
 
         await store.transact(finish)

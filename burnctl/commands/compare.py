@@ -135,10 +135,10 @@ def _only_one(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Scree
     if len(answer["models"]) == 1:
         name = _name(answer["models"][0], answer["by"])
         return screen.paragraph(f"only {name} has data: there is nothing to compare it with")
-    shown = {cell["category"] for cell in cells}
+    categories_shown = {cell["category"] for cell in cells}
     alone: dict[str, list[str]] = {}
     for note in answer["notes"]:
-        if note["category"] in shown:
+        if note["category"] in categories_shown:
             alone.setdefault(_name(note["model"], answer["by"]), []).append(note["category"])
     names = "; ".join(f"{', '.join(categories)} (only {model})" for model, categories in alone.items())
     return screen.paragraph(f"nothing to compare with: {names}") if names else ""

@@ -53,10 +53,10 @@ def run(options: argparse.Namespace) -> int:
     from burnctl.output import present
 
     client = reach(options)
-    asked = options.project
-    folder = begun_in(client, asked)
+    name = options.project
+    folder = begun_in(client, name)
     with ProgressLine("looking") as client.progress:
-        project = folder if os.path.isabs(asked) else asked
+        project = folder if os.path.isabs(name) else name
         answer = flags.ask(client, OverheadParams, options, project=project)
     is_path = os.path.isabs(folder)  # one's own files are read wherever one works, though the folder is gone
     files, servers = (instruction_files(folder, os.environ), mcp_servers(folder, os.environ)) if is_path else ([], [])
@@ -64,9 +64,9 @@ def run(options: argparse.Namespace) -> int:
     return present(
         options,
         report,
-        lambda found, screen: draw(found, folder, asked, screen),
+        lambda found, screen: draw(found, folder, name, screen),
         client=client,
-        empty=f"No sessions of {clean(asked)}",
+        empty=f"No sessions of {clean(name)}",
     )
 
 

@@ -90,8 +90,10 @@ def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = Fals
         return ""
     add_caveats(answer, screen)
     unit = answer["by"]
-    shown = 100 if screen.is_pipe else _MODELS_SHOWN
-    longest = max(len(_names([part["model"] for part in parts], shown)) for parts in answer["models"].values() or [[]])
+    most_models = 100 if screen.is_pipe else _MODELS_SHOWN
+    longest = max(
+        len(_names([part["model"] for part in parts], most_models)) for parts in answer["models"].values() or [[]]
+    )
     columns = [
         Column(unit),
         Column("models", least=min(longest, 24), drop=2),
@@ -107,7 +109,7 @@ def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = Fals
     rows: list[list[object]] = []
     for row, label in zip(answer["rows"], labels, strict=True):
         models = answer["models"].get(row["key"], [])
-        names = "" if is_broken_down else _names([part["model"] for part in models], shown)
+        names = "" if is_broken_down else _names([part["model"] for part in models], most_models)
         rows.append([label, names, *_cells(row, most)])
         if is_broken_down:
             rows += [

@@ -163,8 +163,8 @@ def _session(known: dict[str, Any], stated: float | None) -> list[str]:
     """
     from burnctl.render.numbers import money
 
-    counted = _number(known.get("costUsd"))
-    is_higher = stated is not None and (stated > (counted or 0) or (stated == 0 and not known))
+    cost = _number(known.get("costUsd"))
+    is_higher = stated is not None and (stated > (cost or 0) or (stated == 0 and not known))
     return [f"{money(stated)} session"] if stated is not None and is_higher else _spent(known, "session")
 
 

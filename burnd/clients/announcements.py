@@ -121,9 +121,9 @@ async def matching_session(index: IndexStore, claim: SessionClaim) -> str | None
     """The oldest session that matches and has no creator."""
     folders = {claim.project, await anyio.to_thread.run_sync(os.path.realpath, claim.project)}
     until = None if claim.to_ts is None else to_ms(claim.to_ts)
-    for session_id, source, project, begun in await index.rows(_BEGUN_SINCE, (claim.from_ms,)):
+    for session_id, source, project, start in await index.rows(_BEGUN_SINCE, (claim.from_ms,)):
         matches = project in folders and claim.source in (None, source)
-        if matches and (until is None or begun < until):
+        if matches and (until is None or start < until):
             return str(session_id)
     return None
 
@@ -131,8 +131,8 @@ async def matching_session(index: IndexStore, claim: SessionClaim) -> str | None
 async def assign(pipeline: Pipeline, name: str, claim: SessionClaim, session_id: str) -> None:
     """Assigns the session to the claim. Idempotent."""
     rows = await pipeline.index.rows(_SOURCE_OF, (session_id,))
-    source, begun = rows[0] if rows else (claim.source, None)
-    at_ms = begun or claim.from_ms
+    source, start = rows[0] if rows else (claim.source, None)
+    at_ms = start or claim.from_ms
     announcement = Announcement(
         session_id, source or "", at_ms, claim.content_mode, claim.roots, created_by=_mark(name)
     )

@@ -221,21 +221,21 @@ class Spool:
         sessions match, it is moved to `bad/` with the reason.
         """
         is_reading = self.is_reading()
-        named = {stamp.selector.session_id or "" for stamp in stamps.values()} - {""}
-        ask = partial(resolve_stamp_sessions, names=named, is_growing=self.is_growing())
-        sessions = await self._pipeline.index.ask(ask, urgent=True) if named else {}
+        session_ids = {stamp.selector.session_id or "" for stamp in stamps.values()} - {""}
+        ask = partial(resolve_stamp_sessions, names=session_ids, is_growing=self.is_growing())
+        sessions = await self._pipeline.index.ask(ask, urgent=True) if session_ids else {}
         resolved: dict[str, Stamp] = {}
         for name, stamp in stamps.items():
-            given = stamp.selector.session_id
-            session = sessions[given] if given is not None else None
-            if given is None or isinstance(session, str):
+            session_id = stamp.selector.session_id
+            session = sessions[session_id] if session_id is not None else None
+            if session_id is None or isinstance(session, str):
                 resolved[name] = stamp.of_session(session if isinstance(session, str) else None)
             elif isinstance(session, Refusal):
                 await self._refuse(name, stamp, f"{session}: {session.hint}", result)
             elif is_reading:
                 result.waiting += 1
             else:
-                await self._refuse(name, stamp, no_such_session(given), result)
+                await self._refuse(name, stamp, no_such_session(session_id), result)
         return resolved
 
     async def _refuse(self, name: str, stamp: Stamp, reason: str, result: SpoolResult) -> None:
@@ -260,11 +260,13 @@ class Spool:
         raise ValueError("unknown kind")
 
     def _announcement(self, item: SpoolFile) -> Announcement:
-        given = msgspec.json.decode(item.data, type=_Announced)
-        if given.source not in self._sources or not given.session_id or not all(map(os.path.isabs, given.roots)):
+        record = msgspec.json.decode(item.data, type=_Announced)
+        if record.source not in self._sources or not record.session_id or not all(map(os.path.isabs, record.roots)):
             raise ValueError("an announcement of an unknown source or folder")
-        at_ms = item.mtime_ms if given.ts is None else to_ms(given.ts)
-        return Announcement(given.session_id, given.source, at_ms, given.content_mode, given.roots, is_new=given.is_new)
+        at_ms = item.mtime_ms if record.ts is None else to_ms(record.ts)
+        return Announcement(
+            record.session_id, record.source, at_ms, record.content_mode, record.roots, is_new=record.is_new
+        )
 
     async def _assign_claims(self, claims: list[tuple[str, SessionClaim]], result: SpoolResult) -> None:
         """Assigns sessions to claims, oldest claim first."""

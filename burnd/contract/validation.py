@@ -75,8 +75,8 @@ def struct_of(method: type[Params]) -> type[msgspec.Struct]:
         type_ = _checked(one, eval(own[name], {**module, "Json": msgspec.Raw}))  # noqa: S307 - the table's own text
         fields.append((name, type_) if one.is_required else (name, type_, one.default))
     renamed = {name: one.wire for name, one in method.params.items()}
-    made = msgspec.defstruct(method.__name__, fields, rename=renamed, forbid_unknown_fields=True, kw_only=True)
-    return _STRUCTS.setdefault(method, made)
+    struct = msgspec.defstruct(method.__name__, fields, rename=renamed, forbid_unknown_fields=True, kw_only=True)
+    return _STRUCTS.setdefault(method, struct)
 
 
 def _checked(one: Param, hint: Any) -> Any:
@@ -126,8 +126,8 @@ def _explained(reason: str, type_: Any, params: dict[str, Param], prefix: str) -
     if _BOUND.match(reason) and one is not None:
         return BadParams(f"{path} must be {_range(one)}")
     if match := _TYPE.match(reason):
-        wanted = " or ".join(_WORDS.get(name, name) for name in match[1].split(" | ") if name != "null")
-        return BadParams(f"{path or 'params'} must be {wanted}, not {_WORDS.get(match[2], match[2])}")
+        types = " or ".join(_WORDS.get(name, name) for name in match[1].split(" | ") if name != "null")
+        return BadParams(f"{path or 'params'} must be {types}, not {_WORDS.get(match[2], match[2])}")
     return BadParams(f"{path or 'params'}: {reason[:200]}")
 
 

@@ -151,11 +151,9 @@ class _FleetRows(HotspotRows):
 
     def _add_subjects(self, tools: set[str], level: int) -> None:
         """Adds the heaviest subjects, ranked by the database: a fleet has very many files."""
-        wanted = TOOLS_OF.get(self._by)
+        kind = TOOLS_OF.get(self._by)
         own = [
-            tool
-            for tool in sorted(tools)
-            if CauseKey("call", tool).level == level and wanted in (None, tool_kind(tool))
+            tool for tool in sorted(tools) if CauseKey("call", tool).level == level and kind in (None, tool_kind(tool))
         ]
         if not own:
             return

@@ -178,8 +178,8 @@ def _grouped(scope: Scope, columns: Sequence[str], measures: Sequence[str], sour
     names = [f"key_{n}" for n in range(len(columns))]
     group = f" GROUP BY {', '.join(names)}" if names else ""
     having = "" if names else " HAVING count(*) > 0"
-    chosen = f"(SELECT {inner} FROM {source} WHERE {where}) AS chosen"
-    return scope.engine.rows(f"SELECT {', '.join([*names, *measures])} FROM {chosen}{group}{having}")
+    rows = f"(SELECT {inner} FROM {source} WHERE {where}) AS chosen"
+    return scope.engine.rows(f"SELECT {', '.join([*names, *measures])} FROM {rows}{group}{having}")
 
 
 def add_prompts(scope: Scope, grouped: Dimension, sums: Sums) -> None:

@@ -106,11 +106,11 @@ def choose(engine: Engine, filters: Filters, now: int, *, table: str = "turns_on
     if whole_days:
         begin = begin - begin % DAY_MS if begin is not None else None
         end = end + -end % DAY_MS if end is not None else None
-    given = {name: getattr(filters, name) for name in Filters.params}
-    given |= {name: to_iso(at) if at is not None else None for name, at in (("since", begin), ("until", end))}
-    shown = {name: value for name, value in given.items() if value not in (None, {})}
+    values = {name: getattr(filters, name) for name in Filters.params}
+    values |= {name: to_iso(at) if at is not None else None for name, at in (("since", begin), ("until", end))}
+    answer = {name: value for name, value in values.items() if value not in (None, {})}
     conditions = [*_times(engine, table, begin, end), *_conditions(engine, filters, table)]
-    return Scope(engine, " AND ".join(conditions) or "1 = 1", shown, zone, begin, end)
+    return Scope(engine, " AND ".join(conditions) or "1 = 1", answer, zone, begin, end)
 
 
 def _times(engine: Engine, table: str, begin: int | None, end: int | None) -> list[str]:
@@ -200,9 +200,13 @@ def models(engine: Engine, given: str | list[str], table: str) -> str:
     for name in names:
         exact = {pair[0] for pair in pairs if name.lower() in (pair[0].lower(), pair[1].lower())}
         words = f" {_words(name)} "
-        family = exact or {one for one, shown in pairs if words in f" {_words(one)} " or words in f" {_words(shown)} "}
+        family = exact or {
+            one
+            for one, name_in_reports in pairs
+            if words in f" {_words(one)} " or words in f" {_words(name_in_reports)} "
+        }
         if not family:
-            raise no_such("model", name, {shown for _, shown in pairs})
+            raise no_such("model", name, {name_in_reports for _, name_in_reports in pairs})
         logged |= family
     return f"model IN ({_listed(engine, logged)})"
 
@@ -290,10 +294,10 @@ def _machines(engine: Engine, keys: Sequence[str]) -> list[dict[str, Any]]:
     where = f"machine_id IN ({_listed(engine, keys)})"
     rows = engine.rows(f"SELECT machine_id, argMax(machine, seq) FROM turns_now WHERE {where} GROUP BY 1")
     names: dict[str, str | None] = {row[0]: row[1] for row in rows}
-    shown = [names.get(key) or key for key in keys]
+    labels = [names.get(key) or key for key in keys]
     return [
-        {"key": name if shown.count(name) == 1 else f"{name} {key[:8]}", "machineId": key}
-        for key, name in zip(keys, shown, strict=True)
+        {"key": name if labels.count(name) == 1 else f"{name} {key[:8]}", "machineId": key}
+        for key, name in zip(keys, labels, strict=True)
     ]
 
 

@@ -68,8 +68,8 @@ class PackedLog(NamedTuple):
 
 def find_logs(places: Places, sources: Sequence[str] | None = None) -> list[LogTask]:
     """All logs of these harnesses, or of all, the newest first."""
-    wanted = [product for product in PRODUCTS if sources is None or product.source in sources]
-    modules = [import_module(product.totals) for product in wanted if product.totals]
+    products = [product for product in PRODUCTS if sources is None or product.source in sources]
+    modules = [import_module(product.totals) for product in products if product.totals]
     tasks: list[LogTask] = [task for module in modules for task in module.find_logs(places)]
     return sorted(tasks, key=lambda task: -task.changed)
 

@@ -126,11 +126,11 @@ class BulkLoader:
 
     def _rows(self, group: TurnGroup) -> Iterator[tuple[Any, ...]]:
         turn = group.turn
-        named = (turn.model, turn.provider)
-        if named not in self._tiers:
-            price = self._prices.find(*named)
-            self._tiers[named] = price.thresholds if price is not None else ()
-        sizes = self._tiers[named]
+        model = (turn.model, turn.provider)
+        if model not in self._tiers:
+            price = self._prices.find(*model)
+            self._tiers[model] = price.thresholds if price is not None else ()
+        sizes = self._tiers[model]
         own = (self._session(turn.session_id), turn.rail_id, turn.stated_usd)
         if not sizes:
             common = (*self._kind(turn, 0, 0), *own)

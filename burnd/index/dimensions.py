@@ -97,9 +97,9 @@ class DimensionNumbers:
 
     def terms(self, db: sqlite3.Connection, texts: Iterable[str | None]) -> dict[str | None, int]:
         """The numbers of billing terms; standard terms are 0."""
-        given = {text for text in texts if text is not None}
-        _fill(db, self._terms, [(text,) for text in given], "names", ("name",))
-        return {None: 0, **{text: self._terms[text,] for text in given}}
+        names = {text for text in texts if text is not None}
+        _fill(db, self._terms, [(text,) for text in names], "names", ("name",))
+        return {None: 0, **{text: self._terms[text,] for text in names}}
 
     def place(self, db: sqlite3.Connection, key: tuple[int, int]) -> int:
         _fill(db, self._places, [key], "places", _PLACE_COLUMNS)

@@ -58,9 +58,9 @@ def total(costs: Sequence[Cost]) -> Cost:
 
 def without(whole: Cost, parts: Sequence[Cost], *, is_priced: bool) -> Cost:
     """The whole minus some of its parts."""
-    shown = total(parts)
-    tokens = tuple(map(sub, whole.tokens, shown.tokens))
-    return Cost(tokens, whole.units - shown.units, is_priced)
+    part = total(parts)
+    tokens = tuple(map(sub, whole.tokens, part.tokens))
+    return Cost(tokens, whole.units - part.units, is_priced)
 
 
 class CausePrices(NamedTuple):

@@ -185,10 +185,10 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     place_of = _places(view, dimension)
     rows = [*reader.read(dimension.by.plus(By(("activity",))))]
     ranked = _ranked(rows, scope.kinds, dimension)
-    shown = _shown(view, params, dimension, ranked)
-    order = [*shown][:MOST_COMPARED]
+    rows_shown = _shown(view, params, dimension, ranked)
+    order = [*rows_shown][:MOST_COMPARED]
     compared = frozenset(order)
-    in_cells = compared if target is None else frozenset(shown)  # the others are only counted
+    in_cells = compared if target is None else frozenset(rows_shown)  # the others are only counted
     cells: defaultdict[CellKey, Cell] = defaultdict(Cell)
     for keys, number, tier, counts in rows:
         kind = scope.kinds[number]
@@ -204,7 +204,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     categories = [label for label in (*LABELS, UNLABELLED) if label in present]
     shares = quota_shares(view, scope, dimension.by.plus(By(("activity",))), place_of)
     every = [(key, category) for key in order for category in categories]
-    names = {key: facts["key"] for key, facts in shown.items()}
+    names = {key: facts["key"] for key, facts in rows_shown.items()}
     answer: dict[str, Any] = {
         "filters": scope.filters,
         "by": params.by,
@@ -216,14 +216,14 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
         ],
         "coverage": _coverages(order, names, cells, params.min_sample),
         "notes": _notes(order, names, categories, cells),
-        "moreModels": len(shown) - len(order),
+        "moreModels": len(rows_shown) - len(order),
         "unlogged": unlogged_of(rows, scope.kinds),
     }
     if len(by) > 1:
         for cell, place in zip(answer["cells"], every, strict=True):
-            cell["keys"] = shown[place[0]]["keys"]
+            cell["keys"] = rows_shown[place[0]]["keys"]
         for coverage, key in zip(answer["coverage"], order, strict=True):
-            coverage["keys"] = shown[key]["keys"]
+            coverage["keys"] = rows_shown[key]["keys"]
     if target is not None and params.what_if is not None:
         _add_what_if(
             answer, shown_model(view.prices, params.what_if), [cells[place] for place in every], cells.values()
@@ -278,17 +278,17 @@ def _places(view: View, dimension: Dimension) -> Callable[[Sequence[Any], Kind],
 
 def _shown(view: View, params: CompareParams, dimension: Dimension, ranked: Sequence[Any]) -> dict[Any, dict[str, Any]]:
     """The names of the rows in order; a requested model is included even without turns."""
-    shown: dict[Any, dict[str, Any]] = {}
+    names: dict[Any, dict[str, Any]] = {}
     for key, facts in zip(ranked, dimension.describe(ranked), strict=True):
         keys = facts.get("keys")
         text = facts["key"] if keys is None else ", ".join(str(one or "(none)") for one in keys.values())
-        shown[key] = {**facts, "key": text}
+        names[key] = {**facts, "key": text}
     requested = params.models or []
     for name in requested.split(",") if isinstance(requested, str) else requested:
         model = shown_model(view.prices, name.strip())
-        if params.by == "model" and model not in shown and view.prices.find(name.strip()) is not None:
-            shown[model] = {"key": model}
-    return shown
+        if params.by == "model" and model not in names and view.prices.find(name.strip()) is not None:
+            names[model] = {"key": model}
+    return names
 
 
 def _notes(
@@ -333,12 +333,12 @@ def _coverage(name: Any, own: Mapping[str, Cell], least: int) -> dict[str, Any]:
 
 def _add_what_if(answer: dict[str, Any], model: str, shown_cells: Sequence[Cell], cells: Collection[Cell]) -> None:
     """Adds the cost of the same turns at the target's prices; turns without a price are compared with nothing."""
-    for shown, cell in zip(answer["cells"], shown_cells, strict=True):
+    for row, cell in zip(answer["cells"], shown_cells, strict=True):
         turns, units = (
             (cell.tally.priced, cell.what_if) if cell.tally.priced else (cell.tally.turns, cell.what_if_unpriced)
         )
-        shown["whatIfCostUsd"] = float(usd(units)) if turns else None
-        shown["whatIfCostPerTurn"] = float(usd(units)) / turns if turns else None
+        row["whatIfCostUsd"] = float(usd(units)) if turns else None
+        row["whatIfCostPerTurn"] = float(usd(units)) / turns if turns else None
     whole = Tally.over([cell.tally for cell in cells])
     unpriced = sum(cell.what_if_unpriced for cell in cells)
     answer["whatIf"] = {

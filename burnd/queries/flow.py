@@ -53,8 +53,8 @@ def _select_lanes(bills: Sequence[Bill]) -> list[Bill]:
     if len(bills) <= MOST_LANES:
         return list(bills)
     expensive = sorted(bills[1:], key=lambda bill: -bill.whole.units)[: MOST_LANES - 1]
-    shown = {id(bill) for bill in (bills[0], *expensive)}
-    return [bill for bill in bills if id(bill) in shown]
+    ids = {id(bill) for bill in (bills[0], *expensive)}
+    return [bill for bill in bills if id(bill) in ids]
 
 
 class _Lane(NamedTuple):

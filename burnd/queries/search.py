@@ -326,8 +326,8 @@ def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> 
     answer["hits"] = windows.around(hits)
     facts = {hit.session.session_id: hit.session.facts for hit in hits}
     add_titles(view, recall, list(facts.values()))
-    for shown in answer["hits"]:
-        shown["meta"]["title"] = facts[shown["sessionId"]]["title"]
+    for row in answer["hits"]:
+        row["meta"]["title"] = facts[row["sessionId"]]["title"]
     if hits and not _has_all_words(lookup, query, terms, only):
         answer["allWords"] = False
     if note := _note(view, params, candidates, hits):

@@ -341,6 +341,6 @@ def _by_tags(view: View, filters: Filters, selection: Selection, tag_keys: tuple
 
 def _resolved(filters: Filters, begin: int | None, end: int | None) -> dict[str, Any]:
     """The filters that are set, with resolved times."""
-    given = {name: getattr(filters, name) for name in Filters.params}
-    given |= {name: to_iso(at) if at is not None else None for name, at in (("since", begin), ("until", end))}
-    return {name: value for name, value in given.items() if value not in (None, {})}
+    values = {name: getattr(filters, name) for name in Filters.params}
+    values |= {name: to_iso(at) if at is not None else None for name, at in (("since", begin), ("until", end))}
+    return {name: value for name, value in values.items() if value not in (None, {})}

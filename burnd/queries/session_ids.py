@@ -42,7 +42,7 @@ def resolve_stamp_sessions(
     like a shortened id of a harness; then None. Refusal if several sessions match. With `is_growing`, old logs are
     still being read and may add matches, so a shortened id of a harness is None too.
     """
-    return {given: _resolve(db, given, is_growing=is_growing) for given in names}
+    return {name: _resolve(db, name, is_growing=is_growing) for name in names}
 
 
 def _resolve(db: sqlite3.Connection, given: str, *, is_growing: bool) -> str | Refusal | None:

@@ -138,14 +138,14 @@ class Reader:
     ) -> None:
         self._view = view
         self._measures = measures
-        self._chosen = selection
-        wanted = [kind for kind in kinds if selection.kinds is None or kind.id in selection.kinds]
-        needed = {kind.id: {*sizes, *(kind.price.thresholds if kind.price else ())} for kind in wanted}
+        self._selection = selection
+        own = [kind for kind in kinds if selection.kinds is None or kind.id in selection.kinds]
+        needed = {kind.id: {*sizes, *(kind.price.thresholds if kind.price else ())} for kind in own}
         # These classes lack a context size at which prices now change: their turns are read one by one.
-        coarse = [kind for kind in wanted if not kind.is_unlogged and not needed[kind.id] <= set(kind.sizes)]
+        coarse = [kind for kind in own if not kind.is_unlogged and not needed[kind.id] <= set(kind.sizes)]
         self._coarse = frozenset(kind.id for kind in coarse)
         self._cuts = sorted({size for kind in coarse for size in needed[kind.id]})
-        self._fine = frozenset(kind.id for kind in wanted) - self._coarse if self._coarse else selection.kinds
+        self._fine = frozenset(kind.id for kind in own) - self._coarse if self._coarse else selection.kinds
         self.begin, self.end = self._clipped()
         self._by_session: Grouping | None = None
         self._stretches: list[Stretch] | None = None
@@ -155,10 +155,10 @@ class Reader:
         ((first, last),) = self._view.rows("SELECT min(first_bucket), max(last_bucket) FROM endings")
         if first is None:
             return 0, 0
-        begin, end, chosen = begin_of(first), begin_of(last + 1), self._chosen
+        begin, end, selection = begin_of(first), begin_of(last + 1), self._selection
         return (
-            begin if chosen.begin is None else max(begin, chosen.begin),
-            end if chosen.end is None else min(end, chosen.end),
+            begin if selection.begin is None else max(begin, selection.begin),
+            end if selection.end is None else min(end, selection.end),
         )
 
     def read(self, by: By) -> Iterator[Parts]:
@@ -176,29 +176,29 @@ class Reader:
 
     def retried(self, by: By) -> Iterator[Parts]:
         """Counts prompts that were retried, at their first edits; the extra column is the number of retries."""
-        return self._facts(_RETRIED, by, self._chosen.kinds, "p.retries")
+        return self._facts(_RETRIED, by, self._selection.kinds, "p.retries")
 
     def endings(self, by: By, extra: str) -> Iterator[Parts]:
         """Counts sessions at their last turns (x), with an extra column that may use the ending (e)."""
-        return self._facts(_ENDINGS, by, self._chosen.kinds, extra)
+        return self._facts(_ENDINGS, by, self._selection.kinds, extra)
 
     def turns(self) -> set[int]:
         """The numbers of the selected turns."""
-        return {keys[0] for keys, *_ in self._facts(TURNS, By(("turn",)), self._chosen.kinds)}
+        return {keys[0] for keys, *_ in self._facts(TURNS, By(("turn",)), self._selection.kinds)}
 
     # Which tables
 
     def _sums(self, by: By) -> Iterator[Parts]:
         (begin, end), edges = self._cut(by)
-        chosen = self._chosen
-        by_activity = chosen.activities is not None or "activity" in by.keys
+        selection = self._selection
+        by_activity = selection.activities is not None or "activity" in by.keys
         if by_activity and by.unit is None and not self._is_over_sessions(by):
             yield from self._whole_sessions(by)
             edges = []
         elif begin < end and self._is_over_sessions(by) and (self._is_by_day(by) or not by_activity):
             yield from self._over_sessions(by, begin, end, by_activity=by_activity)
         elif begin < end:
-            is_cut = chosen.begin is not None or chosen.end is not None
+            is_cut = selection.begin is not None or selection.end is not None
             terms = [_active(begin, end), _between(begin, end)] if is_cut else []
             if by_activity:
                 yield from self.select(SUMS, by, terms)
@@ -220,8 +220,8 @@ class Reader:
         return (begin, end), [edge for edge in edges if edge.begin < edge.end]
 
     def _is_over_sessions(self, by: By) -> bool:
-        chosen = self._chosen
-        is_plain = chosen.is_of_all_sessions and (chosen.places, chosen.versions) == (None, None)
+        selection = self._selection
+        is_plain = selection.is_of_all_sessions and (selection.places, selection.versions) == (None, None)
         return is_plain and {"activity", "time"}.issuperset(by.keys)
 
     def _is_by_day(self, by: By) -> bool:
@@ -254,7 +254,7 @@ class Reader:
 
     def _whole_sessions(self, by: By) -> Iterator[Parts]:
         """Whole sessions by activity from `session_sums`; those across an edge of the period by turns."""
-        if self._chosen.begin is None and self._chosen.end is None:
+        if self._selection.begin is None and self._selection.end is None:
             yield from self._fresh_and_stale(_SESSION_ACTIVITIES, by, [])
             return
         (begin, end), _ = self._cut(by)
@@ -273,7 +273,7 @@ class Reader:
 
     def mixed(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> Iterator[Parts]:
         """The rows of sessions whose tags change while they run."""
-        groups = self._chosen.groups
+        groups = self._selection.groups
         if groups is None or not groups.mixed:
             return
         period = during(Stretch(self.begin, self.end))
@@ -285,7 +285,7 @@ class Reader:
         if by.unit is None:
             return []
         if self._stretches is None:
-            self._stretches = stretches(self.begin, self.end, self._chosen.zone)
+            self._stretches = stretches(self.begin, self.end, self._selection.zone)
         return self._stretches
 
     def _tier(self) -> str:
@@ -348,11 +348,11 @@ class Reader:
 
         Rows are grouped by the tags of whole sessions, unless another grouping is given.
         """
-        chosen = self._chosen
+        selection = self._selection
         columns = {**table.columns, "time": table.clock(by.unit or "day", self._zone(by))}
-        terms = [Clause(table.only), *terms, *selected(chosen, table, self._fine if kinds == "fine" else kinds)]
+        terms = [Clause(table.only), *terms, *selected(selection, table, self._fine if kinds == "fine" else kinds)]
         source, bound, session = table.source, [], columns["session"]
-        if chosen.groups is not None:
+        if selection.groups is not None:
             grouping = grouping or self._groups_of_sessions()
             columns["group"] = grouping.group
             source = f"{grouping.source} CROSS JOIN {source}"
@@ -360,7 +360,7 @@ class Reader:
             # All conditions on the session are checked on the list: SQLite might else look up every selected session.
             terms = [term._replace(sql=term.sql.replace(session, grouping.session)) for term in terms]
             terms.append(Clause(grouping.condition.format(session=session, turn=columns.get("turn"))))
-        if chosen.agent_groups is not None:
+        if selection.agent_groups is not None:
             terms.append(self._of_agents(columns))
         read = [*(columns[key] for key in by.keys), columns["class"], extra, *table.counted[: self._measures]]
         width = len(by.keys)
@@ -373,18 +373,20 @@ class Reader:
 
     def _of_agents(self, columns: Mapping[str, str]) -> Clause:
         """The condition that turns are of a selected subagent, or of a group whose tag names a selected agent."""
-        chosen, subagent = self._chosen, columns["subagent"]
+        selection, subagent = self._selection, columns["subagent"]
         # Most turns are no subagent's: to see that is quicker than to look for 0 in a list.
         of_subagents = f"{subagent} <> 0 AND {subagent} IN (SELECT value FROM json_each(?))"
-        if chosen.groups is None:
-            return Clause(of_subagents, (_json(chosen.subagents),))
+        if selection.groups is None:
+            return Clause(of_subagents, (_json(selection.subagents),))
         in_groups = f"{columns['group']} IN (SELECT value FROM json_each(?))"
-        return Clause(f"({in_groups} OR {of_subagents})", (_json(chosen.agent_groups or ()), _json(chosen.subagents)))
+        return Clause(
+            f"({in_groups} OR {of_subagents})", (_json(selection.agent_groups or ()), _json(selection.subagents))
+        )
 
     def _groups_of_sessions(self) -> Grouping:
         """The group of each session; mixed sessions are in none."""
         if self._by_session is None:
-            groups = self._chosen.groups
+            groups = self._selection.groups
             assert groups is not None  # noqa: S101 - for the type checker: it is called with groups only
             ((last,),) = self._view.rows("SELECT coalesce(max(id), 0) FROM sessions")
             numbers = [groups.rest] * (last + 1)

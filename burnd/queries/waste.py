@@ -257,7 +257,7 @@ def answer(view: View, quotes: Quotes, params: WasteParams, seen: WasteFindings)
     every = _group([*single, *bloated], about, pricer)
     groups = [group for group in every if params.kind in (None, group.kind)]
     costly = [group for group in groups if params.min_cost <= (group.cost.usd or 0.0)]
-    shown = _first_of_each(costly, params.per_kind)[: params.limit]
+    first = _first_of_each(costly, params.per_kind)[: params.limit]
     return {
         "filters": scope.filters,
         **totals_of(view, scope),
@@ -268,8 +268,8 @@ def answer(view: View, quotes: Quotes, params: WasteParams, seen: WasteFindings)
         ),
         "severities": {"high": _HIGH, "medium": _MEDIUM},
         "kinds": _kinds(every),
-        "findings": [_row(group, about, quotes) for group in shown],
-        "moreFindings": len(costly) - len(shown),
+        "findings": [_row(group, about, quotes) for group in first],
+        "moreFindings": len(costly) - len(first),
         "cheaperFindings": len(groups) - len(costly),
     }
 

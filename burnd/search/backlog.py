@@ -104,11 +104,11 @@ def plans(
     recent: Recent = lambda *_: (),
 ) -> tuple[list[SessionPlan], int]:
     """Plans for these sessions with about `most` messages, and the number of sessions that they finish."""
-    made: list[SessionPlan] = []
+    session_plans: list[SessionPlan] = []
     left = most
     for finished, session_id in enumerate(session_ids):
         if left <= 0:
-            return made, finished
+            return session_plans, finished
         session = _session(db, session_id)
         before = coverage_of(session_id)
         if session.coverage == before:
@@ -116,11 +116,11 @@ def plans(
         plan = _plan(db, session, before, recent)
         if plan.messages and needs_calls(session_id):
             plan = plan._replace(calls=db.execute(_CALLS, (session.row,)).fetchall())
-        made.append(plan)
+        session_plans.append(plan)
         left -= len(plan.messages)
         if not plan.is_last:
-            return made, finished
-    return made, len(session_ids)
+            return session_plans, finished
+    return session_plans, len(session_ids)
 
 
 def _plan(db: sqlite3.Connection, session: SessionState, before: Coverage, recent: Recent) -> SessionPlan:

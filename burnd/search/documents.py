@@ -118,15 +118,17 @@ def message_documents(place: Place, records: Sequence[SearchWords], names: Names
     summary = [signed(text, SIGNS[COMPACTION]) for record in records if record.is_summary for text in record.words]
     of_session = compaction_place(place) if summary and place.rail == MAIN else None
     if sum(map(len, words)) <= LONGEST:
-        made = [Document(place, ts, words, roles, tools)]
-        return [*made, Document(of_session, ts, summary)] if of_session is not None else made
-    made = [Document(place, ts, [text], roles, tools) for text in words]
-    return [*made, *(Document(of_session, ts, [text]) for text in summary)] if of_session is not None else made
+        documents = [Document(place, ts, words, roles, tools)]
+        return [*documents, Document(of_session, ts, summary)] if of_session is not None else documents
+    documents = [Document(place, ts, [text], roles, tools) for text in words]
+    return (
+        [*documents, *(Document(of_session, ts, [text]) for text in summary)] if of_session is not None else documents
+    )
 
 
 def title_document(session_id: str, title: str | None, summary: str | None, ts: int) -> Document | None:
-    named = ((TITLE, title), (SUMMARY, summary))
-    words = [words for field, text in named if text for words in spelled_out(text, SIGNS[field])]
+    fields = ((TITLE, title), (SUMMARY, summary))
+    words = [words for field, text in fields if text for words in spelled_out(text, SIGNS[field])]
     return Document(title_place(session_id), ts, words) if words else None
 
 

@@ -133,23 +133,23 @@ class SearchIndex:
         With `coverage`, a commit that has this document covers so much of its session.
         """
         place = document.place.written()
-        made = tantivy.Document()  # filled field by field: from a dict, tantivy would guess the types
-        made.add_integer("message", hash_of(place))
-        made.add_integer("session", session_key(document.place.session_id))
+        entry = tantivy.Document()  # filled field by field: from a dict, tantivy would guess the types
+        entry.add_integer("message", hash_of(place))
+        entry.add_integer("session", session_key(document.place.session_id))
         for words in document.words:
-            made.add_text(WORDS, words)
+            entry.add_text(WORDS, words)
         for role in document.roles:
-            made.add_text("role", role)
+            entry.add_text("role", role)
         for tool in document.tools:
-            made.add_text("called", tool)
-        made.add_integer("ts", document.ts)
-        made.add_bytes("place", place)
+            entry.add_text("called", tool)
+        entry.add_integer("ts", document.ts)
+        entry.add_bytes("place", place)
         if coverage is not None:
-            made.add_text("role", _COVERAGE)
+            entry.add_text("role", _COVERAGE)
             for name, value in zip(Coverage._fields, coverage, strict=True):
-                made.add_integer(name, value)
+                entry.add_integer(name, value)
         with as_unusable():
-            self._open_writer().add_document(made)
+            self._open_writer().add_document(entry)
         self._added += 1
 
     def expect(self, documents: int) -> None:
@@ -170,9 +170,9 @@ class SearchIndex:
         with as_unusable():
             writer = self._open_writer()
             if self.has_erased and not self._is_erased:
-                made = tantivy.Document()
-                made.add_text("role", _ERASED)
-                writer.add_document(made)
+                entry = tantivy.Document()
+                entry.add_text("role", _ERASED)
+                writer.add_document(entry)
             writer.commit()
             self._changed, self._is_erased = set(), self.has_erased
             self._index.reload()

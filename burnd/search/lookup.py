@@ -96,9 +96,9 @@ class Lookup:
                     terms.setdefault(other.word, other)
         in_phrases = dict.fromkeys(word for phrase in typed.phrases for word in self.words(phrase))
         musts = tuple(islice(in_phrases, MOST_WORDS))  # the rest of a long phrase is checked in the text
-        chosen = self._chosen(list(terms.values()), musts)
-        shown = tuple(_as_typed(term.word) for term in chosen)
-        return Wanted(chosen, musts, shown, typed.phrases, corrected)
+        rarest = self._chosen(list(terms.values()), musts)
+        words = tuple(_as_typed(term.word) for term in rarest)
+        return Wanted(rarest, musts, words, typed.phrases, corrected)
 
     def words(self, text: str) -> list[str]:
         """The words of a text as the index has them, whole ones only."""
@@ -115,18 +115,18 @@ class Lookup:
 
     def sessions(self, wanted: Wanted, only: Only) -> Iterator[list[Match]]:
         """The best message of each session that has one, best first, page by page."""
-        seen: set[int] = set()
+        sessions: set[int] = set()
         page = None
         for page in self._pages(self._query(wanted, only, MESSAGE_FIELDS)):
-            yield self._matches(page, _first_of_each(page, _allowed(page, only), seen))
-            if only.sessions is not None and seen >= only.sessions:
+            yield self._matches(page, _first_of_each(page, _allowed(page, only), sessions))
+            if only.sessions is not None and sessions >= only.sessions:
                 return
         if page is not None and page.is_full:
             # A few long sessions, or sessions that are filtered out, have all the best messages: read the others.
             query = self._query(wanted, only, MESSAGE_FIELDS, strictly=True)
             if query is not None:
-                others = self._page(_all_of([query], but=self._of(seen)), _PAGES[0], 0)
-                yield self._matches(others, _first_of_each(others, range(len(others.scores)), seen))
+                others = self._page(_all_of([query], but=self._of(sessions)), _PAGES[0], 0)
+                yield self._matches(others, _first_of_each(others, range(len(others.scores)), sessions))
 
     def count(self, wanted: Wanted, only: Only, *, each: bool) -> Matches:
         """The sessions, or with `each` the messages, that match in their messages or title. Loads no document.
@@ -232,8 +232,8 @@ class Lookup:
             whole = self.words(piece)
             yield from ((word, 1.0) for word in whole)
             if parts := self._analyzer.analyze(camel_parts(piece)):
-                known = all(self._term(word, 1.0, MESSAGE_FIELDS).uses for word in whole)
-                yield from ((part, _PART_WEIGHT if known else 1.0) for part in parts)
+                has_whole = all(self._term(word, 1.0, MESSAGE_FIELDS).uses for word in whole)
+                yield from ((part, _PART_WEIGHT if has_whole else 1.0) for part in parts)
 
     def _term(self, word: str, weight: float, fields: Sequence[str], typed: str | None = None) -> Term:
         counts = {field: self._searcher.doc_freq(WORDS, SIGNS[field] + word) for field in fields}
@@ -244,11 +244,11 @@ class Lookup:
         """Words of the index from which one typing error makes this word, the most frequent first."""
         if len(word) < _SHORTEST_CORRECTED or not (word.isascii() and word.isalpha()):
             return []  # a number or code next to it means something else
-        near, known = slips(word), list[str]()
+        near, others = slips(word), list[str]()
         for field in (REST, USER):  # nearly every word of the index is in one of these
-            if known := [other for other in near if self._searcher.doc_freq(WORDS, SIGNS[field] + other)]:
+            if others := [other for other in near if self._searcher.doc_freq(WORDS, SIGNS[field] + other)]:
                 break
-        found = [self._term(other, _CORRECTED_WEIGHT, fields, word) for other in known]
+        found = [self._term(other, _CORRECTED_WEIGHT, fields, word) for other in others]
         return sorted((term for term in found if term.uses), key=lambda term: -term.uses)[:_CORRECTIONS]
 
     def _chosen(self, terms: list[Term], musts: Sequence[str]) -> tuple[Term, ...]:
@@ -278,14 +278,14 @@ class Lookup:
 
     def _clauses(self, term: Term, fields: Sequence[str]) -> list[Clause]:
         """Clauses for a word in each field that has it; cached, since a search uses a word several times."""
-        known = (term.word, term.weight, fields[0])
-        if known not in self._made:
-            self._made[known] = [
+        key = (term.word, term.weight, fields[0])
+        if key not in self._made:
+            self._made[key] = [
                 (Occur.Should, self._weighed(field, term.word, WEIGHTS[field] * self._worth(term, field)))
                 for field in fields
                 if field in term.counts
             ]
-        return self._made[known]
+        return self._made[key]
 
     def _of(self, sessions: AbstractSet[int]) -> Query:
         """A query for all messages of these sessions."""

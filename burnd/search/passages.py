@@ -220,13 +220,13 @@ def passage(text: str, spots: Sequence[Spot], limit: int = SNIPPET_BYTES) -> Pas
         return Passage(whole, _within(spots, shift, shift + len(whole), 0))
     begin = _begin(text, spots, limit)
     room = limit - (len(_CUT.encode()) if begin > 0 else 0)
-    shown = _fitting(text[begin : begin + limit], room)
-    if begin + len(shown) < len(text.rstrip()):
-        shown = _fitting(shown, room - len(_CUT.encode()))
-    end = begin + len(shown)
+    part = _fitting(text[begin : begin + limit], room)
+    if begin + len(part) < len(text.rstrip()):
+        part = _fitting(part, room - len(_CUT.encode()))
+    end = begin + len(part)
     lead = _CUT if begin > 0 else ""
     tail = _CUT if end < len(text.rstrip()) else ""
-    return Passage(lead + shown + tail, _within(spots, begin, end, len(lead)), truncated=True)
+    return Passage(lead + part + tail, _within(spots, begin, end, len(lead)), truncated=True)
 
 
 def opening(text: str, limit: int = SNIPPET_BYTES) -> Passage:
@@ -234,10 +234,10 @@ def opening(text: str, limit: int = SNIPPET_BYTES) -> Passage:
     whole = text.strip()
     if len(whole) <= limit and whole.isascii():
         return Passage(whole)
-    shown = _fitting(whole[:limit], limit)
-    if len(shown) == len(whole):
+    part = _fitting(whole[:limit], limit)
+    if len(part) == len(whole):
         return Passage(whole)
-    return Passage(_fitting(shown, limit - len(_CUT.encode())) + _CUT, truncated=True)
+    return Passage(_fitting(part, limit - len(_CUT.encode())) + _CUT, truncated=True)
 
 
 def _begin(text: str, spots: Sequence[Spot], limit: int) -> int:

@@ -84,11 +84,11 @@ async def answered(method: AnyMethod, service: Service, given: Any, caller: Call
         if backfill.done:
             raise
         raise Missing(str(error), _READING) from error
-    shown = service.settings.display
+    display = service.settings.display
     # If these totals are not used any more, it is because all logs are read, or because they failed.
     if is_exact and (service.has_totals or service.backfill().done):
-        return {**answer, **shown, "backfill": msgspec.structs.replace(backfill, exact=True)}
-    return {"backfill": backfill, **shown, **answer} if backfill.done else {**answer, **shown, "backfill": backfill}
+        return {**answer, **display, "backfill": msgspec.structs.replace(backfill, exact=True)}
+    return {"backfill": backfill, **display, **answer} if backfill.done else {**answer, **display, "backfill": backfill}
 
 
 @asynccontextmanager

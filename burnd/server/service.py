@@ -292,8 +292,8 @@ class Service:
 
     async def machine(self) -> str | None:
         """The id of this machine; None while it cannot be stored."""
-        if chosen := self.settings.machine_id:
-            return chosen
+        if own_id := self.settings.machine_id:
+            return own_id
         async with self._naming:
             if self._machine is None:
                 self._machine = await anyio.to_thread.run_sync(machine_id, self.home.machine)

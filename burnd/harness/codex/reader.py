@@ -268,8 +268,8 @@ def _text_of(record: Content) -> str:
     if record.tool_result is not None:
         return str(plain(record.tool_result.content))
     if record.tool_use is not None:
-        given = plain(record.tool_use.input)
-        return str(given["input"]) if isinstance(given, dict) and given.keys() == {"input"} else ""
+        arguments = plain(record.tool_use.input)
+        return str(arguments["input"]) if isinstance(arguments, dict) and arguments.keys() == {"input"} else ""
     return record.text if isinstance(record.text, str) else ""
 
 

@@ -46,20 +46,20 @@ def find_logs(places: Places) -> list[LogTask]:
 def read_logs(task: LogTask) -> list[LogTotals]:
     """What the databases add to totals. Raises OSError or sqlite3.Error."""
     totals: list[LogTotals] = []
-    seen = _Seen(set(), set())
+    counted_ids = _Seen(set(), set())
     options: ReadOptions = task.options
     for path in task.paths:
         for last in (False, False, True):
             try:
-                found = _DatabasePass(path, options, seen).read()
+                found = _DatabasePass(path, options, counted_ids).read()
             except StaleRead:  # it changed meanwhile
                 if last:
                     raise
             except (FileNotFoundError, Unsupported):
                 break
             else:
-                seen.messages.update(candidate.message_id for candidate in found.candidates)
-                seen.sessions.update(session.session_id for session in found.sessions)
+                counted_ids.messages.update(candidate.message_id for candidate in found.candidates)
+                counted_ids.sessions.update(session.session_id for session in found.sessions)
                 totals.append(found)
                 break
     return totals

@@ -88,22 +88,22 @@ async def show_by_tool(service: Service, params: ByToolParams) -> Result:
 
 
 async def search_waste(service: Service, params: WasteParams, caller: Caller) -> Result:
-    seen = await _searched(service, params, caller, compared=True)
+    search = await _searched(service, params, caller, compared=True)
     recall, ledger = service.search_indexer.recall, service.home.ledger
     is_wanted = params.kind in (None, "release")
     if is_wanted:
         await service.explainer.settled(_SETTLED_S)
 
     def answer(view: View) -> Result:
-        releases = release_changes(view, ledger, seen.scope.in_view(view)) if is_wanted else []
-        return at_its_prices(view, waste.answer(view, Quotes(view, recall), params, seen) | {"releases": releases})
+        releases = release_changes(view, ledger, search.scope.in_view(view)) if is_wanted else []
+        return at_its_prices(view, waste.answer(view, Quotes(view, recall), params, search) | {"releases": releases})
 
     return await service.ask(answer)
 
 
 async def show_overhead(service: Service, params: OverheadParams, caller: Caller) -> Result:
-    seen = await _searched(service, params, caller, compared=False)
-    return await service.ask(lambda view: at_its_prices(view, overhead.answer(view, seen)))
+    search = await _searched(service, params, caller, compared=False)
+    return await service.ask(lambda view: at_its_prices(view, overhead.answer(view, search)))
 
 
 async def show_flow(service: Service, params: FlowParams) -> Result:

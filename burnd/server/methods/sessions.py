@@ -114,14 +114,14 @@ async def search_memory(service: Service, params: MemoryParams) -> Result:
     read = await service.memory_files.read(_homes(service), worked_in)
     # Not in a pool thread: the daemon would wait for it when it ends.
     matches = await DetachedCall(lambda: query.rank(entries(read.files))).result(DEADLINE_S)
-    shown: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     size = 0
     for entry, score in matches[: min(max(params.limit, 1), MOST_HITS)]:
         size += len(entry.text.encode("utf-8", "replace"))
-        if shown and size > _MEMORY_BYTES:
+        if rows and size > _MEMORY_BYTES:
             break
-        shown.append(_entry(entry, score))
-    answer = {"query": params.query[:1000], "entries": shown, "matches": len(matches), "files": len(read.files)}
+        rows.append(_entry(entry, score))
+    answer = {"query": params.query[:1000], "entries": rows, "matches": len(matches), "files": len(read.files)}
     notes = _reading_notes(read)
     return answer | ({"note": "; ".join(notes)} if notes else {})
 
@@ -261,21 +261,21 @@ def _read_page(recall: Recall, session_id: str, located: RecordPage) -> list[msg
                 raise as_storage_error(error, Path(recall.path(session_id))) from error
             if found is None:
                 break
-            shown = _shown(*found)
-            size += len(shown)
+            data = _shown(*found)
+            size += len(data)
             if records and size > _PAGE_BYTES:
                 break
-            records.append(msgspec.Raw(shown))
+            records.append(msgspec.Raw(data))
     return records
 
 
 def _shown(record: Content, whole_bytes: int | None) -> bytes:
     """A record as JSON, without what only `restore` needs; `whole_bytes` is the size of its content if it was cut."""
-    shown = msgspec.json.encode(msgspec.structs.replace(record, line=None, parent=None, context=None))
-    if len(shown) <= LARGEST_RECORD and whole_bytes is None:
-        return shown
-    size = len(shown) if whole_bytes is None else whole_bytes + len(shown) - LARGEST_RECORD
-    return msgspec.json.encode(_cut(msgspec.json.decode(shown), size, is_begun=whole_bytes is not None))
+    data = msgspec.json.encode(msgspec.structs.replace(record, line=None, parent=None, context=None))
+    if len(data) <= LARGEST_RECORD and whole_bytes is None:
+        return data
+    size = len(data) if whole_bytes is None else whole_bytes + len(data) - LARGEST_RECORD
+    return msgspec.json.encode(_cut(msgspec.json.decode(data), size, is_begun=whole_bytes is not None))
 
 
 def _cut(shown: dict[str, Any], size: int, *, is_begun: bool) -> dict[str, Any]:
