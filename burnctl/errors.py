@@ -19,7 +19,7 @@ INTERRUPTED, BROKEN_PIPE = 130, 141  # what a shell reports for SIGINT and SIGPI
 
 
 class BurnctlError(Exception):
-    """The base: `message` says what happened, `hint` what to do; `exit_code` is what the program ends with."""
+    """The base: `message` is what happened, `hint` what to do; `exit_code` is what the program ends with."""
 
     exit_code = FAILED
 
@@ -69,7 +69,7 @@ class MissingField(BurnctlError, KeyError):
 class Failed(BurnctlError):
     """Raised when burnd answered with an error; `code` and `name` are those of burnd.protocol.
 
-    `about` says what is not there, where burnd says it: "session".
+    `about` is the kind of thing that is missing, if burnd names it: "session".
     """
 
     def __init__(self, code: int, message: str, hint: str = "", name: str = "", about: str = "") -> None:

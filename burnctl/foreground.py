@@ -1,8 +1,8 @@
 """Runs a harness in the foreground: it gets the terminal's signals, and its exit code is ours.
 
 The child shares our process group, so that what a terminal sends (Ctrl-C, Ctrl-Z, a new size, a hang-up) reaches it
-without us. We take no part in that: the same signals are blocked here, and what somebody sends to us alone is passed
-on. When the child stops, we stop, so that the shell sees the whole job stopped; `fg` wakes both.
+without us. These signals are blocked here; a signal sent to us alone is passed on. When the child stops, we stop, so
+that the shell sees the whole job stopped; `fg` wakes both.
 """
 
 from __future__ import annotations

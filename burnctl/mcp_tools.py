@@ -447,7 +447,7 @@ def _json(answer: dict[str, Any]) -> str:
 
 
 def _with_fewer_blocks(message: dict[str, Any]) -> dict[str, Any]:
-    """A message that is too long by itself: a harness may store an answer with all its calls and results as one."""
+    """A single message that is too long: a harness may store an answer with all its calls and results as one."""
     blocks = message["blocks"]
     count = len(blocks) * 3 // 4
     left_out = message.get("blocksLeftOut", 0) + len(blocks) - count

@@ -2,7 +2,7 @@
 
 A child process (`burnd scan --into`) runs the quick pass over all logs and writes an index of its turns beside the real
 one. Old logs are read only after that. Until they are, reports that need totals alone are answered from this index; it
-also takes every record that is newer than the pass, so it is exact at any moment, whichever logs have been read. Then
+also takes every record that is newer than the pass, so it is exact at any moment, in whatever order logs are read. Then
 it is deleted. It is made again when the daemon starts before all old logs are read.
 """
 

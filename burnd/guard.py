@@ -19,7 +19,7 @@ from burnd.records.times import Clock, to_iso
 log = structlog.get_logger()
 _DENIALS = 20  # that `guard status` shows
 _SESSIONS = 1000  # whose denials are counted
-_WARNINGS = 2  # denials after which an agent that goes on calling tools is ended
+_WARNINGS = 2  # denials after which an agent that still calls tools is ended
 _ID_SHOWN = 13  # enough of an id that begins with a time
 
 
@@ -40,7 +40,7 @@ class Denial(msgspec.Struct, frozen=True):
 
 
 class Guard:
-    """Checks calls against the limits. Any error of its own means that a call is allowed."""
+    """Checks calls against the limits. If a check fails with an error, the call is allowed."""
 
     def __init__(self, path: Path, now: Clock) -> None:
         self._path, self._now = path, now

@@ -73,7 +73,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 def new_readings(readings: Iterable[Quota], recorded: list[Recorded]) -> list[Quota]:
-    """The readings above all recorded ones of their window; `recorded` has the newest first.
+    """The readings higher than every recorded one of their window; `recorded` has the newest first.
 
     Every open session repeats the figure of its last request for hours, so figures of windows that are over and lower
     figures are skipped.

@@ -182,7 +182,7 @@ def _names() -> list[Act]:
 
 
 def _migration() -> list[Act]:
-    """Too many tools at hand, a whole log read at once, everything failing in turn, edits taken back, no room left."""
+    """Too many tools, a whole log read at once, everything failing in turn, edits taken back, no room left."""
     path = "migrations/0042_orders.sql"
     commands = ("psql -h staging", "pg_isready -h staging", "psql -h db", "kubectl logs db-0", "ssh db-0 uptime")
     failing = [

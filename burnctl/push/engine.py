@@ -37,7 +37,7 @@ _TOKENS: Final = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", 
 
 
 def target_of(url: str, credentials: str | None = None) -> Target:
-    """The target of a URL or folder. Raises UsageError for a scheme that there is none for."""
+    """The target of a URL or folder. Raises UsageError for an unknown scheme."""
     user, password = read_credentials(credentials)
     scheme, separator, _ = url.partition("://")
     if not separator or scheme in ("file", "s3"):

@@ -122,7 +122,7 @@ class PostgresTarget:
             self._connection = None
 
     def _guarded(self) -> _Transaction:
-        """A transaction whose errors are those of targets. Opens the connection if there is none."""
+        """A transaction whose errors are those of targets. Opens the connection if necessary."""
         try:
             if self._connection is None or self._connection.closed:
                 facts = {name: value for name, value in self._facts.items() if value}

@@ -176,7 +176,7 @@ def row_of(table: str, answer: dict[str, Any], common: Row) -> Row:
 
 
 def tombstone(table: str, key: dict[str, Any], common: Row) -> Row:
-    """A row that says that there is none with this key; `key` has objects of the feed."""
+    """A row that marks its key as deleted; `key` has objects of the feed."""
     return row_of(table, key, {**common, "deleted": True})
 
 

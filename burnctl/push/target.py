@@ -1,4 +1,4 @@
-"""The interface of push targets, and the errors that tell the engine whether to try again.
+"""The interface of push targets, and the errors by which the engine decides whether to try again.
 
 Delivery is at least once: after a crash a batch may come again, in whole or in part. Keys and `seq` make it exact, so a
 target stores the cursor of a batch together with its rows or after them, never before.
@@ -72,7 +72,7 @@ class Target(Protocol):
     def open(self, machine_id: str) -> str | None:
         """Creates tables and views that are missing, and checks the schema version of those that are there.
 
-        Returns the cursor that is stored for this machine; None if there is none.
+        Returns the cursor that is stored for this machine, if any.
         """
 
     def send(self, batch: Batch) -> None:

@@ -75,7 +75,7 @@ GROUP_NAMES = {
     "history": "history from before this session",
     "rest": "everything else",
 }
-# Sentences and short names for the reasons of cache misses: inferred, and proved where that says more.
+# Sentences and short names for the reasons of cache misses: inferred, and proved where the wording differs.
 _MISS_SENTENCES = {
     "pause": "the cache expired during a pause",
     "slow-call": "the cache expired while a call ran or waited for permission",

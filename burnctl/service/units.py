@@ -14,9 +14,7 @@ SERVICE, SOCKET, HARDENING, WITH_SOCKET = "burnd.service", "burnd.socket", "hard
 PRICES, PRICES_TIMER = "burnd-prices.service", "burnd-prices.timer"
 PUSH = "burnd-push.service"
 MARK = "# Written by `burnctl service install`."
-_NOTE = (
-    f"{MARK} To change something use `systemctl --user edit burnd`: this file is\n# written anew by the next install.\n"
-)
+_NOTE = f"{MARK} To change something use `systemctl --user edit burnd`: the next\n# install overwrites this file.\n"
 
 
 def service(settings: Settings, note: str = _NOTE) -> str:
@@ -38,7 +36,7 @@ RestartPreventExitStatus=5
 WatchdogSec=60
 TimeoutStopSec=15
 UMask=0077
-# What the watchdog ends must leave no core: what was said would be in it.
+# No core dump when the watchdog ends it: it would contain conversations.
 LimitCORE=0
 
 # It must never be in the way of the work it records.

@@ -153,7 +153,7 @@ class Explainer(BackgroundFollower):
                 self._blocks_at = self._clock() + BLOCKS_S
 
     async def condense_block(self) -> bool:
-        """Rewrites one stale block of causes in small transactions; False if there is none."""
+        """Rewrites one stale block of causes in small transactions; False if no block is stale."""
         generation = self._pipeline.generation
         block = await self._ask(segments.read_stale_block)
         if block is None:

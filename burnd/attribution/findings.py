@@ -164,7 +164,7 @@ def _order(one: Finding) -> tuple[int, str, tuple[str, ...], str, tuple[int, ...
 
 
 class Lineage:
-    """The tree of turns by parent: tells whether one turn is an ancestor of another."""
+    """The tree of turns by parent, to check whether one turn is an ancestor of another."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         ids = {turn.message_id for turn in turns}

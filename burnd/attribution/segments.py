@@ -351,7 +351,7 @@ class StaleBlock(NamedTuple):
 
 
 def read_stale_block(db: sqlite3.Connection) -> StaleBlock | None:
-    """Adds up a stale block; None if there is none."""
+    """Adds up a stale block; None if no block is stale."""
     stale = db.execute("SELECT block, times FROM stale_blocks ORDER BY block LIMIT 1").fetchall()
     if not stale:
         return None

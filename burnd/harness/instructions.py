@@ -127,7 +127,7 @@ def read(path: str) -> bytes | None:
 
 
 def commented_json(text: str) -> dict[str, object]:
-    """The object of a JSON text that may have comments and trailing commas; empty if it is none."""
+    """The object of a JSON text that may have comments and trailing commas; empty for any other text."""
     plain = re.sub(_STRING_OR_COMMENT, lambda match: match[1] or " ", text)
     strict = re.sub(_STRING_OR_LAST_COMMA, lambda match: match[1] or "", plain)
     try:

@@ -145,7 +145,7 @@ class Product:
     agent_tools: tuple[str, ...] = ()  # tools for agents that already run
     command: str = ""  # regular expression of a command logged as a prompt; its groups are name and arguments
     error_tag: str = ""  # the tag that its own errors are in
-    # Texts of its own errors in lower case, which may be stored as titles: whole, beginnings, parts.
+    # Texts of the harness's errors in lower case, which may be stored as titles: whole, beginnings, parts.
     errors: tuple[str, ...] = ()
     error_beginnings: tuple[str, ...] = ()
     error_parts: tuple[str, ...] = ()

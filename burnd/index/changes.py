@@ -1,4 +1,4 @@
-"""Numbers changes, so that the change feed can tell which rows a push has to send again.
+"""Numbers changes, so that the change feed finds the rows that a push has to send again.
 
 `meta` has a counter, which each transaction raises that changes something a push sends. `turns.seq` is its value at the
 last change of the turn itself, `changed_sessions.seq` that of anything of a session, and `every` that of a change to

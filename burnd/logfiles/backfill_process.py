@@ -93,7 +93,7 @@ def _pack_piece(piece: Piece) -> bytearray:
 
 
 def unpack_piece(answer: memoryview) -> Piece | None:
-    """The piece in an answer; None if there is none. Raises Refused."""
+    """The piece in an answer; None for an answer without one. Raises Refused."""
     kind, data = bytes(answer[:1]), answer[1:]
     if kind == _REFUSED:
         raise Refused(*pickle.loads(data))  # noqa: S301 - made by our own child

@@ -255,7 +255,7 @@ class Finder:
         self._is_first = True  # the next scan finds old files
         self._files = 0  # logs that the last scan counted
         self._read_since: set[str] = set()  # logs read since, which that scan did not see
-        self._others: set[str] = set()  # files that are named like logs and are none
+        self._others: set[str] = set()  # files that are named like logs but are not logs
         self.skipped: list[SkippedFiles] = []  # what the last scan skipped
 
     @property

@@ -208,7 +208,7 @@ _CALLS: Final = -2  # index of calls and errors in counts
 
 class Label(NamedTuple):
     """Identifies a row: its kind (`other` for causes outside the grouping), its key, and the key in the second
-    dimension. `proof` tells whether the reason of cache misses is proved.
+    dimension. `proof`: whether the reason of cache misses is proved.
     """
 
     kind: str

@@ -152,7 +152,7 @@ SELECT p.number, q.ts, q.used_percent, q.resets_at FROM peaks p JOIN quotas q ON
 
 
 _FULL = 100.0  # percent
-_LEAST_PERCENT = 5.0  # below, a rounded reading says little about its cost
+_LEAST_PERCENT = 5.0  # below, a rounded reading is too coarse to estimate the cost
 _PERCENT_WINDOWS = 30
 _MOST_EXAMINED = 400
 _MOST_REACHED = 20

@@ -15,7 +15,7 @@ _REASONS: Final = {GONE: "unknown", CLEANED: "clean-up"}
 
 
 class LoggedSession(NamedTuple):
-    """A session with responses of its own, and the newest event about its log."""
+    """A session that has own responses, and the newest event about its log."""
 
     session_id: str
     updated_ms: int

@@ -125,7 +125,7 @@ _ENDINGS = Table(
 class Reader:
     """Reads one selection. `sizes` are context sizes to distinguish besides those of the prices.
 
-    `measures` limits how many of the measures are read: fewer are quicker.
+    `measures` is the number of measures to read: fewer are quicker.
     """
 
     def __init__(

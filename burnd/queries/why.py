@@ -421,7 +421,7 @@ def _rail(session: SessionEntry, rails: Sequence[RailEntries], name: str | None)
 
 
 def _turns(rail: RailEntries, turn_index: int) -> list[Turn]:
-    """The turns with this number, the response before those billed beside it. Raises Missing."""
+    """The turns with this number: the response, then those billed with it. Raises Missing."""
     turns = rail.turns
     matches = [turn for turn in turns if turn.turn_index == turn_index]
     if matches:

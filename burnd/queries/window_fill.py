@@ -1,4 +1,4 @@
-"""What filled a window of a plan: its cost by project, by session and by group of causes."""
+"""Divides the cost of a plan's window by project, by session and by group of causes."""
 
 from __future__ import annotations
 

@@ -429,7 +429,7 @@ def _marks(data: bytes) -> int:
 
 
 def _after_mark(data: bytes, at: int) -> int:
-    """The position after the next bracket or comma outside of strings; 0 if there is none."""
+    """The position after the next bracket or comma outside of strings; 0 if none follows."""
     while (match := _MARK.match(data, at)) is not None:
         at = match.end()
         if match[1] != b'"':

@@ -119,7 +119,7 @@ class RequestFacts(Record, frozen=True, kw_only=True):
 
     `shape` is a hash of system prompt and tools, `params` one of the parameters other than model, effort and output
     limit. Of its `messages` the first `same` are also the first of the answered request before it on the rail, which
-    had `before`; None if the log does not show that. `breakpoints` counts the points at which it asked for caching.
+    had `before`; None if the log does not show that. `breakpoints` counts the cache breakpoints it set.
     """
 
     shape: str | None = None

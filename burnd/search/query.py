@@ -14,7 +14,7 @@ _LEAST: Final = 0.1  # what is left of a match in a session that has none of the
 
 
 class Typed(NamedTuple):
-    """A query as it was typed: the pieces between spaces, and the phrases in quotation marks. There is no syntax."""
+    """A query as typed: the pieces between spaces, and the phrases in quotation marks. There is no syntax."""
 
     pieces: tuple[str, ...]
     phrases: tuple[str, ...]

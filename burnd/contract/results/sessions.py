@@ -47,7 +47,7 @@ class SessionRow(SessionFacts):
 
 
 class GoneLogs(TypedDict):
-    """How many sessions have lost their logs, and how many of these no clean-up explains."""
+    """Counts the sessions that lost their logs, and those of them that no clean-up explains."""
 
     count: int
     unexplained: int
@@ -317,7 +317,7 @@ class Content(PartialAnswer):
 
 
 class RecordedSession(SessionFacts):
-    """A session, and how many of its messages have no content any more."""
+    """A session, and the number of its messages whose content is gone."""
 
     prunedMessages: int
 

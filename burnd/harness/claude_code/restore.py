@@ -31,7 +31,7 @@ _NO_META = ("<command-", "<local-command-", "<bash-", "<task-notification", "[Re
 
 
 def restore(recording: Recording) -> Restored:
-    """The main transcript, and one for each sub-agent with a file of its own."""
+    """The main transcript, and one for each sub-agent that has its own file."""
     name = project_name(recording.folder)
     # A longer name ends in a hash that differs between builds of the client; it also looks for the beginning.
     folder = f"projects/{name if len(name) <= NAME_LIMIT else f'{name[:NAME_LIMIT]}-restored'}"

@@ -61,7 +61,7 @@ COMPRESSED: Final = ".jsonl.zst"  # Codex may compress rollouts that no longer g
 _CONVERSATION: Final = frozenset({"response_item", "turn_context", "compacted"})
 _SKIPPED: Final = frozenset({"world_state", "inter_agent_communication", "ghost_snapshot", "state"})
 TITLE_ID: Final = "title:ai"
-HOLE: Final = "burnd"  # the key that stands for the text of a record
+HOLE: Final = "burnd"  # the key that replaces the text of a record
 _KEPT: Final = frozenset({"session_meta", "turn_context", "compacted", "world_state"})
 _KEPT_EVENT: Final = re.compile(
     rb'"type":\s*"(?:thread_rolled_back|thread_settings_applied|turn_aborted|(?:task|turn)_(?:started|complete))"'

@@ -22,7 +22,7 @@ from burnd.harness.restore import (
 )
 
 _COMPRESSED = ".jsonl.zst"
-_HOLE = "burnd"  # the key that stands for the text of a record
+_HOLE = "burnd"  # the key that replaces the text of a record
 # With their ids the provider asks for the reasoning before them, which cannot be replayed.
 _NO_IDS = ("message", "function_call", "custom_tool_call", "local_shell_call", "web_search_call")
 

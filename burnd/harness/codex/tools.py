@@ -121,7 +121,7 @@ def call_of(item: Item, line_id: str) -> CallDetails:
 
 
 def searches_of(item: Item) -> int:
-    """The number of billed web searches; opening a page is none."""
+    """The number of billed web searches; opening a page is not billed."""
     if item.type != "web_search_call":
         return 0
     action = plain(item.action)

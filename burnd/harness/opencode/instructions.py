@@ -23,7 +23,7 @@ def add(
 ) -> None:
     """Adds the global file, those of the project, of its settings and of inner folders.
 
-    Without a file of its own, opencode reads that of Claude Code.
+    Without such a file, opencode reads that of Claude Code.
     """
     with_claude = not any(
         environ.get(name, "").lower() in ("1", "true")

@@ -58,8 +58,8 @@ _LARGEST_STATUS: Final = 999
 _OUTPUT_PARTS: Final = ("text", "reasoning", "tool")
 _DEFAULT_TITLE: Final = re.compile(r"(?:New|Child) session - \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _NULL: Final = msgspec.Raw(b"null")
-HOLE: Final = "burnd"  # the key that stands for the content of a record
-_LONG_TEXT: Final = 64  # characters of a text that a number stands for in the context
+HOLE: Final = "burnd"  # the key that replaces the content of a record
+_LONG_TEXT: Final = 64  # characters from which on a text is replaced by a number in the context
 _LONGEST_TEXT: Final = 16 << 10  # characters of other texts there: previews, patches, signatures
 _SAVED_OUTPUT: Final = 1 << 20  # block number of a whole output: after all blocks of a part
 

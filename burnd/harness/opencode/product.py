@@ -100,7 +100,7 @@ class OpenCode(Product):
     plugin_file = os.path.join("plugin", "burnd-guard.js")
 
     def logs(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
-        """Its databases; if there is none, the expected paths."""
+        """Its databases, or the expected paths if none exists."""
         folder, databases = data_folder(environ, user_home), named_databases(environ, user_home, extra)
         return present_databases([folder], databases) or [*databases, folder]
 
