@@ -1,4 +1,4 @@
-"""How far each push target is behind, from the notes in the home. Imports little: `burnctl status` needs it."""
+"""The lag of each push target, from the notes in the home. Imports little: `burnctl status` needs it."""
 
 from __future__ import annotations
 
