@@ -200,7 +200,14 @@ def _add_table(db: Any, table: str, source: str | None) -> None:
     if source is None:
         db.execute(f"CREATE TABLE {table} ({', '.join(f'{quoted(name)} {type_}' for name, type_ in columns.items())})")
         return
-    there = {row[0] for row in db.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+    import duckdb
+
+    try:
+        there = {row[0] for row in db.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+    except duckdb.Error as error:
+        text = str(error).partition("\n")[0]
+        remedy = "on the machine that wrote it: delete the file and the machine's push_state, then push again"
+        raise BurnctlError(f"a segment of {table} cannot be read: {text}", remedy) from None
     if missing := set(KEYS[table]) - there:
         raise BurnctlError(f"the segments of {table} have no column {min(missing)}", "are these files of burnctl push?")
     fields = [

@@ -113,6 +113,15 @@ def _check(push: Push, options: argparse.Namespace) -> int:
         print(f"and {len(differences) - _MOST_SHOWN:,} more")
     if not differences:
         print("the totals are the same there and here")
+    elif push.has_other_labels:
+        # Advising a push would send the projects that the last one left out.
+        what = "the last push had other flags (--without-project, --machine, --user)"
+        print(f"burnctl: {what}; give --check the same ones", file=sys.stderr)
+    elif push.is_behind():
+        print(f"burnctl: changes are not sent yet; run: burnctl push {options.target}", file=sys.stderr)
+    else:
+        remedy = f"delete {push.machine_id} from push_state there, and push again: everything is sent"
+        print(f"burnctl: the rows there were changed or lost; {remedy}", file=sys.stderr)
     return FAILED if differences else OK
 
 

@@ -35,6 +35,7 @@ _LEVEL = 1  # of gzip: sending is faster than compressing well
 _BUSY = (202, 209, 210, 241, 242, 252, 319, 425, 999)  # too many queries or parts, network, memory, read only, Keeper
 _CREDENTIALS = (192, 193, 194, 492, 516)
 _RIGHTS = (497, 291)
+_NO_DATABASE = 81
 _TYPES = {
     "text": "String",
     "count": "Int64",
@@ -291,7 +292,9 @@ def _failure(name: str, status: int, text: str, code: str | None) -> Refused | U
         return Refused(f"{name}: {sentence}", "grant the user CREATE, INSERT, SELECT, ALTER and DELETE")
     if number in _BUSY or status in (429, 502, 503, 504):
         return Unreachable(f"{name} cannot take rows now: {sentence}", "it is tried again")
-    return Refused(f"{name}: {sentence}", "")
+    if number == _NO_DATABASE:
+        return Refused(f"{name}: there is no such database", "create it there with: CREATE DATABASE NAME")
+    return Refused(f"{name}: {sentence}", "see the log of the server")
 
 
 def _number_in(text: str) -> int:

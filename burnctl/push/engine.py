@@ -60,10 +60,15 @@ def target_of(url: str, credentials: str | None = None) -> Target:
 
 
 def check_url(url: str) -> None:
-    """Raises UsageError if a URL has a password: other users see command lines, and files are copied."""
+    """Raises UsageError if a URL is malformed, or has a password: other users see command lines."""
     from urllib.parse import urlsplit
 
-    if urlsplit(url).password is not None:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise UsageError(f"push: {url} is no URL: {error}", "write it as SCHEME://HOST:PORT/DATABASE") from None
+    if parts.password is not None:
         raise UsageError(
             "push: the URL has a password, which other users of this machine can see",
             "leave it out and set BURND_PUSH_PASSWORD, or use --credentials FILE",
@@ -214,6 +219,15 @@ class Push:
                 print(f"burnctl: {error.message}; trying again", file=sys.stderr)
                 self._pause(pause_s(n))
         raise AssertionError
+
+    def is_behind(self) -> bool:
+        """Whether the feed has changes that the target does not have."""
+        return bool(self._asked(cursor=self.feed, limit=0)["more"])
+
+    @property
+    def has_other_labels(self) -> bool:
+        """Whether the last push to the target had other names, or left other projects out."""
+        return self._restarts
 
     def local_totals(self) -> dict[DayModel, Totals]:
         """The totals of what this machine has, without projects that are left out, from the export."""

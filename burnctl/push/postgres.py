@@ -209,10 +209,19 @@ def _failure(error: psycopg.Error) -> Refused | Unreachable:
     lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     if "authentication failed" in text or "no password supplied" in text:
         return Refused("Postgres refuses the user or the password", "see: burnctl help push")
-    if "certificate verify failed" in text or "does not exist" in text or "permission denied" in text:
-        return Refused(f"Postgres: {text}", "")
-    retried = isinstance(error, psycopg.errors.SerializationFailure | psycopg.errors.DeadlockDetected)
-    return Unreachable(f"Postgres: {text}", "is it running?") if lost or retried else Refused(f"Postgres: {text}", "")
+    for words, remedy in _REMEDIES.items():
+        if words in text:
+            return Refused(f"Postgres: {text}", remedy)
+    if lost or isinstance(error, psycopg.errors.SerializationFailure | psycopg.errors.DeadlockDetected):
+        return Unreachable(f"Postgres: {text}", "is it running?")
+    return Refused(f"Postgres: {text}", "see the log of the server")
+
+
+_REMEDIES = {
+    "certificate verify failed": "set sslrootcert in the URL to the certificate of your own authority",
+    "does not exist": "create the database or the role, or correct the URL",
+    "permission denied": "grant the user CREATE and USAGE on the schema, and all rights to its tables",
+}
 
 
 _STATE = """

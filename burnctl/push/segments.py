@@ -90,7 +90,11 @@ class SegmentTarget:
             for table in TABLES:
                 self._store.clean(f"{table}/{machine_id}")
             self._store.clean("push_state", machine_id)
-            state = json.loads(self._store.get(f"push_state/{machine_id}.json") or b"null")
+            stored = self._store.get(f"push_state/{machine_id}.json")
+        try:
+            state = json.loads(stored or b"null")
+        except ValueError:
+            return None  # damaged: everything is sent again
         if not isinstance(state, dict):
             return None
         if int(state.get("schema", 0)) > SCHEMA_VERSION:
@@ -404,6 +408,10 @@ def _as_push_errors(name: str) -> Iterator[None]:
         text = " ".join(str(error.strerror or error).split())[:300]
         if any(word in str(error) for word in _REFUSED_WORDS) or error.errno == errno.EROFS:
             raise Refused(f"{name}: {text}", "check the bucket, its region and the credentials") from None
-        raise Unreachable(f"{name}: {text}") from None
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise Unreachable(f"{name}: {text}", "free some space there" if is_full else "is it reachable?") from None
     except (arrow.ArrowException, ValueError) as error:
-        raise Refused(f"{name}: {' '.join(str(error).split())[:300]}", "a file in it is damaged") from None
+        text = " ".join(str(error).split())[:300]
+        raise Refused(
+            f"{name}: a file in it cannot be read: {text}", "delete that file and push_state, then push again"
+        ) from None

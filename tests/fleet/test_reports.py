@@ -127,6 +127,10 @@ def test_what_a_fleet_cannot_answer_is_refused(demo: DemoHome, fleet: str, tmp_p
     assert (done.returncode, done.stdout) == (1, "")
     assert "no usage recorded for project 'nosuch'" in done.stderr
     assert "has no segments" in demo.run("summary", "--fleet", str(tmp_path)).stderr
+    damaged = tmp_path / "turns" / "m1" / "x.parquet"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(b"half")
+    assert "a segment of turns cannot be read" in demo.run("summary", "--fleet", str(tmp_path)).stderr
     assert "Postgres has tables and views" in demo.run("summary", "--fleet", "postgres://x/y").stderr
     assert "give --fleet TARGET" in demo.run("summary", "--by", "user").stderr
 

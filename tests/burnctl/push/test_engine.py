@@ -297,6 +297,8 @@ def test_a_password_in_a_url_is_refused() -> None:
     with pytest.raises(UsageError, match="has a password"):
         check_url("clickhouse://u:p@host/db")
     check_url("clickhouse://u@host/db")
+    with pytest.raises(UsageError, match="is no URL"):
+        check_url("clickhouse://host:none/db")
     with pytest.raises(UsageError, match="no target of the kind ftp"):
         target_of("ftp://host")
 

@@ -273,3 +273,8 @@ def _find_a_difference(home: Home, folder: Path) -> None:
     checked = burnctl(home.root, "push", str(folder), "--check")
     assert checked.returncode == 1
     assert "there 0 turns, 0 tokens" in checked.stdout
+    assert "from push_state there, and push again" in checked.stderr
+    for state in folder.glob("push_state/*"):
+        state.write_text("{half")  # a damaged cursor is none
+    assert burnctl(home.root, "push", str(folder)).returncode == 0
+    assert burnctl(home.root, "push", str(folder), "--check").returncode == 0
