@@ -1,4 +1,4 @@
-"""The pages about stamps, wrappers and the service name every action and every flag."""
+"""The pages about tags, wrappers and the service name every action and every flag."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def words_of(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("verb", "page"),
-    [("stamp", "stamps"), ("stamps", "stamps"), ("claude", "stamps"), ("run", "stamps"), ("service", "service")],
+    [("stamp", "tags"), ("stamps", "tags"), ("claude", "tags"), ("run", "tags"), ("service", "service")],
 )
 def test_every_flag_is_documented(verb: str, page: str) -> None:
     """A flag that is not in docs/ is not there."""

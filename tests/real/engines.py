@@ -11,7 +11,9 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,3 +109,8 @@ def _makes_bucket(port: int) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
+
+
+def connect_postgres(url: str, **options: Any) -> Any:
+    """A connection of psycopg, which only `make test-real` installs."""
+    return import_module("psycopg").connect(url, **options)

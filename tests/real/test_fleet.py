@@ -19,9 +19,8 @@ from burnctl.push.engine import target_of
 from burnd.contract.reports import HotspotsParams, SummaryParams
 from tests.fleet.machines import Machine, Sum, story, three_machines, total_of
 from tests.real.clickhouse_server import PASSWORD, USER
-from tests.real.engines import bucket, clickhouse, postgres
+from tests.real.engines import bucket, clickhouse, connect_postgres, postgres
 
-psycopg = pytest.importorskip("psycopg")
 pytestmark = pytest.mark.real
 KILLS = 50
 ROOT = Path(__file__).parents[2]
@@ -38,7 +37,7 @@ def targets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
     monkeypatch.setenv("BURND_PUSH_USER", USER)
     monkeypatch.setenv("BURND_PUSH_PASSWORD", PASSWORD)
     with clickhouse() as first, postgres() as second, bucket(monkeypatch) as third:
-        with psycopg.connect(second, autocommit=True) as db:
+        with connect_postgres(second, autocommit=True) as db:
             db.execute(f"CREATE ROLE {USER} SUPERUSER LOGIN PASSWORD '{PASSWORD}'")
         address = second.partition("@")[2]
         yield [f"{first}/fleet", f"postgres://{address}", str(folder / "fleet"), third]
@@ -47,7 +46,7 @@ def targets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
 def there(target: str) -> tuple[int, int, Decimal | float]:
     if target.startswith("postgres"):
         tokens = "input + output + reasoning + cache_read + cache_create_5m + cache_create_1h"
-        with psycopg.connect(target, user=USER, password=PASSWORD) as db:
+        with connect_postgres(target, user=USER, password=PASSWORD) as db:
             turns, used, cost = db.execute(
                 f"SELECT count(*), sum({tokens})::bigint, sum(cost_usd) FROM turns_once"
             ).fetchone() or (0, 0, Decimal(0))

@@ -21,9 +21,8 @@ from tests.burnctl.push.rows import USAGE, Row, cause, gone, session, turn
 from tests.fleet.segments import put
 from tests.packaging.dashboard import queries
 from tests.real.clickhouse_server import PASSWORD, USER
-from tests.real.engines import clickhouse, postgres, target_of
+from tests.real.engines import clickhouse, connect_postgres, postgres, target_of
 
-psycopg = pytest.importorskip("psycopg")
 pytestmark = pytest.mark.real
 Ask = Callable[[str], list[tuple[Any, ...]]]
 
@@ -40,14 +39,14 @@ def url(request: pytest.FixtureRequest, servers: dict[str, str]) -> str:
     name = f"fleet_{uuid.uuid4().hex[:8]}"
     if request.param == "clickhouse":
         return f"{servers['clickhouse']}/{name}"
-    with psycopg.connect(servers["postgres"], autocommit=True) as db:
+    with connect_postgres(servers["postgres"], autocommit=True) as db:
         db.execute(f"CREATE DATABASE {name}")
     return servers["postgres"].removesuffix("postgres") + name
 
 
 def asked(url: str, sql: str) -> list[tuple[Any, ...]]:
     if url.startswith("postgres"):
-        with psycopg.connect(url) as db:
+        with connect_postgres(url) as db:
             rows: list[tuple[Any, ...]] = db.execute(sql).fetchall()
             return rows
     with closing(Connection(url, USER, PASSWORD)) as connection:
