@@ -11,12 +11,12 @@ import json
 import os
 import re
 from collections import Counter
-from decimal import Decimal
 from itertools import groupby
 from typing import Any
 
 from burnctl.commands.export import COLUMNS, beside_of, flat, remove_parts
 from burnctl.errors import BurnctlError
+from burnctl.push.schema import usd
 from burnctl.render.numbers import counted
 from burnd.extras import PARQUET, to_install
 
@@ -37,9 +37,7 @@ except ImportError:
 
 SCHEMA_VERSION = "2"  # of the columns: a file with fewer of them has a lower one
 _ROWS_AT_ONCE = 20_000
-_UNIT = Decimal("1e-12")
-_MOST_USD = Decimal("999999.999999999999")
-_TYPES = {
+TYPES = {
     "text": arrow.string(),
     "count": arrow.int64(),
     "flag": arrow.bool_(),
@@ -47,7 +45,7 @@ _TYPES = {
     "money": arrow.decimal128(18, 12),
     "map": arrow.map_(arrow.string(), arrow.string()),
 }
-SCHEMA = arrow.schema([(name, _TYPES[kind]) for name, _, kind in COLUMNS])
+SCHEMA = arrow.schema([(name, TYPES[kind]) for name, _, kind in COLUMNS])
 _PERIOD = {"since", "until", "tz", "whole_days"}
 _DAY = re.compile(r"day=(\d{4}-\d\d-\d\d)")
 
@@ -141,7 +139,7 @@ class _Export:
                 return False
             file.add_key_value_metadata({"burnd.digest": digest.hexdigest()})
             file.close()
-            _sync(part)
+            sync(part)
             os.replace(part, path)
         return True
 
@@ -185,9 +183,7 @@ def _values(row: dict[str, Any]) -> dict[str, Any]:
     from datetime import datetime
 
     row["ts"] = datetime.fromisoformat(row["ts"])
-    if row["cost_usd"] is not None:
-        # repr() has the digits that the daemon sent. Only a log with absurd counts exceeds the limit.
-        row["cost_usd"] = min(Decimal(repr(row["cost_usd"])).quantize(_UNIT), _MOST_USD)
+    row["cost_usd"] = usd(row["cost_usd"])
     return row
 
 
@@ -196,7 +192,7 @@ def _unlink(path: str) -> None:
         os.unlink(path)
 
 
-def _sync(path: str) -> None:
+def sync(path: str) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

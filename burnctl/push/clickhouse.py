@@ -15,9 +15,9 @@ import time
 from decimal import Decimal
 from urllib.parse import unquote, urlencode, urlsplit
 
-from burnctl.push.schema import KEYS, SCHEMA_VERSION, TABLES
-from burnctl.push.target import Refused, Totals, Unreachable
-from burnctl.push.views import TOKENS, ClickHouse, is_required, quoted, views
+from burnctl.push.schema import KEYS, OLDEST_WRITER, SCHEMA_VERSION, TABLES, TOKENS
+from burnctl.push.target import Refused, Totals, Unreachable, check_schema
+from burnctl.push.views import ClickHouse, is_required, quoted, views
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from burnctl.push.schema import Column, Row
     from burnctl.push.target import Batch, DayModel
 
-OLDEST_WRITER = 1  # burnctl with an older schema must not write to tables that this one made
 _PORTS = {"clickhouse": 8123, "clickhouses": 8443}
 _TIMEOUT_S = 300.0
 _BODY_BYTES = 8_000_000
@@ -71,11 +70,7 @@ class ClickHouseTarget:
         ask = self._connection.rows
         self._connection.execute(f"CREATE TABLE IF NOT EXISTS push_schema {_SCHEMA_TABLE}")
         ((there, oldest),) = ask("SELECT max(version), max(oldest_writer) FROM push_schema")
-        if oldest > SCHEMA_VERSION:
-            raise Refused(
-                f"{self._connection.name} has tables of a newer burnd: schema {there}, not {SCHEMA_VERSION}",
-                "update burnd on this machine",
-            )
+        check_schema(self._connection.name, there, oldest)
         if there < SCHEMA_VERSION:
             for statement in statements():
                 self._connection.execute(statement)

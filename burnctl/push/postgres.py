@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 
 from burnctl.errors import BurnctlError
-from burnctl.push.schema import KEYS, SCHEMA_VERSION, TABLES
-from burnctl.push.target import Refused, Totals, Unreachable
-from burnctl.push.views import TOKENS, VIEWS, Postgres, is_required, quoted, views
+from burnctl.push.schema import KEYS, OLDEST_WRITER, SCHEMA_VERSION, SETS, TABLES, TOKENS
+from burnctl.push.target import Refused, Totals, Unreachable, check_schema
+from burnctl.push.views import VIEWS, Postgres, is_required, quoted, views
 from burnd.extras import POSTGRES, to_install
 
 TYPE_CHECKING = False
@@ -28,7 +28,6 @@ except ImportError:
         "pushing to Postgres needs psycopg, which is not installed", f"install it with: {to_install(POSTGRES)}"
     ) from None
 
-OLDEST_WRITER = 1  # burnctl with an older schema must not write to tables that this one made
 _TYPES = {
     "text": "text",
     "count": "bigint",
@@ -37,7 +36,6 @@ _TYPES = {
     "money": "numeric(18, 12)",
     "map": "jsonb",
 }
-_SETS = {"causes": "causes_seq", "findings": "findings_seq"}
 _LOCK = 0x6275726E64  # of creating tables: two machines may open a new database at once
 
 
@@ -61,11 +59,7 @@ class PostgresTarget:
             )
             row = db.execute("SELECT coalesce(max(version), 0), coalesce(max(oldest_writer), 0) FROM push_schema")
             there, oldest = row.fetchone() or (0, 0)
-            if oldest > SCHEMA_VERSION:
-                raise Refused(
-                    f"the database has tables of a newer burnd: schema {there}, not {SCHEMA_VERSION}",
-                    "update burnd on this machine",
-                )
+            check_schema("the database", there, oldest)
             if there < SCHEMA_VERSION:
                 for statement in statements():
                     db.execute(statement)
@@ -79,7 +73,7 @@ class PostgresTarget:
             for table, rows in batch.tables.items():
                 if rows:
                     _upsert(db, table, rows)
-            for table, counts in _SETS.items():
+            for table, counts in SETS.items():
                 # Rows of sessions come as a set: those of earlier sets that the new one does not have go.
                 sessions = [row["session_id"] for row in batch.tables.get("sessions", ())]
                 db.execute(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 SCHEMA_VERSION: Final = 1  # a target with a higher one was written by a newer burnctl
+OLDEST_WRITER: Final = 1  # burnctl with an older schema must not write to tables that this one made
 UNIT: Final = Decimal("1e-12")
 MOST_USD: Final = Decimal("999999.999999999999")
 
@@ -76,6 +77,7 @@ _TOKENS = tuple(
         ("cache_create_1h", "cacheCreate1h"),
     )
 )
+TOKENS: Final = tuple(column.name for column in _TOKENS)
 
 TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "turns": (*_MACHINE, *_turn_columns(), *_STATE),
@@ -131,6 +133,8 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         *_STATE,
     ),
 }
+# Rows that come by session, and the column of a session with the sequence that counts.
+SETS: Final[dict[str, str]] = {"causes": "causes_seq", "findings": "findings_seq"}
 # Of rows with the same key, the one with the highest `seq` counts.
 KEYS: Final[dict[str, tuple[str, ...]]] = {
     "turns": ("machine_id", "source", "message_id"),

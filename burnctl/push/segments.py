@@ -22,7 +22,7 @@ from itertools import takewhile
 
 from burnctl.commands.export import beside_of, remove_parts
 from burnctl.errors import BurnctlError
-from burnctl.push.schema import KEYS, SCHEMA_VERSION, TABLES
+from burnctl.push.schema import KEYS, SCHEMA_VERSION, SETS, TABLES, TOKENS
 from burnctl.push.target import Refused, Totals, Unreachable
 from burnd.extras import PARQUET, to_install
 
@@ -39,27 +39,19 @@ try:
     import pyarrow.compute as compute
     import pyarrow.parquet as parquet
     from pyarrow import fs
+
+    from burnctl.parquet import TYPES, sync
 except ImportError:
     raise BurnctlError(
         "pushing to a folder or bucket needs pyarrow, which is not installed", f"install it with: {to_install(PARQUET)}"
     ) from None
 
-_TYPES = {
-    "text": arrow.string(),
-    "count": arrow.int64(),
-    "flag": arrow.bool_(),
-    "time": arrow.timestamp("ms", tz="UTC"),
-    "money": arrow.decimal128(18, 12),
-    "map": arrow.map_(arrow.string(), arrow.string()),
-}
 SCHEMAS = {
-    table: arrow.schema([(column.name, _TYPES[column.kind]) for column in columns]).with_metadata(
+    table: arrow.schema([(column.name, TYPES[column.kind]) for column in columns]).with_metadata(
         {"burnd.schema": str(SCHEMA_VERSION), "burnd.table": table}
     )
     for table, columns in TABLES.items()
 }
-_BY_SESSION = ("causes", "findings")  # whose rows come by session, all with one `seq`
-_TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h")
 _MOST_SEGMENTS = 16  # of a table and machine, before the newest are merged
 # Merging takes memory for each key, so it is limited. Larger segments are merged by `compact` only.
 _LARGE_BYTES, _MERGED_BYTES = 1 << 20, 2 << 20
@@ -148,7 +140,7 @@ class SegmentTarget:
 
     def totals(self, machine_id: str) -> dict[DayModel, Totals]:
         totals: dict[DayModel, Totals] = {}
-        names = ("ts", "model", "cost_usd", "deleted", *_TOKENS)
+        names = ("ts", "model", "cost_usd", "deleted", *TOKENS)
         with _as_push_errors(self._store.name):
             for rows in self._newest("turns", self._segments("turns", machine_id), names):
                 for ts, model, cost, deleted, *tokens in zip(*(rows[name].to_pylist() for name in names), strict=True):
@@ -214,7 +206,7 @@ class SegmentTarget:
                 mask = []
                 for *key, seq in zip(*(rows[name].to_pylist() for name in (*keys, "seq")), strict=True):
                     name = hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
-                    is_new = name not in seen and (table not in _BY_SESSION or sets.setdefault(key[0], seq) == seq)
+                    is_new = name not in seen and (table not in SETS or sets.setdefault(key[0], seq) == seq)
                     if is_new:
                         seen.add(name)
                     mask.append(is_new)
@@ -250,7 +242,7 @@ def _as_table(table: str, rows: list[Row]) -> Any:
             values = [None if value is None else datetime.fromisoformat(value) for value in values]
         elif column.kind == "map":
             values = [sorted((value or {}).items()) for value in values]
-        columns.append(arrow.array(values, _TYPES[column.kind]))
+        columns.append(arrow.array(values, TYPES[column.kind]))
     return arrow.Table.from_arrays(columns, schema=SCHEMAS[table])
 
 
@@ -266,7 +258,28 @@ def _in_schema(rows: Any, table: str) -> Any:
     return arrow.Table.from_arrays(columns, schema=schema)
 
 
-class Folder:
+class _Store:
+    """Reads and writes whole files through the streams of a folder or bucket."""
+
+    def reader(self, path: str) -> Any:
+        raise NotImplementedError
+
+    def writer(self, path: str) -> contextlib.AbstractContextManager[Any]:
+        raise NotImplementedError
+
+    def get(self, path: str) -> bytes | None:
+        try:
+            with self.reader(path) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+
+    def put(self, path: str, data: bytes) -> None:
+        with self.writer(path) as file:
+            file.write(data)
+
+
+class Folder(_Store):
     """Files below a folder. A file is complete or not there, also after a power failure."""
 
     def __init__(self, folder: str) -> None:
@@ -291,17 +304,6 @@ class Folder:
                 if name.startswith(f".{prefix}") and name.endswith(".part"):
                     remove_parts(os.path.join(self._path(folder), name[1:].removesuffix(".part").rpartition(".")[0]))
 
-    def get(self, path: str) -> bytes | None:
-        try:
-            with open(self._path(path), "rb") as file:
-                return file.read()
-        except FileNotFoundError:
-            return None
-
-    def put(self, path: str, data: bytes) -> None:
-        with self.writer(path) as file:
-            file.write(data)
-
     def delete(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path(path))
@@ -320,11 +322,7 @@ class Folder:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(beside, whole)
-            folder = os.open(os.path.dirname(whole), os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(os.path.dirname(whole))
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(beside)
@@ -334,7 +332,7 @@ class Folder:
         return os.path.join(self._folder, path)
 
 
-class Bucket:
+class Bucket(_Store):
     """Objects of an S3 bucket below a prefix. Credentials and region come from where the AWS tools look for them."""
 
     def __init__(self, url: str) -> None:
@@ -369,17 +367,6 @@ class Bucket:
                 if files:
                     found[table] = dataset.dataset(files, filesystem=self._fs, schema=schema)
         return found
-
-    def get(self, path: str) -> bytes | None:
-        try:
-            with self.reader(path) as file:
-                return bytes(file.read())
-        except FileNotFoundError:
-            return None
-
-    def put(self, path: str, data: bytes) -> None:
-        with self.writer(path) as file:
-            file.write(data)
 
     def delete(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):

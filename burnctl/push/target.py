@@ -9,6 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from burnctl.errors import BurnctlError
+from burnctl.push.schema import SCHEMA_VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,15 @@ class Unreachable(BurnctlError):
 
 class Refused(BurnctlError):
     """Raised when trying again would not help: wrong credentials, missing rights, a newer schema."""
+
+
+def check_schema(name: str, version: int, oldest_writer: int) -> None:
+    """Raises Refused if a newer burnd made the tables, and this one must not write to them."""
+    if oldest_writer > SCHEMA_VERSION:
+        raise Refused(
+            f"{name} has tables of a newer burnd: schema {version}, not {SCHEMA_VERSION}",
+            "update burnd on this machine",
+        )
 
 
 class Batch:

@@ -13,7 +13,7 @@ tokens count. `team` is the tag `team`, or else the team of the user in the tabl
 
 from __future__ import annotations
 
-from burnctl.push.schema import KEYS, TABLES
+from burnctl.push.schema import KEYS, SETS, TABLES, TOKENS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 
 VIEWS = ("turns_now", "sessions_now", "causes_now", "findings_now", "turns_once", "causes_once")
 TEAMS = ("user", "team")
-TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h")
 # A user in two teams is in the last one by name: a turn never counts twice.
 _TEAMS = (
     'LEFT JOIN (SELECT "user", max(nullif(team, \'\')) AS team FROM teams GROUP BY "user") AS teams '
     'ON teams."user" = t."user"'
 )
-_SETS = {"causes": "causes_seq", "findings": "findings_seq"}  # rows that come by session, and the sequence that counts
 
 
 class Dialect:
@@ -93,13 +91,17 @@ def views(dialect: Dialect) -> dict[str, str]:
     }
 
 
+def _columns(table: str) -> str:
+    """The columns of a table with the alias `t`, under their own names."""
+    return ", ".join(f"t.{quoted(column.name)} AS {quoted(column.name)}" for column in TABLES[table])
+
+
 def _of_sessions(table: str, dialect: Dialect) -> str:
     """Rows of a table that is sent by session: those of the sequence that the session names."""
-    columns = ", ".join(f"t.{quoted(column.name)} AS {quoted(column.name)}" for column in TABLES[table])
     return (
-        f"SELECT {columns} FROM ({dialect.newest(table)}) AS t "
+        f"SELECT {_columns(table)} FROM ({dialect.newest(table)}) AS t "
         "INNER JOIN sessions_now AS s ON s.machine_id = t.machine_id AND s.session_id = t.session_id "
-        f"AND s.{_SETS[table]} = t.seq WHERE NOT t.deleted"
+        f"AND s.{SETS[table]} = t.seq WHERE NOT t.deleted"
     )
 
 
@@ -118,9 +120,8 @@ def _turns_once(dialect: Dialect) -> str:
         f"FROM turns_now WHERE (source, message_id) IN ({copied})"
     )
     others = f"SELECT source, message_id, machine_id FROM ({ranked}) AS ranked WHERE nth > 1"
-    columns = ", ".join(f"t.{quoted(column.name)} AS {quoted(column.name)}" for column in TABLES["turns"])
     return (
-        f"SELECT {columns}, coalesce({dialect.team_tag}, teams.team) AS team FROM turns_now AS t {_TEAMS} "
+        f"SELECT {_columns('turns')}, coalesce({dialect.team_tag}, teams.team) AS team FROM turns_now AS t {_TEAMS} "
         f"WHERE (t.source, t.message_id, t.machine_id) NOT IN ({others})"
     )
 
@@ -141,8 +142,7 @@ def _causes_once() -> str:
         f"FROM ({sizes}) AS sizes"
     )
     others = f"SELECT session_id, machine_id FROM ({ranked}) AS ranked WHERE nth > 1"
-    columns = ", ".join(f"t.{quoted(column.name)} AS {quoted(column.name)}" for column in TABLES["causes"])
     return (
-        f"SELECT {columns}, teams.team AS team FROM causes_now AS t {_TEAMS} "
+        f"SELECT {_columns('causes')}, teams.team AS team FROM causes_now AS t {_TEAMS} "
         f"WHERE (t.session_id, t.machine_id) NOT IN ({others})"
     )

@@ -14,9 +14,8 @@ import pytest
 from burnctl.fleet_client import ClickHouseEngine, FleetClient
 from burnctl.push import clickhouse as clickhouse_module
 from burnctl.push.clickhouse import ClickHouseTarget, Connection
-from burnctl.push.schema import TABLES
+from burnctl.push.schema import TABLES, TOKENS
 from burnctl.push.target import Batch, Refused, Totals
-from burnctl.push.views import TOKENS
 from tests.burnctl.push.rows import USAGE, Row, cause, gone, session, turn
 from tests.fleet.segments import put
 from tests.packaging.dashboard import queries

@@ -14,6 +14,7 @@ import msgspec
 
 from burnd.classify.keywords import prompt_words
 from burnd.classify.tools import kind as tool_kind
+from burnd.harness.opencode.restore import HOLE, SAVED_OUTPUT
 from burnd.harness.opencode.rows import (
     Attachment,
     DecodedMessage,
@@ -58,10 +59,8 @@ _LARGEST_STATUS: Final = 999
 _OUTPUT_PARTS: Final = ("text", "reasoning", "tool")
 _DEFAULT_TITLE: Final = re.compile(r"(?:New|Child) session - \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _NULL: Final = msgspec.Raw(b"null")
-HOLE: Final = "burnd"  # the key that replaces the content of a record
 _LONG_TEXT: Final = 64  # characters from which on a text is replaced by a number in the context
 _LONGEST_TEXT: Final = 16 << 10  # characters of other texts there: previews, patches, signatures
-_SAVED_OUTPUT: Final = 1 << 20  # block number of a whole output: after all blocks of a part
 
 _TASK: Final = "task"
 _INVALID: Final = "invalid"
@@ -508,7 +507,7 @@ def whole_output(record: Content, text: str) -> Content:
     whole = ToolResult(
         tool_use_id=cut.tool_use_id if cut is not None else "", content=msgspec.Raw(msgspec.json.encode(text))
     )
-    return msgspec.structs.replace(record, b=_SAVED_OUTPUT, tool_result=whole)
+    return msgspec.structs.replace(record, b=SAVED_OUTPUT, tool_result=whole)
 
 
 def title_of(session: SessionRow) -> Content | None:

@@ -12,14 +12,14 @@ from urllib.parse import quote
 
 from burnd.harness.restore import MAIN, NO_CONTEXT, NOTE, Fields, NewFile, Recording, Restored
 
-_HOLE = "burnd"  # the key that stands for the content of a record
-_SAVED_OUTPUT = 1 << 20  # number of a block with a whole output, which its row has only in part
+HOLE = "burnd"  # the key that replaces the content of a record
+SAVED_OUTPUT = 1 << 20  # block number of a whole output: after all blocks of a part, which has it only in part
 
 
 def restore(recording: Recording) -> Restored:
     messages: dict[str, dict[str, Fields]] = {}
     for record in recording.records:
-        if record["railId"] == MAIN and not record["messageId"].startswith("title:") and record["b"] < _SAVED_OUTPUT:
+        if record["railId"] == MAIN and not record["messageId"].startswith("title:") and record["b"] < SAVED_OUTPUT:
             messages.setdefault(record["messageId"], {})[f"{record['n']}.{record['b']}"] = record
     made = [_message(recording, message_id, records) for message_id, records in messages.items()]
     made.sort(key=lambda message: (message["info"]["time"]["created"], message["info"]["id"]))
@@ -79,9 +79,9 @@ def _filled(recording: Recording, value: Any, records: dict[str, Fields]) -> Any
         return [_filled(recording, one, records) for one in value]
     if not isinstance(value, dict):
         return value
-    if value.keys() != {_HOLE} or not isinstance(value[_HOLE], str):
+    if value.keys() != {HOLE} or not isinstance(value[HOLE], str):
         return {name: _filled(recording, one, records) for name, one in value.items()}
-    record = records.get(value[_HOLE], {})
+    record = records.get(value[HOLE], {})
     if (file := record.get("file")) is not None and not isinstance(record.get("text"), str):
         return f"data:{file['mime']};base64,{recording.data(record) or ''}"
     if (result := record.get("toolResult")) is not None:
@@ -121,10 +121,10 @@ def _without_context(recording: Recording, message_id: str, records: dict[str, F
         part = {"id": f"prt_{message_id.removeprefix('msg_')}{len(parts):04d}"}
         times = {"start": created, "end": created}
         if (use := record.get("toolUse")) is not None:
-            output = {"output": {_HOLE: results[use["id"]]}} if use["id"] in results else {"output": NOTE}
+            output = {"output": {HOLE: results[use["id"]]}} if use["id"] in results else {"output": NOTE}
             state = {
                 "status": "completed",
-                "input": {_HOLE: name},
+                "input": {HOLE: name},
                 **output,
                 "title": "",
                 "metadata": {},
@@ -133,11 +133,11 @@ def _without_context(recording: Recording, message_id: str, records: dict[str, F
             parts.append({**part, "type": "tool", "tool": use["name"], "callID": use["id"], "state": state})
         elif record["kind"] in ("text", "summary"):
             hidden = {"synthetic": True} if record["role"] == "system" else {}
-            parts.append({**part, "type": "text", "text": {_HOLE: name}, **hidden})
+            parts.append({**part, "type": "text", "text": {HOLE: name}, **hidden})
         elif record["kind"] == "file" and record["role"] == "user":
             file = record["file"]
             parts.append(
-                {**part, "type": "file", "mime": file["mime"], "filename": file.get("name"), "url": {_HOLE: name}}
+                {**part, "type": "file", "mime": file["mime"], "filename": file.get("name"), "url": {HOLE: name}}
             )
     return {"info": info, "parts": parts}
 
