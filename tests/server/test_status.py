@@ -15,10 +15,15 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from burnd.clients.spool import Spool
+from burnd.contract.daemon import StatusParams
 from burnd.harness.supervisor import SourceSupervisor
 from burnd.paths import Home
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.source import Source
+from burnd.server.methods.status import status
+from burnd.server.service import Service
+from burnd.settings.config import load
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import call
 from tests.harness.opencode import data as opencode
@@ -325,6 +330,20 @@ def _of(status: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 @pytest.mark.timed
+async def test_status_describes_one_moment(opened: Opened, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that opens while its status is collected is not reported as starting with an index that is ready."""
+    pipeline = await opened()
+    service = Service(home, load(home, {}), socket="", environ={})
+
+    async def machine() -> str:
+        service.open(pipeline, Spool(home.spool, pipeline, {}))
+        return "m1"
+
+    monkeypatch.setattr(service, "machine", machine)
+    answer = await status(service, StatusParams())
+    assert (answer["daemon"]["state"], answer["index"]["state"]) == ("ready", "ready")
+
+
 async def test_a_question_that_takes_too_long_is_stopped(opened: Opened, home: Home) -> None:
     """F56: and the one after it is answered at once."""
     from burnd.index.query_pool import TookTooLong

@@ -34,11 +34,12 @@ _SEARCH_REMEDIES = {
 
 async def status(service: Service, _params: StatusParams) -> Result:
     """Answers at once, also while the daemon starts, reads old logs or rebuilds its index."""
-    counts = await _counts(service)
+    counts, machine, budget = await _counts(service), await service.machine(), await _budget(service)
+    # No await from here on: all parts of one answer describe the same moment.
     states = [(source, source.status()) for source in service.sources.values()]
     return {
         "daemon": _daemon(service),
-        "machine": await service.machine(),
+        "machine": machine,
         "sources": [_source(source, state) for source, state in states],
         "backfill": _backfill(
             [state for _, state in states], is_exact=service.has_totals, of_pass=_pass_progress(service)
@@ -51,7 +52,7 @@ async def status(service: Service, _params: StatusParams) -> Result:
         "spool": _spool(service),
         "disk": _disk(service),
         "prices": _prices(service),
-        "budget": await _budget(service),
+        "budget": budget,
         "lostLogs": _lost_logs(service),
         "degraded": [{"what": what, "remedy": remedy} for what, remedy in _degraded(service, states, counts)],
     }
