@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from _socket import AF_UNIX, SOCK_STREAM, socket
 
 TYPE_CHECKING = False
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 0.5
 _CHUNK = 1 << 16
+_SUBJECTS = ("command", "file_path", "path")  # arguments that say what a call works on
+_LONGEST_SUBJECT = 4096
 
 
 def main() -> int:
     """Prints a denial in the form of Claude Code and Codex if burnd denies the call."""
     try:
         event = json.loads(sys.stdin.buffer.read())
-        answer = ask(sys.argv[1], sys.argv[2], event["session_id"], event.get("tool_name"))
+        answer = ask(sys.argv[1], {"source": sys.argv[2], **call_of(event)})
         is_denied, reason = answer["decision"] == "deny", answer["reason"]
     except Exception:  # noqa: BLE001 - whatever goes wrong, the agent goes on
         return 0
@@ -34,16 +37,28 @@ def main() -> int:
     return 0
 
 
-def ask(path: str, source: str, session: str, tool: str | None) -> dict[str, Any]:
+def call_of(event: dict[str, Any]) -> dict[str, Any]:
+    """The session, the tool, and the command or path of the call in a hook's event."""
+    arguments = event.get("tool_input")
+    values = [arguments.get(name) for name in _SUBJECTS] if isinstance(arguments, dict) else []
+    subject = next((value[:_LONGEST_SUBJECT] for value in values if isinstance(value, str)), None)
+    return {"session": event["session_id"], "tool": event.get("tool_name"), "subject": subject}
+
+
+def ask(path: str, params: dict[str, Any]) -> dict[str, Any]:
     """The answer of burnd; raises whatever goes wrong."""
-    params = {"session": session, "tool": tool, "source": source}
+    deadline = time.monotonic() + TIMEOUT_S
     request = {"jsonrpc": "2.0", "id": 1, "method": "guard.check", "params": params}
     connection = socket(AF_UNIX, SOCK_STREAM)
     connection.settimeout(TIMEOUT_S)
     connection.connect(path)
     connection.sendall(json.dumps(request).encode() + b"\n")
     line = b""
-    while not line.endswith(b"\n") and (piece := connection.recv(_CHUNK)):
+    while not line.endswith(b"\n"):
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        piece = connection.recv(_CHUNK)
+        if not piece:
+            break
         line += piece
     result: dict[str, Any] = json.loads(line)["result"]
     return result

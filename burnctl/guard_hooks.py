@@ -21,6 +21,7 @@ _SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard_hook.p
 _MARK = "guard_hook.py"  # in every command of ours
 _EVENT = "PreToolUse"
 _TIMEOUT_S = 5
+_CORRECT = "correct it, then try again"
 _PLUGIN = """\
 // Asks burnd whether a tool call may run. Written by `burnctl guard install`, removed by `burnctl guard uninstall`.
 import net from "node:net"
@@ -29,7 +30,7 @@ const SOCKET = %(socket)s
 const SOURCE = %(source)s
 
 // The answer of burnd, or null: without an answer in time every call is allowed.
-function ask(session, tool) {
+function ask(params) {
   return new Promise((resolve) => {
     let text = ""
     const connection = net.connect(SOCKET)
@@ -38,7 +39,6 @@ function ask(session, tool) {
     connection.on("error", () => end(null))
     connection.on("close", () => resolve(null))
     connection.on("connect", () => {
-      const params = { session, tool, source: SOURCE }
       connection.write(JSON.stringify({ jsonrpc: "2.0", id: 1, method: "guard.check", params }) + "\\n")
     })
     connection.on("data", (piece) => {
@@ -50,8 +50,10 @@ function ask(session, tool) {
 }
 
 export const BurndGuard = async () => ({
-  "tool.execute.before": async (input) => {
-    const answer = await ask(input.sessionID, input.tool)
+  "tool.execute.before": async (input, output) => {
+    const subject = output?.args?.command ?? output?.args?.filePath
+    const call = { session: input.sessionID, tool: input.tool, source: SOURCE }
+    const answer = await ask(typeof subject === "string" ? { ...call, subject: subject.slice(0, 4096) } : call)
     if (answer?.decision === "deny") throw new Error(answer.reason)
   },
 })
@@ -75,36 +77,48 @@ def is_present(product: Product, env: Mapping[str, str], user_home: str) -> bool
     return any(os.path.isdir(folder) for folder in product.config_homes(env, user_home))
 
 
-def is_installed(product: Product, path: str) -> bool:
+def state(product: Product, path: str, socket: str) -> str:
+    """The hook in this file: "" if there is none, "on", "off" if hooks are disabled, "other" if it is that of another
+    home or of an older release.
+    """
     if product.plugin_file:
-        return os.path.isfile(path)
+        text = _read(path)
+        return "" if text is None else "on" if text == _plugin(product, socket) else "other"
     try:
-        return bool(_ours(_load(path)))
+        settings = _load(path)
     except BurnctlError:
-        return False
+        return ""
+    commands = [hook["command"] for hook in _ours(settings)]
+    if not commands:
+        return ""
+    if settings.get("disableAllHooks") is True:
+        return "off"
+    return "on" if command(socket, product.source) in commands else "other"
 
 
 def install(product: Product, path: str, socket: str) -> None:
     """Writes the hook, in the place of an older one of ours."""
     if product.plugin_file:
-        texts = {"socket": json.dumps(socket), "source": json.dumps(product.source)}
-        _write(path, _PLUGIN % texts)
+        _write(path, _plugin(product, socket))
         return
     settings = _without_ours(_load(path))
     hook = {"type": "command", "command": command(socket, product.source), "timeout": _TIMEOUT_S}
     settings.setdefault("hooks", {}).setdefault(_EVENT, []).append({"matcher": "*", "hooks": [hook]})
-    _write(path, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+    _write(path, _json(settings))
 
 
 def uninstall(product: Product, path: str) -> bool:
     """Removes the hook; returns whether there was one."""
-    if not is_installed(product, path):
-        return False
     if product.plugin_file:
-        os.unlink(path)
-    else:
-        _write(path, json.dumps(_without_ours(_load(path)), indent=2, ensure_ascii=False) + "\n")
-    return True
+        is_there = os.path.lexists(path)
+        if is_there:
+            os.unlink(path)
+        return is_there
+    settings = _load(path)
+    is_there = bool(_ours(settings))
+    if is_there:
+        _write(path, _json(_without_ours(settings)))
+    return is_there
 
 
 def command(socket: str, source: str) -> str:
@@ -117,36 +131,63 @@ def _quoted(word: str) -> str:
     return "'" + word.replace("'", "'\\''") + "'"
 
 
-def _load(path: str) -> dict[str, Any]:
+def _plugin(product: Product, socket: str) -> str:
+    return _PLUGIN % {"socket": json.dumps(socket), "source": json.dumps(product.source)}
+
+
+def _read(path: str) -> str | None:
     try:
         with open(path, encoding="utf-8") as file:
-            settings = json.load(file)
+            return file.read()
     except FileNotFoundError:
-        return {}
+        return None
     except (OSError, ValueError) as error:
-        raise BurnctlError(f"{path} cannot be read: {error}", "correct it, then install the hook again") from None
-    if not isinstance(settings, dict) or not isinstance(settings.get("hooks", {}), dict):
-        raise BurnctlError(f"{path} is not a settings file", "correct it, then install the hook again")
+        raise BurnctlError(f"{path} cannot be read: {error}", _CORRECT) from None
+
+
+def _load(path: str) -> dict[str, Any]:
+    text = _read(path)
+    try:
+        settings = json.loads(text) if text and not text.isspace() else {}
+    except ValueError as error:
+        raise BurnctlError(f"{path} is not valid JSON: {error}", _CORRECT) from None
+    hooks = settings.get("hooks", {}) if isinstance(settings, dict) else None
+    if not isinstance(hooks, dict) or not isinstance(hooks.get(_EVENT, []), list):
+        raise BurnctlError(f"{path} is not a settings file", _CORRECT)
     return settings
+
+
+def _json(settings: Mapping[str, Any]) -> str:
+    text = json.dumps(settings, indent=2, ensure_ascii=False)
+    is_unicode = text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+    return (text if is_unicode else json.dumps(settings, indent=2)) + "\n"
+
+
+def _is_ours(hook: object) -> bool:
+    return isinstance(hook, dict) and _MARK in str(hook.get("command"))
+
+
+def _hooks_of(group: object) -> list[Any]:
+    hooks = group.get("hooks") if isinstance(group, dict) else None
+    return hooks if isinstance(hooks, list) else []
 
 
 def _ours(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The hooks of ours among all."""
-    groups = settings.get("hooks", {}).get(_EVENT, [])
-    hooks = [hook for group in groups if isinstance(group, dict) for hook in group.get("hooks", [])]
-    return [hook for hook in hooks if isinstance(hook, dict) and _MARK in str(hook.get("command"))]
+    return [hook for group in settings.get("hooks", {}).get(_EVENT, []) for hook in _hooks_of(group) if _is_ours(hook)]
 
 
 def _without_ours(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings without our hooks, and without what is empty because of that."""
-    ours = _ours(settings)
-    if not ours:
+    if not _ours(settings):
         return settings
     groups = []
     for group in settings["hooks"][_EVENT]:
-        hooks = [hook for hook in group.get("hooks", []) if hook not in ours]
-        if hooks:
-            groups.append({**group, "hooks": hooks})
+        others = [hook for hook in _hooks_of(group) if not _is_ours(hook)]
+        if len(others) == len(_hooks_of(group)):
+            groups.append(group)
+        elif others:
+            groups.append({**group, "hooks": others})
     hooks_by_event = {**settings["hooks"], _EVENT: groups}
     if not groups:
         del hooks_by_event[_EVENT]

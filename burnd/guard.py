@@ -7,19 +7,21 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import anyio.to_thread
 import msgspec
 import structlog
 
 from burnd.ledger.files import replace_file
-from burnd.queries.guard import Use, root_of, uses
+from burnd.queries.guard import NextCall, Use, line_of, uses
 from burnd.queries.view import View
 from burnd.records.times import Clock, to_iso
 
 log = structlog.get_logger()
 _DENIALS = 20  # that `guard status` shows
 _SESSIONS = 1000  # whose denials are counted
-_WARNINGS = 2  # denials after which an agent that still calls tools is ended
+_WARNINGS = 2  # responses with denied calls after which an agent that still calls tools is ended
+_SAME_RESPONSE_MS = 1000  # denials this close together are of calls of one response
 _ID_SHOWN = 13  # enough of an id that begins with a time
 
 
@@ -46,7 +48,8 @@ class Guard:
         self._path, self._now = path, now
         self._choices = _load(path)
         self.denials: deque[Denial] = deque(maxlen=_DENIALS)
-        self._times: dict[str, int] = {}  # denials by session
+        self._warnings: dict[str, tuple[int, int]] = {}  # responses with denied calls and the last denial, by session
+        self._saving = anyio.Lock()
 
     @property
     def is_off(self) -> bool:
@@ -59,11 +62,13 @@ class Guard:
         return {session: until for session, until in self._choices.allowed.items() if not until or until > now}
 
     async def allow(self, session: str, until: int) -> None:
-        self._times.pop(session, None)
-        await self._save(_Choices(self.is_off, self.allowed | {session: until}))
+        self._warnings.pop(session, None)
+        async with self._saving:
+            await self._save(_Choices(self.is_off, self.allowed | {session: until}))
 
     async def switch(self, *, is_off: bool) -> None:
-        await self._save(_Choices(is_off, self.allowed))
+        async with self._saving:
+            await self._save(_Choices(is_off, self.allowed))
 
     async def check(
         self,
@@ -71,33 +76,35 @@ class Guard:
         limits: Mapping[str, float],
         session: str,
         source: str,
-        tool: str | None,
+        call: NextCall | None,
     ) -> dict[str, Any]:
         """Whether a session may make its next call, and the reason if not."""
-        allowed = self.allowed
-        if self.is_off or not limits or session in allowed:
+        if self.is_off or not limits:
             return _ALLOW
 
         def reached_in(view: View) -> list[Use]:
-            if root_of(view, session) in allowed:
+            if not self.allowed.keys().isdisjoint(line_of(view, session)):
                 return []
-            return [use for use in uses(view, limits, source, session, tool) if use.is_reached]
+            return [use for use in uses(view, limits, source, session, call) if use.is_reached]
 
         reached = await look(reached_in)
         if not reached:
+            self._warnings.pop(session, None)
             return _ALLOW
-        use = reached[0]
+        use, now = reached[0], self._now()
         reason = (
             f"burnd guard: {use.sentence()}. Stop here and tell the user, who can let this session continue with: "
             f"burnctl guard allow {session[:_ID_SHOWN]}"
         )
-        self.denials.append(Denial(self._now(), session, tool, use.sentence()))
+        self.denials.append(Denial(now, session, call.tool if call is not None else None, use.sentence()))
         log.warning("guard.denied", session=session, limit=use.key)
-        times = self._times.pop(session, 0) + 1
-        if len(self._times) >= _SESSIONS:
-            del self._times[next(iter(self._times))]
-        self._times[session] = times
-        return {"decision": "deny", "reason": reason, "limit": use.answer(), "stop": times > _WARNINGS}
+        warnings, last = self._warnings.pop(session, (0, 0))
+        if now - last >= _SAME_RESPONSE_MS:
+            warnings += 1
+        if len(self._warnings) >= _SESSIONS:
+            del self._warnings[next(iter(self._warnings))]
+        self._warnings[session] = warnings, now
+        return {"decision": "deny", "reason": reason, "limit": use.answer(), "stop": warnings > _WARNINGS}
 
     def answer(self, found: list[Use]) -> dict[str, Any]:
         """The state of the guard, for `guard.status`."""

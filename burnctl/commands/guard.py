@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         return as_json(status) if options.json else _show(status, options)
     if options.action == "allow":
         allowed = client.guard_allow(options.session, seconds=options.seconds)
-        until = f" until {_clock(allowed['until'])}" if allowed["until"] else ""
+        until = f" until {_date(allowed['until'])}" if allowed["until"] else ""
         return as_json(allowed) if options.json else _print(f"{allowed['sessionId'][:8]} may continue{until}")
     switched = client.guard_switch(on=options.action == "on")
     text = "the guard is on" if switched["on"] else "the guard is off: nothing is stopped until `burnctl guard on`"
@@ -92,13 +92,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _install(options: argparse.Namespace) -> int:
     from burnctl import guard_hooks
-    from burnd.paths import home_folder, socket_file
 
-    products = _chosen(options)
-    socket = socket_file(home_folder())
-    for product in products:
+    for product in _chosen(options):
         path = guard_hooks.file_of(product, os.environ, _user_home())
-        guard_hooks.install(product, path, socket)
+        guard_hooks.install(product, path, _socket())
         print(f"{product.title} asks burnd before each tool call, from its next session on: {path}")
         if product.hooks_note:
             print(product.hooks_note)
@@ -127,6 +124,8 @@ def _uninstall(options: argparse.Namespace) -> int:
         path = guard_hooks.file_of(product, os.environ, _user_home())
         if guard_hooks.uninstall(product, path):
             print(f"removed the hook of {product.title} from {path}")
+        else:
+            print(f"{product.title} has no hook of burnd in {path}")
     return 0
 
 
@@ -162,12 +161,12 @@ def _lines(answer: GuardStatus, screen: Screen) -> list[str]:
     from burnctl.render.tables import Column, table
     from burnctl.render.text import clean
 
-    state = "on" if answer["on"] else screen.paint("off: nothing is stopped until `burnctl guard on`", "yellow")
-    lines = [f"The guard is {state}."]
+    switch = "on" if answer["on"] else screen.paint("off: nothing is stopped until `burnctl guard on`", "yellow")
+    lines = [f"The guard is {switch}."]
     for product in guard_hooks.products():
         path = guard_hooks.file_of(product, os.environ, _user_home())
-        if guard_hooks.is_installed(product, path):
-            lines.append(f"{product.title} asks before each tool call ({tilde(path)}).")
+        if state := guard_hooks.state(product, path, _socket()):
+            lines.append(f"{product.title} {_HOOK_STATES[state]} ({tilde(path)}).")
     if len(lines) == 1:
         lines.append("No harness asks it yet; add the hook with: burnctl guard install")
     lines.append("")
@@ -179,16 +178,21 @@ def _lines(answer: GuardStatus, screen: Screen) -> list[str]:
     if answer["denials"]:
         lines += ["", "Stopped since burnd started:"]
     for denial in reversed(answer["denials"]):
-        lines.append(f"  {_clock(denial['ts'])}  {short_id(denial['session'])}  {clean(denial['reason'])}")
+        lines.append(f"  {_date(denial['ts'])}  {short_id(denial['session'])}  {clean(denial['reason'])}")
     if answer["allowed"]:
         lines += ["", "Allowed whatever the limits are:"]
     for one in answer["allowed"]:
         lines.append(
-            f"  {short_id(one['session'])}  " + (f"until {_clock(one['until'])}" if one["until"] else "for good")
+            f"  {short_id(one['session'])}  " + (f"until {_date(one['until'])}" if one["until"] else "for good")
         )
     return lines
 
 
+_HOOK_STATES = {
+    "on": "asks before each tool call",
+    "off": "has the hook, but `disableAllHooks` turns it off",
+    "other": "has a hook that asks another burnd or is of an older release; renew it with: burnctl guard install",
+}
 _NAMES = {"session": "a session", "day": "today", "window": "the 5-hour window"}
 
 
@@ -205,10 +209,16 @@ def _amount(one: GuardLimit, value: float | None) -> str:
 _UNITS = {"subagents": "subagents", "failures": "equal failures"}
 
 
-def _clock(iso: str) -> str:
-    from burnctl.render.numbers import clock
+def _date(iso: str) -> str:
+    from burnctl.render.numbers import clock, date
 
-    return clock(iso)
+    return f"{date(iso)} {clock(iso)}"
+
+
+def _socket() -> str:
+    from burnd.paths import home_folder, socket_file
+
+    return str(socket_file(home_folder()))
 
 
 def _user_home() -> str:

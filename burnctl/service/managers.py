@@ -77,7 +77,8 @@ def write(path: str, text: str, mode: int | None = None) -> None:
     beside = f"{path}.{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(beside, "w", encoding="utf-8") as file:
+        private = None if mode is None else lambda name, flags: os.open(name, flags, 0o600)
+        with open(beside, "w", encoding="utf-8", opener=private) as file:
             file.write(text)
         if mode is not None:
             os.chmod(beside, mode)

@@ -148,6 +148,7 @@ class CheckGuardParams(Params, method="guard.check"):
     answer: ClassVar[results.GuardCheck]
     session: str = param(help="the whole id of the session", kw_only=False)
     tool: str | None = param(default=None, help="the tool of the call")
+    subject: str | None = param(default=None, help="the command that the call runs, or the path it works on")
     source: str = param(default=USUAL, help="the harness of the session", kind="source")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import dropwhile, takewhile
 from typing import Any, Final, NamedTuple
 
+from burnd.classify.shell import verb
+from burnd.classify.tools import kind
 from burnd.pricing import usd
 from burnd.queries.limits import running_window
 from burnd.queries.session_ids import below
@@ -23,6 +26,7 @@ class Use(NamedTuple):
     key: str
     limit: float
     used: float | None  # None if not requested
+    call: str = "the same call"  # that failed
 
     @property
     def scope(self) -> str:
@@ -40,7 +44,7 @@ class Use(NamedTuple):
         """Use and limit as a clause, for the agent and the user."""
         used = self.used or 0
         if self.unit == "failures":
-            return f"the same call failed {used:.0f} times in a row (limit {self.limit:g})"
+            return f"{self.call} failed {used:.0f} times in a row (limit {self.limit:g})"
         if self.unit == "subagents":
             return f"{SCOPES[self.scope]} started {used:.0f} subagents (limit {self.limit:g})"
         if self.unit == "tokens":
@@ -58,70 +62,79 @@ class Use(NamedTuple):
         }
 
 
-def uses(view: View, limits: Mapping[str, float], source: str, session: str | None, tool: str | None) -> list[Use]:
+class NextCall(NamedTuple):
+    """The call that a harness is about to make: its tool, and the command or path in its arguments."""
+
+    tool: str
+    subject: str | None = None
+
+    def equals(self, tool: str, target: str | None) -> bool:
+        """Whether a recorded call is the same. Shells may have other names in hooks than in logs."""
+        if kind(self.tool) == kind(tool) == "shell":
+            return self.subject is None or verb(self.subject) == target
+        return self.tool == tool and (self.subject is None or target in (None, self.subject))
+
+
+def uses(
+    view: View, limits: Mapping[str, float], source: str, session: str | None, call: NextCall | None = None
+) -> list[Use]:
     """The use of each limit; without a session, only of the day's and the window's.
 
-    A session is counted with its root session and all of that one's children. Repeated failures count for `tool`, or
-    for any tool if that is None.
+    A session is counted with its root session and all of that one's children. Repeated failures count only if `call`
+    would repeat them, or all if that is None.
     """
-    spending = Spending(view)
     used: dict[str, float] = {}
+    failing = ""
     if any(key.startswith("day_") for key in limits):
         today = period_of("daily", view.now)
-        used |= _used("day", spending.within(today.begin, today.end))
+        used |= _used("day", Spending(view).within(today.begin, today.end))
     if any(key.startswith("window_") for key in limits):
         window = running_window(view, source, "5h")
+        spending = Spending(view, source)
         tally = Tally() if window is None else spending.within(to_ms(window["from"]), to_ms(window["to"]))
         used |= _used("window", tally)
     if session is not None:
-        family = below(view, [number for (number,) in view.rows(_ROW, (root_of(view, session),))])
-        used |= _used("session", spending.of_rows(family))
+        family = below(view, [number for (number,) in view.rows(_ROW, (line_of(view, session)[-1],))])
+        if "session_usd" in limits or "session_tokens" in limits:
+            used |= _used("session", Spending(view).of_rows(family))
         if "session_subagents" in limits:
-            used["session_subagents"] = _subagents(view, family)
+            ((agents, children),) = view.rows(_SUBAGENTS.format(keys=",".join(map(str, family))))
+            used["session_subagents"] = agents + max(children - 1, 0)
         if "failing_calls" in limits:
-            used["failing_calls"] = _failures(view, family, tool)
-    return [Use(key, limit, used[key]) for key, limit in limits.items() if key in used]
+            used["failing_calls"], failing = _failures(view, family, call)
+    return [
+        Use(key, limit, used[key], *([failing] if key == "failing_calls" and failing else []))
+        for key, limit in limits.items()
+        if key in used
+    ]
 
 
 def _used(scope: str, spent: Tally) -> dict[str, float]:
     return {f"{scope}_usd": float(usd(spent.units)), f"{scope}_tokens": sum(spent.tokens)}
 
 
-def root_of(view: View, session: str) -> str:
-    """The session that started this one, through all levels."""
-    visited = {session}
-    while (rows := view.rows(_PARENT, (session,))) and rows[0][0] not in visited:
-        session = rows[0][0]
-        visited.add(session)
-    return session
+def line_of(view: View, session: str) -> list[str]:
+    """This session, the one that started it, and so on up to the root."""
+    line = [session]
+    while (rows := view.rows(_PARENT, (line[-1],))) and rows[0][0] not in line:
+        line.append(rows[0][0])
+    return line
 
 
-def _subagents(view: View, family: Iterable[int]) -> int:
-    """Subagents and child sessions."""
-    keys = ",".join(map(str, family))
-    ((agents, children),) = view.rows(_SUBAGENTS.format(keys=keys))
-    return int(agents) + max(int(children) - 1, 0)
-
-
-def _failures(view: View, family: Iterable[int], tool: str | None) -> int:
-    """The longest run of equal calls at the end of a rail that all failed; pending calls are skipped."""
-    keys = ",".join(map(str, family))
-    rails: dict[tuple[int, str], list[tuple[str, str, bool | None]]] = {}
-    for session, rail, name, target, failed in view.rows(_NEWEST_CALLS.format(keys=keys), (view.now - HOUR_MS, _CALLS)):
-        rails.setdefault((session, rail), []).append((name, target, failed))
-    return max((sum(1 for _ in _run(calls, tool)) for calls in rails.values()), default=0)
-
-
-def _run(calls: Iterable[tuple[str, str, bool | None]], tool: str | None) -> Iterator[tuple[str, str]]:
-    """The failed calls that equal the newest one; `calls` has the newest first."""
-    newest = None
-    for name, target, failed in calls:
-        if failed is None and newest is None:
-            continue
-        newest = newest or (name, target)
-        if not failed or (name, target) != newest or tool not in (None, name):
-            return
-        yield name, target
+def _failures(view: View, family: Iterable[int], call: NextCall | None) -> tuple[int, str]:
+    """The longest run of equal calls at the end of a rail that all failed, and that call; pending calls are skipped."""
+    rails: dict[tuple[int, str], list[tuple[str, str | None, bool | None]]] = {}
+    sql = _NEWEST_CALLS.format(keys=",".join(map(str, family)))
+    for session, rail, tool, target, failed in view.rows(sql, (view.now - HOUR_MS, _CALLS)):
+        rails.setdefault((session, rail), []).append((tool, target, failed))
+    longest, name = 0, ""
+    for calls in rails.values():
+        ended = [*dropwhile(lambda one: one[2] is None, calls)]  # the newest first
+        run = [*takewhile(lambda one: one == (*ended[0][:2], True), ended)]  # noqa: B023
+        if len(run) > longest and (call is None or call.equals(*run[0][:2])):
+            tool, target, _ = run[0]
+            longest, name = len(run), f"{tool} {target}" if target else tool
+    return longest, name
 
 
 _ROW = "SELECT id FROM sessions WHERE session_id = ?"
@@ -131,8 +144,8 @@ SELECT (SELECT count(DISTINCT subagent) FROM sums WHERE session IN ({keys}) AND 
   (SELECT count(*) FROM sessions WHERE id IN ({keys}))
 """
 _NEWEST_CALLS = """
-SELECT t.session, t.rail, n.name, coalesce(c.target, 0), c.is_error
-FROM turns t JOIN tool_calls c ON c.turn = t.id JOIN names n ON n.id = c.name
+SELECT t.session, t.rail, n.name, g.name, c.is_error
+FROM turns t JOIN tool_calls c ON c.turn = t.id JOIN names n ON n.id = c.name LEFT JOIN names g ON g.id = c.target
 WHERE t.session IN ({keys}) AND t.ts > ?
 ORDER BY t.ts DESC, t.turn_index DESC, c.n DESC LIMIT ?
 """

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,11 @@ def test_install_and_uninstall_keep_everything_else(tmp_path: Path) -> None:
     assert written["hooks"]["PreToolUse"][0] == SETTINGS["hooks"]["PreToolUse"][0]  # type: ignore[index]
     assert len(written["hooks"]["PreToolUse"]) == 2
     assert path.stat().st_mode & 0o777 == 0o640
-    assert guard_hooks.is_installed(CLAUDE, str(path))
+    assert guard_hooks.state(CLAUDE, str(path), "/tmp/a b/burnd.sock") == "on"
+    assert guard_hooks.state(CLAUDE, str(path), "/tmp/other home/burnd.sock") == "other"
+    path.write_text(json.dumps({**written, "disableAllHooks": True}))
+    assert guard_hooks.state(CLAUDE, str(path), "/tmp/a b/burnd.sock") == "off"
+    path.write_text(json.dumps(written))
     assert guard_hooks.uninstall(CLAUDE, str(path))
     assert json.loads(path.read_text()) == SETTINGS
     assert not guard_hooks.uninstall(CLAUDE, str(path))
@@ -56,10 +61,33 @@ def test_a_linked_file_stays_a_link(tmp_path: Path) -> None:
     link.symlink_to(target)
     guard_hooks.install(CLAUDE, str(link), "/tmp/burnd.sock")
     assert link.is_symlink()
-    assert guard_hooks.is_installed(CLAUDE, str(target))
+    assert guard_hooks.state(CLAUDE, str(target), "/tmp/burnd.sock") == "on"
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"hooks": []}'])
+ODD = [
+    {"hooks": {"PreToolUse": ["text", 7, {}, {"hooks": None}, {"hooks": [None, {"command": None}]}, {"hooks": []}]}},
+    {"text": "half of a character: \ud800", "number": 12345678901234567890},
+]
+
+
+@pytest.mark.parametrize("settings", ODD)
+def test_odd_settings_stay_as_they_are(tmp_path: Path, settings: Any) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps(settings))
+    guard_hooks.install(CLAUDE, str(path), "/tmp/burnd.sock")
+    assert guard_hooks.state(CLAUDE, str(path), "/tmp/burnd.sock") == "on"
+    assert guard_hooks.uninstall(CLAUDE, str(path))
+    assert json.loads(path.read_text()) == settings
+
+
+def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text("\n")
+    guard_hooks.install(CLAUDE, str(path), "/tmp/burnd.sock")
+    assert guard_hooks.state(CLAUDE, str(path), "/tmp/burnd.sock") == "on"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"hooks": []}', '{"hooks": {"PreToolUse": {}}}', '{"hooks": null}'])
 def test_a_file_that_is_no_settings_is_not_touched(tmp_path: Path, text: str) -> None:
     path = tmp_path / "settings.json"
     path.write_text(text)
@@ -87,7 +115,8 @@ def test_a_command_whose_python_or_script_is_gone_stops_no_agent(monkeypatch: py
 PLUGIN = """
 import {{ BurndGuard }} from "{plugin}"
 const hooks = await BurndGuard({{}})
-try {{ await hooks["tool.execute.before"]({{ sessionID: "s1", tool: "bash" }}, {{}}); console.log("allowed") }}
+const call = [{{ sessionID: "s1", tool: "bash" }}, {{ args: {{ command: "ls" }} }}]
+try {{ await hooks["tool.execute.before"](...call); console.log("allowed") }}
 catch (error) {{ console.log(error.message) }}
 """
 
@@ -115,6 +144,7 @@ def test_the_plugin_of_opencode_throws_the_reason(tmp_path: Path) -> None:
                     "session": "s1",
                     "tool": "bash",
                     "source": "opencode",
+                    "subject": "ls",
                 }
                 connection.sendall(json.dumps({"id": 1, "result": result}).encode() + b"\n")
 
@@ -122,8 +152,11 @@ def test_the_plugin_of_opencode_throws_the_reason(tmp_path: Path) -> None:
         thread.start()
         assert ask() == "burnd guard: over the limit"
         thread.join()
+    assert guard_hooks.state(OPENCODE, str(path), str(where)) == "on"
+    assert guard_hooks.state(OPENCODE, str(path), "/tmp/another.sock") == "other"
     assert guard_hooks.uninstall(OPENCODE, str(path))
     assert not path.exists()
+    assert not guard_hooks.uninstall(OPENCODE, str(path))
 
 
 def test_install_says_where_and_what_is_missing(home: Home) -> None:
@@ -135,4 +168,5 @@ def test_install_says_where_and_what_is_missing(home: Home) -> None:
     assert str(claude / "settings.json") in done.stdout
     assert "burnd is not running: until it runs, every call is allowed" in done.stdout
     assert "removed the hook of Claude Code" in run(home, "guard", "uninstall").stdout
+    assert "Claude Code has no hook of burnd in" in run(home, "guard", "uninstall").stdout
     assert run(home, "guard", "install", "--source", "anthropic-api").returncode == 1

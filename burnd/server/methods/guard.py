@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from burnd.contract.daemon import AllowParams, CheckGuardParams, GuardStatusParams, SwitchGuardParams
-from burnd.queries.guard import Use, uses
+from burnd.queries.guard import NextCall, Use, uses
 from burnd.queries.session_ids import row_of
 from burnd.queries.view import View
 from burnd.records.times import to_iso
@@ -16,7 +16,8 @@ from burnd.server.service import Service
 async def check(service: Service, params: CheckGuardParams) -> Result:
     """Waits for no long question: without an answer in time the hook allows the call."""
     look = partial(service.ask, urgent=True)
-    return await service.guard.check(look, service.settings.guard_limits, params.session, params.source, params.tool)
+    call = NextCall(params.tool, params.subject) if params.tool is not None else None
+    return await service.guard.check(look, service.settings.guard_limits, params.session, params.source, call)
 
 
 async def status(service: Service, params: GuardStatusParams) -> Result:
@@ -25,14 +26,16 @@ async def status(service: Service, params: GuardStatusParams) -> Result:
 
     def look(view: View) -> list[Use]:
         session = None if params.session is None else _id(view, params.session)
-        by_key = {use.key: use for use in uses(view, limits, params.source, session, None)}
+        by_key = {use.key: use for use in uses(view, limits, params.source, session)}
         return [by_key.get(key, Use(key, limit, None)) for key, limit in limits.items()]
 
     return service.guard.answer(await service.ask(look))
 
 
 async def allow(service: Service, params: AllowParams) -> Result:
-    session = await service.ask(lambda view: _id(view, params.session))
+    # The first call of a session may be denied before the session is recorded.
+    denied = {denial.session for denial in service.guard.denials if denial.session.startswith(params.session)}
+    session = denied.pop() if len(denied) == 1 else await service.ask(lambda view: _id(view, params.session))
     until = 0 if params.seconds is None else service.now() + params.seconds * 1000
     await service.guard.allow(session, until)
     return {"sessionId": session, "until": to_iso(until) if until else None}
