@@ -13,7 +13,7 @@ import sys
 import time
 
 from burnctl.errors import BurnctlError, Failed, NotRunning, UsageError
-from burnctl.push.schema import KEYS, SCHEMA_VERSION, row_of, tombstone, usd
+from burnctl.push.schema import KEYS, SCHEMA_VERSION, SETS, row_of, tombstone, usd
 from burnctl.push.state import write_state
 from burnctl.push.target import Batch, Refused, Totals, Unreachable
 from burnd import protocol
@@ -264,11 +264,12 @@ class _Rows:
         self._labels, self._machine_id = labels, machine_id
         self.seq = 0
         self._tables: dict[str, dict[tuple[Any, ...], Row]] = {}
-        self._causes: dict[str, list[Row]] = {}
+        self._sets: dict[str, dict[str, list[Row]]] = {table: {} for table in SETS}  # rows by session
 
     @property
     def size(self) -> int:
-        return sum(map(len, self._tables.values())) + sum(map(len, self._causes.values()))
+        sets = (rows for by_session in self._sets.values() for rows in by_session.values())
+        return sum(map(len, (*self._tables.values(), *sets)))
 
     def add(self, answer: dict[str, Any]) -> None:
         self.seq = max(self.seq, answer["seq"])
@@ -289,28 +290,31 @@ class _Rows:
                 self._put("turns", tombstone("turns", _key_of(turn), common))
         for turn in answer["gone"]:
             self._put("turns", tombstone("turns", turn, common))
-        with_causes = set()
-        for session in answer["sessions"]:
-            self._causes.pop(session["sessionId"], None)
-        for cause in answer["causes"]:
-            if not self._labels.leaves_out(cause):
-                with_causes.add(cause["sessionId"])
-                self._causes.setdefault(cause["sessionId"], []).append(row_of("causes", cause, common))
+        needed = set()  # sessions that have rows
+        for table, by_session in self._sets.items():
+            for session in answer["sessions"]:
+                by_session.pop(session["sessionId"], None)
+            for one in answer[table]:
+                if not self._labels.leaves_out(one):
+                    needed.add(one["sessionId"])
+                    by_session.setdefault(one["sessionId"], []).append(row_of(table, one, common))
         for session in answer["sessions"]:
             if not self._labels.leaves_out(session):
-                self._put("sessions", row_of("sessions", session, {**common, "findings_seq": 0}))
-            elif session["sessionId"] in with_causes:
+                self._put("sessions", row_of("sessions", session, common))
+            elif session["sessionId"] in needed:
                 unnamed = {**session, "project": None, "projectKey": None}
-                self._put("sessions", row_of("sessions", unnamed, {**common, "findings_seq": 0}))
+                self._put("sessions", row_of("sessions", unnamed, common))
 
     def _put(self, table: str, row: Row) -> None:
         self._tables.setdefault(table, {})[tuple(row[name] for name in KEYS[table])] = row
 
     def take(self) -> dict[str, list[Row]]:
-        """The rows by table; causes before the sessions that name them."""
-        causes = [row for rows in self._causes.values() for row in rows]
-        tables = {"causes": causes, **{table: list(rows.values()) for table, rows in self._tables.items()}}
-        self._tables, self._causes = {}, {}
+        """The rows by table; causes and findings before the sessions that name them."""
+        tables = {
+            table: [row for rows in by_session.values() for row in rows] for table, by_session in self._sets.items()
+        }
+        tables |= {table: list(rows.values()) for table, rows in self._tables.items()}
+        self._tables, self._sets = {}, {table: {} for table in SETS}
         return {table: rows for table, rows in tables.items() if rows}
 
 

@@ -127,6 +127,8 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("tool", "text", field="tool"),
         Column("target", "text", field="target"),
         Column("reason", "text", field="reason"),
+        Column("project", "text", field="project"),
+        Column("project_key", "text", field="projectKey"),
         Column("count", "count", "number of occurrences", "count"),
         Column("tokens", "count", "tokens that could have been saved", "tokens"),
         Column("cost_usd", "money", field="costUsd"),

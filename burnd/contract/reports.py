@@ -126,7 +126,7 @@ class ExportParams(Filters, method="export", errors=("not_found",), partial=True
 
 
 class ChangesParams(Params, method="changes", partial=True):
-    """Returns a page of the rows that changed since a cursor: turns, sessions and causes, for a push."""
+    """Returns a page of the rows that changed since a cursor: turns, sessions, causes and findings, for a push."""
 
     answer: ClassVar[results.Changes]
     cursor: str | None = param(default=None, help="`cursor` of the page before (everything)", flag="")

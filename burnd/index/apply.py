@@ -320,7 +320,9 @@ class Applier:
         records = [item.entry for item, _ in entries if isinstance(item.entry, Session)]
         parents = {(one.session_id, one.parent_session_id) for one in records if one.parent_session_id is not None}
         same = set(keyed(db, _SAME_PARENT, parents))
-        changes.mark_stamped(db, self._seq, [session_id for session_id, _ in parents - same], [])
+        moved = [session_id for session_id, _ in parents - same]
+        changes.mark_stamped(db, self._seq, moved, [])
+        changes.mark_sessions(db, self._seq, [self._sessions[session_id] for session_id in moved])  # former parents
 
     def _session_update(self, entry: Entry | Skipped) -> tuple[str, rows.Row] | None:
         if isinstance(entry, Session):

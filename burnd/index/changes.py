@@ -12,6 +12,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
+import msgspec
+
 from burnd.index.store import keyed, many
 
 
@@ -22,8 +24,13 @@ def next_seq(db: sqlite3.Connection) -> int:
 
 
 def mark_sessions(db: sqlite3.Connection, seq: int, sessions: Iterable[int]) -> None:
-    """Marks sessions of which anything changed."""
-    many(db, _MARK, [(session, seq) for session in sessions])
+    """Marks sessions of which anything changed, and those that started them, which have the findings of all.
+
+    A new session may be the parent of older ones, which have no findings of their own then: these are marked, too.
+    """
+    given = msgspec.json.encode(sorted(sessions)).decode()
+    marked = {row[0] for sql in (_ANCESTORS, _CHILDREN_OF_NEW) for row in db.execute(sql, (given,))}
+    many(db, _MARK, [(session, seq) for session in sorted(marked)])
 
 
 def mark_stamped(db: sqlite3.Connection, seq: int, session_ids: Iterable[str], message_ids: Iterable[str]) -> None:
@@ -47,6 +54,17 @@ def mark_gone(db: sqlite3.Connection, seq: int, turns: Iterable[tuple[int, str]]
 
 
 _NEXT = "UPDATE meta SET value = value + 1 WHERE key = 'changes' RETURNING value"
+_ANCESTORS = """
+WITH RECURSIVE line(id, parent) AS (
+  SELECT s.id, s.parent_session_id FROM json_each(?) w CROSS JOIN sessions s ON s.id = w.value
+  UNION SELECT s.id, s.parent_session_id FROM line l CROSS JOIN sessions s ON s.session_id = l.parent)
+SELECT id FROM line
+"""
+_CHILDREN_OF_NEW = """
+SELECT c.id FROM json_each(?) w CROSS JOIN sessions p ON p.id = w.value
+CROSS JOIN sessions c ON c.parent_session_id = p.session_id
+WHERE NOT EXISTS (SELECT 1 FROM changed_sessions x WHERE x.session = p.id)
+"""
 _MARK = "INSERT INTO changed_sessions VALUES(?1, ?2, 0) ON CONFLICT DO UPDATE SET seq = ?2"
 _MARK_EVERY = "INSERT INTO changed_sessions VALUES(?1, ?2, ?2) ON CONFLICT DO UPDATE SET seq = ?2, every = ?2"
 # A session may be named as a parent before it has a row.

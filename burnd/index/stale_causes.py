@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from burnd.index import changes
 from burnd.index.keys import copy_key
 from burnd.index.store import keyed
 from burnd.records import Copy, Turn
@@ -89,8 +90,10 @@ def mark_sessions(db: sqlite3.Connection, session_ids: Iterable[str]) -> None:
     _drop_findings(db, {session for (session,) in rows})
 
 
-def _drop_findings(db: sqlite3.Connection, sessions: Iterable[int]) -> None:
-    db.executemany(_DROP_FINDINGS, [(session,) for session in sessions])
+def _drop_findings(db: sqlite3.Connection, sessions: set[int]) -> None:
+    if sessions:
+        db.executemany(_DROP_FINDINGS, [(session,) for session in sessions])
+        changes.mark_sessions(db, changes.next_seq(db), sessions)
 
 
 _DROP_FINDINGS = "UPDATE findings SET change = change + 1, root = NULL, found = NULL WHERE session = ?"

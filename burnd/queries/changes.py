@@ -1,4 +1,4 @@
-"""The change feed: whole rows of turns, sessions and causes that changed since a cursor, in pages.
+"""The change feed: whole rows of turns, sessions, causes and findings that changed since a cursor, in pages.
 
 A pass goes through the sessions that changed since the pass before, by number, and sends each changed turn in its state
 at that moment. What changes during a pass is sent by the next one. Rows of one page have one `seq`, which never
@@ -13,25 +13,33 @@ of that pass, and rows with a `seq` below `firstSeq` are no longer true once it 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from burnd.attribution import explain
 from burnd.attribution.cause_keys import MISS, PAID_LEVELS
+from burnd.attribution.context_waste import in_session
+from burnd.attribution.rail_entries import RailEntries, load
+from burnd.attribution.saved_findings import sizes_of
 from burnd.attribution.segments import ALL_ACTIVITIES, SHIFT_MS
 from burnd.attribution.tally import Sums
 from burnd.contract.reports import ChangesParams
 from burnd.index.tags import tags_of
+from burnd.queries.bills import Pricer
 from burnd.queries.cause_sums import CauseSum
 from burnd.queries.export import TURN_COLUMNS, TURN_NAMES, ExportRow, turn_answer
 from burnd.queries.tally import Kinds, kinds_of, shown_model, shown_provider, usage
 from burnd.queries.view import View
 from burnd.records.times import DAY_MS, to_iso
 
-ROWS_VERSION = 1  # of the rows: raise it when the same state gives other rows, and every push sends all of them again
+ROWS_VERSION = 2  # of the rows: raise it when the same state gives other rows, and every push sends all of them again
 IsOfLedger = Callable[[int, str], bool]  # whether the ledger has an anchor at a position
 _NOTHING = -1  # before every number
+_EXAMINED_PER_ROW = 10  # turns that are examined for findings in the time of a row
 _COLUMNS = len(ExportRow._fields)
 
 
@@ -59,21 +67,25 @@ class FeedCursor(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class _Page(NamedTuple):
-    """Rows of a page, and the position after it; None at the end of the pass."""
+    """Rows of a page, and the position after it; None at the end of the pass.
+
+    `families` has the members of the families of those sessions that no other one started, by the ids of these.
+    """
 
     turns: list[int]
     sessions: list[int]
     causes: list[dict[str, Any]]
+    families: dict[str, list[int]]
     position: tuple[int, int] | None
 
 
-def changes(view: View, params: ChangesParams, is_of_ledger: IsOfLedger) -> dict[str, Any]:
+def changes(view: View, ledger: Path, params: ChangesParams, is_of_ledger: IsOfLedger) -> dict[str, Any]:
     """A page of the feed, without the machine."""
     meta: dict[str, str] = dict(view.rows("SELECT key, value FROM meta"))
     kinds = kinds_of(view)
     counter, base = int(meta["changes"]), int(meta["feed_base"])
     before = _decoded(params.cursor)
-    if before is None or params.restart or not _is_current(before, meta, kinds, is_of_ledger):
+    if before is None or params.restart or not _is_current(view, before, meta, kinds, is_of_ledger):
         # An index in use again, or a clock that was set back, must not repeat lower numbers.
         shift = max(0, before.last + 1 - base - counter) if before is not None else 0
         before = FeedCursor(feed=meta["feed"], shift=shift, first=base + counter + shift)
@@ -85,21 +97,23 @@ def changes(view: View, params: ChangesParams, is_of_ledger: IsOfLedger) -> dict
         "firstSeq": before.first,
         "priceDate": view.prices.newest,
         "left": left,
-        **{name: [] for name in ("turns", "sessions", "causes", "gone")},
+        **{name: [] for name in ("turns", "sessions", "causes", "findings", "gone")},
     }
     is_behind = is_reset or before.upto != _NOTHING or left > 0 or bool(_gone(view, before))
     if params.limit == 0 or not is_behind:
         return {"cursor": _encoded(before), "complete": not is_behind, "more": is_behind, **answer}
     cursor = before
     if before.upto == _NOTHING:
-        cursor = _next_pass(before, meta, kinds)
+        cursor = _next_pass(view, before, meta, kinds)
         answer["gone"] = [] if is_reset else _gone(view, before)
     page = _page(view, cursor, params.limit, kinds)
     turns, empty = _turns(view, page.turns)
     answer["turns"] = turns
     answer["gone"] += [] if is_reset else empty
-    answer["sessions"] = _sessions(view, page.sessions, {cause["sessionId"] for cause in page.causes}, answer["seq"])
     answer["causes"] = page.causes
+    answer["findings"] = _findings(view, ledger, page.families)
+    sets = {f"{name}Seq": {row["sessionId"] for row in answer[name]} for name in ("causes", "findings")}
+    answer["sessions"] = _sessions(view, page.sessions, sets, answer["seq"])
     cursor.last = answer["seq"]
     is_complete = page.position is None
     more = not is_complete or counter > cursor.upto
@@ -123,17 +137,17 @@ def _encoded(cursor: FeedCursor) -> str:
     return msgspec.json.encode(cursor).decode()
 
 
-def _is_current(cursor: FeedCursor, meta: dict[str, str], kinds: Kinds, is_of_ledger: IsOfLedger) -> bool:
+def _is_current(view: View, cursor: FeedCursor, meta: dict[str, str], kinds: Kinds, is_of_ledger: IsOfLedger) -> bool:
     return (
         cursor.rows == ROWS_VERSION
         and cursor.feed == meta["feed"]
         and max(cursor.since, cursor.upto) <= int(meta["changes"])
         and is_of_ledger(cursor.end, cursor.anchor)
-        and cursor.prices == _digest(kinds, cursor.classes)
+        and cursor.prices == _digest(view, kinds, cursor.classes)
     )
 
 
-def _next_pass(cursor: FeedCursor, meta: dict[str, str], kinds: Kinds) -> FeedCursor:
+def _next_pass(view: View, cursor: FeedCursor, meta: dict[str, str], kinds: Kinds) -> FeedCursor:
     classes = max((kind.id for kind in kinds), default=0)
     return msgspec.structs.replace(
         cursor,
@@ -141,13 +155,16 @@ def _next_pass(cursor: FeedCursor, meta: dict[str, str], kinds: Kinds) -> FeedCu
         end=int(meta.get("ledger_end", 0)),
         anchor=meta.get("ledger_anchor", ""),
         classes=classes,
-        prices=_digest(kinds, classes),
+        prices=_digest(view, kinds, classes),
     )
 
 
-def _digest(kinds: Kinds, classes: int) -> str:
-    """A hash of the prices and names of the first classes. New ones are of turns that are sent anyway."""
-    digest = hashlib.blake2b(digest_size=8)
+def _digest(view: View, kinds: Kinds, classes: int) -> str:
+    """A hash of the rules of findings, and of the prices and names of the first classes.
+
+    New classes are of turns that are sent anyway.
+    """
+    digest = hashlib.blake2b(sizes_of(view.prices).encode(), digest_size=8)
     for kind in sorted((kind for kind in kinds if kind.id <= classes), key=lambda kind: kind.id):
         digest.update(
             repr((kind.id, kind.model, kind.provider, kind.price, kind.own_rates, kind.search_units)).encode()
@@ -156,27 +173,31 @@ def _digest(kinds: Kinds, classes: int) -> str:
 
 
 def _page(view: View, cursor: FeedCursor, limit: int, kinds: Kinds) -> _Page:
-    """Collects changed turns session by session. A session follows its last turn, with all of its causes."""
+    """Collects changed turns session by session. A session follows its last turn, with its causes and findings."""
     turns: list[int] = []
     sessions: list[int] = []
     causes: list[dict[str, Any]] = []
-    after = cursor.turn
+    families: dict[str, list[int]] = {}
+    after, examined = cursor.turn, 0
     changed = view.db.execute(_CHANGED, (cursor.since, cursor.session))
     for session, every in changed:
         since = _NOTHING if every > cursor.since else cursor.since
-        room = limit - len(turns) - len(causes)
+        room = limit - len(turns) - len(causes) - examined // _EXAMINED_PER_ROW
         if room <= 0:
             # Sessions without turns of their own are done with the last one.
-            return _Page(turns, sessions, causes, (session, 0))
+            return _Page(turns, sessions, causes, families, (session, 0))
         own = [
             row[0] for row in view.rows(_TURNS_OF, (session, since, after if session == cursor.session else 0, room))
         ]
         turns += own
         if len(own) == room:
-            return _Page(turns, sessions, causes, (session, own[-1]))
+            return _Page(turns, sessions, causes, families, (session, own[-1]))
         sessions.append(session)
         causes += _causes(view, session, kinds)
-    return _Page(turns, sessions, causes, None)
+        if family := view.rows(_FAMILY, (session,)):
+            families[family[0][1]] = [member for member, _, _ in family]
+            examined += sum(turns for _, _, turns in family)
+    return _Page(turns, sessions, causes, families, None)
 
 
 def _turns(view: View, ids: list[int]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -200,7 +221,8 @@ def _gone(view: View, cursor: FeedCursor) -> list[dict[str, Any]]:
     return [{"source": source, "messageId": message_id} for source, message_id in rows]
 
 
-def _sessions(view: View, ids: list[int], with_causes: set[str], seq: int) -> list[dict[str, Any]]:
+def _sessions(view: View, ids: list[int], sets: dict[str, set[str]], seq: int) -> list[dict[str, Any]]:
+    """Sessions; `sets` has those with causes and with findings in this page, by the names of their fields."""
     return [
         {
             "sessionId": session_id,
@@ -211,7 +233,7 @@ def _sessions(view: View, ids: list[int], with_causes: set[str], seq: int) -> li
             "agent": agent,
             "createdAt": None if created_at is None else to_iso(created_at),
             "updatedAt": None if updated_at is None else to_iso(updated_at),
-            "causesSeq": seq if session_id in with_causes else 0,
+            **{name: seq if session_id in some else 0 for name, some in sets.items()},
         }
         for session_id, source, parent, project, key, agent, created_at, updated_at in sorted(
             view.keyed(_SESSIONS, [(one,) for one in ids])
@@ -260,6 +282,43 @@ def _causes(view: View, session: int, kinds: Kinds) -> list[dict[str, Any]]:
     return rows
 
 
+def _findings(view: View, ledger: Path, families: dict[str, list[int]]) -> list[dict[str, Any]]:
+    """The findings of families, each with its number in its family, as `waste` finds them without filters.
+
+    Sessions of which the prefix is larger than usual are missing: what is usual depends on all other sessions.
+    """
+    members = [member for family in families.values() for member in family]
+    rails: defaultdict[int, list[RailEntries]] = defaultdict(list)
+    for rail in load(view.db, ledger, members):
+        rails[rail.session].append(rail)
+    about = {facts[0]: facts[1:] for facts in view.keyed(_SESSIONS, [(member,) for member in members])}
+    thresholds, pricer = view.prices.thresholds(), Pricer(view.prices)
+    rows = []
+    for root, family in families.items():
+        explained = [(explain(rail.entries, thresholds), rail.turns) for member in family for rail in rails[member]]
+        found = [one for one in in_session(explained)[0] if one.tokens] if explained else []
+        for n, finding in enumerate(found):
+            source, _, project, key, *_ = about[finding.sessions[0]]
+            cost, evidence = pricer.of(finding.tokens), finding.evidence
+            rows.append(
+                {
+                    "sessionId": root,
+                    "source": source,
+                    "n": n,
+                    "kind": finding.kind,
+                    "tool": evidence.tool,
+                    "target": evidence.target,
+                    "reason": evidence.reason,
+                    "project": project,
+                    "projectKey": key,
+                    "count": evidence.count,
+                    "tokens": sum(cost.tokens[:-1]),
+                    "costUsd": cost.usd,
+                }
+            )
+    return rows
+
+
 def _shown(view: View, model: str, provider: str | None) -> dict[str, str | None]:
     """The names of a model and its provider in reports."""
     return {
@@ -285,6 +344,14 @@ WITH w(id) AS ({keys})
 SELECT s.session_id, n.name, s.parent_session_id, p.name, k.name, s.agent, s.created_at, s.updated_at
 FROM w CROSS JOIN sessions s ON s.id = w.id LEFT JOIN names n ON n.id = s.source
 LEFT JOIN names p ON p.id = s.project LEFT JOIN names k ON k.id = s.project_key
+"""
+# Nothing for a session that another one started, whose family has its findings.
+_FAMILY = """
+WITH RECURSIVE family(id, session_id) AS (
+  SELECT s.id, s.session_id FROM sessions s WHERE s.id = ?
+    AND NOT EXISTS (SELECT 1 FROM sessions p WHERE p.session_id = s.parent_session_id)
+  UNION SELECT s.id, s.session_id FROM family f CROSS JOIN sessions s ON s.parent_session_id = f.session_id)
+SELECT id, session_id, (SELECT count(*) FROM turns t WHERE t.session = family.id) FROM family
 """
 _LEVELS = ",".join(map(str, (*PAID_LEVELS, MISS)))
 _CAUSES = f"""

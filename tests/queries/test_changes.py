@@ -24,15 +24,19 @@ from tests.attribution import histories as worlds
 from tests.conftest import Opened
 from tests.make import at, examples, stamp, turn
 from tests.queries.looking import PRICES, look
+from tests.queries.wasteful import in_session, wasteful_session
 from tests.queries.worlds import live
 
 NOW = at(100_000)
-TABLES = ("turns", "sessions", "causes")
+TABLES = ("turns", "sessions", "causes", "findings")
+SETS = {"causes": "causesSeq", "findings": "findingsSeq"}
 
 
 async def page(pipeline: Pipeline, prices: PriceTable = PRICES, **params: Any) -> dict[str, Any]:
     asked = ChangesParams(**params)
-    return await look(pipeline, lambda view: changes(view, asked, pipeline.journal.has_anchor), NOW, prices)
+    return await look(
+        pipeline, lambda view: changes(view, pipeline.home.ledger, asked, pipeline.journal.has_anchor), NOW, prices
+    )
 
 
 class Replica:
@@ -53,8 +57,9 @@ class Replica:
             self._put(("turns", one["source"], one["messageId"]), seq, None)
         for session in answer["sessions"]:
             self._put(("sessions", session["sessionId"]), seq, session)
-        for cause in answer["causes"]:
-            self._put(("causes", cause["sessionId"], str(cause["n"])), seq, cause)
+        for table in SETS:
+            for one in answer[table]:
+                self._put((table, one["sessionId"], str(one["n"])), seq, one)
         if answer["reset"] and answer["complete"]:
             self.rows = {key: row for key, row in self.rows.items() if row[0] >= answer["firstSeq"]}
         self.cursor = answer["cursor"]
@@ -74,10 +79,10 @@ class Replica:
     def table(self, name: str) -> dict[tuple[str, ...], dict[str, Any]]:
         """The rows that count, without numbers."""
         rows = {key: row for key, (_, row) in self.rows.items() if key[0] == name and row is not None}
-        if name == "causes":
-            wanted = {key[1]: row["causesSeq"] for key, (_, row) in self.rows.items() if key[0] == "sessions" and row}
+        if name in SETS:
+            wanted = {key[1]: row[SETS[name]] for key, (_, row) in self.rows.items() if key[0] == "sessions" and row}
             rows = {key: row for key, row in rows.items() if self.rows[key][0] == wanted[key[1]]}
-        return {key: {k: v for k, v in row.items() if k != "causesSeq"} for key, row in rows.items()}
+        return {key: {k: v for k, v in row.items() if k not in SETS.values()} for key, row in rows.items()}
 
 
 async def equals_a_full_export(replica: Replica, pipeline: Pipeline, prices: PriceTable = PRICES) -> None:
@@ -201,7 +206,9 @@ async def test_a_cursor_of_another_ledger_starts_over_with_higher_numbers(opened
     await replica.drain(pipeline)
     first = await page(pipeline, cursor=replica.cursor)
     asked = ChangesParams(cursor=replica.cursor)
-    other = await look(pipeline, lambda view: changes(view, asked, lambda _end, _anchor: False), NOW)
+    other = await look(
+        pipeline, lambda view: changes(view, pipeline.home.ledger, asked, lambda _end, _anchor: False), NOW
+    )
     assert (first["reset"], other["reset"]) == (False, True)
     assert other["firstSeq"] > first["seq"]
     assert [row["messageId"] for row in other["turns"]] == ["a"]
@@ -238,3 +245,35 @@ async def test_turns_of_a_long_session_come_in_pages_with_their_causes_at_the_en
     paid = [row for row in second["causes"] if row["kind"] != "miss"]
     for name, tokens in (("input", 100), ("output", 200), ("cacheRead", 3000)):
         assert sum(row["usage"][name] for row in paid) == tokens
+
+
+async def test_findings_follow_their_family(opened: Opened) -> None:
+    """They come with the session that started the others, change with each of them, and go when another one did."""
+    pipeline = await opened()
+    replica = Replica()
+
+    async def owners() -> dict[str, set[str]]:
+        await replica.drain(pipeline)
+        await equals_a_full_export(replica, pipeline)
+        kinds: dict[str, set[str]] = {}
+        for (_, session, _), row in replica.table("findings").items():
+            kinds.setdefault(session, set()).add(row["kind"])
+        return kinds
+
+    await pipeline.commit(Batch(entries=in_session(wasteful_session(), "kid")))
+    assert {"reread", "retry-loop", "rode-far"} <= (await owners())["kid"]
+    found = [row for row in replica.table("findings").values() if row["kind"] == "retry-loop"]
+    assert [(row["tool"], row["target"], row["count"]) for row in found] == [("Bash", "npm test", 4)]
+    assert all(row["tokens"] > 0 and row["costUsd"] > 0 for row in found)
+
+    await pipeline.commit(Batch(entries=[Session(session_id="kid", source="opencode", parent_session_id="top")]))
+    assert (await owners()).keys() == {"kid"}, "its parent is not recorded yet"
+    await pipeline.commit(Batch(entries=[turn("t1", session_id="top")]))
+    assert (await owners()).keys() == {"top"}
+    await pipeline.commit(Batch(entries=[Session(session_id="top", source="opencode", parent_session_id="first")]))
+    await pipeline.commit(Batch(entries=[turn("f1", session_id="first")]))
+    assert (await owners()).keys() == {"first"}
+
+    taken = [one for one in in_session(wasteful_session(), "kid") if isinstance(one, Turn)]
+    await pipeline.commit(Batch(entries=[turn(one.message_id, session_id="kid", rev=2, copy_of="f1") for one in taken]))
+    assert await owners() == {}

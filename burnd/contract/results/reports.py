@@ -209,7 +209,7 @@ class ChangedTurn(ExportedTurn):
 
 
 class ChangedSession(TypedDict):
-    """A session in the change feed. `causesSeq` is the `seq` of its causes; 0 if it has none."""
+    """A session in the change feed. `causesSeq` and `findingsSeq` are the `seq` of its rows there; 0 if it has none."""
 
     sessionId: str
     source: str | None
@@ -220,6 +220,7 @@ class ChangedSession(TypedDict):
     createdAt: str | None
     updatedAt: str | None
     causesSeq: int
+    findingsSeq: int
 
 
 class ChangedCause(TypedDict):
@@ -244,6 +245,23 @@ class ChangedCause(TypedDict):
     entered: int
     calls: int
     errors: int
+    costUsd: float | None
+
+
+class ChangedFinding(TypedDict):
+    """A finding in a session and those that it started; `n` is its number among them."""
+
+    sessionId: str
+    source: str | None
+    n: int
+    kind: str
+    tool: str | None
+    target: str | None
+    reason: str | None
+    project: str | None
+    projectKey: str | None
+    count: int
+    tokens: int
     costUsd: float | None
 
 
@@ -273,6 +291,7 @@ class Changes(PartialAnswer):
     turns: list[ChangedTurn]
     sessions: list[ChangedSession]
     causes: list[ChangedCause]
+    findings: list[ChangedFinding]
     gone: list[GoneTurn]
 
 

@@ -163,8 +163,8 @@ async def export_turns(service: Service, params: ExportParams) -> Result:
 
 async def show_changes(service: Service, params: ChangesParams) -> Result:
     """The ledger is read in the thread of the query: an anchor is one short read."""
-    journal = service.pipeline.journal
-    page = await service.ask(lambda view: changes.changes(view, params, journal.has_anchor))
+    journal, ledger = service.pipeline.journal, service.home.ledger
+    page = await service.ask(lambda view: changes.changes(view, ledger, params, journal.has_anchor), within=_PORTION_S)
     return {"machine": await service.machine(), **page}
 
 

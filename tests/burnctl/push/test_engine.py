@@ -21,7 +21,7 @@ LABELS = Labels("desk", "you")
 
 def page(n: int, *, more: bool = False, reset: bool = False, **rows: Any) -> dict[str, Any]:
     """An answer of the feed."""
-    whole = {"turns": [], "sessions": [], "causes": [], "gone": []} | rows
+    whole = {"turns": [], "sessions": [], "causes": [], "findings": [], "gone": []} | rows
     facts = {"machine": "m1", "cursor": f"c{n}", "complete": not more, "more": more, "reset": reset}
     return {**facts, "seq": n, "firstSeq": 1, "priceDate": "2026-11-01", "left": 0, **whole}
 
