@@ -27,6 +27,8 @@ PROTOCOL = DOCS / "protocol.md"
 BEGIN, END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 WIDTH = 80
 SHARED = 5
+FILTERS = "the filters"
+FILTER_FLAGS = [f"--{name.removesuffix('s') if name == 'tags' else name}" for name in Filters.params if name != "tz"]
 
 
 def commands() -> str:
@@ -34,15 +36,23 @@ def commands() -> str:
     parsers = {verb: parser_for(verb, load(verb)) for verb in present()}
     shared = _shared_options(parsers.values())
     parts = ["## Overview\n", _block(overview(WIDTH))]
-    about = "An option that a command shares with others is described here and only named there."
-    parts += ["## Shared options\n", f"{about}\n", _block("\n".join(shared))]
+    about = "An option that a command shares with others is described here and only named there"
+    filters = f"{FILTERS} are those from {FILTER_FLAGS[0]} to {FILTER_FLAGS[-1]}"
+    parts += ["## Shared options\n", f"{about}; {filters}.\n", _block("\n".join(shared))]
     group = ""
-    for verb, (its_group, _) in present().items():
+    seen: dict[str, str] = {}
+    for verb, (its_group, line) in present().items():
         if its_group != group:
             group = its_group
             parts.append(f"## {group}\n")
-        parts += [f"### burnctl {verb}\n", _block(_own_help(parsers[verb], shared))]
-        parts += [_block(_own_help(action, shared)) for action in actions_of(parsers[verb])]
+        parts.append(f"### burnctl {verb}\n")
+        text = _own_help(parsers[verb], shared)
+        usage, about, *rest = text.split("\n\n")
+        first = seen.setdefault(about, verb)
+        if first != verb:
+            options = [part for part in rest if not part.startswith("examples:")]
+            text = "\n\n".join([usage, f"{line[0].upper()}{line[1:]}. See burnctl {first}.", *options])
+        parts += [_block(text), *(_block(_own_help(action, shared)) for action in actions_of(parsers[verb]))]
     return "\n".join(parts)
 
 
@@ -75,9 +85,11 @@ def _own_help(parser: Parser, shared: list[str]) -> str:
         return help_of(parser, WIDTH)
     before, _, after = text.partition("options:\n")
     rest = after[after.index("\n\n") :] if "\n\n" in after else "\n"
-    names = textwrap.fill(
-        ", ".join(one.split()[0] for one in others), WIDTH, initial_indent="  ", subsequent_indent="  "
-    )
+    flags = [one.split()[0] for one in others]
+    if set(FILTER_FLAGS) <= set(flags):
+        flags = [FILTERS, *(flag for flag in flags if flag not in FILTER_FLAGS)]
+    layout = textwrap.TextWrapper(WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    names = layout.fill(", ".join(flags))
     lines = ["options:", *own, "", "shared options:", names] if own else ["shared options:", names]
     return f"{usage}\n\n{before}" + "\n".join(lines) + rest
 
@@ -96,8 +108,10 @@ def methods() -> str:
     """Every method of `Client`: those of the socket from the table, the others from their functions."""
     found: dict[str, str] = {}
     for name, params in contract_methods().items():
-        required = [name for name, one in params.params.items() if one.is_required]
-        others = [f"{name}=" for name, one in params.params.items() if not one.is_required]
+        own = _own_params(params)
+        required = [name for name, one in own.items() if one.is_required]
+        others = [f"{name}=" for name, one in own.items() if not one.is_required]
+        others += ["**filters"] if issubclass(params, Filters) else []
         found[name.replace(".", "_")] = f"({', '.join([*required, *others])})` | {params.about()} |"
     for name, member in inspect.getmembers_static(Client):
         if inspect.isfunction(member) and not name.startswith("_"):
@@ -107,6 +121,12 @@ def methods() -> str:
         "\n".join(["| method | what it does |", "|---|---|", *(f"| `{name}{found[name]}" for name in sorted(found))])
         + "\n"
     )
+
+
+def _own_params(params: type[Params]) -> dict[str, Param]:
+    """The parameters of a method without the filters of all reports."""
+    shared = Filters.params if issubclass(params, Filters) else {}
+    return {name: one for name, one in params.params.items() if name not in shared}
 
 
 def _parameters(function: Callable[..., object]) -> str:
@@ -158,8 +178,7 @@ def protocol(text: str) -> str:
 
 def _parameter_table(params: type[Params]) -> str:
     """The parameters of a method; the filters of all reports are one row."""
-    own = [one for name, one in params.params.items() if not (issubclass(params, Filters) and name in Filters.params)]
-    rows = [f"| `{one.wire}` | {_default(one)} | {_cell(one)} |" for one in own]
+    rows = [f"| `{one.wire}` | {_default(one)} | {_cell(one)} |" for one in _own_params(params).values()]
     if issubclass(params, Filters):
         rows.append("| the filters | | see [reports](#reports) |")
     if not rows:
