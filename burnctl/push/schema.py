@@ -50,6 +50,7 @@ def _turn_columns() -> tuple[Column, ...]:
         *_NAMES,
         Column("rev", "count", "revision of the turn; 0 while it is open for the first time", "rev"),
         Column("version", "text", "release of the harness", "version"),
+        Column("request_id", "text", "the provider's id of the request, if the log has it", "requestId"),
         Column("workflow", "text", "the tag workflowId"),
         Column("persona", "text", "the tag persona"),
     )

@@ -69,6 +69,7 @@ TURN_COLUMNS = [
     "stated_usd",
     "version",
     "pull",
+    "request_id",
     "open",
     "rev",
     "digest",
@@ -92,7 +93,7 @@ def turn_names(turn: Turn) -> list[str | None]:
 
 
 def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
-    """The columns from the turn itself, up to `pull`; the others locate its line in the ledger."""
+    """The columns from the turn itself, up to `request_id`; the others locate its line in the ledger."""
     usage, subagent, tools = turn.usage, turn.subagent, turn.server_tools
     return (
         row_id,
@@ -130,6 +131,7 @@ def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
         turn.stated_usd,
         name_id(turn.harness_version),
         name_id(turn.pull_request),
+        turn.request_id,
     )
 
 

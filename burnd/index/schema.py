@@ -85,6 +85,7 @@ CREATE TABLE turns(
   stated_usd REAL,            -- its cost as the harness states it
   version INTEGER,            -- of the harness
   pull INTEGER,               -- address of a pull request that was made or named in it
+  request_id TEXT,
   open INTEGER NOT NULL,      -- may still grow; not in the ledger in this form yet
   rev INTEGER NOT NULL,       -- the newest in the ledger; 0: none yet
   digest INTEGER NOT NULL,
@@ -373,4 +374,4 @@ def is_message(message_id: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FEED + _FINDINGS + _CAUSES
-LAYOUT = 53  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 54  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

@@ -207,12 +207,13 @@ def _turns(view: View, ids: list[int]) -> tuple[list[dict[str, Any]], list[dict[
     turns, empty = [], []
     for row in rows:
         turn = ExportRow(*row[:_COLUMNS])
-        rev, version = row[_COLUMNS:]
+        rev, request_id, version = row[_COLUMNS:]
         if turn.quality == "empty":
             empty.append({"source": turn.source, "messageId": turn.message_id})
         else:
             answer = turn_answer(turn, tags.get((turn.source, turn.message_id), {}), view.prices)
-            turns.append({**answer, "rev": rev, "version": version, **_shown(view, turn.model, turn.provider)})
+            own = {"rev": rev, "version": version, "requestId": request_id}
+            turns.append({**answer, **own, **_shown(view, turn.model, turn.provider)})
     return turns, empty
 
 
@@ -331,7 +332,7 @@ _CHANGED = "SELECT session, every FROM changed_sessions WHERE seq > ? AND sessio
 _TURNS_OF = "SELECT id FROM turns WHERE session = ? AND seq > ? AND id > ? ORDER BY id LIMIT ?"
 _ROWS = f"""
 WITH w(id) AS ({{keys}})
-SELECT {TURN_COLUMNS}, x.rev, v.name FROM w CROSS JOIN turns x ON x.id = w.id {TURN_NAMES}
+SELECT {TURN_COLUMNS}, x.rev, x.request_id, v.name FROM w CROSS JOIN turns x ON x.id = w.id {TURN_NAMES}
 LEFT JOIN names v ON v.id = x.version
 """
 _GONE = """

@@ -131,6 +131,7 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     prompt_changes: tuple[PromptChange, ...] = ()
     restored: bool = False  # from lines that `burnctl restore` wrote: it is recorded already
     pull_request: str | None = None
+    request_id: str | None = None
 
     @property
     def holder(self) -> tuple[str, str]:
@@ -208,6 +209,7 @@ def billed_turn(candidate: Candidate) -> Turn:
         inference_geo=candidate.inference_geo,
         stated_usd=candidate.stated_usd,
         harness_version=candidate.harness_version,
+        request_id=candidate.request_id,
         server_tools=candidate.server_tools,
         tool_calls=candidate.calls,
         quality=candidate.quality,

@@ -22,7 +22,8 @@ from burnd.records.turn import FORKED, Quality
 
 _QUALITIES: Final[dict[Quality, int]] = {"empty": 0, "partial": 1, "final": 2}
 _NO_BASIS: Final = Basis(rank=15)
-_OF_THE_BEST_LINE: Final = ("usage", "model", "speed", "service_tier", "inference_geo", "server_tools")
+# A request id comes last: a turn of an older ledger has none, and is not revised for it.
+_OF_THE_BEST_LINE: Final = ("usage", "model", "speed", "service_tier", "inference_geo", "server_tools", "request_id")
 T = TypeVar("T")
 _NEVER: Final = 1 << 62  # later than every time
 _encode: Final = msgspec.json.Encoder(order="sorted").encode

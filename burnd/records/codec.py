@@ -268,7 +268,8 @@ def encoded(entry: Entry) -> EncodedEntry | None:
 
 def _has_long_name(turn: Turn) -> bool:
     """Whether a name has too many bytes; decoding only checks the number of characters."""
-    names = [turn.model, turn.provider or "", turn.git_branch or "", turn.stop_reason or "", turn.harness_version or ""]
+    texts = [turn.provider, turn.git_branch, turn.stop_reason, turn.harness_version, turn.request_id]
+    names = [turn.model, *(text or "" for text in texts)]
     names += [call.name for call in turn.tool_calls]
     if max(map(len, names)) * 4 <= LONGEST_NAME:
         return False

@@ -180,6 +180,7 @@ class Turn(Record, frozen=True, kw_only=True):
     inference_geo: Name | None = None
     stated_usd: float | None = None  # its cost as the harness states it
     harness_version: Name | None = None  # the release of the harness that made the request
+    request_id: Name | None = None  # the provider's id of the request
     server_tools: ServerTools | None = None
     tool_calls: tuple[ToolCall, ...] = always(())
     entered: tuple[Block, ...] = msgspec.field(name="in", default_factory=lambda: ())

@@ -91,7 +91,7 @@ async def equals_a_full_export(replica: Replica, pipeline: Pipeline, prices: Pri
     for name in TABLES:
         assert replica.table(name) == fresh.table(name)
     shown = await look(pipeline, lambda view: export(view, ExportParams(limit=5000)), NOW, prices)
-    own = ("rev", "version", "modelName", "providerName")
+    own = ("rev", "version", "requestId", "modelName", "providerName")
     turns = [{k: v for k, v in row.items() if k not in own} for row in replica.table("turns").values()]
     order = ("ts", "sessionId", "railId", "turnIndex", "source", "messageId")
     assert sorted(turns, key=lambda row: [row[k] for k in order]) == shown["turns"]

@@ -58,6 +58,7 @@ def _candidate(
     stop_output: int | None = None,
     final: bool = True,
     index: int = 0,
+    request: str | None = None,
 ) -> Candidate:
     """A candidate whose best line has so much output, or no usage at all where that is -1."""
     usage = Usage(input=output * 3, output=output) if output != NO_USAGE else Usage()
@@ -79,6 +80,7 @@ def _candidate(
         stop_reason=stop,
         final=final,
         made=(Block(kind="text", bytes=len(session)),),
+        request_id=request if output != NO_USAGE else None,
     )
 
 
@@ -177,6 +179,12 @@ def test_what_the_transcript_does_not_tell_is_kept() -> None:
     assert again == turn
 
 
+def test_a_turn_recorded_without_its_request_id_is_not_revised_for_it() -> None:
+    """Otherwise a release that records one more field would write every turn of the ledger again."""
+    turn = turn_of(_candidate())
+    assert decide(Decision(turn), _candidate(request="req_1")).turn == turn
+
+
 _candidates = st.builds(
     _candidate,
     session=st.sampled_from("abc"),
@@ -189,6 +197,7 @@ _candidates = st.builds(
     stop=st.sampled_from([None, "end_turn", "tool_use"]),
     stop_output=st.none() | st.integers(NO_USAGE, 3),
     final=st.booleans(),
+    request=st.sampled_from([None, "req_1", "req_2"]),
 )
 
 
@@ -210,7 +219,7 @@ def test_growing_holdings_in_any_interleaving_give_the_same(candidates: list[Can
         early.ts = max(early.ts, _time(data.draw(st.integers(0, 5))))
         early.late_born = early.late_born and early.ts == final.ts
         early.usage, early.best = Usage(), LineKey()
-        early.model, early.stop_reason, early.final = "", None, False
+        early.model, early.stop_reason, early.final, early.request_id = "", None, False, None
         early.stopped = LineKey()
         states.append([early, final])
     order = data.draw(st.permutations([n for n, growing in enumerate(states) for _ in growing]))

@@ -204,6 +204,7 @@ class ChangedTurn(ExportedTurn):
 
     rev: int
     version: str | None
+    requestId: str | None
     modelName: str
     providerName: str | None
 

@@ -213,6 +213,7 @@ def _update_usage(memory: Memory, candidate: Candidate, spot: Spot, message: Cla
         return
     candidate.best = key
     candidate.model = message.model or ""
+    candidate.request_id = line.request_id if key.output_tokens != NO_USAGE else None
     bill = memory.bill(usage)
     candidate.usage, candidate.speed, candidate.server_tools, candidate.billed_calls = bill[:4]
     candidate.service_tier, candidate.inference_geo = bill.service_tier, bill.inference_geo

@@ -275,6 +275,14 @@ def test_one_request_id_may_stand_for_two_messages() -> None:
     assert [turn.usage.output for turn in read(t.lines).turns] == [1, 84]
 
 
+def test_the_request_id_is_that_of_the_line_that_counts() -> None:
+    t = Transcript()
+    t.says("m1", text("a"), output=5, requestId=None)
+    t.says("m1", text("b"), output=9, requestId="req_2")
+    t.says("m2", output=9, requestId=None)
+    assert [turn.request_id for turn in read(t.lines).turns] == ["req_2", None]
+
+
 def test_what_others_repeat_is_never_counted() -> None:
     """Progress lines, results of agents, notifications and running totals tell of usage that is counted elsewhere."""
     usage = {"input_tokens": 5000, "output_tokens": 5000}
