@@ -33,6 +33,8 @@ EXAMPLES = (
     "burnctl compare --what-if claude-haiku-4-5",
 )
 
+_WIDE_ENOUGH = 60  # columns
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, CompareParams)
@@ -57,9 +59,8 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
         return ""
     enough = [cell for cell in cells if not cell["insufficientSample"]]
     below = "\n".join(filter(None, [_only_one(answer, enough, screen), _too_few(answer, cells, screen)]))
-    parts = [_table(answer, enough, screen), below]
-    if "whatIf" in answer:
-        parts.append(screen.paragraph(_what_if(answer["whatIf"])))
+    what_if = screen.paragraph(_what_if(answer["whatIf"])) if "whatIf" in answer else ""
+    parts = [what_if, _table(answer, enough, screen), below]
     _add_notes(answer, enough, screen)
     return "\n\n".join(filter(None, parts))
 
@@ -71,9 +72,9 @@ def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) 
     with_what_if = "whatIf" in answer
     columns = [
         Column("activity", least=8),
-        Column("harness" if answer["by"] == "source" else answer["by"].removeprefix("tag:"), least=14, where="start"),
+        Column("harness" if answer["by"] == "source" else answer["by"].removeprefix("tag:"), least=11),
         Column("requests", "right", drop=1),
-        Column("cost/request", "right"),
+        Column("per request" if screen.is_pipe or screen.width >= _WIDE_ENOUGH else "per req.", "right"),
         *([Column("what if", "right")] if with_what_if else []),
         Column("first try", "right", drop=1),
         Column("95% CI", "right", drop=4),
@@ -84,7 +85,7 @@ def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) 
     rows: list[list[object]] = []
     for model in sorted(overall, key=lambda model: -(overall[model]["costUsd"] or 0)):
         if overall[model]["turns"] >= answer["minSample"]:
-            cell = _overall_cell(overall[model], answer["minSample"])
+            cell = _overall_cell(overall[model], answer)
             rows.append(_row("all" if not rows else "", _name(model, answer["by"]), cell, **shape))
     for category in sorted({cell["category"] for cell in cells}, key=lambda name: -_cost(cells, name)):
         members = [cell for cell in cells if cell["category"] == category]
@@ -100,12 +101,16 @@ def _cost(cells: list[dict[str, Any]], category: str) -> float:
     return sum(cell.get("costUsd") or 0 for cell in cells if cell["category"] == category)
 
 
-def _overall_cell(row: Mapping[str, Any], least: int) -> dict[str, Any]:
-    quality = row["quality"]
+def _overall_cell(row: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
+    quality, least = row["quality"], answer["minSample"]
+    of_model = [cell for cell in answer["cells"] if cell["model"] == row["key"] and not cell["noData"]]
+    other = [
+        cell["whatIfCostPerTurn"] * cell["turns"] for cell in of_model if cell.get("whatIfCostPerTurn") is not None
+    ]
     return {
         "turns": row["turns"],
         "costPerTurn": None if row["costUsd"] is None else row["costUsd"] / max(row["turns"] - row["unpricedTurns"], 1),
-        "whatIfCostPerTurn": None,
+        "whatIfCostPerTurn": sum(other) / max(row["turns"], 1) if other else None,
         "oneShotPromptRate": quality["oneShotPromptRate"],
         "oneShotInterval": quality["oneShotInterval"],
         "insufficientPrompts": 0 < quality["editPrompts"] < least,

@@ -49,7 +49,7 @@ KINDS = {
         "A call brought 2,000 tokens or more into the context, and these were sent again in 10 requests or more, "
         "40,000 tokens in all. Files in folders that tools make (node_modules, dist, .venv) are one finding.",
         "all that the call and its result cost, when it came in and in every later request",
-        "Let a subagent read what is this large, or ask for less of it.",
+        "Let a subagent read large results, or ask for less of them.",
         _RULES,
         "Pipe commands with long output through `tail -n 40` or `grep`; read large files in ranges.",
     ),

@@ -80,28 +80,34 @@ def _agreed() -> bool:
 
 def _shown(plan: dict[str, Any], screen: Screen, *, is_project: bool) -> str:
     """The sessions it is about, as many as a person reads, and how much it is in all."""
-    from burnctl.render.names import tilde
-    from burnctl.render.numbers import counted, number, size
+    from burnctl.render.names import harness_name, tilde
+    from burnctl.render.numbers import count, counted, size
     from burnctl.render.tables import Column, table
     from burnctl.render.text import wrap
 
     rows = [
-        (row["sessionId"], row["source"], tilde(row["project"] or ""), number(row["messages"]), size(row["bytes"]))
+        (
+            row["sessionId"],
+            harness_name(row["source"]),
+            tilde(row["project"] or ""),
+            count(row["messages"]),
+            size(row["bytes"]),
+        )
         for row in plan["sessions"][:_SHOWN]
     ]
     columns = [
         Column("session"),
-        Column("source", drop=2),
+        Column("harness", drop=2),
         Column("project", least=8, where="start", style="cyan"),
         Column("messages", "right"),
         Column("text", "right", drop=1),
     ]
     lines = [table(columns, rows, screen)]
     if (more := plan["count"] - len(rows)) > 0:
-        lines.append(f"... and {number(more)} more")
+        lines.append(f"... and {count(more)} more")
     where = _where(plan) if is_project else ""
     text = f"This would erase the content of {counted(plan['count'], 'session')}{where}, {size(plan['bytes'])} on disk."
-    return "\n".join([*lines, "", *wrap(text, screen.width)])
+    return "\n".join([*wrap(text, screen.width), "", *lines])
 
 
 def _where(plan: dict[str, Any]) -> str:

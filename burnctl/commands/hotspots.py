@@ -36,6 +36,7 @@ EXAMPLES = (
 )
 READABLE = 30
 _LEAST_NAME = 20  # names are cut before numbers are hidden
+_WIDE_ENOUGH = 70  # columns, for the start of a prompt
 _CUT = {"file": "start", "prefix": "start", "tool": "middle"}
 DELEGATES = ("Task", "Agent", "task", "spawn_agent")
 _TITLES = {"prefix": "project", "cache-miss": "reason"}
@@ -59,6 +60,7 @@ _OTHERS = {
     "inherited": "earlier history",
     "unexplained": "not found in the log",
 }
+_SUBJECTS = {"prefix": "System prompts", "cache-miss": "Cache misses", "mcp": "MCP servers"}
 _EACH = {"calls": "call", "requests": "request", "misses": "miss"}
 _RESTS = (NOT_COUNTED, NOT_MISSED)  # rows without a division into new and re-sent tokens
 
@@ -86,19 +88,39 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
     _add_notes(answer, screen)
     by = answer["by"].partition(",")[0]
     none = by in _NONE_OF and all(row["kind"] == OTHER for row in answer["rows"])
-    return (f"{_NONE_OF[by]}\n\n" if none else "") + _table(answer, screen)
+    return "\n\n".join(filter(None, [_NONE_OF[by] if none else _headline(answer, by, screen), _table(answer, screen)]))
+
+
+def _headline(answer: dict[str, Any], by: str, screen: Screen) -> str:
+    """`Tools caused $0.94 of $2.45 (38%). Everything else is in parentheses.`"""
+    whole = answer["totals"]["costUsd"]
+    if not whole:
+        return ""
+    rest = sum(row["costUsd"] or 0 for row in answer["rows"] if row["kind"] == OTHER and not _is_more(row))
+    if not rest:
+        number_of = sum(row["kind"] != OTHER for row in answer["rows"]) + answer["moreRows"]
+        return f"{counted(number_of, by)} for {money(whole)}."
+    part, others = whole - rest, " Everything else is in parentheses."
+    subject = _SUBJECTS.get(by, f"{by.capitalize()}s")
+    return screen.paragraph(f"{subject} caused {money(part)} of {money(whole)} ({percent(part / whole)}).{others}")
+
+
+def _is_more(row: dict[str, Any]) -> bool:
+    """Whether a row is the sum of those that --limit leaves out."""
+    return str(row["key"]).endswith(" more")
 
 
 def _table(answer: dict[str, Any], screen: Screen) -> str:
     (by, _, second), rows = answer["by"].partition(","), answer["rows"]
     is_prompt = by == "prompt"
     counts = "misses" if by == "cache-miss" else "requests" if is_prompt else "calls"
+    least = 36 if is_prompt and screen.width >= _WIDE_ENOUGH else _LEAST_NAME
     longest = max((width_of(_label(row, by)) for row in rows), default=0)
     columns = [
-        Column(_TITLES.get(by, by), least=longest if by == "cache-miss" else _LEAST_NAME, where=_CUT.get(by, "end")),
-        *([Column("proof")] if by == "cache-miss" else []),
+        Column(_TITLES.get(by, by), least=longest if by == "cache-miss" else least, where=_CUT.get(by, "end")),
+        *([Column("proof", drop=4)] if by == "cache-miss" else []),
         *([Column(second)] if second else []),
-        *([Column("session"), Column("date", drop=8)] if is_prompt else []),
+        *([Column("session", drop=1), Column("date", drop=8)] if is_prompt else []),
         Column(counts, "right", drop=1),
         Column("failed", "right", drop=1),
         Column("new tokens", "right", drop=2),
@@ -158,8 +180,7 @@ def _label(row: dict[str, Any], by: str) -> str:
     if row["kind"] == "prompt":
         return row.get("quote") or f"request {row['turnIndex']}"
     if row["kind"] == OTHER:
-        is_more = by == "tool" and label.endswith(" more")
-        return f"({label} tools)" if is_more else f"({_OTHERS.get(label, label)})"
+        return f"({label} tools)" if by == "tool" and _is_more(row) else f"({_OTHERS.get(label, label)})"
     return tilde(label) if by in ("file", "prefix") else label
 
 

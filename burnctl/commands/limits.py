@@ -104,11 +104,13 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
     if not answer["budgets"] and not any(one["current"] or one["history"] for one in answer["windows"].values()):
         return ""
     now = milliseconds(answer["now"])
+    current = {name: answer["windows"][name] for name in _TITLES if answer["windows"][name]["current"]}
     parts = [
-        _running(title, windows["current"], now, screen, windows.get("limitUsd"))
-        for name, title in _TITLES.items()
-        for windows in (answer["windows"][name],)
+        _running(_TITLES[name], windows["current"], now, screen, windows.get("limitUsd"))
+        for name, windows in current.items()
     ]
+    if absent := [title for name, title in _TITLES.items() if name not in current]:
+        parts.append(f"No {' and no '.join(absent)} is running.")
     if answer["budgets"]:
         parts.append(_budgets(answer["budgets"], screen))
     for name, title in _TITLES.items():
@@ -121,7 +123,7 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
 
 
 def blocks(answer: dict[str, Any], screen: Screen) -> str:
-    """The 5-hour windows, the newest last, and the forecast of the running one."""
+    """The forecast of the running 5-hour window, then all of them, the newest last."""
     windows = answer["windows"]["5h"]
     current, history = windows["current"], windows["history"]
     if not current and not history:
@@ -131,9 +133,9 @@ def blocks(answer: dict[str, Any], screen: Screen) -> str:
     ahead = (
         _running(_TITLES["5h"], current, milliseconds(answer["now"]), screen, windows.get("limitUsd"))
         if current
-        else "No window is running."
+        else "No 5-hour window is running."
     )
-    return f"{windows_table}\n\n{ahead}"
+    return f"{ahead}\n\n{windows_table}"
 
 
 def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
@@ -145,11 +147,9 @@ def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
     add_caveats(answer, screen)
 
 
-def _running(title: str, window: dict[str, Any] | None, now: float, screen: Screen, limit: float | None = None) -> str:
+def _running(title: str, window: dict[str, Any], now: float, screen: Screen, limit: float | None = None) -> str:
     """The first line has how much is used and when it resets, the others the details."""
     head = screen.paint(title[:1].upper() + title[1:], "bold")
-    if window is None:
-        return f"{head}  none is running"
     resets = f"resets {moment(window['to'], now)} (in {duration(window['secondsLeft'])})"
     name, quota = title[:1].upper() + title[1:], window["quota"]
     used = f"{of_hundred(quota['usedPercent'])} used" if quota else f"{money(window['costUsd'])} so far"
@@ -288,7 +288,7 @@ def _table(windows: list[dict[str, Any]], current: dict[str, Any] | None, screen
         ]
         for window, begin, end in zip(windows, begins, ends, strict=True)
     ]
-    return table(columns, rows, screen, indent=2)
+    return table(columns, rows, screen)
 
 
 def _bar(percent: float, screen: Screen, wide: int = _BAR) -> str:

@@ -11,7 +11,7 @@ from burnctl.render.names import harness_name, tilde
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import counted, money, number, percent
 from burnctl.render.tables import Column, table
-from burnctl.render.text import clean, wrap
+from burnctl.render.text import clean
 from burnd.contract.reports import OverheadParams
 
 TYPE_CHECKING = False
@@ -77,13 +77,13 @@ def draw(report: Mapping[str, Any], folder: str, asked: str, screen: Screen) -> 
     lines = []
     if folder != asked and os.path.isabs(asked):
         elsewhere = f"No session started in {tilde(asked)}; these started in {tilde(folder)}."
-        lines += [*wrap(clean(elsewhere), screen.width), ""]
+        lines += [screen.paragraph(elsewhere), ""]
     for source in report["sources"]:
         lines += [*_draw_source(source, report["totals"]["costUsd"], folder, screen), ""]
     if report["neverCalled"]:
         names = ", ".join(report["neverCalled"][:8]) + (" ..." if len(report["neverCalled"]) > 8 else "")
         unused = f"MCP servers whose tools every session starts with, but which were never called: {names}."
-        lines += wrap(clean(unused), screen.width)
+        lines.append(screen.paragraph(unused))
     _add_notes(report, screen)
     return "\n".join(lines).rstrip()
 
@@ -101,8 +101,7 @@ def _draw_source(source: Mapping[str, Any], bill: float | None, folder: str, scr
         f"{harness_name(source['source'])}: {sessions} started with {number(sizes['median'])} tokens{span}, sent in "
         f"{counted(source['rides'], 'request')}: {money(cost)}{share}"
     )
-    for line in wrap(clean(headline), screen.width):
-        yield screen.paint(line, "bold")
+    yield screen.paragraph(headline, "bold")
     yield ""
     columns = [
         Column("file and section", least=20, where="middle"),
@@ -117,7 +116,7 @@ def _draw_source(source: Mapping[str, Any], bill: float | None, folder: str, scr
     rest = source["rest"]
     everything = "system prompt and tools" if source["files"] else "all of it"
     rows.append([everything, "", number(rest["tokens"]), *_paid(rest["costUsd"], cost)])
-    footer = ["total", "", number(sizes["median"]), *_paid(cost, cost)]
+    footer = ["total", "", number(sizes["median"]), money(cost), ""]
     yield table(columns, rows, screen, footer=footer)
 
 

@@ -35,7 +35,7 @@ EXAMPLES = (
 )
 UNITS = {"daily": "day", "weekly": "week", "monthly": "month"}
 _USUAL_DAYS = {"day": 30, "week": 26 * 7}
-_MODELS_SHOWN = 3
+_WIDE = 110  # columns
 
 
 class PeriodsFlags(Params):
@@ -90,7 +90,7 @@ def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = Fals
         return ""
     add_caveats(answer, screen)
     unit = answer["by"]
-    most_models = 100 if screen.is_pipe else _MODELS_SHOWN
+    most_models = 100 if screen.is_pipe else 2 if screen.width < _WIDE else 3
     longest = max(
         len(_names([part["model"] for part in parts], most_models)) for parts in answer["models"].values() or [[]]
     )
@@ -100,8 +100,8 @@ def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = Fals
         Column("requests", "right"),
         Column("input", "right", drop=5),
         Column("output", "right", drop=3),
-        Column("cache write", "right", drop=6),
         Column("cache read", "right", drop=4),
+        Column("cache write", "right", drop=6),
         Column("cost", "right"),
     ]
     most = max((row["costUsd"] or 0 for row in answer["rows"]), default=0)
@@ -109,13 +109,14 @@ def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = Fals
     rows: list[list[object]] = []
     for row, label in zip(answer["rows"], labels, strict=True):
         models = answer["models"].get(row["key"], [])
-        names = "" if is_broken_down else _names([part["model"] for part in models], most_models)
-        rows.append([label, names, *_cells(row, most)])
-        if is_broken_down:
-            rows += [
-                ["", (f"└ {short_model(part['model'])}", styles.model(part["model"])), *_cells(part, most)]
-                for part in models
-            ]
+        is_open = is_broken_down and len(models) > 1  # one model has the figures of its period
+        names = "" if is_open else _names([part["model"] for part in models], most_models)
+        style = styles.model(names) if is_broken_down else ""
+        rows.append([label, (names, style), *_cells(row, most)])
+        for n, part in enumerate(models if is_open else ()):
+            branch = "└" if n == len(models) - 1 else "├"
+            name = f"{branch} {short_model(part['model'])}"
+            rows.append(["", (name, styles.model(part["model"])), *_cells(part, most)])
     return table(columns, rows, screen, footer=["total", "", *_cells(answer["totals"], None)])
 
 
@@ -153,8 +154,8 @@ def _cells(row: dict[str, Any], most: float | None) -> list[object]:
         count(row["turns"]),
         number(usage["input"]),
         number(usage["output"] + usage["reasoning"]),
-        number(usage["cacheCreate5m"] + usage["cacheCreate1h"]),
         number(usage["cacheRead"]),
+        number(usage["cacheCreate5m"] + usage["cacheCreate1h"]),
         (money(cost), styles.weight(cost, most)) if most is not None else money(cost),
     ]
 

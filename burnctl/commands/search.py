@@ -33,7 +33,7 @@ EXAMPLES = (
 )
 _HITS = 10
 _LINES = 6  # of a message that matched, with the messages around it
-_NAME, _TITLE, _PROJECT, _PASSAGE, _PIPE_PASSAGE = 11, 36, 12, 22, 200
+_NAME, _TITLE, _PROJECT, _PASSAGE, _PIPE_PASSAGE = 11, 36, 12, 30, 200
 _MARK = "bold red"
 _ON, _OFF = "\ue000", "\ue001"  # characters for private use, which `_with_marks` removes from the text first
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from burnctl import flags, session_choice
 from burnctl.daemon import reach
-from burnctl.render.names import short_model
-from burnctl.render.numbers import clock, day, money, number, size
-from burnctl.render.text import clean, cut, lines_of, wrap
+from burnctl.render.names import harness_name, short_model, tilde
+from burnctl.render.numbers import clock, date, money, number, size
+from burnctl.render.text import clean, cut, flow, lines_of, wrap
 from burnd.contract import Params, param
 from burnd.contract.sessions import MessagesParams
 
@@ -92,13 +92,14 @@ def _heading(page: Messages, screen: Screen) -> list[str]:
     def line(text: str, style: str) -> str:
         return screen.paint(clean(text) if screen.is_pipe else cut(clean(text), screen.width), style)
 
-    about = [str(part) for part in (page["source"], page["project"]) if part]
+    about = [part for part in (harness_name(page["source"]), tilde(page["project"] or "")) if part]
     lines = [line(page["title"] or page["sessionId"], "bold")]
-    lines.append(line(" · ".join([page["sessionId"], *about] if page["title"] else about), "dim"))
+    facts = [clean(fact) for fact in ([page["sessionId"], *about] if page["title"] else about)]
+    lines += [screen.paint(part, "dim") for part in flow(facts, screen)]
     others = [rail["railId"] for rail in page["rails"] if rail["railId"] != page["railId"]]
     if page["railId"] != "main" or others:
         own = "main conversation" if page["railId"] == "main" else f"subagent {page['railId']}"
-        rest = own + (f"; others, see --rail: {', '.join(others[:6])}" if others else "")
+        rest = own + (f"; see others with --rail: {', '.join(others[:6])}" if others else "")
         lines.append(line(rest + (", ..." if len(others) > 6 else ""), "dim"))
     if not page["retained"]:
         why = wrap(clean(page["why"][:1].upper() + page["why"][1:] + "."), screen.width)
@@ -135,7 +136,7 @@ class Transcript:
             yield from self._message(message)
 
     def _message(self, message: Mapping[str, Any]) -> Iterator[str]:
-        if (today := day(message["ts"])) != self._day:
+        if (today := date(message["ts"])) != self._day:
             self._day = today
             yield ""
             yield self._screen.paint(f"{'':{_MARGIN}}{today}", "dim")

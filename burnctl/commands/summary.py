@@ -10,7 +10,7 @@ from burnctl.errors import UsageError
 from burnctl.output import present
 from burnctl.render import styles
 from burnctl.render.charts import bar, sparkline
-from burnctl.render.names import harness_name, last_name, pull_request_name, short_id, tilde
+from burnctl.render.names import harness_name, last_name, pull_request_name, short_id, short_model, tilde
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import (
     NOTHING,
@@ -64,6 +64,7 @@ _CHART_DAYS = 60
 _MOST_DAYS = 4000
 _SPARK = 40
 _LONGEST_NAME = 28
+_WIDE_ENOUGH = 70  # columns, for whole titles of sessions
 _RUNNING = "*"
 _RATES = ("editTurns", "oneShotTurns", "oneShotRate", "editPrompts", "oneShotPrompts", "oneShotPromptRate")
 _OF_SESSIONS = ("project", "createdAt", "parentSessionId", "title")
@@ -123,6 +124,10 @@ def run(options: argparse.Namespace) -> int:
         series=wants_series or options.chart or None,
         tz=flags.time_zone() if by_time or options.chart or wants_series else None,
     )
+    if wants_series and answer.get("plans"):
+        rows = answer["rows"] if by == "source" else flags.ask(client, SummaryParams, options, by="source")["rows"]
+        costs = {row["key"]: row["costUsd"] for row in rows}
+        answer["covered"] = [(one["title"], usd) for one in answer["plans"] if (usd := costs.get(one["source"]))]
 
     def draw(answer: dict[str, Any], screen: Screen) -> str:
         return drawn(answer, screen, chart=options.chart)
@@ -168,7 +173,7 @@ def drawn(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str
     if not totals["turns"] and not totals["emptyTurns"]:
         return ""
     _add_notes(answer, screen)
-    parts = [_chart(answer, screen)] if chart else [_headline(answer, screen)]
+    parts = [_headline(answer, screen, with_trend=not chart), *([_chart(answer, screen)] if chart else [])]
     parts.append(_table(answer, screen))
     if "quality" in answer:
         ended = answer["quality"]["sessions"]
@@ -177,8 +182,8 @@ def drawn(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str
     return "\n\n".join(parts)
 
 
-def _headline(answer: dict[str, Any], screen: Screen) -> str:
-    """The total in one line, and the cost by day as a sparkline."""
+def _headline(answer: dict[str, Any], screen: Screen, *, with_trend: bool) -> str:
+    """The total in one line with what plans cover of it, and the cost by day as a sparkline."""
     totals = answer["totals"]
     cost = money(totals["costUsd"]) if totals["costUsd"] is not None else "no price"
     facts = [cost, counted(totals["turns"], "request"), roughly(sum(totals["usage"].values()), "token")]
@@ -187,11 +192,10 @@ def _headline(answer: dict[str, Any], screen: Screen) -> str:
         facts.append(_span(days[0][0], days[-1][0]))
     if machines := answer.get("machines"):
         facts.append(counted(machines, "machine"))
-    if plans := answer.get("plans"):
-        facts.append("plan: " + ", ".join(plan["title"] for plan in plans))
+    facts += [f"{title} covers {money(usd)} of it" for title, usd in answer.get("covered", ())]
     lines = flow(facts, screen)
     lines[0] = lines[0].replace(cost, screen.paint(cost, "bold"), 1)
-    if len(days) > 1 and answer["by"] not in ("day", "hour"):
+    if with_trend and len(days) > 1 and answer["by"] not in ("day", "hour"):
         lines.append(_trend(days, screen))
     return "\n".join(lines)
 
@@ -211,13 +215,13 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     labels = {name: _labels([_of_dimension(row, name) for row in answer["rows"]], name) for name in names}
     columns = [
         *(_name_column(name, labels[name]) for name in names),
-        *([Column("title", least=12)] if has_titles else []),
+        *([Column("title", least=30 if screen.width >= _WIDE_ENOUGH else 12)] if has_titles else []),
         *([Column("project", least=8, drop=3)] if by == "session" else []),
         Column("requests", "right", drop=1 if has_titles else 0),
         Column("input", "right", drop=5),
-        Column("cache write", "right", drop=4),
+        Column("output", "right", drop=2),
         Column("cache read", "right", drop=3),
-        Column("output", "right", drop=1),
+        Column("cache write", "right", drop=4),
         Column("cached", "right", drop=1),
         *([Column("first try", "right"), Column("completed", "right", drop=4)] if with_quality else []),
         Column("cost", "right"),
@@ -261,6 +265,10 @@ def _labels(rows: list[dict[str, Any]], by: str) -> list[str]:
     """The names of rows: ids as they may be typed, hours without their zone, days in one style."""
     if by == "day":
         return day_names([row["key"] for row in rows])
+    if by == "model":
+        keys = [str(row["key"] or "") for row in rows]
+        if len({short_model(key) for key in keys}) == len(set(keys)):  # else two models would look alike
+            return [short_model(key) or "(unknown)" for key in keys]
     return [_label(row, by) for row in rows]
 
 
@@ -292,9 +300,9 @@ def cells_of(
     return [
         count(row["turns"]) + (_RUNNING if row["openTurns"] else ""),
         number(usage["input"]),
-        number(usage["cacheCreate5m"] + usage["cacheCreate1h"]),
-        number(usage["cacheRead"]),
         number(usage["output"] + usage["reasoning"]),
+        number(usage["cacheRead"]),
+        number(usage["cacheCreate5m"] + usage["cacheCreate1h"]),
         (percent(row["cacheHitRate"]), styles.hit_rate(row["cacheHitRate"])),
         *(_quality_cells(row["quality"]) if with_quality else []),
         (money(cost), styles.weight(cost, most)) if most is not None else money(cost),

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     return present(
         options,
         answer,
-        lambda found, screen: draw(found, screen, period_of(days), with_small=is_chosen),
+        lambda found, screen: draw(found, screen, period_of(days), with_small=is_chosen, kind_asked=options.kind),
         client=client,
     )
 
@@ -71,7 +71,14 @@ def _days(client: Client, options: argparse.Namespace) -> list[SummaryRow]:
         return []
 
 
-def draw(answer: Mapping[str, Any], screen: Screen, period: str = "", *, with_small: bool = False) -> str:
+def draw(
+    answer: Mapping[str, Any],
+    screen: Screen,
+    period: str = "",
+    *,
+    with_small: bool = False,
+    kind_asked: str | None = None,
+) -> str:
     """The headline, then a block for each kind. Kinds that matter little share a line, unless `with_small`."""
     from burnctl.render.notes import add_caveats
     from burnctl.render.numbers import counted, money
@@ -83,7 +90,7 @@ def draw(answer: Mapping[str, Any], screen: Screen, period: str = "", *, with_sm
     by_kind: dict[str, list[Mapping[str, Any]]] = {}
     for finding in answer["findings"]:
         by_kind.setdefault(finding["kind"], []).append(finding)
-    lines, small = _headline(answer, screen, period), []
+    lines, small = _headline(answer, screen, period, kind_asked), []
     heads = len(lines)
     for kind in answer["kinds"]:
         findings = by_kind.get(kind["kind"], ())
@@ -106,7 +113,7 @@ def draw(answer: Mapping[str, Any], screen: Screen, period: str = "", *, with_sm
     return "\n".join(lines)
 
 
-def _headline(answer: Mapping[str, Any], screen: Screen, period: str) -> list[str]:
+def _headline(answer: Mapping[str, Any], screen: Screen, period: str, kind: str | None) -> list[str]:
     """What was avoidable of what was spent in which period, and the meaning of the severities."""
     from burnctl.render.numbers import counted, money, number, percent
     from burnctl.render.text import flow, wrap
@@ -123,6 +130,8 @@ def _headline(answer: Mapping[str, Any], screen: Screen, period: str) -> list[st
     else:
         share = f"({percent(part / whole)}, no token counted twice)"
         line = f"Avoidable: about {money(part)} of {money(whole)}{period} {share}"
+        if cost := next((one["costUsd"] for one in answer["kinds"] if one["kind"] == kind), None):
+            line += f", {money(cost)} of it {KINDS[kind or ''].title}"
     lines = [screen.paint(one, "bold") for one in wrap(line, screen.width)]
     if answer["findings"]:
         meaning = f"high: {money(levels['high'])} or more, medium: {money(levels['medium'])} or more"
@@ -132,11 +141,11 @@ def _headline(answer: Mapping[str, Any], screen: Screen, period: str) -> list[st
 
 def _advices(findings: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[str]:
     """What to do about each reason of cache misses."""
-    from burnctl.render.names import miss_words
+    from burnctl.render.names import miss_words, remedy
     from burnctl.render.text import wrap
 
     advices = {
-        miss_words(one["evidence"]["reason"] or "", one["evidence"].get("proof")): one["advice"]
+        miss_words(one["evidence"]["reason"] or "", one["evidence"].get("proof")): remedy(one["advice"])
         for one in findings
         if not one["evidence"]["others"]
     }
@@ -181,9 +190,9 @@ def other_ttl(ttl: Mapping[str, Any] | None) -> str:
         if ttl["written"] == [name] or cost is None:
             continue
         difference = cost - ttl["costUsd"]
-        facts.append(f"for {words} about {money(abs(difference))} {'more' if difference > 0 else 'less'}")
+        facts.append(f"{words} would have cost about {money(abs(difference))} {'more' if difference > 0 else 'less'}")
     used = " and ".join(lifetimes[name][0] for name in ttl["written"])
-    return f"Cache writes lived {used}. All {', all '.join(facts)} (an estimate)." if facts else ""
+    return f"Cache writes lasted {used}; {' and '.join(facts)} (estimate)." if facts else ""
 
 
 def period_of(days: Sequence[Mapping[str, Any]]) -> str:
@@ -286,8 +295,8 @@ def what(finding: Mapping[str, Any]) -> str:
         "retry-loop": f"{thing} failed {_times(times)}{error}",
         "failure-run": f"{times:,} calls in a row failed{error}",
         "edit-revert": f"{files}: {counted(times, 'edit')} undone",
-        "cache-miss": f"{_times(times)}{proof}: {miss_sentence(evidence)}",
-        "prefix-bloat": f"{counted(times, 'session')} began with {up_to}{tokens} tokens, usual are "
+        "cache-miss": f"{miss_sentence(evidence, is_short=True)}{'' if times == 1 else f', {_times(times)}'}{proof}",
+        "prefix-bloat": f"{counted(times, 'session')} started with {up_to}{tokens} tokens instead of about "
         f"{number(evidence['usual'])}",
         "compaction-churn": f"compacted {_times(times)}, at {_requests(evidence['turns'])}",
         "delegation": f"{thing}: {'failed' if failed else 'cost more than the work itself would have'}"

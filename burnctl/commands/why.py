@@ -83,7 +83,8 @@ def run(options: argparse.Namespace) -> int:
         limit = options.limit or (None if options.json else _ROWS)
         period = {name: value for name, value in flags.given(options, Filters).items() if name != "session"}
         answer = client.ask(HotspotsParams, {**period, "by": options.by, "session": session, "limit": limit})
-        return present(options, answer, draw_rows)
+        about = {} if options.json else client.ask(WhyParams, {**period, "session": session, "limit": 1})
+        return present(options, answer, lambda found, screen: draw_rows(found, about, screen))
     if options.by == "turn":
         answer = client.ask(FlowParams, {"session": session, "limit": MOST_STEPS if options.json else None})
         return present(options, answer, lambda found, screen: draw_requests(found, screen, options.limit or _ROWS))
@@ -152,12 +153,14 @@ def draw_kinds(answer: Mapping[str, Any], screen: Screen) -> str:
 
     rows: list[tuple[object, ...]] = []
     for group in answer["groups"]:
-        label = _group_label(group, answer["agents"])
-        rows.append(((label, "bold"), (money(group["costUsd"]), "bold"), (percent(group["share"]), "bold"), ""))
-        for part in group["parts"]:
+        label, parts = _group_label(group, answer["agents"]), group["parts"]
+        times = [counted(part["count"], part["kind"]) if part["kind"] in ("call", "subagent") else "" for part in parts]
+        is_one = len(parts) == 1  # its figures are those of its group
+        figures = (money(group["costUsd"]), "bold"), (percent(group["share"]), "bold")
+        rows.append(((label, "bold"), *figures, (times[0] if is_one else "", "dim")))
+        for part, often in zip(parts, times, strict=True) if not is_one else ():
             name = f"  {_KIND_NAMES.get(part['key'], part['key'])}"
-            times = counted(part["count"], part["kind"]) if part["kind"] in ("call", "subagent") else ""
-            rows.append((name, money(part["costUsd"]), percent(part["share"]), (times, "dim")))
+            rows.append((name, money(part["costUsd"]), percent(part["share"]), (often, "dim")))
     columns = (
         Column("where it went", least=16),
         Column("cost", "right"),
@@ -168,7 +171,7 @@ def draw_kinds(answer: Mapping[str, Any], screen: Screen) -> str:
     return "\n".join([*_title(answer, screen), "", table(columns, rows, screen)])
 
 
-def draw_rows(answer: Mapping[str, Any], screen: Screen) -> str:
+def draw_rows(answer: Mapping[str, Any], about: Mapping[str, Any], screen: Screen) -> str:
     """The files or commands of a session by cost, then everything else in one line."""
     from burnctl.render.notes import add_caveats
     from burnctl.render.numbers import count, money, number, percent
@@ -181,8 +184,9 @@ def draw_rows(answer: Mapping[str, Any], screen: Screen) -> str:
         (row["key"], money(row["costUsd"]), percent(row["share"]), count(row["calls"]), number(row["entered"]))
         for row in named_rows
     ]
+    title = [*_title(about, screen), ""]
     if not rows:
-        return f"No {by} was used in this session."
+        return "\n".join([*title, f"No {by} was used in this session."])
     if others:
         more = answer["moreRows"]
         label = f"everything else, with {more:,} more {by}s" if more else "everything else"
@@ -196,29 +200,30 @@ def draw_rows(answer: Mapping[str, Any], screen: Screen) -> str:
         Column("tokens", "right", drop=2),
     )
     add_caveats(answer, screen)
-    return table(columns, rows, screen, footer=("total", money(totals["costUsd"]), "", "", ""))
+    return "\n".join([*title, table(columns, rows, screen, footer=("total", money(totals["costUsd"]), "", "", ""))])
 
 
 def draw_requests(answer: Mapping[str, Any], screen: Screen, most: int) -> str:
     """The most expensive requests of a session, or steps of a few requests each if it is long."""
     from burnctl.commands.flow import calls_of, step_numbers
     from burnctl.render.notes import add_caveats
-    from burnctl.render.numbers import clock, day, money, number, percent
+    from burnctl.render.numbers import clock, dates, money, number, percent
     from burnctl.render.tables import Column, table
 
     steps = [(lane, step) for lane in answer["lanes"] for step in lane["steps"]]
     steps.sort(key=lambda pair: -(pair[1]["costUsd"] or 0))
     whole = answer["totals"]["costUsd"]
+    days = dates([step["ts"] for _, step in steps[:most]])
     rows = [
         (
             step_numbers(step) if lane["railId"] == "main" else f"{step_numbers(step)} of {lane['type'] or 'subagent'}",
-            f"{day(step['ts'])} {clock(step['ts'])}",
+            f"{day} {clock(step['ts'])}",
             money(step["costUsd"]),
             percent(step["costUsd"] / whole if whole and step["costUsd"] is not None else None),
             number(step["context"]),
             (calls_of(step), "yellow" if step["miss"] else ""),
         )
-        for lane, step in steps[:most]
+        for (lane, step), day in zip(steps[:most], days, strict=True)
     ]
     columns = (
         Column("request", "right"),
@@ -236,15 +241,14 @@ def draw_requests(answer: Mapping[str, Any], screen: Screen, most: int) -> str:
 
 def draw_request(answer: Mapping[str, Any], screen: Screen) -> str:
     """One request, or the few that have the same number: what was in its context, and how that was paid."""
-    from burnctl.render.names import miss_sentence, short_model
+    from burnctl.render.names import miss_sentence, remedy, short_model
     from burnctl.render.notes import add_caveats
-    from burnctl.render.numbers import clock, day, exact_money, roughly
+    from burnctl.render.numbers import clock, date, exact_money, roughly
     from burnctl.render.tables import Column, table
-    from burnctl.render.text import wrap
 
     turn, requests = answer["turn"], answer["requests"]
     rail = f" of subagent {turn['railId']}" if turn["railId"] != "main" else ""
-    head = [f"request {turn['turnIndex']}{rail}", f"{day(turn['ts'])} {clock(turn['ts'])}"]
+    head = [f"request {turn['turnIndex']}{rail}", f"{date(turn['ts'])} {clock(turn['ts'])}"]
     lines = [*_title(answer, screen, head)]
     columns = (Column("cost", "right"), Column("", least=24), Column("how it was paid", least=16))
     for n, request in enumerate(requests):
@@ -256,10 +260,10 @@ def draw_request(answer: Mapping[str, Any], screen: Screen) -> str:
         lines.append(table(columns, [_paid_row(row) for row in causes], screen, header=False))
         if miss := request["miss"]:
             again = roughly(sum(miss["usage"].values()), "token")
-            proof = f", {miss['proof']}" if "proof" in miss else ""
-            text = f"{again} were sent uncached again: {miss_sentence(miss)}{proof}. "
-            text += f"They cost {exact_money(miss['costUsd'])}. {miss.get('advice', '')}"
-            lines += ["", *wrap(text.rstrip(), screen.width)]
+            proof = f" ({miss['proof']})" if "proof" in miss else ""
+            advice = remedy(miss.get("advice", ""))
+            text = f"{again} were sent uncached again for {exact_money(miss['costUsd'])}: {miss_sentence(miss)}{proof}."
+            lines += ["", screen.paragraph(f"{text} {advice[:1].upper()}{advice[1:]}".rstrip())]
     others = [row for row in answer["causes"] if "request" not in row] if len(requests) > 1 else []
     if others:
         lines.append(table(columns, [_paid_row(row) for row in others], screen, header=False))
@@ -272,8 +276,8 @@ def _paid_row(row: Mapping[str, Any]) -> tuple[object, ...]:
 
     usage = row["usage"]
     parts = (
-        (usage["cacheRead"], "from the cache"),
-        (usage["cacheCreate5m"] + usage["cacheCreate1h"], "written to the cache"),
+        (usage["cacheRead"], "cache read"),
+        (usage["cacheCreate5m"] + usage["cacheCreate1h"], "cache write"),
         (usage["input"], "uncached"),
         (usage["output"] + usage["reasoning"], "output"),
     )
@@ -284,7 +288,7 @@ def _paid_row(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _title(answer: Mapping[str, Any], screen: Screen, head: Sequence[str] = ()) -> Iterator[str]:
-    """One line: the title, the project, the models, the requests, the cost. On a narrow screen the title is cut."""
+    """One line: the title, the project, the models, the requests, the cost. A long title has a line of its own."""
     from burnctl.render.names import last_name, short_id, short_model
     from burnctl.render.numbers import counted, money
     from burnctl.render.text import clean, cut, width_of
@@ -297,8 +301,7 @@ def _title(answer: Mapping[str, Any], screen: Screen, head: Sequence[str] = ()) 
     title = clean(answer["title"] or f"session {short_id(answer['sessionId'])}")
     behind = " · ".join(map(clean, filter(None, [project, *models, *facts])))
     room = screen.width - width_of(behind) - 3
-    if screen.is_pipe or width_of(title) <= room or room >= 24:
-        title = title if screen.is_pipe else cut(title, room)
+    if screen.is_pipe or width_of(title) <= room:
         yield f"{screen.paint(title, 'bold')} · {behind}"
         return
     from burnctl.render.text import wrap

@@ -114,13 +114,14 @@ _PROVED_WORDS = {"prefix": "system prompt or tools changed", "edited": "earlier 
 _PROVED = "proved"
 
 
-def miss_sentence(miss: Mapping[str, Any]) -> str:
+def miss_sentence(miss: Mapping[str, Any], *, is_short: bool = False) -> str:
     """The reason of a cache miss with the changes that the log shows: `the list of tools changed (MCP server github
     connected)`.
     """
     reason = str(miss["reason"] or "")
     sentence = _PROVED_SENTENCES.get(reason) if miss.get("proof") == _PROVED else None
     sentence = sentence or _MISS_SENTENCES.get(reason, clean(reason))
+    sentence = miss_words(reason, miss.get("proof")) if is_short else sentence
     details = [change_words(change) for change in miss.get("changes", ())[:3]]
     if (position := miss.get("position")) is not None:
         details.append(f"message {position + 1}")
@@ -137,6 +138,11 @@ def change_words(change: Mapping[str, Any]) -> str:
     if change["kind"] == "memory":
         return f"{last_name(name)} changed"
     return f"tool {name} {'removed' if is_gone else 'added'}"
+
+
+def remedy(advice: str) -> str:
+    """What to do, without the reason before it: `answer sooner, or begin a new session after a long break.`"""
+    return advice.partition(": ")[2] or advice
 
 
 def miss_words(reason: str, proof: str | None = None) -> str:

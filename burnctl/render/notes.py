@@ -84,19 +84,15 @@ def _unlogged(extra: Mapping[str, Any]) -> tuple[str, ...]:
     tokens, requests, cost = sum(extra["usage"].values()), extra.get("requests", 0), extra["costUsd"]
     used = roughly(tokens, "token")
     amount = used if cost is None else money(cost)
-    if cost is not None:
-        used = f"{amount} ({used})"
     if not requests:
+        used = used if cost is None else f"{amount} ({used})"
         return f"Not included: {used} that harnesses used without logging it.", f"Not included: {amount} not logged."
-    lost = f"{counted(requests, 'request')} without a logged response"
+    lost, short = counted(requests, "request"), f"Not included: {counted(requests, 'unanswered request')}"
     if not tokens:
-        return f"Not included: {lost}, maybe billed.", f"Without {counted(requests, 'unanswered request')}."
-    unanswered = counted(requests, "unanswered request")
-    return (
-        f"Not included: at least {used}, with {lost}.",
-        f"Without {unanswered} ({amount} or more).",
-        f"{counted(requests, 'request')} unanswered.",
-    )
+        return f"Not included: {lost} without a logged response, maybe billed.", f"{short}."
+    used = used if cost is None else f"{amount}, {used}"
+    long = f"Not included: {lost} without a logged response (at least {used})."
+    return long, f"{short} (at least {amount}).", f"{short}."
 
 
 def no_matches(client: Client, options: argparse.Namespace, lead: str = "") -> str:

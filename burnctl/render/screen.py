@@ -98,21 +98,23 @@ class Screen:
     def page(self, answer: Mapping[str, Any], text: str, what: str = "Totals") -> str:
         """The text of an answer, below a yellow line while old logs are read and above the footnote line."""
         from burnctl.render.notes import backfill_line
-        from burnctl.render.text import flow
+        from burnctl.render.text import flow, width_of
 
-        hints = "\n".join(self.paint(line, "dim") for line in flow(self._hints, self))
-        below = "\n".join(filter(None, [hints, self._below()]))
+        hints, footnotes = flow(self._hints, self), self._below()
+        if len(hints) == len(footnotes) == 1 and width_of(f"{hints[0]} · {footnotes[0]}") <= self.width:
+            hints, footnotes = [], [f"{hints[0]} · {footnotes[0]}"]
+        below = "\n".join(self.paragraph(line, "dim") for line in [*hints, *footnotes])
         parts = [self.paragraph(backfill_line(answer, what), "yellow"), text, below]
         return "\n\n".join(filter(None, parts))
 
-    def _below(self) -> str:
+    def _below(self) -> list[str]:
         """The footnote line, as long as fits: shorter forms, then only the first note; the hidden columns stay."""
         from burnctl.render.text import clean, width_of
 
         hidden = [f"No room for: {', '.join(self._hidden)}."] if self._hidden else []
         every, short, shortest = ([note[form] for note in self._footnotes] for form in range(3))
         if self.with_notes:
-            return "\n".join(self.paragraph(note, "dim") for note in [*every, *hidden, *self._notes])
+            return [*every, *hidden, *self._notes]
         more = ["More: --notes"] if self._footnotes or hidden else []
         forms = [
             [*every, *hidden, *(more if self._notes else [])],
@@ -123,9 +125,11 @@ class Screen:
             [*shortest[:1], *hidden],
         ]
         lines = [clean(" ".join(parts)) for parts in forms]
-        return self.paragraph(
-            next((one for one in lines if width_of(one) <= self.width or self.is_pipe), lines[-1]), "dim"
-        )
+        without_notes = [" ".join([*hidden, *more])] if hidden else []
+        for line in [*lines, *without_notes]:
+            if width_of(line) <= self.width or self.is_pipe:
+                return [line] if line else []
+        return lines[-1:]
 
     def paragraph(self, text: str, style: str = "") -> str:
         """A text in as many lines as the screen needs; in a pipe one."""
@@ -206,6 +210,7 @@ ASCII_HANDLER = "burnctl.plain"  # of the error handler, for `reconfigure(errors
 _SIGNS = {
     "─": "-",
     "└": "`",
+    "├": "|",
     "┤": "|",
     "▲": "^",
     "▼": "v",

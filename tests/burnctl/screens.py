@@ -113,6 +113,11 @@ def demo_screens() -> Iterator[DemoScreens]:
     for act in story.acts:
         log.act(act)
     made = DemoScreens(machine)
+    # The daemon's clock does not move either: windows, today and ages are those of burnctl.
+    Path(folder, "sitecustomize.py").write_text(
+        f"import time\ntime.time = lambda: {NOW}\ntime.time_ns = lambda: {int(NOW)} * 10**9\n"
+    )
+    made.environment["PYTHONPATH"] = folder
     made.run("up")
     try:
         at = datetime.fromtimestamp(NOW, UTC).isoformat()

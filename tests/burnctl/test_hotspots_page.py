@@ -33,7 +33,7 @@ def page(said: dict[str, Any], screen: Screen) -> str:
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_long_name_gives_way_before_numbers_do(width: int) -> None:
     shown = page(answer("tool", row("mcp__company_tickets__search_issues_in_all_projects")), Screen(width))
-    heading = shown.splitlines()[0].split()
+    heading = shown.splitlines()[2].split()
     assert {"calls", "failed", "new", "re-sent", "cost", "share"} <= set(heading)
     assert all(width_of(line) <= width for line in shown.splitlines())
 
@@ -82,4 +82,4 @@ def test_a_prompt_is_shown_with_its_words() -> None:
     shown = page(
         answer("prompt", row("p1", "prompt", **where, quote="Fix the cart"), row("rest", "other")), Screen(120)
     )
-    assert shown.splitlines()[1].startswith("Fix the cart  5e550001")
+    assert shown.splitlines()[3].startswith("Fix the cart  5e550001")

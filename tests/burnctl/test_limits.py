@@ -112,23 +112,23 @@ def test_a_page(screen: Screen) -> None:
         "  since 10:20  120 requests, 8.3M tokens, $12.40",
         "  at this rate  $4.20 an hour, $24.70 by its end",
         "",
-        "Week  none is running",
+        "No week is running.",
         "",
         "Budgets",
         "  daily    ████████████████  $21.30 of $20.00, exceeded, on course for $42.60",
         "  monthly  █████████▊······  $121.30 of $200.00, $78.70 left",
         "",
         "Earlier 5-hour windows",
-        "  from          to            requests  tokens    cost  used",
-        "  Nov  1 03:00  Nov  1 08:00       120    8.3M       -     -",
-        "  Nov 16 03:00  Nov 16 08:00       120    8.3M  $12.40   42%  ████████████████",
+        "from          to            requests  tokens    cost  used",
+        "Nov  1 03:00  Nov  1 08:00       120    8.3M       -     -",
+        "Nov 16 03:00  Nov 16 08:00       120    8.3M  $12.40   42%  ████████████████",
     ]
 
 
 def test_blocks_end_with_the_running_one(screen: Screen) -> None:
     lines = blocks(FULL, screen).splitlines()
-    assert lines[3].split()[:4] == ["Nov", "16", "10:20", "running"]
-    assert lines[5] == "5-hour window  42% used, resets 15:20 (in 2 h 50 min)"
+    assert lines[0] == "5-hour window  42% used, resets 15:20 (in 2 h 50 min)"
+    assert lines[-1].split()[:4] == ["Nov", "16", "10:20", "running"]
 
 
 @pytest.mark.parametrize("columns", [80, 160])

@@ -115,7 +115,7 @@ def test_old_prices_and_figures_of_the_harness_are_named_without_being_asked() -
     add_caveats(answer, screen)
     assert screen.page(answer, "").strip() == (
         "$0.25 is the harness's own figure: no price list has house-1. "
-        "Not included: at least $0.50 (1.0k tokens), with 2 requests without a logged response. "
+        "Not included: 2 requests without a logged response (at least $0.50, 1.0k tokens). "
         "The price list of 2025-01-01 is more than 60 days old and lacks models in use: burnctl pricing update."
     )
     assert set(answer) <= set(_PASSED_ON)

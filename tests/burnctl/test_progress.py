@@ -124,4 +124,4 @@ def test_a_report_that_takes_long_says_that_it_works(home: Home) -> None:
         seen.set()
         shown = person.end()
     assert shown.code == 0
-    assert "\r\x1b[K5-hour window" in shown.text.replace("\x1b[1m", "")
+    assert "\r\x1b[KNo 5-hour window" in shown.text.replace("\x1b[1m", "")

@@ -189,7 +189,7 @@ def test_a_day_is_named_once() -> None:
     """A conversation over two days says when each begins."""
     days = [message(0, "user", ts="2026-11-16T12:00:00Z"), message(1, "user", ts="2026-11-17T12:00:00Z")]
     text = "\n".join(Transcript(Screen(80)).drawn([*days, message(2, "user", ts="2026-11-17T12:30:00Z")]))
-    assert text.count("2026-11-") == 2
+    assert (text.count("Nov 16"), text.count("Nov 17")) == (1, 1)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -476,7 +476,7 @@ def test_show_reads_page_after_page(home: Home) -> None:
     assert [f"#{n}" in whole for n in (0, 1, 3, 4)] == [True] * 4
     assert "more:" not in whole
     assert "Fix the cron job\n" in whole
-    assert "main conversation; others, see --rail: a1b2" in whole
+    assert "main conversation; see others with --rail: a1b2" in whole
     assert "burnctl show 00000001 --from 4" in part or "--from 3" in part
 
 

@@ -51,15 +51,15 @@ def page(*findings: dict[str, Any], width: int = 200, period: str = "", **more: 
         (finding("reread", 2, files=["a.py"], reason="same-size"), "a.py: read again twice, as large as before"),
         (finding("reread", 14, others=10), "10 small findings together"),
         (finding("edit-revert", 2, files=["a.py"]), "a.py: 2 edits undone"),
-        (finding("prefix-bloat", usual=5_000), "1 session began with 12.0k tokens, usual are 5.0k"),
-        (finding("prefix-bloat", 3, usual=5_000), "3 sessions began with up to 12.0k tokens, usual are 5.0k"),
+        (finding("prefix-bloat", usual=5_000), "1 session started with 12.0k tokens instead of about 5.0k"),
+        (finding("prefix-bloat", 3, usual=5_000), "3 sessions started with up to 12.0k tokens instead of about 5.0k"),
         (finding("retry-loop", 4), "Bash make failed 4 times"),
         (finding("retry-loop", 1, quote="make world", error="no rule"), "Bash “make world” failed once: “no rule”"),
         (finding("failure-run", 6, tool=None, error="no x"), "6 calls in a row failed: “no x”"),
         (finding("compaction-churn", 3, turns=[1, 5, 9]), "compacted 3 times, at requests 1, 5, 9"),
         (finding("delegation", reason="failed"), "Bash make: failed"),
         (finding("delegation", 2), "Bash make: cost more than the work itself would have (2 subagents)"),
-        (finding("cache-miss", reason="pause"), "once: the cache expired during a pause"),
+        (finding("cache-miss", reason="pause"), "expired in a pause"),
     ],
 )
 def test_a_finding_in_a_line(found: dict[str, Any], words: str) -> None:

@@ -170,7 +170,7 @@ def test_a_cache_miss_has_its_reason() -> None:
     request = {"context": 30_000, "model": "claude-opus-4-5", "costUsd": 0.1, "miss": miss}
     turn = {"turnIndex": 1, "railId": "main", "ts": "2026-11-16T10:11:12.000Z"}
     shown = why.draw_request(session(cause("it", request=0), turn=turn, requests=[request]), Screen(160))
-    assert "20.0k tokens were sent uncached again: the cache expired during a pause. They cost $0.0600." in shown
+    assert "20.0k tokens were sent uncached again for $0.0600: the cache expired during a pause." in shown
 
 
 def test_a_broken_price_file_is_a_footnote() -> None:
