@@ -250,10 +250,10 @@ CREATE TABLE time_sums(
   level INTEGER NOT NULL, bucket INTEGER NOT NULL, class INTEGER NOT NULL, activity INTEGER NOT NULL, {_MEASURES},
   PRIMARY KEY(level, bucket, class, activity)) WITHOUT ROWID;
 CREATE TABLE session_sums(
-  level INTEGER NOT NULL, session INTEGER NOT NULL, bucket INTEGER NOT NULL, class INTEGER NOT NULL,
-  place INTEGER NOT NULL, branch INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL,
-  subagent INTEGER NOT NULL, {_MEASURES},
-  PRIMARY KEY(level, session, bucket, class, place, branch, activity, version, subagent)) WITHOUT ROWID;
+  level INTEGER NOT NULL, session INTEGER NOT NULL, class INTEGER NOT NULL, subagent INTEGER NOT NULL,
+  place INTEGER NOT NULL, branch INTEGER NOT NULL, version INTEGER NOT NULL, activity INTEGER NOT NULL,
+  bucket INTEGER NOT NULL, {_MEASURES},
+  PRIMARY KEY(level, session, class, subagent, place, branch, version, activity, bucket)) WITHOUT ROWID;
 CREATE TABLE stale_days(day INTEGER PRIMARY KEY);
 CREATE TABLE stale_sessions(session INTEGER PRIMARY KEY);
 

@@ -339,8 +339,8 @@ GROUP BY x.class, x.activity
 _CONDENSE_SESSION = [
     f"""
 INSERT INTO session_sums
-SELECT {level}, x.session, {bucket}, x.class, x.place, x.branch, {activity}, x.version, x.subagent, {_TOTALS}
-FROM sums x WHERE x.session = ? GROUP BY 3, x.class, x.place, x.branch, 7, x.version, x.subagent
+SELECT {level}, x.session, x.class, x.subagent, x.place, x.branch, x.version, {activity}, {bucket}, {_TOTALS}
+FROM sums x WHERE x.session = ? GROUP BY 3, 4, 5, 6, 7, 8, 9
 """
     for level, bucket, activity in ((0, "x.bucket", "0"), (1, "0", "x.activity"))
 ]

@@ -172,7 +172,7 @@ class CauseReader:
             yield from self._numbered(level, self.fine(level, by, days.first, days.end))
         yield from self._by_following(level, by, days)
 
-    def fine(self, level: int, by: By, first: int, end: int, extra: Iterable[Clause] = ()) -> Iterator[Parts]:
+    def fine(self, level: int, by: By, first: int, end: int, extra: Iterable[Clause] = ()) -> list[Parts]:
         """Rows of `cause_sums` at a level between two days, with the cause as extra column."""
         return self._reader.select(
             CAUSE_SUMS, by, [*self.terms(level, by, first, end), *extra], extra="x.cause", kinds=self._selection.kinds

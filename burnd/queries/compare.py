@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 from burnd.classify.activity import LABELS
 from burnd.contract.reports import COMPARED, UNLABELLED, CompareParams
 from burnd.index.sums import MEASURES, SHIFT_MS
-from burnd.pricing import SEARCH_UNITS, Price, Tokens, cost, rates_over, usd
+from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD, Price, Tokens, cost, rates_over, usd
 from burnd.queries import dimensions, names
 from burnd.queries.dimensions import Dimension
 from burnd.queries.limits import SAME_RESET_MS
 from burnd.queries.quality import rate, wilson
 from burnd.queries.selection import Scope, Selection, choose
 from burnd.queries.spending import unlogged_of
-from burnd.queries.sums import By, Reader
-from burnd.queries.tally import Kind, Kinds, Parts, Tally, shown_model
+from burnd.queries.sums import PRICED, By, Reader
+from burnd.queries.tally import Kind, Parts, Tally, shown_model
 from burnd.queries.view import Missing, View
 from burnd.records.times import DAY_MS
 
@@ -36,17 +36,30 @@ class Peak(NamedTuple):
 
 
 def quota_shares(
-    view: View, scope: Scope, by: By, label: Callable[[tuple[Any, ...], Kind], Hashable]
+    view: View, scope: Scope, by: By, label: Callable[[tuple[Any, ...], Kind], Hashable | None]
 ) -> dict[Hashable, float]:
-    """The share of the used quota by label, over the newest days with readings; empty without readings."""
+    """The share of the used quota by label, over the newest days with readings; empty without readings.
+
+    Turns whose label is None are left out.
+    """
     time = _time_with_readings(view, scope.selection)
     filled = _filled(view, *time) if time is not None else {}
     if time is None or not filled:
         return {}
     begin, end = time
-    whole = _costs(view, scope, Selection(begin=begin, end=end), By(), lambda _, kind: kind.source)
-    span = scope.selection._replace(begin=begin, end=end)
-    parts = _costs(view, scope, span, by, lambda keys, kind: (label(keys, kind), kind.source))
+    kinds = scope.kinds.by_id
+    whole: defaultdict[str, int] = defaultdict(int)
+    selection = Selection(begin=begin, end=end)
+    for _, number, tier, counts in Reader(view, selection, scope.kinds, measures=PRICED).read(By()):
+        kind = kinds[number]
+        if not kind.is_unlogged:
+            whole[kind.source] += kind.units(tier, counts) or 0
+    parts: defaultdict[tuple[Hashable, str], int] = defaultdict(int)
+    selection = scope.selection._replace(begin=begin, end=end)
+    for keys, number, tier, counts in Reader(view, selection, scope.kinds, measures=PRICED).read(by):
+        kind = kinds[number]
+        if not kind.is_unlogged and (name := label(keys, kind)) is not None:
+            parts[name, kind.source] += kind.units(tier, counts) or 0
     used: defaultdict[Hashable, float] = defaultdict(float)
     for (name, source), units in parts.items():
         if units and source in filled:
@@ -93,19 +106,7 @@ def _points(peaks: Iterable[Peak]) -> float:
     return points
 
 
-def _costs(
-    view: View, scope: Scope, selection: Selection, by: By, label: Callable[[Any, Kind], Hashable]
-) -> dict[Any, int]:
-    units: defaultdict[Any, int] = defaultdict(int)
-    for keys, number, tier, counts in Reader(view, selection, scope.kinds, measures=_PRICED).read(by):
-        kind = scope.kinds[number]
-        if not kind.is_unlogged:
-            units[label(keys, kind)] += kind.units(tier, counts) or 0
-    return units
-
-
-_EMPTIES = MEASURES.index("empties")
-_PRICED = MEASURES.index("searches") + 1  # measures that a price is for, with the number of turns
+_EMPTIES, _EDITS = MEASURES.index("empties"), MEASURES.index("edits")
 # The newest days with readings, found by stepping back from one to the next.
 _NEWEST = f"SELECT (max(ts) + {SHIFT_MS}) / {DAY_MS} FROM quotas WHERE window = '5h' AND ts >= ? AND ts <"
 _DAYS = f"""
@@ -149,28 +150,35 @@ class Cell:
             else:
                 self.what_if += units
 
+    @property
+    def is_mostly_one_shot(self) -> bool:
+        """Whether the median of retries is 0, or there is none, however often the other prompts were retried."""
+        prompts, one_shot = self.tally.prompts, self.tally.one_shot_prompts
+        return one_shot * 2 > prompts or not prompts
+
     def answer(self, name: Any, category: str, least: int, share: float | None) -> dict[str, Any]:
-        tally, prompts, one_shot = self.tally, self.tally.prompts, self.tally.one_shot_prompts
+        tally, turns, priced = self.tally, self.tally.turns, self.tally.priced
+        edits, one_shots, prompts, one_shot_prompts = tally.counts[_EDITS:]
         return {
             "model": name,
             "category": category,
-            "turns": tally.turns,
-            "editTurns": tally.edits,
-            "oneShotTurns": tally.one_shots,
+            "turns": turns,
+            "editTurns": edits,
+            "oneShotTurns": one_shots,
             "editPrompts": prompts,
-            "oneShotPrompts": one_shot,
-            "pricedTurns": tally.priced,
+            "oneShotPrompts": one_shot_prompts,
+            "pricedTurns": priced,
             "costUsd": tally.cost_usd,
-            "costPerTurn": float(usd(tally.units)) / tally.priced if tally.priced else None,
-            "oneShotRate": rate(tally.one_shots, tally.edits),
-            "oneShotTurnRate": rate(tally.one_shots, tally.edits),
-            "oneShotPromptRate": rate(one_shot, prompts),
-            "oneShotInterval": wilson(one_shot, prompts),
+            "costPerTurn": tally.units / UNITS_PER_USD / priced if priced else None,
+            "oneShotRate": rate(one_shots, edits),
+            "oneShotTurnRate": rate(one_shots, edits),
+            "oneShotPromptRate": rate(one_shot_prompts, prompts),
+            "oneShotInterval": wilson(one_shot_prompts, prompts),
             "cacheHitRate": tally.cache_hit_rate,
-            "medianRetries": median({0: one_shot, **self.retried}),
+            "medianRetries": median({0: one_shot_prompts, **self.retried}),
             "quotaShare": share,
-            "noData": tally.turns == 0,
-            "insufficientSample": 0 < tally.turns < least,
+            "noData": turns == 0,
+            "insufficientSample": 0 < turns < least,
             "insufficientPrompts": 0 < prompts < least,
         }
 
@@ -181,28 +189,35 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     target = _target(view, params.what_if)
     scope = _narrowed(view, params, choose(view, params, dimensions.tag_keys(by)))
     dimension = dimensions.dimension(view, by, scope.selection)
-    reader = Reader(view, scope.selection, scope.kinds, target.thresholds if target else ())
-    place_of = _places(view, dimension)
-    rows = [*reader.read(dimension.by.plus(By(("activity",))))]
-    ranked = _ranked(rows, scope.kinds, dimension)
-    rows_shown = _shown(view, params, dimension, ranked)
+    thresholds = target.thresholds if target else ()
+    reader = Reader(view, scope.selection, scope.kinds, thresholds, measures=len(MEASURES))
+    by_cell = dimension.by.plus(By(("activity",)))
+    rows = reader.read(by_cell)
+    kinds, label = scope.kinds.by_id, dimension.label
+    labels = [label(keys, kinds[number]) for keys, number, _, _ in rows]
+    rows_shown = _shown(view, params, dimension, _ranked(rows, labels, kinds))
     order = [*rows_shown][:MOST_COMPARED]
     compared = frozenset(order)
     in_cells = compared if target is None else frozenset(rows_shown)  # the others are only counted
+    activities: dict[int, str] = dict(view.rows(f"SELECT id, name FROM names WHERE name IN ({_MARKS})", LABELS))
     cells: defaultdict[CellKey, Cell] = defaultdict(Cell)
-    for keys, number, tier, counts in rows:
-        kind = scope.kinds[number]
-        place = place_of(keys, kind)
-        if place[0] in in_cells and not kind.is_unlogged:
-            cells[place].add(kind, tier, counts, target)
-    for keys, number, retries, (count,) in reader.retried(dimension.by.plus(By(("activity",)))):
-        place = place_of(keys, scope.kinds[number])
-        if place[0] in compared:
-            retried = cells[place].retried
-            retried[retries] = retried.get(retries, 0) + count
+    for key, (keys, number, tier, counts) in zip(labels, rows, strict=True):
+        kind = kinds[number]
+        if key in in_cells and not kind.is_unlogged:
+            cells[key, activities.get(keys[-1], UNLABELLED)].add(kind, tier, counts, target)
+
+    def place_of(keys: Sequence[Any], kind: Kind) -> CellKey | None:
+        key = label(keys, kind)
+        return (key, activities.get(keys[-1], UNLABELLED)) if key in compared else None
+
+    if not all(cell.is_mostly_one_shot for cell in cells.values()):
+        for keys, number, retries, (count,) in reader.retried(by_cell):
+            if (place := place_of(keys, kinds[number])) is not None:
+                retried = cells[place].retried
+                retried[retries] = retried.get(retries, 0) + count
     present = {activity for (key, activity), cell in cells.items() if key in compared and not cell.tally.is_nothing}
     categories = [label for label in (*LABELS, UNLABELLED) if label in present]
-    shares = quota_shares(view, scope, dimension.by.plus(By(("activity",))), place_of)
+    shares = quota_shares(view, scope, by_cell, place_of)
     every = [(key, category) for key in order for category in categories]
     names = {key: facts["key"] for key, facts in rows_shown.items()}
     answer: dict[str, Any] = {
@@ -231,15 +246,13 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     return answer
 
 
-def _ranked(rows: Iterable[Parts], kinds: Kinds, dimension: Dimension) -> list[Any]:
-    """The keys of all rows, the most expensive first."""
+def _ranked(rows: Iterable[Parts], labels: Iterable[Any], kinds: Mapping[int, Kind]) -> list[Any]:
+    """The labels of all rows, the most expensive first."""
     units: defaultdict[Any, int] = defaultdict(int)
     turns: defaultdict[Any, int] = defaultdict(int)
-    label = dimension.label
-    for keys, number, tier, counts in rows:
+    for key, (_, number, tier, counts) in zip(labels, rows, strict=True):
         kind = kinds[number]
         if not kind.is_unlogged:
-            key = label(keys, kind)
             units[key] += kind.units(tier, counts) or 0
             turns[key] += counts[0] - counts[_EMPTIES]
     return sorted(units, key=lambda key: (-units[key], -turns[key], str(key)))
@@ -262,18 +275,6 @@ def _narrowed(view: View, params: CompareParams, scope: Scope) -> Scope:
     kinds = names.by_model(view, scope.kinds, params.models)
     already = scope.selection.kinds
     return scope._replace(selection=scope.selection._replace(kinds=kinds if already is None else kinds & already))
-
-
-def _places(view: View, dimension: Dimension) -> Callable[[Sequence[Any], Kind], CellKey]:
-    """A function from keys of the dimension and activity to the cell."""
-    labels: dict[int, str] = dict(view.rows(f"SELECT id, name FROM names WHERE name IN ({_MARKS})", LABELS))
-
-    label = dimension.label
-
-    def place_of(keys: Sequence[Any], kind: Kind) -> CellKey:
-        return label(keys, kind), labels.get(keys[-1], UNLABELLED)
-
-    return place_of
 
 
 def _shown(view: View, params: CompareParams, dimension: Dimension, ranked: Sequence[Any]) -> dict[Any, dict[str, Any]]:
@@ -353,6 +354,9 @@ def _add_what_if(answer: dict[str, Any], model: str, shown_cells: Sequence[Cell]
 
 def median(counts: Mapping[int, int]) -> float | None:
     """The median of values given by how often each occurs; between two, the middle of them."""
+    if len(counts) == 1:
+        ((value, count),) = counts.items()
+        return float(value) if count else None
     values = sorted(counts)
     passed = [*accumulate(counts[value] for value in values)]
     whole = passed[-1] if passed else 0

@@ -14,7 +14,7 @@ from burnd.queries.dimensions import AgentKey, Dimension, agent_keys, tag_keys
 from burnd.queries.quality import Outcomes, in_all, outcomes, quality
 from burnd.queries.selection import PARENT_AGENT, Scope, choose
 from burnd.queries.spending import unlogged_answer
-from burnd.queries.sums import By, Reader
+from burnd.queries.sums import BILLED, By, Reader
 from burnd.queries.tally import Parts, Tally
 from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
@@ -186,7 +186,7 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
         raise Mistaken("only agents form a tree", "use by agent with tree")
     scope = choose(view, params, dimensions.tag_keys(by))
     dimension = dimensions.dimension(view, by, scope.selection)
-    reader = Reader(view, scope.selection, scope.kinds)
+    reader = Reader(view, scope.selection, scope.kinds, measures=len(MEASURES) if params.quality else BILLED)
     added = add_up(reader.read(dimension.by), scope, dimension)
     branches = tree(added.by_key, parents(view, scope)) if params.tree else []
     if params.tree:
@@ -220,7 +220,7 @@ def add_up(rows: Iterable[Parts], scope: Scope, dimension: Dimension) -> ReportS
     unpriced: set[str] = set()
     by_harness: set[str] = set()
     unlogged_models: set[str] = set()
-    kinds, label = scope.kinds, dimension.label
+    kinds, label = scope.kinds.by_id, dimension.label
     for keys, number, tier, counts in rows:
         kind = kinds[number]
         if kind.is_unlogged:

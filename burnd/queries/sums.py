@@ -8,7 +8,7 @@ the turns themselves. docs/architecture.md describes the tables.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -22,6 +22,8 @@ from burnd.records.times import DAY_MS, HOUR_MS
 
 Key = Literal["place", "activity", "branch", "version", "session", "subagent", "agent_type", "group", "time", "turn"]
 _NOTHING = "NULL"
+# How many of the measures a report needs: those that a price is for, those of a bill, or all with the quality of work.
+PRICED, BILLED = MEASURES.index("searches") + 1, MEASURES.index("edits")
 
 
 class By(NamedTuple):
@@ -100,7 +102,8 @@ _TURN_COLUMNS = _COLUMNS | {
     "version": "coalesce(x.version, 0)",
 }
 TURNS = Table(f"turns x LEFT JOIN {FIRST_EDITS}", "1", _TURN_COLUMNS, COUNT_TURNS)
-_TURNS_BY_TIME = TURNS._replace(source=f"turns x INDEXED BY turns_by_time LEFT JOIN {FIRST_EDITS}")
+_BILLED_TURNS = TURNS._replace(source="turns x")  # without measures of quality
+_TURNS_BY_TIME = _BILLED_TURNS._replace(source="turns x INDEXED BY turns_by_time")
 _UNLOGGED = Table(
     "unlogged x",
     "1",
@@ -123,9 +126,9 @@ _ENDINGS = Table(
 
 
 class Reader:
-    """Reads one selection. `sizes` are context sizes to distinguish besides those of the prices.
+    """Reads one selection: the first `measures` of the sums.
 
-    `measures` is the number of measures to read: fewer are quicker.
+    `sizes` are context sizes to distinguish besides those of the prices.
     """
 
     def __init__(
@@ -134,10 +137,11 @@ class Reader:
         selection: Selection,
         kinds: Kinds,
         sizes: tuple[int, ...] = (),
-        measures: int = len(MEASURES),
+        measures: int = BILLED,
     ) -> None:
         self._view = view
         self._measures = measures
+        self._turns = TURNS if measures > BILLED else _BILLED_TURNS
         self._selection = selection
         own = [kind for kind in kinds if selection.kinds is None or kind.id in selection.kinds]
         needed = {kind.id: {*sizes, *(kind.price.thresholds if kind.price else ())} for kind in own}
@@ -161,52 +165,52 @@ class Reader:
             end if selection.end is None else min(end, selection.end),
         )
 
-    def read(self, by: By) -> Iterator[Parts]:
+    def read(self, by: By) -> list[Parts]:
         """Counts by these keys and by class; several for the same keys if they were read from several tables.
 
         The extra column is the context size that decides the price where the class does not have it.
         """
+        rows: list[Parts] = []
         if self.begin >= self.end:
-            return
+            return rows
         if self._coarse:
-            yield from self._facts(TURNS, by, self._coarse, self._tier())
+            rows += self._facts(self._turns, by, self._coarse, self._tier())
         if self._fine is None or self._fine:
-            yield from self._sums(by)
-            yield from self._facts(_UNLOGGED, by, self._fine)
+            rows += self._sums(by)
+            rows += self._facts(_UNLOGGED, by, self._fine)
+        return rows
 
-    def retried(self, by: By) -> Iterator[Parts]:
+    def retried(self, by: By) -> list[Parts]:
         """Counts prompts that were retried, at their first edits; the extra column is the number of retries."""
         return self._facts(_RETRIED, by, self._selection.kinds, "p.retries")
 
-    def endings(self, by: By, extra: str) -> Iterator[Parts]:
+    def endings(self, by: By, extra: str) -> list[Parts]:
         """Counts sessions at their last turns (x), with an extra column that may use the ending (e)."""
         return self._facts(_ENDINGS, by, self._selection.kinds, extra)
 
     def turns(self) -> set[int]:
         """The numbers of the selected turns."""
-        return {keys[0] for keys, *_ in self._facts(TURNS, By(("turn",)), self._selection.kinds)}
+        return {keys[0] for keys, *_ in self._facts(self._turns, By(("turn",)), self._selection.kinds)}
 
     # Which tables
 
-    def _sums(self, by: By) -> Iterator[Parts]:
+    def _sums(self, by: By) -> list[Parts]:
+        rows: list[Parts] = []
         (begin, end), edges = self._cut(by)
         selection = self._selection
         by_activity = selection.activities is not None or "activity" in by.keys
         if by_activity and by.unit is None and not self._is_over_sessions(by):
-            yield from self._whole_sessions(by)
+            rows += self._whole_sessions(by)
             edges = []
         elif begin < end and self._is_over_sessions(by) and (self._is_by_day(by) or not by_activity):
-            yield from self._over_sessions(by, begin, end, by_activity=by_activity)
+            rows += self._over_sessions(by, begin, end, by_activity=by_activity)
         elif begin < end:
             is_cut = selection.begin is not None or selection.end is not None
             terms = [_active(begin, end), _between(begin, end)] if is_cut else []
-            if by_activity:
-                yield from self.select(SUMS, by, terms)
-            else:
-                yield from self._fresh_and_stale(_SESSION_QUARTERS, by, terms)
+            rows += self.select(SUMS, by, terms) if by_activity else self._fresh_and_stale(_SESSION_QUARTERS, by, terms)
         for edge in edges:
-            yield from self.select(TURNS, by, [during(edge)])
-        yield from self.mixed(TURNS, by, self._fine)
+            rows += self.select(self._turns, by, [during(edge)])
+        return rows + self.mixed(self._turns, by, self._fine)
 
     def _cut(self, by: By) -> tuple[tuple[int, int], list[Stretch]]:
         """The whole buckets of the period, and its edges. No bucket is whole if a local hour begins within one."""
@@ -228,13 +232,14 @@ class Reader:
         """Whether days of UTC are enough."""
         return by.unit is None or (by.unit == "day" and not any(part.offset % DAY_MS for part in self._zone(by)))
 
-    def _fresh_and_stale(self, table: Table, by: By, terms: list[Clause]) -> Iterator[Parts]:
+    def _fresh_and_stale(self, table: Table, by: By, terms: list[Clause]) -> list[Parts]:
         """From a condensed table, except for sessions that are stale."""
-        yield from self.select(table, by, [*terms, Clause(f"x.session NOT IN ({_STALE_SESSIONS})")])
-        if self._view.rows(f"{_STALE_SESSIONS} LIMIT 1"):
-            yield from self.select(SUMS, by, [*terms, Clause(f"x.session IN ({_STALE_SESSIONS})")])
+        if not self._view.rows(f"{_STALE_SESSIONS} LIMIT 1"):
+            return self.select(table, by, terms)
+        rows = self.select(table, by, [*terms, Clause(f"x.session NOT IN ({_STALE_SESSIONS})")])
+        return rows + self.select(SUMS, by, [*terms, Clause(f"x.session IN ({_STALE_SESSIONS})")])
 
-    def _over_sessions(self, by: By, begin: int, end: int, *, by_activity: bool) -> Iterator[Parts]:
+    def _over_sessions(self, by: By, begin: int, end: int, *, by_activity: bool) -> list[Parts]:
         """Days or quarters of an hour from `time_sums`; partial days, and days that are stale, from `sums`."""
         table, unit = (_DAYS_BY_ACTIVITY if by_activity else _DAYS, DAY) if self._is_by_day(by) else (_QUARTERS, 1)
         first, last = -(-begin // unit), end // unit
@@ -246,39 +251,40 @@ class Reader:
             fresh.append(Clause(f"x.bucket / {DAY // unit} NOT IN ({_STALE_DAYS})"))
             days = min(stale)[0] * DAY, (max(stale)[0] + 1) * DAY
             rest.append((max(days[0], first * unit), min(days[1], last * unit), f"x.bucket / {DAY} IN ({_STALE_DAYS})"))
-        if first < last:
-            yield from self.select(table, by, fresh)
+        rows = self.select(table, by, fresh) if first < last else []
         for since, until, condition in rest:
             if since < until:
-                yield from self.select(SUMS, by, [_active(since, until), _between(since, until), Clause(condition)])
+                rows += self.select(SUMS, by, [_active(since, until), _between(since, until), Clause(condition)])
+        return rows
 
-    def _whole_sessions(self, by: By) -> Iterator[Parts]:
+    def _whole_sessions(self, by: By) -> list[Parts]:
         """Whole sessions by activity from `session_sums`; those across an edge of the period by turns."""
         if self._selection.begin is None and self._selection.end is None:
-            yield from self._fresh_and_stale(_SESSION_ACTIVITIES, by, [])
-            return
+            return self._fresh_and_stale(_SESSION_ACTIVITIES, by, [])
         (begin, end), _ = self._cut(by)
         sessions = self._view.rows(_TOUCHING, (begin, end, bucket_of(self.begin), bucket_of(self.end - 1)))
         inside = frozenset(session for session, is_inside in sessions if is_inside)
         across = frozenset(session for session, is_inside in sessions if not is_inside)
-        yield from self._fresh_and_stale(_SESSION_ACTIVITIES, by, within("x.session", inside))
+        rows = self._fresh_and_stale(_SESSION_ACTIVITIES, by, within("x.session", inside))
         if across:
-            yield from self.select(TURNS, by, [during(Stretch(self.begin, self.end)), *within("x.session", across)])
+            rows += self.select(self._turns, by, [during(Stretch(self.begin, self.end)), *within("x.session", across)])
+        return rows
 
-    def _facts(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> Iterator[Parts]:
+    def _facts(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> list[Parts]:
         """All selected rows of a table that has times to the millisecond."""
-        if self.begin < self.end:
-            yield from self.select(table, by, [during(Stretch(self.begin, self.end))], extra, kinds)
-            yield from self.mixed(table, by, kinds, extra)
+        if self.begin >= self.end:
+            return []
+        rows = self.select(table, by, [during(Stretch(self.begin, self.end))], extra, kinds)
+        return rows + self.mixed(table, by, kinds, extra)
 
-    def mixed(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> Iterator[Parts]:
+    def mixed(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> list[Parts]:
         """The rows of sessions whose tags change while they run."""
         groups = self._selection.groups
         if groups is None or not groups.mixed:
-            return
+            return []
         period = during(Stretch(self.begin, self.end))
-        for grouping in (groups_of_times(groups), groups_of_turns(groups)):
-            yield from self.select(table, by, [period], extra, kinds, grouping)
+        by_time = self.select(table, by, [period], extra, kinds, groups_of_times(groups))
+        return by_time + self.select(table, by, [period], extra, kinds, groups_of_turns(groups))
 
     def _zone(self, by: By) -> list[Stretch]:
         """The period, divided where the clocks change; empty if the group-by has no time."""
@@ -292,8 +298,8 @@ class Reader:
         cases = " ".join(f"WHEN {_CONTEXT} > {size} THEN {size}" for size in reversed(self._cuts))
         return f"CASE {cases} ELSE 0 END"
 
-    def windows(self, windows: Sequence[Stretch]) -> Iterator[Parts]:
-        """Counts by the number of each of many windows of time, in a few statements; only classes are selected.
+    def windows(self, windows: Sequence[Stretch]) -> list[Parts]:
+        """The bills of many windows of time by their number, in a few statements; only classes are selected.
 
         Whole buckets come from `time_sums`; the edges of windows, and days that are stale, from the turns.
         """
@@ -310,10 +316,11 @@ class Reader:
                 begin = last
             whole.append((number, begin, end))
         every = [(number, window.begin, window.end) for number, window in enumerate(windows)]
-        yield from self._in_windows(_QUARTERS, "x.bucket", whole, self._fine)
-        yield from self._in_windows(_TURNS_BY_TIME, "x.ts", cut, self._fine)
+        rows = self._in_windows(_QUARTERS, "x.bucket", whole, self._fine)
+        rows += self._in_windows(_TURNS_BY_TIME, "x.ts", cut, self._fine)
         if self._coarse:
-            yield from self._in_windows(_TURNS_BY_TIME, "x.ts", every, self._coarse, self._tier())
+            rows += self._in_windows(_TURNS_BY_TIME, "x.ts", every, self._coarse, self._tier())
+        return rows
 
     def _in_windows(
         self,
@@ -322,16 +329,16 @@ class Reader:
         windows: Sequence[tuple[int, int, int]],
         kinds: frozenset[int] | None,
         extra: str = _NOTHING,
-    ) -> Iterator[Parts]:
+    ) -> list[Parts]:
         during = f"{column} >= w.value ->> 1 AND {column} < w.value ->> 2"
         terms = [Clause(table.only), Clause(during), *within("x.class", kinds)]
         sql = (
-            f"SELECT w.value ->> 0, x.class, {extra}, {','.join(table.counted)} "
+            f"SELECT w.value ->> 0, x.class, {extra}, {','.join(table.counted[:BILLED])} "
             f"FROM json_each(?) w CROSS JOIN {table.source} "
             f"WHERE {' AND '.join(term.sql for term in terms)} GROUP BY 1, 2{'' if extra == _NOTHING else ', 3'}"
         )
         bound = [_json(windows), *(value for term in terms for value in term.bound)]
-        return ((row[:1], row[1], row[2], row[3:]) for row in self._view.rows(sql, bound))
+        return [(row[:1], row[1], row[2], row[3:]) for row in self._view.rows(sql, bound)]
 
     # One statement
 
@@ -343,7 +350,7 @@ class Reader:
         extra: str = _NOTHING,
         kinds: frozenset[int] | Literal["fine"] | None = "fine",
         grouping: Grouping | None = None,
-    ) -> Iterator[Parts]:
+    ) -> list[Parts]:
         """The rows of a table under these conditions and those of the selection, except for its period.
 
         Rows are grouped by the tags of whole sessions, unless another grouping is given.
@@ -362,14 +369,15 @@ class Reader:
             terms.append(Clause(grouping.condition.format(session=session, turn=columns.get("turn"))))
         if selection.agent_groups is not None:
             terms.append(self._of_agents(columns))
-        read = [*(columns[key] for key in by.keys), columns["class"], extra, *table.counted[: self._measures]]
+        counted = table.counted[: self._measures] if len(table.counted) == len(MEASURES) else table.counted
+        read = [*(columns[key] for key in by.keys), columns["class"], extra, *counted]
         width = len(by.keys)
         sql = (
             f"SELECT {','.join(read)} FROM {source} WHERE {' AND '.join(term.sql for term in terms)} "
             f"GROUP BY {','.join(str(n + 1) for n in range(width + 1 + (extra != _NOTHING)))}"
         )
         rows = self._view.rows(sql, [*bound, *(value for term in terms for value in term.bound)])
-        return ((row[:width], row[width], row[width + 1], row[width + 2 :]) for row in rows)
+        return [(row[:width], row[width], row[width + 1], row[width + 2 :]) for row in rows]
 
     def _of_agents(self, columns: Mapping[str, str]) -> Clause:
         """The condition that turns are of a selected subagent, or of a group whose tag names a selected agent."""

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from burnd import protocol
 from burnd.index.sums import MEASURES
 from burnd.pricing import UNITS_PER_USD, Price, PriceTable, Rates, rates_over, search_units
 from burnd.pricing.names import parse
@@ -50,7 +49,7 @@ class Kind(NamedTuple):
 
     def units(self, tier: int | None, counts: Sequence[int]) -> int | None:
         """The cost of turns of this kind, counted as in `MEASURES`; None without a price."""
-        rates = self.rates(tier)
+        rates = self.own_rates if tier is None else self.rates(tier)
         if rates is None:
             return None
         _, i, o, r, read, five, hour, searches = counts[:8]
@@ -62,13 +61,13 @@ class Kinds:
     """All classes by number."""
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
-        self._by_id = {kind.id: kind for kind in kinds}
+        self.by_id = {kind.id: kind for kind in kinds}
 
     def __getitem__(self, number: int) -> Kind:
-        return self._by_id[number]
+        return self.by_id[number]
 
     def __iter__(self) -> Iterator[Kind]:
-        return iter(self._by_id.values())
+        return iter(self.by_id.values())
 
 
 def kinds_of(view: View) -> Kinds:
@@ -179,9 +178,9 @@ class Tally:
         """Adds turns of one class."""
         # Most sums of a long report are of one row, which need not be copied.
         self.counts = counts if self.counts is _NOTHING else [*map(add, self.counts, counts)]
-        units = kind.units(tier, counts)
         if kind.is_open:
             self.open += counts[0] - counts[_EMPTIES]
+        units = kind.units(tier, counts)
         if units is None:
             self.unpriced += counts[0] - counts[_EMPTIES]
             return
@@ -196,7 +195,8 @@ class Tally:
         whole = cls()
         for name in _ADDED:
             setattr(whole, name, sum(map(attrgetter(name), tallies)))
-        whole.counts = [*map(sum, zip(*(tally.counts for tally in tallies), strict=True))] or _NOTHING
+        # Reports without quality read fewer measures, so the lengths may differ.
+        whole.counts = [*map(sum, zip(*(tally.counts for tally in tallies), strict=False))] or _NOTHING
         return whole
 
     def merge(self, other: Tally) -> None:
@@ -266,15 +266,17 @@ class Tally:
         return not (self.counts[0] or any(self.tokens) or self.units)
 
     def answer(self) -> dict[str, Any]:
-        turns, tokens = self.turns, self.tokens
+        counts = self.counts
+        empty = counts[_EMPTIES]
+        turns, tokens = counts[0] - empty, counts[1:7]
         fresh, _, _, read, five, hour = tokens
         context = fresh + read + five + hour
         return {
             "turns": turns,
             "openTurns": self.open,
-            "partialTurns": self.counts[_PARTIALS],
+            "partialTurns": counts[_PARTIALS],
             "unpricedTurns": self.unpriced,
-            "emptyTurns": self.counts[_EMPTIES],
+            "emptyTurns": empty,
             "usage": usage(tokens),
             "costUsd": self.units / UNITS_PER_USD if self.units or turns > self.unpriced else None,
             "harnessTurns": self.harness_turns,
@@ -286,12 +288,22 @@ class Tally:
 def tallied(rows: Iterable[Parts], kinds: Kinds, label: Callable[[Row, Kind], Any]) -> dict[Any, Tally]:
     """Tallies by label, without unlogged usage."""
     tallies: defaultdict[Any, Tally] = defaultdict(Tally)
+    by_id = kinds.by_id
     for keys, number, tier, counts in rows:
-        kind = kinds[number]
+        kind = by_id[number]
         if not kind.is_unlogged:
             tallies[label(keys, kind)].add(kind, tier, counts)
     return tallies
 
 
 def usage(tokens: Sequence[int]) -> dict[str, int]:
-    return dict(zip(protocol.USAGE_FIELDS, tokens))  # noqa: B905 - reports have thousands of rows
+    """Tokens by the names in `protocol.USAGE_FIELDS`; written out, since reports have thousands of rows."""
+    fresh, output, reasoning, read, five, hour = tokens
+    return {
+        "input": fresh,
+        "output": output,
+        "reasoning": reasoning,
+        "cacheRead": read,
+        "cacheCreate5m": five,
+        "cacheCreate1h": hour,
+    }
