@@ -178,9 +178,13 @@ def protocol(text: str) -> str:
 
 def _parameter_table(params: type[Params]) -> str:
     """The parameters of a method; the filters of all reports are one row."""
-    rows = [f"| `{one.wire}` | {_default(one)} | {_cell(one)} |" for one in _own_params(params).values()]
-    if issubclass(params, Filters):
-        rows.append("| the filters | | see [reports](#reports) |")
+    own = list(_own_params(params).values())
+    filters = {_cell(one): one.wire for one in Filters.params.values()}
+    as_filters = [one.wire for one in own if filters.get(_cell(one)) == one.wire and one.default is None]
+    rows = [f"| `{one.wire}` | {_default(one)} | {_cell(one)} |" for one in own if one.wire not in as_filters]
+    names = ", ".join(f"`{name}`" for name in as_filters)
+    if names or issubclass(params, Filters):
+        rows.append(f"| {names or FILTERS} | | see [reports](#reports) |")
     if not rows:
         return ""
     lines = ["<!-- parameters -->", "| parameter | default | meaning |", "|---|---|---|", *rows, "<!-- end -->"]
