@@ -1,8 +1,7 @@
 """Attribution: assigns every billed token of a rail to a cause. In tokens only; `pricing` has the prices."""
 
 from burnd.attribution.causes import Anatomy, Branch, Cause, CauseShare, Explained, anatomy, explain, nest
-from burnd.attribution.rail import Rail, in_order
-from burnd.attribution.rail_state import restore, save
+from burnd.attribution.rail import Rail, in_order, restore, save
 from burnd.attribution.rates import Rate, Spent, add_up, rate_of
 from burnd.attribution.tally import Sums, Tally, tally
 

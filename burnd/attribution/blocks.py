@@ -1,15 +1,12 @@
-"""Estimates the size of the blocks of a turn, and divides its output among them."""
+"""Kinds of context blocks, their expected sizes, and the division of a turn's output among them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
-import msgspec
-
-from burnd.attribution.rates import OUTPUT, REASONING, SEARCHES
 from burnd.classify.tools import kind as tool_kind
-from burnd.records import Block, Copy, Turn, Usage
+from burnd.records import Block, Copy, Usage
 
 Kind = Literal[
     "prefix",
@@ -34,12 +31,17 @@ _BYTES_PER_TOKEN: Final = 4
 _WRAPPING_TOKENS: Final = 8
 
 INSTRUCTIONS: Final = "instructions"
-_ENTERED_KINDS: Final[dict[str, Kind]] = {
+ENTERED_KINDS: Final[dict[str, Kind]] = {
     "prompt": "prompt",
     "image": "prompt",
     "file": "attachment",
     "summary": "summary",
 }
+
+# (owner, expected tokens, precision) of a block in the context whose size no bill has shown yet.
+SizeClaim = tuple[int, int, int]
+# (rate class, owner, tokens) of a part of a turn's output or searches.
+Output = tuple[int, int, int]
 
 
 class Group(NamedTuple):
@@ -48,28 +50,6 @@ class Group(NamedTuple):
     kind: Kind
     tool: str | None = None
     target: str | None = None
-
-
-class SizeClaim(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A block in the context whose size no bill has shown yet."""
-
-    owner: int
-    expected: int
-    precision: int
-
-
-# (rate class, owner, tokens) of a part of a turn's output or searches.
-Output = tuple[int, int, int]
-
-
-class Owners(Protocol):
-    """Finds the cause that owns a block of the current turn."""
-
-    def owner(self, kind: Kind) -> int: ...
-
-    def call_owner(self, call_id: str) -> int: ...
-
-    def knows_call(self, call_id: str) -> bool: ...
 
 
 def expected_tokens(block: Block) -> int:
@@ -83,89 +63,14 @@ def inherited_tokens(copy: Copy) -> int:
     return sum(expected_tokens(block) for block in (*copy.entered, *copy.made) if block.kind != INSTRUCTIONS)
 
 
-def entered_claims(blocks: Sequence[Block], owners: Owners, *, begins: bool) -> list[SizeClaim]:
-    """Claims of the blocks that entered the context since the previous turn.
-
-    A block of a call that is out of reach is a reminder. Instruction files at the beginning of a row (`begins`) are in
-    its prefix.
-    """
-    claims = []
-    for block in blocks:
-        if begins and block.kind == INSTRUCTIONS:
-            continue
-        if block.call_id is not None and (block.kind != "reminder" or owners.knows_call(block.call_id)):
-            owner = owners.call_owner(block.call_id)
-        else:
-            owner = owners.owner(_ENTERED_KINDS.get(block.kind, "reminder"))
-        claims.append(SizeClaim(owner, expected_tokens(block), ESTIMATED))
-    return claims
-
-
-def made_claims(turn: Turn, owners: Owners, unexplained: int) -> tuple[list[Output], list[SizeClaim]]:
-    """The owners of a turn's output, and the claims of its blocks in later contexts."""
-    usage, made = turn.usage, turn.made
-    output = _output_blocks(turn)
-    outputs: list[Output] = []
-    claims: list[SizeClaim] = []
-    if output:
-        _divide_output(output, turn, outputs, claims, owners)
-    elif usage.output:
-        outputs.append((OUTPUT, unexplained, usage.output))
-        claims.append(SizeClaim(unexplained, usage.output, EXACT))
-    if usage.reasoning:
-        thinking = owners.owner("thinking")
-        outputs.append((REASONING, thinking, usage.reasoning))
-        claims = _with_reasoning(claims, thinking, usage.reasoning)
-    if made is not output:
-        claims += [
-            SizeClaim(owners.call_owner(b.call_id or ""), expected_tokens(b), ESTIMATED)
-            for b in made
-            if b.kind == "result"
-        ]
-    return outputs, claims
-
-
-def _divide_output(
-    blocks: Sequence[Block], turn: Turn, outputs: list[Output], claims: list[SizeClaim], owners: Owners
-) -> None:
-    """Divides the billed output among blocks. If the log has only a minimum of it, sizes are estimated from bytes."""
-    final = turn.quality == "final"
-    shares = _shares(blocks, turn.usage) if len(blocks) > 1 else [turn.usage.output]
-    for n, block in enumerate(blocks):
-        share, precision = shares[n], EXACT if final else ESTIMATED
-        if block.kind == "call":
-            owner = owners.call_owner(block.call_id or "")
-        elif block.kind == "thinking":
-            owner, precision = owners.owner("thinking"), THOUGHT
-        else:
-            owner = owners.owner("answer")
-        if share:
-            outputs.append((OUTPUT, owner, share))
-        claims.append(SizeClaim(owner, share if final else max(share, expected_tokens(block)), precision))
-
-
-def _output_blocks(turn: Turn) -> Sequence[Block]:
-    """The blocks that the model wrote, without results of tools that ran at the provider, which are input."""
-    made = turn.made
-    if not made:
-        return [Block(kind="call", bytes=0, call_id=call.id) for call in turn.tool_calls]
-    for block in made:
-        if block.kind == "result":
-            return [one for one in made if one.kind != "result"]
-    return made
-
-
-def _with_reasoning(claims: list[SizeClaim], thinking: int, reasoning: int) -> list[SizeClaim]:
-    """The claims with separately billed thinking at its billed size."""
-    return [SizeClaim(thinking, reasoning, THOUGHT), *(claim for claim in claims if claim.owner != thinking)]
-
-
-def _shares(blocks: Sequence[Block], usage: Usage) -> list[int]:
+def output_shares(blocks: Sequence[Block], usage: Usage) -> list[int]:
     """Output tokens by block, in proportion to bytes.
 
     Logs shorten or omit thinking: tokens above the maximum of text and arguments count as thinking. Separately billed
     thinking has no share.
     """
+    if len(blocks) == 1:
+        return [usage.output]
     shares = portions(usage.output, [block.bytes or 1 for block in blocks])
     kinds = [block.kind for block in blocks]
     if "thinking" not in kinds:
@@ -182,18 +87,8 @@ def _shares(blocks: Sequence[Block], usage: Usage) -> list[int]:
     return shares
 
 
-def search_outputs(turn: Turn, owners: Owners) -> list[Output]:
-    """Owners of the web searches: the calls that searched, else the answer."""
-    searches = turn.searches
-    if not searches:
-        return []
-    calls = [owners.call_owner(call.id) for call in turn.tool_calls if _searches(call.name)]
-    searching = calls or [owners.owner("answer")]
-    shares = portions(searches, [1] * len(searching))
-    return [(SEARCHES, owner, share) for owner, share in zip(searching, shares, strict=True) if share]
-
-
-def _searches(tool: str) -> bool:
+def is_search(tool: str) -> bool:
+    """Whether a tool makes web searches, which are billed one by one."""
     return "search" in tool.lower() and tool_kind(tool) in ("web", "other")
 
 

@@ -20,6 +20,7 @@ from burnd.attribution.cache_ttl import CacheBills, CacheMeter
 from burnd.attribution.misses import Miss
 from burnd.attribution.rail import CauseOrigin, Rail, RailEntry, Step
 from burnd.attribution.rates import CACHE_READ, CLASSES, Rate, Rates, Spent, add_up
+from burnd.attribution.row import ROOT
 from burnd.records import Subagent, Turn
 
 
@@ -138,73 +139,85 @@ NONE: Final = Causes((), (), Sizes([], [], [], [], [], []), {})
 Marks = defaultdict[int, int]
 
 
+class _RateSums:
+    """The tokens of turns at one rate, by class: marks of runs of slots, and tokens by owner."""
+
+    def __init__(self) -> None:
+        self.runs: list[Marks] = [defaultdict(int) for _ in range(CLASSES)]
+        self.paid: list[Marks] = [defaultdict(int) for _ in range(CLASSES)]
+
+
 class Account:
     """Adds up the steps of the turns of a rail that count."""
 
     def __init__(self, rail: Rail) -> None:
         self._row = rail.row
         self._origins = rail.origins
-        self._runs: dict[tuple[Rate, int], Marks] = {}
-        self._tips: Marks = defaultdict(int)  # last slot of a row -> turns with that row
-        self._paid: dict[Rate, tuple[Marks, ...]] = {}  # owner -> tokens, for each rate class
+        self._sums: dict[Rate, _RateSums] = {}
+        self._rate, self._current = Rate(""), _RateSums()  # of the last turn: most turns have the same rate
+        self._present: Marks = defaultdict(int)  # block -> turns in which two classes share it
         self._read: Marks = defaultdict(int)  # block -> turns that read it from the cache
         self._entered: list[list[int]] = []
         self._entered_before: list[list[int]] = []  # in turns that do not count
 
     def add(self, rate: Rate, step: Step) -> None:
-        row, paid, bounds = self._row, self._paid.get(rate), step.bounds
-        if paid is None:
-            paid = self._paid[rate] = tuple(defaultdict(int) for _ in range(CLASSES))
+        if rate is not self._rate:
+            self._rate, self._current = rate, self._sums.setdefault(rate, _RateSums())
+        runs, paid = self._current.runs, self._current.paid
         for rate_class, last, below in step.runs:
-            marks = self._runs.get((rate, rate_class))
-            if marks is None:
-                marks = self._runs[rate, rate_class] = defaultdict(int)
+            marks = runs[rate_class]
             marks[last] += 1
             marks[below] -= 1
-        for rate_class, slot, tokens in step.pieces:
-            paid[rate_class][row.owners[slot]] += tokens
-            if rate_class == CACHE_READ and 2 * tokens >= row.size(slot):
-                self._read[row.block(slot)] += 1
+        if step.pieces:
+            self._add_pieces(step, paid)
         for rate_class, owner, tokens in step.outputs:
             paid[rate_class][owner] += tokens
-        if bounds.end:
-            self._tips[step.tip] += 1
-            self._entered.append(step.entered)
-            read, ends = bounds.read, row.ends
-            for slot in step.entered:
+        if entered := step.entered:
+            self._entered.append(entered)
+            read, ends = step.bounds.read, self._row.ends
+            for slot in entered:
                 if ends[slot] > read:
                     break
                 self._read[slot] -= 1
 
+    def _add_pieces(self, step: Step, paid: list[Marks]) -> None:
+        row, before = self._row, ROOT
+        for rate_class, slot, tokens in step.pieces:
+            block = row.blocks.get(slot, slot)
+            paid[rate_class][row.owners[slot]] += tokens
+            if slot != before:
+                self._present[block] += 1
+            if rate_class == CACHE_READ and 2 * tokens >= row.size(slot):
+                self._read[block] += 1
+            before = slot
+
     def skip(self, step: Step) -> None:
         """Adds a turn that does not count; its blocks may be in the context of turns that do."""
-        if step.bounds.end:
-            self._entered_before.append(step.entered)
+        self._entered_before.append(step.entered)
 
     def causes(self) -> Causes:
         """All causes with tokens in the turns that count."""
-        row = self._row
+        row, count = self._row, len(self._origins)
         row_owners, sizes = row.owners, list(map(sub, row.ends, map(row.ends.__getitem__, row.parents)))
         blocks = list(range(len(sizes)))  # slot -> first slot of its block
         for slot, block in row.blocks.items():
             blocks[slot] = block
+        present = _column(self._present, len(sizes))  # block -> turns with it in their context
         read = _column(self._read, len(sizes))
-        paid = {
-            rate: [_column(tokens, len(self._origins)) for tokens in by_class] for rate, by_class in self._paid.items()
-        }
-        for (rate, rate_class), marks in self._runs.items():
-            column, is_read = paid[rate][rate_class], rate_class == CACHE_READ
-            for slot, times in row.times(marks):  # many thousands: without calls of small functions
-                column[row_owners[slot]] += times * sizes[slot]
-                if is_read:
-                    read[blocks[slot]] += times
-        present = [0] * len(sizes)  # block -> turns with it in their context
-        for slot, times in row.times(self._tips):
-            present[blocks[slot]] += times
-        by_rate = {rate: list(zip(*columns, strict=True)) for rate, columns in paid.items()}
+        by_rate: dict[Rate, list[Paid]] = {}
+        for rate, sums in self._sums.items():
+            columns = [_column(tokens, count) for tokens in sums.paid]
+            for rate_class, marks in enumerate(sums.runs):
+                column, is_read = columns[rate_class], rate_class == CACHE_READ
+                for slot, times in row.times(marks):  # many thousands: without calls of small functions
+                    column[row_owners[slot]] += times * sizes[slot]
+                    present[blocks[slot]] += times
+                    if is_read:
+                        read[blocks[slot]] += times
+            by_rate[rate] = list(zip(*columns, strict=True))
         owners = [owner for owner, some in enumerate(zip(*by_rate.values(), strict=True)) if any(map(any, some))]
-        columns = {rate: [column[owner] for owner in owners] for rate, column in by_rate.items()}
-        return Causes(self._origins, owners, self._sizes(present, read), columns)
+        paid = {rate: [column[owner] for owner in owners] for rate, column in by_rate.items()}
+        return Causes(self._origins, owners, self._sizes(present, read), paid)
 
     def _sizes(self, present: list[int], read: list[int]) -> Sizes:
         owners, count = self._row.owners, len(self._origins)
@@ -214,7 +227,12 @@ class Account:
         size = entered.copy()
         for slot in chain.from_iterable(self._entered_before):
             size[owners[slot]] += self._row.size(slot) if present[slot] else 0
-        rides, reentries = self._count_rides(present, read)
+        for slot in chain.from_iterable(self._entered):
+            present[slot] -= 1
+        rides, reentries = [0] * count, [0] * count
+        for block, times in enumerate(present):
+            if times and times > rides[owner := owners[block]]:
+                rides[owner], reentries[owner] = times, max(0, times - read[block])
         return Sizes(entered, size, rides, reentries, largest, end)
 
     def _add_entered(self, steps: list[list[int]], largest: list[int], end: list[int]) -> list[int]:
@@ -232,17 +250,6 @@ class Account:
                 if tokens > largest[owner]:
                     largest[owner] = tokens
         return entered
-
-    def _count_rides(self, present: list[int], read: list[int]) -> tuple[list[int], list[int]]:
-        """By owner, the later turns with it in their context, and those of them that did not read it from the cache."""
-        owners, count = self._row.owners, len(self._origins)
-        rides, reentries = [0] * count, [0] * count
-        for slot in chain.from_iterable(self._entered):
-            present[slot] -= 1
-        for block, times in enumerate(present):
-            if times and times > rides[owner := owners[block]]:
-                rides[owner], reentries[owner] = times, max(0, times - read[block])
-        return rides, reentries
 
 
 def _column(values: Mapping[int, int], count: int) -> list[int]:
@@ -382,7 +389,7 @@ def parts(rail: Rail, step: Step) -> tuple[CauseShare, ...]:
         owner, start, end = row.owners[slot], row.ends[row.parents[slot]], row.ends[slot]
         tokens[owner] = tokens.get(owner, 0) + end - start
         own = paid.setdefault(owner, [0] * CLASSES)
-        for rate_class, share in step.bounds.of(start, end):
+        for rate_class, share in step.bounds.between(start, end):
             own[rate_class] += share
     for rate_class, owner, share in step.outputs:
         paid.setdefault(owner, [0] * CLASSES)[rate_class] += share

@@ -136,7 +136,7 @@ def prompt_print(turn: Turn) -> PromptPrint | None:
 def miss_of(before: int, bounds: Bounds, facts: Circumstances, turn: Turn) -> Miss:
     """The miss of a turn whose first `before` tokens were in the context of the turn before."""
     tokens_paid = [0] * CLASSES
-    for rate_class, tokens in bounds.of(bounds.read, before):
+    for rate_class, tokens in bounds.between(bounds.read, before):
         tokens_paid[rate_class] = tokens
     spent = Spent(*tokens_paid)
     proved = _proved(facts, turn)

@@ -1,4 +1,7 @@
-"""Follows a rail turn by turn: which row a turn continues, which blocks entered, and which tokens they were billed."""
+"""Follows a rail turn by turn: which row a turn continues, which blocks entered, and which tokens they were billed.
+
+`save` and `restore` convert the state of a rail: what later turns may continue. Of a cause only its group is state.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,23 @@ from typing import Final
 import msgspec
 
 from burnd.attribution.blocks import (
+    ENTERED_KINDS,
     ESTIMATED,
+    EXACT,
+    INSTRUCTIONS,
+    THOUGHT,
     Group,
     Kind,
     Output,
     SizeClaim,
-    entered_claims,
+    expected_tokens,
     inherited_tokens,
-    made_claims,
-    search_outputs,
+    is_search,
+    output_shares,
+    portions,
 )
 from burnd.attribution.misses import LEAST_TOKENS, Circumstances, Miss, PromptPrint, miss_of, prompt_print
+from burnd.attribution.rates import OUTPUT, REASONING, SEARCHES
 from burnd.attribution.row import (
     OTHER,
     PREFIX,
@@ -28,17 +37,15 @@ from burnd.attribution.row import (
     THINKING,
     UNEXPLAINED,
     Bounds,
-    Front,
     Piece,
     Placement,
     Row,
     Run,
     TurnBill,
     begin,
-    bounds_of,
     extend,
 )
-from burnd.records import Block, Compaction, Copy, ToolCall, Turn
+from burnd.records import Block, Compaction, Copy, Turn
 
 FIRST_CREDIT: Final = 4096
 
@@ -83,13 +90,6 @@ class Node(msgspec.Struct, frozen=True, gc=False, array_like=True):
     prompt: PromptPrint | None = None
 
 
-class CallOwner(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The cause of a call, and the number of its message. A repeated id is another call."""
-
-    owner: int
-    n: int
-
-
 class Base(msgspec.Struct, frozen=True, gc=False):
     """The state that a message continues: its parent, the end of its row (`ROOT` for a new row), and pending blocks."""
 
@@ -129,9 +129,9 @@ _MOST_PENDING: Final = 256
 # A compaction may be logged before the turn that writes its summary; then the turn after that begins a new row.
 _COMPACTION_TURNS: Final = 2
 
-PREFIX_OWNER: Final = 0
-INHERITED_OWNER: Final = 1
-UNEXPLAINED_OWNER: Final = 2
+_PREFIX_OWNER: Final = 0
+_INHERITED_OWNER: Final = 1
+_UNEXPLAINED_OWNER: Final = 2
 _PERMANENT: Final[tuple[Kind, ...]] = ("prefix", "inherited", "unexplained")
 
 _RANKS: Final[dict[Kind, int]] = {
@@ -160,7 +160,8 @@ class Rail:
         self.origins = [CauseOrigin(kind) for kind in _PERMANENT]
         self.order: list[tuple[str, Node]] = []
         self.nodes: dict[str, Node] = {}
-        self.calls: dict[str, CallOwner] = {}
+        # The cause of a call, and the number of its message. A repeated id is another call.
+        self.calls: dict[str, tuple[int, int]] = {}
         self.last = Node()
         self._turn_index, self._message_id = 0, ""
         self._own: dict[Kind, int] = {}
@@ -178,35 +179,42 @@ class Rail:
 
     def _feed_turn(self, turn: Turn) -> Step:
         self._turn_index, self._message_id, self._own = turn.turn_index, turn.message_id, {}
-        base = self._base(turn)
+        base, row, last = self._base(turn), self.row, self.last
         begins = base.tip == ROOT
-        claims = [*base.pending, *entered_claims(turn.entered, self, begins=begins)]
-        calls = [(self._begin_call(call.id, call), call.is_error is True) for call in turn.tool_calls]
-        outputs, made = made_claims(turn, self, UNEXPLAINED_OWNER)
-        outputs += search_outputs(turn, self)
-        bounds = bounds_of(turn.usage)
+        claims = [*base.pending, *self._claim_entered(turn.entered, begins=begins)]
+        calls = [
+            (self._begin("call", call.name, call.target, call.id, call.is_error), call.is_error is True)
+            for call in turn.tool_calls
+        ]
+        outputs, made = self._claim_made(turn)
+        bounds = Bounds.of(turn.usage)
         if not bounds.end:
             self._add_node(turn.message_id, self._unbilled(turn, base, _limited([*claims, *made])))
             return Step(bounds, ROOT, [], [], outputs, [], calls, None, False)
-        placement = self._begin_row(turn, claims, bounds) if begins else self._extend_row(turn, base, claims, bounds)
-        runs, pieces = self.row.lay(bounds)
-        missed = placement.before - bounds.read >= LEAST_TOKENS and self.last.cached
-        miss = self._miss(turn, base, placement, bounds) if missed else None
-        entered = self.row.path[placement.first_new :]
+        switched = base.node.model not in ("", turn.model)
+        if begins:
+            placement = self._begin_row(turn, claims, bounds.end)
+        else:
+            row.go(base.tip)
+            bill = TurnBill(bounds.end, bounds.read, switched, last.credit)
+            placement = extend(row, claims, bill, self._ranks, _UNEXPLAINED_OWNER)
+        runs, pieces = row.lay(bounds)
+        miss = None
+        if placement.before - bounds.read >= LEAST_TOKENS and last.cached and turn.turn_index != base.node.turn_index:
+            miss = self._miss(turn, base, placement, bounds, switched=switched)
+        entered = row.path[placement.first_new :]
         self._add_node(turn.message_id, self._billed(turn, base, tuple(made), placement.rewritten))
-        return Step(bounds, self.row.path[-1], runs, pieces, outputs, entered, calls, miss, begins, placement.is_shrunk)
+        return Step(bounds, row.path[-1], runs, pieces, outputs, entered, calls, miss, begins, placement.is_shrunk)
 
     def _feed_copy(self, copy: Copy) -> None:
         """Adds a message of the session that this one was forked from; all such messages are one cause."""
-        self._turn_index, self._message_id, self._own = copy.turn_index, copy.message_id, {}
         base = self._base(copy)
         weight = inherited_tokens(copy)
         pending = base.pending
-        if pending and pending[-1].owner == INHERITED_OWNER:
-            weight += pending[-1].expected
+        if pending and pending[-1][0] == _INHERITED_OWNER:
+            weight += pending[-1][1]
             pending = pending[:-1]
-        claim = SizeClaim(INHERITED_OWNER, weight, ESTIMATED)
-        self._add_node(copy.message_id, self._unbilled(copy, base, (*pending, claim)))
+        self._add_node(copy.message_id, self._unbilled(copy, base, (*pending, (_INHERITED_OWNER, weight, ESTIMATED))))
 
     def _base(self, entry: Turn | Copy) -> Base:
         """Finds the state that a message continues: its parent, the message before it, or a new row."""
@@ -214,75 +222,118 @@ class Rail:
         node = last if parent is None else self.nodes.get(parent, last)
         if node.n <= last.n - REACH:
             node = last
-        if _has_summary(entry.entered):
-            return Base(node, ROOT, (), compacted=True)
-        if parent is None and last.linked and not self._continues(entry):
+        for block in entry.entered:
+            if block.kind == "summary":
+                return Base(node, ROOT, (), compacted=True)
+        usage = entry.usage if isinstance(entry, Turn) else None
+        # A turn without a parent begins a row, unless it read more from the cache than a new row could have there.
+        if parent is None and last.linked and (usage is None or usage.cache_read < last.prefix + LEAST_TOKENS):
             return Base(node, ROOT, (), compacted=last.compacted > 0)
-        if last.compacted and isinstance(entry, Turn) and 0 < entry.usage.context < self.row.ends[node.tip]:
-            return Base(node, ROOT, self._summary(node), compacted=True)
+        if last.compacted and usage is not None and 0 < usage.context < self.row.ends[node.tip]:
+            # Without a summary block, the summary is the answer before the compaction.
+            answers = [claim for claim in node.pending if self.origins[claim[0]].kind == "answer"]
+            summary = tuple((self._owner("summary"), expected, precision) for _, expected, precision in answers)
+            return Base(node, ROOT, summary, compacted=True)
         return Base(node, node.tip, node.pending)
 
-    def _continues(self, entry: Turn | Copy) -> bool:
-        """Whether more was read from the cache than a new row could have there."""
-        return isinstance(entry, Turn) and entry.usage.cache_read >= self.last.prefix + LEAST_TOKENS
+    def _claim_entered(self, blocks: Sequence[Block], *, begins: bool) -> list[SizeClaim]:
+        """Claims of the blocks that entered the context since the previous turn.
 
-    def _summary(self, node: Node) -> tuple[SizeClaim, ...]:
-        """Without a summary block, the summary is the answer before the compaction."""
-        answers = [claim for claim in node.pending if self.origins[claim.owner].kind == "answer"]
-        return tuple(SizeClaim(self.owner("summary"), claim.expected, claim.precision) for claim in answers)
+        A block of a call that is out of reach is a reminder. Instruction files at the beginning of a row (`begins`) are
+        in its prefix.
+        """
+        claims = []
+        for block in blocks:
+            kind, call_id = block.kind, block.call_id
+            if begins and kind == INSTRUCTIONS:
+                continue
+            if call_id is not None and (kind != "reminder" or self._is_reached(call_id)):
+                owner = self._call_owner(call_id)
+            else:
+                owner = self._owner(ENTERED_KINDS.get(kind, "reminder"))
+            claims.append((owner, expected_tokens(block), ESTIMATED))
+        return claims
 
-    def _extend_row(self, turn: Turn, base: Base, claims: Sequence[SizeClaim], bounds: Bounds) -> Placement:
-        row = self.row
-        if row.path[-1] != base.tip:
-            row.go(base.tip)
-        bill = TurnBill(bounds.end, bounds.read, self._switched(turn, base.node), self.last.credit)
-        return extend(row, claims, bill, self._ranks, UNEXPLAINED_OWNER)
+    def _claim_made(self, turn: Turn) -> tuple[list[Output], list[SizeClaim]]:
+        """The owners of a turn's output and searches, and the claims of its blocks in later contexts.
 
-    def _begin_row(self, turn: Turn, claims: Sequence[SizeClaim], bounds: Bounds) -> Placement:
+        If the log has only a minimum of the output, sizes are estimated from bytes. Results of tools that ran at the
+        provider are input.
+        """
+        usage, final = turn.usage, turn.quality == "final"
+        made: Sequence[Block] = turn.made or [Block(kind="call", bytes=0, call_id=call.id) for call in turn.tool_calls]
+        results = [block for block in made if block.kind == "result"]
+        blocks = [block for block in made if block.kind != "result"] if results else made
+        outputs: list[Output] = []
+        claims: list[SizeClaim] = []
+        if blocks:
+            for block, share in zip(blocks, output_shares(blocks, usage), strict=True):
+                precision = EXACT if final else ESTIMATED
+                if block.kind == "call":
+                    owner = self._call_owner(block.call_id or "")
+                elif block.kind == "thinking":
+                    owner, precision = self._owner("thinking"), THOUGHT
+                else:
+                    owner = self._owner("answer")
+                if share:
+                    outputs.append((OUTPUT, owner, share))
+                claims.append((owner, share if final else max(share, expected_tokens(block)), precision))
+        elif usage.output:
+            outputs.append((OUTPUT, _UNEXPLAINED_OWNER, usage.output))
+            claims.append((_UNEXPLAINED_OWNER, usage.output, EXACT))
+        if usage.reasoning:  # thinking that is billed separately has its billed size
+            thinking = self._owner("thinking")
+            outputs.append((REASONING, thinking, usage.reasoning))
+            others = [claim for claim in claims if claim[0] != thinking]
+            claims = [(thinking, usage.reasoning, THOUGHT), *others]
+        claims += [(self._call_owner(block.call_id or ""), expected_tokens(block), ESTIMATED) for block in results]
+        if searches := turn.searches:
+            searching = [self._call_owner(call.id) for call in turn.tool_calls if is_search(call.name)]
+            searching = searching or [self._owner("answer")]
+            shares = portions(searches, [1] * len(searching))
+            outputs += [(SEARCHES, owner, share) for owner, share in zip(searching, shares, strict=True) if share]
+        return outputs, claims
+
+    def _begin_row(self, turn: Turn, claims: Sequence[SizeClaim], context: int) -> Placement:
         row = self.row
         first_slot = row.path[1:2]
         row.go(ROOT)
+        owner, slot = _PREFIX_OWNER, None
         if not self.order and turn.turn_index > 0:
-            front = Front(INHERITED_OWNER)  # messages before this log are not distinguishable from the prefix
-        elif first_slot and row.owners[first_slot[0]] == PREFIX_OWNER:
-            front = Front(PREFIX_OWNER, first_slot[0])
-        else:
-            front = Front(PREFIX_OWNER)
-        return begin(row, claims, bounds.end, self.last.prefix, front, UNEXPLAINED_OWNER)
+            owner = _INHERITED_OWNER  # messages before this log are not distinguishable from the prefix
+        elif first_slot and row.owners[first_slot[0]] == _PREFIX_OWNER:
+            slot = first_slot[0]
+        return begin(row, claims, context, self.last.prefix, owner, slot, _UNEXPLAINED_OWNER)
 
-    def _miss(self, turn: Turn, base: Base, placement: Placement, bounds: Bounds) -> Miss | None:
-        node, last = base.node, self.last
-        if turn.turn_index == node.turn_index:
-            return None
+    def _miss(self, turn: Turn, base: Base, placement: Placement, bounds: Bounds, *, switched: bool) -> Miss:
+        node, last, entered = base.node, self.last, turn.entered
+        returned = any(block.call_id is not None for block in entered)
+        prompted = any(block.kind == "prompt" or (block.kind == "image" and block.call_id is None) for block in entered)
         return miss_of(
             placement.before,
             bounds,
             Circumstances(
                 compacted=base.compacted,
-                switched=self._switched(turn, node),
+                switched=switched,
                 rewound=base.tip == ROOT or last.turn_index > node.turn_index,
                 rewritten=placement.rewritten > 0,
                 for_an_hour=node.for_an_hour,
                 earlier=node.ts,
                 later=turn.ts,
                 prefix=last.prefix,
-                waited=_waited(turn.entered),
+                waited=returned and not prompted,
                 prompt=node.prompt,
-                blocks=len(turn.entered) + len(base.pending),
+                blocks=len(entered) + len(base.pending),
             ),
             turn,
         )
-
-    @staticmethod
-    def _switched(turn: Turn, node: Node) -> bool:
-        return node.model != "" and node.model != turn.model
 
     def _billed(self, turn: Turn, base: Base, pending: tuple[SizeClaim, ...], rewritten: int) -> Node:
         """The state after a turn with a billed context."""
         last, row, usage = self.last, self.row, turn.usage
         written = usage.cache_create_5m + usage.cache_create_1h
         prefix, compacted = last.prefix, last.compacted
-        if base.tip == ROOT and row.owners[row.path[1]] == PREFIX_OWNER:
+        if base.tip == ROOT and row.owners[row.path[1]] == _PREFIX_OWNER:
             prefix = row.path_ends[1]
         return Node(
             last.n + 1,
@@ -328,34 +379,28 @@ class Rail:
         del self.order[:-REACH]
         self.nodes = dict(self.order)
         oldest = self.last.n - REACH
-        self.calls = {call_id: call for call_id, call in self.calls.items() if call.n > oldest}
+        self.calls = {call_id: call for call_id, call in self.calls.items() if call[1] > oldest}
 
     def _ranks(self, owners: Sequence[int]) -> list[int]:
         origins = self.origins
         return [_RANKS[origins[owner].kind] for owner in owners]
 
-    def owner(self, kind: Kind) -> int:
+    def _owner(self, kind: Kind) -> int:
         """The cause of a kind that the current message begins."""
         owner = self._own.get(kind)
         if owner is None:
             owner = self._own[kind] = self._begin(kind)
         return owner
 
-    def call_owner(self, call_id: str) -> int:
+    def _is_reached(self, call_id: str) -> bool:
         call = self.calls.get(call_id)
-        return call.owner if call is not None and call.n > self.last.n - REACH else self._begin_call(call_id)
+        return call is not None and call[1] > self.last.n - REACH
 
-    def knows_call(self, call_id: str) -> bool:
+    def _call_owner(self, call_id: str) -> int:
         call = self.calls.get(call_id)
-        return call is not None and call.n > self.last.n - REACH
-
-    def _begin_call(self, call_id: str, call: ToolCall | None = None) -> int:
-        if call is None:
-            owner = self._begin("call", None, None, call_id)
-        else:
-            owner = self._begin("call", call.name, call.target, call_id, call.is_error)
-        self.calls[call_id] = CallOwner(owner, self.last.n + 1)
-        return owner
+        if call is None or call[1] <= self.last.n - REACH:
+            return self._begin("call", call_id=call_id)
+        return call[0]
 
     def _begin(
         self,
@@ -367,29 +412,17 @@ class Rail:
     ) -> int:
         owner = len(self.origins)
         self.origins.append(CauseOrigin(kind, tool, target, call_id, self._turn_index, self._message_id, is_error))
+        if call_id is not None:
+            self.calls[call_id] = owner, self.last.n + 1
         return owner
 
 
 def _limited(claims: list[SizeClaim]) -> tuple[SizeClaim, ...]:
     """The claims, with those beyond the limit as one unexplained claim."""
     if len(claims) > _MOST_PENDING:
-        old = sum(claim.expected for claim in claims[:-_MOST_PENDING])
-        claims = [SizeClaim(UNEXPLAINED_OWNER, old, ESTIMATED), *claims[-_MOST_PENDING:]]
+        old = sum(expected for _, expected, _ in claims[:-_MOST_PENDING])
+        claims = [(_UNEXPLAINED_OWNER, old, ESTIMATED), *claims[-_MOST_PENDING:]]
     return tuple(claims)
-
-
-def _waited(blocks: Sequence[Block]) -> bool:
-    """Whether calls returned without a prompt: then the time passed in the calls, not at the user."""
-    return any(block.call_id is not None for block in blocks) and all(
-        block.kind != "prompt" and (block.kind != "image" or block.call_id is not None) for block in blocks
-    )
-
-
-def _has_summary(blocks: Sequence[Block]) -> bool:
-    for block in blocks:  # noqa: SIM110 - runs for every turn, and any() takes three times as long
-        if block.kind == "summary":
-            return True
-    return False
 
 
 def in_order(
@@ -405,3 +438,98 @@ def in_order(
             ordered.append(waiting.pop())
         ordered.append(message)
     return ordered
+
+
+_STATE_VERSION: Final = 5
+
+
+class _RailState(msgspec.Struct, array_like=True):
+    """`distances` are from each slot to its parent, `causes` has the group of each cause.
+
+    `tip` is the last slot of the row of the last billed turn; an unbilled message may have another.
+    """
+
+    version: int
+    groups: list[Group]
+    causes: list[int]
+    distances: list[int]
+    sizes: list[int]
+    owners: list[int]
+    tip: int
+    order: list[tuple[str, Node]]
+    calls: dict[str, tuple[int, int]]
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decoder: Final = msgspec.msgpack.Decoder(_RailState)
+
+
+def save(rail: Rail) -> bytes:
+    """Encodes a rail in some 8 bytes per block and 100 per message within reach."""
+    rail.drop_old()
+    row, order = rail.row, rail.order
+    slots = _reachable(row, (row.tip, *(node.tip for _, node in order)))
+    causes = _needed(rail, slots)
+    groups: dict[Group, int] = {}
+    slot_at = {slot: n for n, slot in enumerate(slots)}
+    cause_at = {cause: n for n, cause in enumerate(causes)}
+    state = _RailState(
+        version=_STATE_VERSION,
+        causes=[groups.setdefault(rail.origins[cause].group, len(groups)) for cause in causes],
+        groups=list(groups),
+        distances=[slot_at[slot] - slot_at[row.parents[slot]] for slot in slots[1:]],
+        sizes=[row.size(slot) for slot in slots[1:]],
+        owners=[cause_at[row.owners[slot]] for slot in slots[1:]],
+        tip=slot_at[row.tip],
+        order=[
+            (
+                message_id,
+                msgspec.structs.replace(
+                    node,
+                    tip=slot_at[node.tip],
+                    pending=tuple((cause_at[owner], *size) for owner, *size in node.pending),
+                ),
+            )
+            for message_id, node in order
+        ],
+        calls={call_id: (cause_at[owner], n) for call_id, (owner, n) in rail.calls.items()},
+    )
+    return _encode(state)
+
+
+def restore(data: bytes) -> Rail:
+    """Decodes a rail. Raises ValueError if the bytes are damaged or of another version."""
+    state = _decoder.decode(data)
+    if state.version != _STATE_VERSION:
+        raise ValueError(f"rail state has version {state.version}, not {_STATE_VERSION}")
+    rail = Rail()
+    origins = [CauseOrigin(*group) for group in state.groups]
+    rail.origins = [origins[group] for group in state.causes]
+    row = rail.row
+    for slot, (distance, size, owner) in enumerate(zip(state.distances, state.sizes, state.owners, strict=True), 1):
+        row.parents.append(slot - distance)
+        row.ends.append(row.ends[slot - distance] + size)
+        row.owners.append(owner)
+    rail.order = state.order
+    rail.nodes = dict(state.order)
+    rail.calls = state.calls
+    rail.last = state.order[-1][1] if state.order else Node()
+    row.go(state.tip)
+    return rail
+
+
+def _reachable(row: Row, tips: Iterable[int]) -> list[int]:
+    slots = {ROOT}
+    for slot in tips:
+        while slot not in slots:
+            slots.add(slot)
+            slot = row.parents[slot]
+    return sorted(slots)
+
+
+def _needed(rail: Rail, slots: list[int]) -> list[int]:
+    """The causes that later turns may refer to, permanent ones included."""
+    causes = {*range(len(Rail().origins)), *(rail.row.owners[slot] for slot in slots[1:])}
+    causes.update(owner for _, node in rail.order for owner, *_ in node.pending)
+    causes.update(owner for owner, _ in rail.calls.values())
+    return sorted(causes)

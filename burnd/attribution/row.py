@@ -8,13 +8,13 @@ and two clients that take turns in one session are different paths.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import sub
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from burnd.attribution.blocks import ESTIMATED, EXACT, SizeClaim, portions
+from burnd.attribution.blocks import SizeClaim, portions
 from burnd.attribution.rates import CACHE_CREATE_1H, CACHE_CREATE_5M, CACHE_READ, INPUT
 from burnd.records import Usage
 
@@ -32,10 +32,15 @@ class Bounds(msgspec.Struct, frozen=True, gc=False, array_like=True):
     five: int
     end: int
 
-    def of(self, start: int, end: int) -> list[tuple[int, int]]:
+    @classmethod
+    def of(cls, usage: Usage) -> Bounds:
+        read = usage.cache_read
+        hour = read + usage.cache_create_1h
+        five = hour + usage.cache_create_5m
+        return cls(read, hour, five, five + usage.input)
+
+    def between(self, start: int, end: int) -> list[tuple[int, int]]:
         """The (class, tokens) of the row from `start` to `end`."""
-        if start >= self.hour and end <= self.five:
-            return [(CACHE_CREATE_5M, end - start)]
         shares, at = [], start
         for rate_class, bound in self.along():
             upto = min(bound, end)
@@ -52,13 +57,6 @@ class Bounds(msgspec.Struct, frozen=True, gc=False, array_like=True):
             (CACHE_CREATE_5M, self.five),
             (INPUT, self.end),
         )
-
-
-def bounds_of(usage: Usage) -> Bounds:
-    read = usage.cache_read
-    hour = read + usage.cache_create_1h
-    five = hour + usage.cache_create_5m
-    return Bounds(read, hour, five, five + usage.input)
 
 
 class Row:
@@ -88,25 +86,27 @@ class Row:
     def size(self, slot: int) -> int:
         return self.ends[slot] - self.ends[self.parents[slot]]
 
-    def block(self, slot: int) -> int:
-        """The first slot of the block of a slot."""
-        return self.blocks.get(slot, slot)
+    def push(self, blocks: Iterable[tuple[int, int]]) -> None:
+        """Appends new blocks, as (owner, size), to the row; those of size 0 are left out."""
+        parents, ends, owners, path, path_ends = self.parents, self.ends, self.owners, self.path, self.path_ends
+        slot, end = path[-1], path_ends[-1]
+        for owner, size in blocks:
+            if size:
+                parents.append(slot)
+                slot, end = len(ends), end + size
+                ends.append(end)
+                owners.append(owner)
+                path.append(slot)
+                path_ends.append(end)
 
-    def push(self, owner: int, size: int) -> None:
-        """Appends a new block to the row."""
-        path, ends, path_ends = self.path, self.ends, self.path_ends
-        end = path_ends[-1] + size
-        self.parents.append(path[-1])
-        path.append(len(ends))
-        ends.append(end)
-        self.owners.append(owner)
-        path_ends.append(end)
-
-    def push_again(self, slot: int, size: int) -> None:
-        """Appends a block of another slot to the row, possibly with another size."""
-        blocks = self.blocks
-        blocks[len(self.ends)] = blocks.get(slot, slot)
-        self.push(self.owners[slot], size)
+    def push_again(self, slots: Sequence[int], sizes: Iterable[int]) -> None:
+        """Appends the blocks of other slots to the row, possibly with other sizes."""
+        blocks, owners, new = self.blocks, self.owners, len(self.ends)
+        resized = [(slot, size) for slot, size in zip(slots, sizes, strict=True) if size]
+        for slot, _ in resized:
+            blocks[new] = blocks.get(slot, slot)
+            new += 1
+        self.push([(owners[slot], size) for slot, size in resized])
 
     def go(self, tip: int) -> None:
         """Changes the current path to the row that ends in `tip`; takes time by their difference."""
@@ -131,20 +131,20 @@ class Row:
         """The index in the path of the first slot that ends after a position."""
         return bisect_right(self.path_ends, position)
 
-    def times(self, marks: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-        """How often each slot was paid for, from marks at the last slots of runs and negative marks before their first.
-
-        The count of a slot is the sum of the marks at it and after it.
+    def times(self, marks: Mapping[int, int]) -> list[tuple[int, int]]:
+        """The paid slots and how often each was paid, from marks at the last slots of runs and negative marks before
+        their first: the count of a slot is the sum of the marks at it and after it.
         """
         parents, top = self.parents, max(marks, default=ROOT)
         counts = [0] * (top + 1)  # a list: looking up in a dictionary takes twice as long
         for slot, mark in marks.items():
             counts[slot] = mark
+        paid = []
         for slot in range(top, ROOT, -1):
-            count = counts[slot]
-            if count:
+            if count := counts[slot]:
                 counts[parents[slot]] += count
-                yield slot, count
+                paid.append((slot, count))
+        return paid
 
     def lay(self, bounds: Bounds) -> tuple[list[Run], list[Piece]]:
         """Divides a bill along the row, which must be as long as its context.
@@ -186,31 +186,145 @@ RESULT: Final = 2
 OTHER: Final = 3
 PREFIX: Final = 4
 
-_TOLERANCE: Final = 32
-
 RanksOf = Callable[[Sequence[int]], list[int]]  # of owners
+_TOLERANCE: Final = 32
+_OTHER_TOKENIZER: Final = 20  # a difference of more than a twentieth of the row is not due to new blocks
 
 
-class Fit(NamedTuple):
-    """How a row was changed: the number of slots visited, and whether the newest thinking was dropped.
+class Placement(msgspec.Struct, frozen=True, gc=False):
+    """The tokens that were in the row before, the index of its first new slot, and the number of rewritten slots.
 
-    `is_shrunk` is set if other blocks left. Which ones is a guess; only cache reads are certainly unchanged.
+    `is_shrunk` is set if blocks other than thinking left. Which ones is a guess; only cache reads are certainly
+    unchanged.
     """
 
-    visited: int = 0
-    is_dropped: bool = False
+    before: int
+    first_new: int
+    rewritten: int = 0
     is_shrunk: bool = False
 
 
-class Need(msgspec.Struct, frozen=True, gc=False):
+class TurnBill(msgspec.Struct, frozen=True, gc=False):
+    """The size of a turn's context, its cache reads, whether the model changed, and the slots that may be rewritten."""
+
+    context: int
+    read: int
+    switched: bool = False
+    credit: int = 0
+
+
+class _Need(msgspec.Struct, frozen=True, gc=False):
     """Expected tokens of new blocks: exact output, thinking, and estimated input."""
 
     exact: int
     thought: int
     estimated: int
 
+    @property
+    def total(self) -> int:
+        return self.exact + self.thought + self.estimated
 
-def make_room(row: Row, need: Need, context: int, read: int, ranks_of: RanksOf) -> Fit:
+    @property
+    def tolerance(self) -> int:
+        """The tokens by which new blocks may exceed the context without a removal."""
+        return self.estimated // 2 + (self.exact + self.thought) // 8 + _TOLERANCE
+
+
+class _Fit(msgspec.Struct, frozen=True, gc=False):
+    """A change of a row: the number of slots visited, whether the newest thinking was dropped, and `is_shrunk`."""
+
+    visited: int = 0
+    is_dropped: bool = False
+    is_shrunk: bool = False
+
+
+_UNCHANGED: Final = _Fit()
+
+
+def begin(
+    row: Row, claims: Sequence[SizeClaim], context: int, known_prefix: int, prefix: int, slot: int | None, rest: int
+) -> Placement:
+    """Adds the blocks of a new row; the tokens that they do not explain come before them, owned by `prefix`, which is
+    in `slot` of an earlier row, if any. Tokens above the maximum of all blocks are owned by `rest`.
+
+    A prefix of known size keeps it, unless that leaves the blocks less than half of their expected tokens.
+    """
+    weights = [expected for _, expected, _ in claims]
+    expected = sum(weights)
+    room = context - known_prefix
+    if not known_prefix or room < 0 or 2 * room < expected:
+        room = min(context, expected)
+    if slot is not None:
+        row.push_again([slot], [context - room])
+    else:
+        row.push([(prefix, context - room)])
+    first_new = len(row.path) if known_prefix else 1
+    if expected:
+        sizes = portions(min(room, 2 * expected), weights)
+        row.push([(claim[0], size) for claim, size in zip(claims, sizes, strict=True)])
+    row.push([(rest, context - row.total)])
+    return Placement(min(context - room, known_prefix), first_new)
+
+
+def extend(row: Row, claims: Sequence[SizeClaim], bill: TurnBill, ranks_of: RanksOf, unexplained: int) -> Placement:
+    """Appends new blocks and makes the row as long as the billed context.
+
+    Output of the turn before has its billed size, thinking too unless it was dropped. Input blocks share the rest by
+    their bytes, up to twice their expected tokens. Tokens of no block are unexplained.
+    """
+    expected = [0, 0, 0]
+    for _, tokens, precision in claims:
+        expected[precision] += tokens
+    exact, thought, estimated = expected
+    total, context = row.path_ends[-1], bill.context
+    short = total + exact + thought + estimated - context
+    fit = _UNCHANGED
+    if bill.switched or context < total or short > _TOLERANCE:
+        fit = _refit(row, _Need(exact, thought, estimated), bill, short, ranks_of)
+    before, first_new = row.path_ends[-1], len(row.path)
+    room, estimated = context - before, 2 * estimated
+    if exact + thought > room or fit.is_dropped:
+        exact = min(exact, room)
+        thought = min(thought, max(0, room - exact - estimated) if fit.is_dropped else room - exact)
+    rest = room - exact - thought - estimated
+    if rest < 0:
+        estimated, rest = estimated + rest, 0
+    assigned, done = (exact, thought, estimated), [0, 0, 0]
+    sized = []
+    for owner, size, precision in claims:
+        tokens, whole = assigned[precision], expected[precision]
+        if tokens != whole and size:
+            start = done[precision]
+            done[precision] = upto = start + size
+            size = tokens * upto // whole - tokens * start // whole
+        sized.append((owner, size))
+    sized.append((unexplained, rest))
+    row.push(sized)
+    return Placement(before, first_new, fit.visited, fit.is_shrunk)
+
+
+def _refit(row: Row, need: _Need, bill: TurnBill, short: int, ranks_of: RanksOf) -> _Fit:
+    """Changes the row so that new blocks fit: scales it if the model counts tokens differently, else removes blocks."""
+    total, context = row.total, bill.context
+    if bill.switched and abs(short) > max(total // _OTHER_TOKENIZER, need.total) and len(row.path) <= bill.credit:
+        slots, scaled = row.path[1:], max(0, total - short)
+        ends = [row.ends[slot] * scaled // total for slot in slots]
+        row.cut(1)
+        row.push_again(slots, map(sub, ends, (0, *ends)))
+        return _Fit(len(slots))
+    if context >= total and short <= need.tolerance:
+        return _UNCHANGED
+    if len(row.path) - row.beyond(bill.read) <= bill.credit:
+        return _make_room(row, need, context, bill.read, ranks_of)
+    if context < total:
+        at = row.beyond(context)
+        slot = row.path[at]
+        row.cut(at)
+        row.push_again([slot], [context - row.total])
+    return _Fit(is_shrunk=True)
+
+
+def _make_room(row: Row, need: _Need, context: int, read: int, ranks_of: RanksOf) -> _Fit:
     """Removes the blocks that must have left the row for the new blocks to fit into the context.
 
     Providers drop thinking of earlier answers after a new prompt: none, the newest or all, whichever brings the new
@@ -221,7 +335,7 @@ def make_room(row: Row, need: Need, context: int, read: int, ranks_of: RanksOf) 
     ends = [read, *row.path_ends[first:]]
     unread = list(map(sub, ends[1:], ends))  # the tokens of each slot that were not read from the cache
     thoughts = {n: unread[n] for n, rank in enumerate(ranks) if rank == THINKING}
-    short = need.exact + need.thought + need.estimated + row.total - context
+    short = need.total + row.total - context
     older = sum(thoughts.values())
     drop = min((0, need.thought, need.thought + older), key=lambda drop: (abs(short - drop), drop))
     dropped = need.thought > 0 and drop >= need.thought
@@ -231,13 +345,14 @@ def make_room(row: Row, need: Need, context: int, read: int, ranks_of: RanksOf) 
         target = need.exact + need.estimated + (0 if dropped else need.thought)
         removed = _removals(unread, removed, ranks, target - room, -room)
     is_shrunk = room < 0 and any(ranks[n] != THINKING for n in removed)
-    _remove(row, {first + n: tokens for n, tokens in removed.items()})
-    return Fit(len(ranks), dropped, is_shrunk or short - drop > tolerance(need.exact + need.thought, need.estimated))
-
-
-def tolerance(output: int, estimated: int) -> int:
-    """The tokens by which new blocks may exceed the context without a removal."""
-    return estimated // 2 + output // 8 + _TOLERANCE
+    if removed:
+        begin = first + min(removed)
+        slots, sizes = row.path[begin:], list(map(sub, row.path_ends[begin:], row.path_ends[begin - 1 :]))
+        for n, tokens in removed.items():
+            sizes[first + n - begin] -= tokens
+        row.cut(begin)
+        row.push_again(slots, sizes)
+    return _Fit(len(ranks), dropped, is_shrunk or short - drop > need.tolerance)
 
 
 def _removals(
@@ -254,165 +369,3 @@ def _removals(
             removals[n] = tokens = min(unread[n], limit - freed)
             freed += tokens
     return removals
-
-
-def _remove(row: Row, removals: Mapping[int, int]) -> None:
-    """Removes tokens by index in the path."""
-    if not removals:
-        return
-    first = min(removals)
-    slots, sizes = row.path[first:], list(map(sub, row.path_ends[first:], row.path_ends[first - 1 :]))
-    for at, tokens in removals.items():
-        sizes[at - first] -= tokens
-    row.cut(first)
-    for slot, size in zip(slots, sizes, strict=True):
-        if size:
-            row.push_again(slot, size)
-
-
-def rescale(row: Row, total: int) -> int:
-    """Scales the whole row to another total: another model may count tokens differently."""
-    slots, old = row.path[1:], row.total
-    row.cut(1)
-    for slot in slots:
-        size = row.ends[slot] * total // old - row.total
-        if size:
-            row.push_again(slot, size)
-    return len(slots)
-
-
-def cut_to(row: Row, total: int) -> None:
-    """Cuts the row to its first `total` tokens."""
-    if total >= row.total:
-        return
-    at = row.beyond(total)
-    slot = row.path[at]
-    row.cut(at)
-    if total > row.total:
-        row.push_again(slot, total - row.total)
-
-
-_UNCHANGED: Final = Fit()
-_OTHER_TOKENIZER: Final = 20  # a difference of more than a twentieth of the row is not due to new blocks
-
-
-class Placement(msgspec.Struct, frozen=True, gc=False):
-    """The tokens that were in the row before, the index of its first new slot, and the number of rewritten slots.
-
-    `is_shrunk` as in `Fit`.
-    """
-
-    before: int
-    first_new: int
-    rewritten: int = 0
-    is_shrunk: bool = False
-
-
-class TurnBill(msgspec.Struct, frozen=True, gc=False):
-    """The size of a turn's context, its cache reads, and whether the model changed.
-
-    `credit` is the number of slots that may be rewritten.
-    """
-
-    context: int
-    read: int
-    switched: bool = False
-    credit: int = 0
-
-
-class Front(msgspec.Struct, frozen=True, gc=False):
-    """The owner of the tokens before a row's first block, and their slot in an earlier row, if any."""
-
-    owner: int
-    slot: int | None = None
-
-
-def begin(
-    row: Row, claims: Sequence[SizeClaim], context: int, known_prefix: int, front: Front, unexplained: int
-) -> Placement:
-    """Adds the blocks of a new row; the tokens that they do not explain come before them.
-
-    A prefix of known size keeps it, unless that leaves the blocks less than half of their expected tokens.
-    """
-    expected = sum([claim.expected for claim in claims])
-    room = context - known_prefix
-    if not known_prefix or room < 0 or 2 * room < expected:
-        room = min(context, expected)
-    if context > room and front.slot is not None:
-        row.push_again(front.slot, context - room)
-    elif context > room:
-        row.push(front.owner, context - room)
-    first_new = len(row.path) if known_prefix else 1
-    if expected:
-        sizes = portions(min(room, 2 * expected), [claim.expected for claim in claims])
-        for claim, size in zip(claims, sizes, strict=True):
-            if size:
-                row.push(claim.owner, size)
-    if row.total < context:
-        row.push(unexplained, context - row.total)
-    return Placement(min(context - room, known_prefix), first_new)
-
-
-def extend(row: Row, claims: Sequence[SizeClaim], bill: TurnBill, ranks_of: RanksOf, unexplained: int) -> Placement:
-    """Appends new blocks and makes the row as long as the billed context.
-
-    Output of the turn before has its billed size, thinking too unless it was dropped. Input blocks share the rest by
-    their bytes, up to twice their expected tokens. Tokens of no block are unexplained.
-    """
-    exact = thought = estimated = 0
-    for claim in claims:
-        if claim.precision == ESTIMATED:
-            estimated += claim.expected
-        elif claim.precision == EXACT:
-            exact += claim.expected
-        else:
-            thought += claim.expected
-    total, context = row.path_ends[-1], bill.context
-    short = total + exact + thought + estimated - context
-    fit = _UNCHANGED
-    if bill.switched or context < total or short > tolerance(exact + thought, estimated):
-        fit = _refit(row, Need(exact, thought, estimated), bill, short, ranks_of)
-    before, first_new = row.path_ends[-1], len(row.path)
-    rest = _append(row, claims, (exact, thought, estimated), context - before, dropped=fit.is_dropped)
-    if rest:
-        row.push(unexplained, rest)
-    return Placement(before, first_new, fit.visited, fit.is_shrunk)
-
-
-def _refit(row: Row, need: Need, bill: TurnBill, short: int, ranks_of: RanksOf) -> Fit:
-    """Changes the row so that new blocks fit."""
-    if bill.switched and _is_other_tokenizer(row.total, short, need) and len(row.path) <= bill.credit:
-        return Fit(rescale(row, max(0, row.total - short)))
-    if bill.context >= row.total and short <= tolerance(need.exact + need.thought, need.estimated):
-        return _UNCHANGED
-    if len(row.path) - row.beyond(bill.read) > bill.credit:
-        cut_to(row, bill.context)
-        return Fit(is_shrunk=True)
-    return make_room(row, need, bill.context, bill.read, ranks_of)
-
-
-def _is_other_tokenizer(total: int, short: int, need: Need) -> bool:
-    """Whether the difference is too large to be due to new blocks: the new model counts tokens differently."""
-    return abs(short) > max(total // _OTHER_TOKENIZER, need.exact + need.thought + need.estimated)
-
-
-def _append(row: Row, claims: Sequence[SizeClaim], expected: tuple[int, int, int], room: int, *, dropped: bool) -> int:
-    """Divides the room among the blocks; `expected` are their tokens by precision. Returns the rest."""
-    exact, thought, estimated = expected[0], expected[1], 2 * expected[2]
-    if exact + thought > room or dropped:
-        exact = min(exact, room)
-        thought = min(thought, max(0, room - exact - estimated) if dropped else room - exact)
-    rest = room - exact - thought - estimated
-    if rest < 0:
-        estimated, rest = estimated + rest, 0
-    assigned, done = (exact, thought, estimated), [0, 0, 0]
-    for claim in claims:
-        precision, size = claim.precision, claim.expected
-        tokens, total = assigned[precision], expected[precision]
-        if tokens != total:
-            before = done[precision]
-            done[precision] = upto = before + size
-            size = tokens * upto // total - tokens * before // total if size else 0
-        if size:
-            row.push(claim.owner, size)
-    return rest

@@ -32,9 +32,8 @@ from burnd.attribution.cause_keys import (
     number_causes,
 )
 from burnd.attribution.misses import MissGroup
-from burnd.attribution.rail import Rail, RailEntry
+from burnd.attribution.rail import Rail, RailEntry, restore, save
 from burnd.attribution.rail_entries import Span, load_span
-from burnd.attribution.rail_state import restore, save
 from burnd.attribution.rates import spent_by
 from burnd.attribution.tally import Sums, Tally
 from burnd.index import changes

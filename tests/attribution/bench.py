@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable
 
 from burnd.attribution.causes import explain
-from burnd.attribution.rail import Rail, RailEntry
-from burnd.attribution.rail_state import restore, save
+from burnd.attribution.rail import Rail, RailEntry, restore, save
 from burnd.attribution.segments import LENGTH
 from burnd.attribution.tally import tally
 from burnd.records import Block, ToolCall, Turn, Usage

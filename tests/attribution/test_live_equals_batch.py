@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnd.attribution import rail as rail_module
-from burnd.attribution.rail import Rail, RailEntry
-from burnd.attribution.rail_state import restore, save
+from burnd.attribution.rail import Rail, RailEntry, restore, save
 from burnd.attribution.rates import rate_of
 from burnd.attribution.tally import Sums, Tally, tally
 from burnd.records import Block, Turn, Usage

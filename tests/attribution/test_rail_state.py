@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from burnd.attribution.rail import REACH, Rail
-from burnd.attribution.rail_state import restore, save
+from burnd.attribution.rail import REACH, Rail, restore, save
 from tests.attribution.scenes import Scene, call, prompt, result, said
 
 
