@@ -49,24 +49,18 @@ def write_cursors(db: sqlite3.Connection, cursors: Sequence[CursorChange]) -> No
 
 
 def write_files(db: sqlite3.Connection, changes: Sequence[FileChange]) -> None:
-    """Writes how far each file was read, and the state and pack of its reader."""
+    """Writes how far each file was read, and the state of its reader."""
     for change in changes:
         where = (change.source, change.path)
-        if change.cursor is None or change.from_start:
-            own = "(SELECT id FROM files WHERE source = ? AND path = ?)"
-            db.execute(f"DELETE FROM reader_packs WHERE file = {own}", where)
         if change.cursor is None:
             db.execute("DELETE FROM files WHERE source = ? AND path = ?", where)
             continue
-        ((file,),) = db.execute(
+        db.execute(
             "INSERT INTO files(source, path, root, cursor, state, seen, open) VALUES(?,?,?,?,?,?,?) "
             "ON CONFLICT(source, path) DO UPDATE SET root = excluded.root, cursor = excluded.cursor, "
-            "state = excluded.state, seen = excluded.seen, open = excluded.open RETURNING id",
+            "state = excluded.state, seen = excluded.seen, open = excluded.open",
             (*where, change.root, change.cursor, change.state, change.seen_ms, change.open),
-        ).fetchall()
-        if change.pack:
-            pack = (change.replaces, file, change.pack)
-            db.execute("INSERT OR REPLACE INTO reader_packs(id, file, rows) VALUES(?,?,?)", pack)
+        )
 
 
 _NO_RAIL = "2"  # sorts after every rail: the main one is 0, an agent's begins with 1

@@ -41,19 +41,12 @@ class CursorChange(NamedTuple):
 
 
 class FileChange(NamedTuple):
-    """A new cursor of a file, the state of its reader, and a pack of rows that the reader may need again.
-
-    The pack replaces the one with the id `replaces`. `from_start` deletes earlier packs. A cursor of None deletes the
-    file.
-    """
+    """A new cursor of a file and the state of its reader. A cursor of None deletes the file."""
 
     source: str
     path: str
     cursor: bytes | None
     state: bytes = b""
-    pack: bytes = b""
-    replaces: int | None = None
-    from_start: bool = False
     seen_ms: int = 0
     root: str = ""
     open: bool = False

@@ -34,12 +34,15 @@ def path_key(path: str) -> str:
     return path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def is_there(key: str) -> bool:
-    """Whether the path with this key exists, as it is or with its escapes resolved."""
+def path_of(key: str) -> str:
+    """The path with this key: as it is if it exists, else with its escapes resolved."""
     if os.path.lexists(key):
-        return True
-    path = _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), os.fsencode(key))
-    return os.path.lexists(path)
+        return key
+    return os.fsdecode(_ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), os.fsencode(key)))
+
+
+def is_there(key: str) -> bool:
+    return os.path.lexists(path_of(key))
 
 
 def read_only(path: Path) -> str:

@@ -185,14 +185,12 @@ CREATE INDEX origins_by_origin ON origins(origin);
 CREATE TABLE skipped(
   position INTEGER PRIMARY KEY, length INTEGER NOT NULL, reason TEXT NOT NULL, kind TEXT NOT NULL);
 
--- Cursor of each file, the state of its reader, and packs of rows that the reader may need again.
+-- Cursor of each file, and the state of its reader.
 CREATE TABLE files(
   id INTEGER PRIMARY KEY, source TEXT NOT NULL, path TEXT NOT NULL, root TEXT, cursor BLOB, state BLOB, seen INTEGER,
   open INTEGER NOT NULL DEFAULT 0,    -- has a message that may still grow
   UNIQUE(source, path));
 CREATE INDEX files_open ON files(source) WHERE open;
-CREATE TABLE reader_packs(id INTEGER PRIMARY KEY, file INTEGER NOT NULL, rows BLOB NOT NULL);
-CREATE INDEX reader_packs_by_file ON reader_packs(file);
 
 -- Turns that may still grow: the whole record, since the ledger does not have it yet.
 CREATE TABLE open_turns(turn INTEGER PRIMARY KEY, file INTEGER NOT NULL, record BLOB NOT NULL);

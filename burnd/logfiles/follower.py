@@ -7,6 +7,7 @@ small while there are live lines.
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -20,7 +21,6 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from burnd.index.change import Change
 from burnd.index.keys import path_key
-from burnd.index.reader_packs import PackLost
 from burnd.logfiles.backfill_process import BackfillProcess, ReadRequest, Task, unpack_piece
 from burnd.logfiles.finder import DueTail, Finder, Positions
 from burnd.logfiles.log_reader import LogFormat
@@ -560,8 +560,6 @@ class LogFollower:
         for piece in pieces:
             change, counts = piece.change, piece.reading.counts
             self._positions.note(change.path, change.root, piece.cursor, change.seen_ms)
-            if (open_log := self.logs.get(piece.path)) is not None and open_log.packs is not None:
-                open_log.packs.committed()
             self.counts["lines"] += counts.lines
             self.counts["skipped lines"] += len(piece.skipped)
             if piece.is_unfinished:
@@ -690,9 +688,8 @@ class LogFollower:
                 await anyio.to_thread.run_sync(child.close)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Runs blocking work, one piece at a time. Raises IndexDamaged if a reader's pack is lost."""
+        """Runs blocking work, one piece at a time. Raises IndexDamaged if a reader cannot look up recorded turns."""
         try:
             return await anyio.to_thread.run_sync(work, limiter=self._reading)
-        except PackLost as lost:
-            error = lost.__cause__ if isinstance(lost.__cause__, Exception) else lost
-            raise self.pipeline.index.failed(error) from lost
+        except sqlite3.Error as error:
+            raise self.pipeline.index.failed(error) from error

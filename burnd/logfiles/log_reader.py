@@ -14,8 +14,7 @@ from burnd.records.foreign_json import MOST_VALUES, WHOLE_BYTES, Reason, Rejecte
 from burnd.records.times import canonical
 
 if TYPE_CHECKING:
-    from burnd.index.reader_packs import FilePacks
-    from burnd.logfiles.logs import Log, Piece
+    from burnd.logfiles.logs import Log, LogHistory, Piece
     from burnd.logfiles.tail import Chunk, OpenFiles
     from burnd.recording.candidate import Batch
     from burnd.recording.pipeline import Pipeline
@@ -60,13 +59,10 @@ class Counts(msgspec.Struct):
 class LogReading(msgspec.Struct, kw_only=True):
     """The output of a reader since the last time, as snapshots.
 
-    `state` is the reader's state after the last line. `pack` has rows that it may need again, and replaces an earlier
-    pack if one is named.
+    `state` is the reader's state after the last line.
     """
 
     state: bytes = b""
-    pack: bytes = b""
-    replaces: int | None = None
     session_id: str | None = None
     project: str | None = None  # of the whole session, if this log decides it and no session record states it
     candidates: list[Candidate] = []
@@ -137,7 +133,7 @@ class LogFormat:
         """Whether this release's readers can continue from this state."""
         raise NotImplementedError
 
-    def reader(self, log: Log, packs: FilePacks) -> LogReader:
+    def reader(self, log: Log, history: LogHistory) -> LogReader:
         raise NotImplementedError
 
     def look_beside(self, log: Log) -> None:

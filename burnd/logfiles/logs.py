@@ -5,25 +5,29 @@ Runs in a worker thread or a child process.
 
 from __future__ import annotations
 
+import io
+import os
 from collections import OrderedDict
 from collections.abc import Container, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import zstandard
 
 from burnd.index.change import AgentRow, FileChange, LinkEvidence
 from burnd.index.keys import compressed, decompressed, path_key
-from burnd.index.reader_packs import FilePacks, PackSource
+from burnd.index.recorded_turns import RecordedTurns
 from burnd.ledger.blobs import Pack, Packer
 from burnd.ledger.content import INLINE_BYTES, Shelved, shelve
 from burnd.logfiles.log_reader import LogFormat, LogReader, LogReading
-from burnd.logfiles.scanner import below
+from burnd.logfiles.scanner import Refused, below, open_regular
 from burnd.logfiles.tail import (
     FATAL,
     FATAL_WORDS,
+    MAX_LINE,
     TOO_LARGE,
     TOO_LONG,
     Cursor,
@@ -39,6 +43,7 @@ from burnd.records import Content
 
 OLD_MS = 600_000
 _READERS_KEPT = 64
+_BLOCK = 1 << 20
 
 
 class Piece(NamedTuple):
@@ -68,12 +73,62 @@ class Log:
         self.cursor = cursor
         self.state = state
         self.reader: LogReader | None = None
-        self.packs: FilePacks | None = None
         self.changed_at = 0.0
 
     @property
     def waiting_sessions(self) -> set[str]:
         return self.reader.waiting_sessions() if self.reader is not None else set()
+
+
+class LogHistory:
+    """The turns recorded of one log, and its lines before those that are being read."""
+
+    def __init__(self, turns: RecordedTurns, source: str, log: Log, guard: Guard) -> None:
+        self._turns, self._source, self._log, self._guard = turns, source, log, guard
+
+    def has_turns(self, session_id: str, rail_id: str) -> bool:
+        """Whether turns or copies of a rail are recorded."""
+        return self._turns.has_turns(session_id, rail_id)
+
+    def turn_index(self, session_id: str, rail_id: str, message_id: str) -> int | None:
+        """The number of a recorded message on its rail."""
+        return self._turns.turn_index(self._source, session_id, rail_id, message_id)
+
+    def mentions(self, name: bytes) -> bool:
+        """Whether an earlier line contains these bytes."""
+        with self._file() as (file, end):
+            data = b""
+            while end > 0 and (block := file.read(min(_BLOCK, end))):
+                data = data[-len(name) :] + block
+                if name in data:
+                    return True
+                end -= len(block)
+            return False
+
+    def lines(self) -> Iterator[Line]:
+        """Reads all earlier lines again, except those that are never read."""
+        skipped = self._guard.skipped(path_key(self._log.path))
+        with self._file() as (file, end):
+            offset, is_whole = 0, True
+            while offset < end and (line := file.readline(min(MAX_LINE, end - offset))):
+                begins, is_whole = is_whole, line.endswith(b"\n") or offset + len(line) == end
+                if begins and is_whole and offset not in skipped and line.strip():
+                    yield offset, line.removesuffix(b"\n")
+                offset += len(line)
+
+    @contextmanager
+    def _file(self) -> Iterator[tuple[BinaryIO, int]]:
+        """The file that was read, and how far; an empty one if it is gone."""
+        cursor = self._log.cursor
+        with ExitStack() as files:
+            file: BinaryIO = io.BytesIO()
+            end = 0
+            if cursor is not None:
+                with suppress(FileNotFoundError, NotADirectoryError, Refused):
+                    file = files.enter_context(os.fdopen(open_regular(self._log.path, root=self._log.root), "rb"))
+                    status = os.fstat(file.fileno())
+                    end = min(cursor.offset, status.st_size) if status.st_ino == cursor.ino else 0
+            yield file, end
 
 
 class Logs:
@@ -86,7 +141,7 @@ class Logs:
         self.format = log_format
         self.guard = guard
         self.files = OpenFiles()
-        self._packs = PackSource(index_path)
+        self._turns = RecordedTurns(index_path)
         self._packer = Packer()
         self._inline_bytes = inline_bytes
         self._logs: OrderedDict[str, Log] = OrderedDict()
@@ -144,7 +199,7 @@ class Logs:
             log.changed_at = now
         if not chunk.more and seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS:
             reader.flush()  # not written to for long: its last message is complete
-        piece = self._piece(log, cursor, unused, from_start=from_start, seen_ms=seen_ms)
+        piece = self._piece(log, cursor, unused, seen_ms)
         piece.reading.candidates[:0] = lost
         return piece._replace(
             consumed=cursor.position - (before.position if before is not None else 0),
@@ -167,14 +222,14 @@ class Logs:
             return None
         unused = UnusedLines(before.unused)
         cursor = self._feed_last_line(log, self._reader(log, from_start=False), before, tail, unused)
-        piece = self._piece(log, cursor, unused, from_start=False, seen_ms=seen_ms)
+        piece = self._piece(log, cursor, unused, seen_ms)
         return piece._replace(is_unfinished=cursor.unfinished)
 
     def settle(self, log: Log, seen_ms: int, *, answered_only: bool) -> Piece | None:
         if log.cursor is None:
             return None
         self._reader(log, from_start=False).flush(answered_only=answered_only)
-        return self._piece(log, log.cursor, UnusedLines(log.cursor.unused), from_start=False, seen_ms=seen_ms)
+        return self._piece(log, log.cursor, UnusedLines(log.cursor.unused), seen_ms)
 
     def load(self, log: Log, changed_at: float) -> None:
         self._reader(log, from_start=False)
@@ -198,7 +253,7 @@ class Logs:
 
     def close(self) -> None:
         self.files.close()
-        self._packs.close()
+        self._turns.close()
         self.guard.close()
 
     def _feed(self, log: Log, reader: LogReader, lines: Sequence[Line], unused: UnusedLines) -> None:
@@ -231,12 +286,10 @@ class Logs:
         if from_start:
             log.reader = None
         if log.reader is None:
-            log.packs = self._packs.of(self.format.source, path_key(log.path))
-            log.packs.blank = from_start
-            log.reader = self.format.reader(log, log.packs)
+            log.reader = self.format.reader(log, LogHistory(self._turns, self.format.source, log, self.guard))
         return log.reader
 
-    def _piece(self, log: Log, cursor: Cursor, unused: UnusedLines, *, from_start: bool, seen_ms: int) -> Piece:
+    def _piece(self, log: Log, cursor: Cursor, unused: UnusedLines, seen_ms: int) -> Piece:
         assert log.reader is not None  # noqa: S101 - every caller has just used it
         is_open = bool(log.waiting_sessions)
         reading = log.reader.take()
@@ -253,9 +306,6 @@ class Logs:
             path=path_key(log.path),
             cursor=msgspec.msgpack.encode(log.cursor),
             state=compressed(reading.state),
-            pack=reading.pack,
-            replaces=reading.replaces,
-            from_start=from_start,
             seen_ms=seen_ms,
             root=path_key(log.root),
             open=is_open,

@@ -48,6 +48,8 @@ class Guard(Protocol):
         self, name: str, items: Sequence[T], item_of: Callable[[T], Item], skip: Callable[[T], None]
     ) -> Iterator[T]: ...
 
+    def skipped(self, name: str) -> frozenset[Item]: ...
+
     def close(self) -> None: ...
 
 
@@ -275,6 +277,9 @@ class Acknowledger:
             yield item
         if self._report is not None:
             self._report(None)  # a later crash does not count for the last item
+
+    def skipped(self, name: str) -> frozenset[Item]:  # noqa: ARG002
+        return self._skipped
 
     def close(self) -> None:
         pass

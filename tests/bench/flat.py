@@ -114,8 +114,5 @@ async def _take(pipeline: Pipeline, logs: Logs, some: list[OpenLog], seen_ms: in
     while waiting:
         pieces = [logs.read(transcript, 4 << 20, 0.0, seen_ms) for transcript in waiting]
         await pipeline.commit(batch_of(pieces))
-        for transcript in waiting:
-            if transcript.packs is not None:
-                transcript.packs.committed()
         waiting = [transcript for transcript, piece in zip(waiting, pieces, strict=True) if piece.more]
     logs.trim(())

@@ -128,10 +128,6 @@ class Rig:
         if not pieces:
             return
         await self.pipeline.commit(await self._batch_of(pieces))
-        for piece in pieces:
-            log = self._logs.get(piece.path)
-            if log is not None and log.packs is not None:
-                log.packs.committed()
 
     async def _begin(self) -> None:
         self._leaf_titles = LeafTitles()

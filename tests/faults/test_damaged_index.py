@@ -120,7 +120,6 @@ VALUES = {
     "state of a log": "UPDATE files SET state = {}",
     "cursor of one log": "UPDATE files SET cursor = {} WHERE path LIKE '%/a.jsonl'",
     "state of one log": "UPDATE files SET state = {} WHERE path LIKE '%/a.jsonl'",
-    "rows of readers": "UPDATE reader_packs SET rows = {}",
     "open turn": "UPDATE open_turns SET record = {}",
     "any cursor": "UPDATE cursors SET value = {}",
     "retention": "UPDATE cursors SET value = {} WHERE source = 'retention'",

@@ -182,10 +182,9 @@ def _states(home: Home) -> list[bytes]:
 
 
 def _reader_states(home: Home) -> list[tuple[str, bytes]]:
-    """The states of readers beside their cursors, and the rows they may need again, each with its source."""
+    """The states of readers beside their cursors, each with its source."""
     with closing(sqlite3.connect(f"file:{home.index_db}?mode=ro", uri=True)) as db:
         rows = db.execute("SELECT source, state FROM files WHERE state IS NOT NULL").fetchall()
-        rows += db.execute("SELECT source, rows FROM reader_packs p JOIN files f ON f.id = p.file").fetchall()
     return [(source, decompressed(state)) for source, state in rows]
 
 

@@ -17,16 +17,13 @@ from burnd.harness.claude_code.lines import LogPath, parse_path, with_meta
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.claude_code.state import (
     ClaudePrompt,
-    ClaudeRail,
     ClaudeReading,
     ClaudeState,
     LeafTitle,
-    LineRows,
     Link,
     SavedOutput,
     load_state,
 )
-from burnd.index.keys import decompressed
 from burnd.logfiles.log_reader import AgentLink, Counts
 from burnd.recording.candidate import Candidate, turn_of
 from burnd.recording.ownership import Decision, decide
@@ -36,13 +33,36 @@ SESSION = "5e551011-0000-4000-8000-000000000001"
 PATH = LogPath(stem=SESSION, session_id=SESSION)
 
 
+class Earlier:
+    """The history of a transcript for its reader, as log and index have it."""
+
+    def __init__(self, rows: Collected) -> None:
+        self._rows = rows
+        self.read: list[tuple[int, bytes]] = []
+        self.times_read_again = 0
+
+    def has_turns(self, session_id: str, rail_id: str) -> bool:
+        return any(one.rail_id == rail_id for one in self._rows.candidates.values())
+
+    def turn_index(self, session_id: str, rail_id: str, message_id: str) -> int | None:
+        candidate = self._rows.candidates.get(message_id)
+        return candidate.turn_index if candidate is not None and candidate.rail_id == rail_id else None
+
+    def mentions(self, name: bytes) -> bool:
+        return any(name in line for _, line in self.read)
+
+    def lines(self) -> list[tuple[int, bytes]]:
+        self.times_read_again += 1
+        return self.read
+
+
 class Collected:
-    """All rows that came out of one transcript, and its packs as an index would store them."""
+    """All rows that came out of one transcript."""
 
     def __init__(self) -> None:
         self.links: dict[str, Link] = {}
         self.prompts: dict[str, ClaudePrompt] = {}
-        self.rails: dict[str, ClaudeRail] = {}
+        self.offsets: dict[str, int] = {}
         self.candidates: dict[str, Candidate] = {}
         self.content: list[Content] = []
         self.events: list[Event] = []
@@ -56,27 +76,16 @@ class Collected:
         self.lines = 0
         self.state: ClaudeState | None = None
         self.state_size = 0
-        self.packs: dict[int, bytes] = {}
+        self.times_read_again = 0
 
-    def ids(self) -> list[int]:
-        return sorted(self.packs, reverse=True)
-
-    def get(self, pack_id: int) -> bytes:
-        return self.packs[pack_id]
-
-    def has_turns(self, session_id: str, rail_id: str) -> bool:
-        return False
-
-    def turn_index(self, session_id: str, rail_id: str, message_id: str) -> int | None:
-        return None
+    def take(self, reader: ClaudeReader) -> None:
+        rows = reader._memory._rows
+        self.links.update(rows.links)
+        self.prompts.update(rows.prompts)
+        self.add(reader.take())
 
     def add(self, reading: ClaudeReading) -> None:
-        if reading.pack:
-            rows = msgspec.msgpack.decode(decompressed(reading.pack), type=LineRows)
-            self.links.update(rows.links)
-            self.prompts.update(rows.prompts)
-            self.rails.update(rows.rails)
-            self.packs[reading.replaces if reading.replaces is not None else len(self.packs)] = reading.pack
+        self.offsets.update(reading.offsets)
         self.candidates.update({one.message_id: one for one in reading.candidates})
         self.candidates = {name: one for name, one in self.candidates.items() if not one.dropped}
         for name in ("content", "events", "compactions", "overheads", "agents", "titles", "saved"):
@@ -95,7 +104,7 @@ class Collected:
     def comparable(self) -> dict[str, Any]:
         """Everything that must not depend on where the reading was cut."""
         rows = {
-            name: value for name, value in vars(self).items() if name not in ("state", "state_size", "rails", "packs")
+            name: value for name, value in vars(self).items() if name not in ("state", "state_size", "times_read_again")
         }
         state = self.state or ClaudeState()
         rows["state"] = (
@@ -103,7 +112,8 @@ class Collected:
             state.project,
             state.birth,
             state.stamp,
-            state.rails,
+            # Whether the index has turns of a rail depends on when it is asked.
+            {name: msgspec.structs.replace(rail, has_turns=False) for name, rail in state.rails.items()},
             state.requests,
             state.delegations,
         )
@@ -136,18 +146,23 @@ def read(
 ) -> Collected:
     """Read all lines; before the line with an ordinal in `cuts` the state is stored and loaded again."""
     rows = Collected()
-    reader = ClaudeReader(path, None, rows)
+    earlier = Earlier(rows)
+    reader = ClaudeReader(path, None, earlier)
     lines = list(lines)
+    fed: list[tuple[int, bytes]] = []
     for n, (line, offset) in enumerate(with_offsets(lines)):
         if n in flushes:
             reader.flush()
         if n in cuts:
-            rows.add(reader.take())
+            rows.take(reader)
             assert rows.state is not None
-            reader = ClaudeReader(path, rows.state, rows)
+            earlier.read = list(fed)
+            reader = ClaudeReader(path, rows.state, earlier)
         reader.feed(line, offset)
+        fed.append((offset, line))
     reader.flush()
-    rows.add(reader.take())
+    rows.take(reader)
+    rows.times_read_again = earlier.times_read_again
     data = b"\n".join(lines)
     rows.content = list(whole_contexts(rows.content, lambda offset, size: data[offset : offset + size]))
     return rows

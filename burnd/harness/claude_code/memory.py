@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from operator import itemgetter
 from typing import Final, Literal, TypeVar
@@ -22,12 +23,10 @@ from burnd.harness.claude_code.state import (
     ClaudeReading,
     ClaudeState,
     Entry,
+    History,
     LineRows,
     Link,
-    Packs,
-    PackStore,
     dump_state,
-    pack_of,
 )
 from burnd.logfiles.log_reader import NEVER, AgentLink, iso
 from burnd.recording.candidate import Candidate, with_iterations
@@ -38,6 +37,7 @@ from burnd.records.times import to_ms
 
 _INSTANT_MS: Final = 1000
 _LONGEST_CHAIN: Final = 1024
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
 V = TypeVar("V")
 
 
@@ -56,17 +56,22 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
 
 
 class Memory:
-    """All that a reader remembers: its state, the rows since the last reading, and packs with older rows.
+    """All that a reader remembers: its state, the rows since the last reading, and older rows while they are needed.
 
-    A row is in one of these as soon as its line was read, so the output does not depend on how readings were cut.
+    `read_again` gives the rows of all lines before this reading, so the output does not depend on how readings were
+    cut.
     """
 
-    def __init__(self, path: LogPath, state: ClaudeState, store: PackStore | None) -> None:
+    def __init__(
+        self, path: LogPath, state: ClaudeState, history: History | None, read_again: Callable[[], LineRows]
+    ) -> None:
         self.path = path
         self.state = state
         state.session_id = state.session_id or path.session_id
-        self._store = store
-        self._packs = Packs(store) if store is not None else None
+        self.history = history
+        self._read_again = read_again
+        self._has_past = history is not None and bool(state.rails)
+        self._past: LineRows | None = None
         self.out = ClaudeReading()
         self._rows = LineRows()
         self._touched: dict[str, Candidate] = {}
@@ -131,7 +136,18 @@ class Memory:
         if uuid is None:
             return None
         link = self._rows.links.get(uuid) or self.state.links.get(uuid)
-        return link if link is not None or self._packs is None else self._packs.link(uuid)
+        if link is None and self._has_past and (link := self.past(uuid).links.get(uuid)) is not None:
+            self._rows.links[uuid] = link  # the next lines need it too
+        return link
+
+    def past(self, name: str | None = None) -> LineRows:
+        """The rows of all lines before this reading, or none if no line has this name."""
+        if self._past is None and self._has_past and self.history is not None:
+            # A name that was made from an offset, or may be escaped in the log, cannot be searched for.
+            if name is not None and _PLAIN.fullmatch(name) and not self.history.mentions(name.encode()):
+                return _NO_ROWS
+            self._past = self._read_again()
+        return self._past or _NO_ROWS
 
     def add_link(
         self,
@@ -145,6 +161,8 @@ class Memory:
         parent = spot.parent.uuid if spot.parent is not None and not is_response else None
         rail = spot.rail
         self._rows.links[spot.name] = Link(spot.name, rail.id, spot.offset, parent, turn, prompt, is_response, blocks)
+        if self.path.rail_id is None:
+            self.out.offsets[spot.name] = spot.offset
         rail.last = spot.name
 
     def follow(self, spot: Spot, blocks: tuple[Block, ...] = ()) -> None:
@@ -240,26 +258,38 @@ class Memory:
         oldest = place - MAX_GENERATIONS
         if rail.recent and rail.recent[0].generation < oldest:
             rail.recent = [entry for entry in rail.recent if entry.generation >= oldest]
-        if not rail.has_turns or self._store is None:
+        if not rail.has_turns or self.history is None:
             return place
-        recorded = self._store.turn_index(self.session_id, rail.id, message_id)
+        recorded = self.history.turn_index(self.session_id, rail.id, message_id)
         number = number_on_rail(place, recorded, max(place + rail.ahead, self.state.counted.get(rail.id, 0)))
         rail.ahead = max(rail.ahead, number - place)
         return number
 
     # Messages, prompts, rails and agents.
 
-    def candidate(self, message_id: str | None) -> Candidate | None:
+    def candidate(self, message_id: str | None, rail: ClaudeRail | None = None) -> Candidate | None:
+        """The candidate of a message; with a rail, the message may be new there."""
         if message_id is None:
             return None
-        candidate = self.state.candidates.get(message_id) or self._touched.get(message_id)
-        return candidate if candidate is not None or self._packs is None else self._packs.candidate(message_id)
+        state, rows = self.state, self._rows
+        for candidates in (state.candidates, self._touched, state.unsettled, rows.candidates):
+            if (candidate := candidates.get(message_id)) is not None:
+                return candidate
+        if not self._has_past or self.history is None:
+            return None
+        if rail is not None and self.history.turn_index(self.session_id, rail.id, message_id) is None:
+            return None
+        return self.past().candidates.get(message_id)
 
     def touch(self, candidate: Candidate) -> None:
         """Outputs a new or changed candidate with the next reading, unless it is restored."""
+        state, message_id = self.state, candidate.message_id
         if not candidate.restored:
-            self._touched[candidate.message_id] = candidate
-        keep(self.state.candidates, candidate.message_id, candidate, MAX_CANDIDATES)
+            self._touched[message_id] = candidate
+        state.unsettled.pop(message_id, None)
+        oldest = keep(state.candidates, message_id, candidate, MAX_CANDIDATES)
+        if oldest is not None and not oldest.settled:
+            state.unsettled[oldest.message_id] = oldest
 
     def without_output(self, read: Callable[[], str | None]) -> str | None:
         """Reads a restored line: it is remembered like any other, but all of it is recorded already."""
@@ -290,7 +320,12 @@ class Memory:
         if prompt_id is None:
             return None
         prompt = self.state.prompts.get(prompt_id) or self._rows.prompts.get(prompt_id)
-        return prompt if prompt is not None or self._packs is None else self._packs.prompt(prompt_id)
+        return self.past().prompts.get(prompt_id) if prompt is None and self._has_past else prompt
+
+    def has_prompt(self, line: str) -> bool:
+        """Whether a line that is read again began a prompt; its parent is as old, so the past is there if needed."""
+        rows = (self.state.prompts, self._rows.prompts, self._past.prompts if self._past is not None else ())
+        return any(line in prompts for prompts in rows)
 
     def keep_prompt(self, prompt: ClaudePrompt) -> None:
         self._rows.prompts[prompt.id] = prompt
@@ -314,18 +349,22 @@ class Memory:
         rails = self.state.rails
         rail = rails.get(rail_id)
         if rail is None:
-            rail = self._rows.rails.pop(rail_id, None)
-            if rail is None and self._packs is not None:
-                rail = self._packs.rail(rail_id)
-            keep(rails, rail_id, rail or self._new_rail(rail_id), MAX_RAILS, self._retire)
+            rail = self._rows.rails.pop(rail_id, None) or self._new_rail(rail_id)
+            if next(iter(rails), None) == MAIN:
+                rails[MAIN] = rails.pop(MAIN)  # it is never removed
+            oldest = keep(rails, rail_id, rail, MAX_RAILS)
+            if oldest is not None:
+                self.settle(oldest.open)
+                self._rows.rails[oldest.id] = oldest
         elif len(rails) > 1:
             keep(rails, rail_id, rail, MAX_RAILS)
         return rails[rail_id]
 
     def _new_rail(self, rail_id: str) -> ClaudeRail:
-        rail = ClaudeRail(
-            rail_id, has_turns=self._store is not None and self._store.has_turns(self.session_id, rail_id)
-        )
+        has_turns = self.history is not None and self.history.has_turns(self.session_id, rail_id)
+        if has_turns and self._has_past and (rail := self.past(rail_id).rails.get(rail_id)) is not None:
+            return rail
+        rail = ClaudeRail(rail_id, has_turns=has_turns)
         meta = self.path.meta if rail_id != MAIN else None
         if meta is not None:
             rail.agent_type, rail.parent_tool_use_id = meta.agent_type, meta.tool_use_id
@@ -333,36 +372,34 @@ class Memory:
             self.add_agent(rail_id, "meta", group_id=self.path.run_id)
         return rail
 
-    def _retire(self, rail: ClaudeRail) -> None:
-        self.settle(rail.open)
-        self._rows.rails[rail.id] = rail
-
     def take(self) -> ClaudeReading:
         """The output since the last call, with the state to continue from."""
-        out, state, rows = self.out, self.state, self._rows
+        out, state, links = self.out, self.state, self._rows.links
         for candidate in self._touched.values():
             candidate.late_born = state.birth is not None and state.birth > candidate.ts
-            own, *iterations = with_iterations(candidate)
-            rows.candidates[own.message_id] = own
-            out.candidates += (own, *iterations)
-        state.links = dict([*state.links.items(), *rows.links.items()][-MAX_LINKS:])
+            out.candidates += with_iterations(candidate)
+        state.links = dict([*state.links.items(), *links.items()][-MAX_LINKS:])
         out.session_id = state.session_id
         out.project = state.project if self.path.rail_id is None else None
         out.state = dump_state(state)
-        if rows != _NO_ROWS:
-            out.pack, out.replaces = self._packs.add(rows) if self._packs is not None else (pack_of(rows), None)
-        self.out, self._rows, self._touched = ClaudeReading(), LineRows(), {}
+        self.out, self._rows, self._touched, self._past = ClaudeReading(), LineRows(), {}, None
+        self._has_past = self.history is not None and bool(state.rails)
         return out
+
+    def rows(self) -> LineRows:
+        """The rows of all lines since the last reading."""
+        for name, candidate in self._touched.items():
+            candidate.settled, candidate.submitted_calls = True, tuple([one.n for one in candidate.billed_calls])
+            self._rows.candidates[name] = candidate
+        self._rows.rails |= self.state.rails
+        return self._rows
 
 
 _NO_ROWS: Final = LineRows()
 
 
-def keep(values: dict[str, V], key: str, value: V, most: int, retire: Callable[[V], None] | None = None) -> None:
-    """Puts a value last; removes the first if there are too many."""
+def keep(values: dict[str, V], key: str, value: V, most: int) -> V | None:
+    """Puts a value last; removes and returns the first if there are too many."""
     values.pop(key, None)
     values[key] = value
-    if len(values) > most:
-        oldest = values.pop(next(iter(values)))
-        if retire is not None:
-            retire(oldest)
+    return values.pop(next(iter(values))) if len(values) > most else None

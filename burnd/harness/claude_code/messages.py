@@ -92,7 +92,7 @@ def read_assistant(memory: Memory, spot: Spot) -> None:
         return
     message_id = _message_id(memory, spot, message)
     answer_attempt(memory, spot.line.request_ref, message.usage)
-    candidate = memory.candidate(message_id) or _begin(memory, spot, message_id)
+    candidate = memory.candidate(message_id, spot.rail) or _begin(memory, spot, message_id)
     _update_usage(memory, candidate, spot, message)
     add_facts(memory, candidate, message)
     if spot.name not in candidate.lines and len(candidate.lines) < MOST_BLOCKS:

@@ -198,7 +198,7 @@ def _begin_prompt(memory: Memory, spot: Spot, text: str, blocks: tuple[Block, ..
     rail.has_prompt = True
     if rail.id != MAIN and memory.path.rail_id is None:
         _claim_delegation(memory, spot, text)
-    if memory.prompt(spot.name) is None:
+    if not memory.has_prompt(spot.name):
         memory.keep_prompt(ClaudePrompt(spot.name, prompt_words(text)))
     memory.add_link(spot, turn=parent.turn if parent is not None else None, prompt=spot.name, blocks=blocks)
 

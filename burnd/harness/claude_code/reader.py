@@ -36,7 +36,15 @@ from burnd.harness.claude_code.messages import (
 )
 from burnd.harness.claude_code.prompts import read_attachment, read_user
 from burnd.harness.claude_code.request_facts import read_facts, read_pull_link
-from burnd.harness.claude_code.state import MAX_REQUESTS, ClaudeReading, ClaudeState, LeafTitle, PackStore, dump_state
+from burnd.harness.claude_code.state import (
+    MAX_REQUESTS,
+    ClaudeReading,
+    ClaudeState,
+    History,
+    LeafTitle,
+    LineRows,
+    dump_state,
+)
 from burnd.harness.product import RESTORED
 from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import NEVER, decode_line, iso, tally
@@ -59,18 +67,25 @@ _MOST_USD: Final = 1e9
 class ClaudeReader:
     """Reads the whole lines of one transcript, in file order.
 
-    The output is the same however the lines are cut into readings, and whether or not the state was stored and loaded,
-    if `store` has the packs of all earlier readings. Without a state the file is read from its start.
+    The output is the same however the lines are cut into readings, and whether or not the state was stored and loaded.
+    Without a state the file is read from its start; without a history nothing of it was read before.
     """
 
-    def __init__(self, path: LogPath, state: ClaudeState | None = None, store: PackStore | None = None) -> None:
-        self._memory = Memory(path, state or ClaudeState(), store)
+    def __init__(self, path: LogPath, state: ClaudeState | None = None, history: History | None = None) -> None:
+        self._memory = Memory(path, state or ClaudeState(), history, self._read_again)
         self._memory.send_meta()
 
+    def _read_again(self) -> LineRows:
+        """The rows of all lines before this reading."""
+        memory = self._memory
+        reader = ClaudeReader(memory.path, ClaudeState(counted=dict(memory.state.counted)), memory.history)
+        for offset, line in memory.history.lines() if memory.history is not None else ():
+            reader.feed(line, offset)
+            reader._memory.out = ClaudeReading()  # recorded already
+        return reader._memory.rows()
+
     def feed(self, line: bytes, offset: int) -> str | None:
-        """Reads one line that begins at `offset`; returns the reason if any of it could not be used. Raises only
-        PackLost.
-        """
+        """Reads one line that begins at `offset`; returns the reason if any of it could not be used."""
         if line.endswith(RESTORED):
             return self._memory.without_output(lambda: self._feed(line, offset))
         return self._feed(line, offset)
@@ -105,7 +120,7 @@ class ClaudeReader:
         return [candidate for candidate in newest if candidate is not None and not candidate.settled]
 
     def take(self) -> ClaudeReading:
-        """The output since the last call, and the state to continue from. Raises PackLost."""
+        """The output since the last call, and the state to continue from."""
         return self._memory.take()
 
     def again(self) -> bytes:

@@ -8,11 +8,10 @@ a process works on another session, as its entry in the folder of live sessions 
 from __future__ import annotations
 
 import os
-import sqlite3
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Final, NamedTuple, cast
 
 import anyio
@@ -20,22 +19,25 @@ import anyio.to_thread
 import msgspec
 import zstandard
 
-from burnd.harness.claude_code.lines import SOURCE, parse_path
+from burnd.harness.claude_code import lines as claude_lines
+from burnd.harness.claude_code.lines import BARE, IGNORED, SOURCE, leading_type, parse_path
 from burnd.harness.claude_code.live_sessions import live_sessions
 from burnd.harness.claude_code.reader import parse_summary
-from burnd.harness.claude_code.state import ClaudeReading, lines_in, load_state
+from burnd.harness.claude_code.state import ClaudeReading, load_state
 from burnd.harness.tool_calls import short_hash
 from burnd.index.change import CursorChange
-from burnd.index.keys import decompressed, path_key
+from burnd.index.keys import decompressed, path_key, path_of
 from burnd.index.store import IndexStore
 from burnd.logfiles.logs import Piece
 from burnd.logfiles.scanner import Refused, open_regular
-from burnd.logfiles.tail import MAX_LINE
+from burnd.logfiles.tail import MAX_LINE, load_cursor
 from burnd.recording.candidate import Batch, SessionOrigin
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
 
 _TITLE_CURSORS = f"{SOURCE}/leaf-titles"
+_LOGS_BELOW = "SELECT path, root, cursor, state FROM files WHERE source = ? AND path >= ? AND path < ?"
+_UUID = re.compile(rb'"uuid":"([\w-]{1,200})"')
 
 
 class Summary(NamedTuple):
@@ -60,7 +62,6 @@ class LeafTitles:
 
     def __init__(self) -> None:
         self._summaries: defaultdict[str, set[Summary]] = defaultdict(set)
-        self._assigned: set[LeafLine] = set()  # a pack repeats lines of earlier readings
 
     async def load(self, index: IndexStore) -> None:
         rows = await index.rows("SELECT key, value FROM cursors WHERE source = ?", (_TITLE_CURSORS,))
@@ -75,29 +76,31 @@ class LeafTitles:
     async def add_to(self, batch: Batch, pipeline: Pipeline, pieces: Sequence[Piece]) -> None:
         """Adds the summaries of lines in these or earlier pieces."""
         new: dict[Summary, Content] = {}
+        by_folder: defaultdict[str, defaultdict[str, list[Content]]] = defaultdict(lambda: defaultdict(list))
         for piece in pieces:
-            titles = cast("ClaudeReading", piece.reading).titles
-            lines = await _find_lines(pipeline.index, piece, {title.leaf_uuid for title in titles}) if titles else []
-            for leaf, offset, content in titles:
+            for leaf, offset, content in cast("ClaudeReading", piece.reading).titles:
                 summary = Summary(piece.root, piece.path, offset, content.ts)
                 new[summary] = content
                 self._summaries[leaf].add(summary)
                 batch.cursors.append(_cursor(leaf, summary))
-                batch.content += [_assign(content, line) for line in lines if line.uuid == leaf]
+                by_folder[os.path.dirname(piece.change.path)][leaf].append(content)
+        for folder, titles in by_folder.items():
+            logs = await pipeline.index.rows(_LOGS_BELOW, (SOURCE, folder + "/", folder + "0"))
+            for line in await anyio.to_thread.run_sync(_find_lines, list(logs), set(titles)):
+                batch.content += [_assign(content, line) for content in titles[line.uuid]]
         for piece in pieces if self._summaries else ():
             batch.content += await self._titles_of(piece, new)
 
     async def _titles_of(self, piece: Piece, new: Mapping[Summary, Content]) -> list[Content]:
-        session_id = piece.reading.session_id
-        if session_id is None or not _is_main(piece.change.path):
+        session_id, offsets = piece.reading.session_id, cast("ClaudeReading", piece.reading).offsets
+        if session_id is None:
             return []
-        lines = {LeafLine(session_id, *line) for line in lines_in(piece.change.pack, self._summaries)} - self._assigned
         content: list[Content] = []
-        for line in sorted(lines):
-            nearby = [one for one in self._summaries[line.uuid] if _is_nearby(piece, one)]
-            titles = await anyio.to_thread.run_sync(_read_summaries, line.uuid, nearby, new)
+        for uuid in sorted(self._summaries.keys() & offsets.keys()):
+            line = LeafLine(session_id, uuid, offsets[uuid])
+            nearby = [one for one in self._summaries[uuid] if _is_nearby(piece, one)]
+            titles = await anyio.to_thread.run_sync(_read_summaries, uuid, nearby, new)
             content += [_assign(title, line) for title in titles]
-        self._assigned |= lines
         return content
 
 
@@ -128,40 +131,27 @@ def _is_nearby(piece: Piece, summary: Summary) -> bool:
     return piece.change.path.startswith(f"{os.path.dirname(path_key(summary.path))}/")
 
 
-def _is_main(path: str) -> bool:
-    """Whether a log is a session's and not an agent's."""
-    parsed = parse_path(f"project/{os.path.basename(path)}")
-    return parsed is not None and parsed.rail_id is None
-
-
-async def _find_lines(index: IndexStore, piece: Piece, leaves: set[str]) -> list[LeafLine]:
-    """Searches all sessions of the piece's project for lines with these uuids."""
-    folder = os.path.dirname(piece.change.path)
-    return await index.ask(partial(_lines_below, folder=folder, leaves=leaves), within=60, urgent=True)
-
-
-def _lines_below(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[LeafLine]:
-    cursor = db.execute(
-        "SELECT f.id, f.path, p.rows FROM files f JOIN reader_packs p ON p.file = f.id "
-        "WHERE f.source = ? AND f.path >= ? AND f.path < ?",
-        (SOURCE, folder + "/", folder + "0"),
-    )
+def _find_lines(logs: Iterable[tuple[str, str, bytes, bytes]], leaves: set[str]) -> list[LeafLine]:
+    """Searches logs, as far as they were read, for lines with these uuids."""
     lines: list[LeafLine] = []
-    for file, path, pack in cursor:
-        matches = lines_in(pack, leaves) if _is_main(path) else []
-        if matches and (session_id := _session_of(db, file)) is not None:
-            lines += [LeafLine(session_id, uuid, offset) for uuid, offset in matches]
+    for path, root, stored_cursor, stored_state in logs:
+        place, cursor = parse_path(f"project/{os.path.basename(path)}"), load_cursor(stored_cursor)
+        if place is None or place.rail_id is not None or cursor is None:
+            continue
+        with suppress(OSError, Refused, ValueError, zstandard.ZstdError):
+            state = load_state(decompressed(stored_state))
+            if state is None or state.session_id is None:
+                continue
+            with os.fdopen(open_regular(path_of(path), root=path_of(root)), "rb") as file:
+                offset = 0
+                while offset < cursor.offset and (line := file.readline(MAX_LINE)):
+                    named = [match.decode() for match in _UUID.findall(line)]
+                    if not leaves.isdisjoint(named) and leading_type(line) not in BARE | IGNORED:
+                        decoded = claude_lines.lines.value(line)
+                        uuid = decoded.uuid if decoded is not None else None
+                        lines += [LeafLine(state.session_id, uuid, offset)] if uuid in leaves else []
+                    offset += len(line)
     return lines
-
-
-def _session_of(db: sqlite3.Connection, file: int) -> str | None:
-    """The session that a log was read as; None if it must be read again."""
-    ((data,),) = db.execute("SELECT state FROM files WHERE id = ?", (file,)).fetchall()
-    try:
-        state = load_state(decompressed(data or b""))
-    except zstandard.ZstdError:
-        return None
-    return state.session_id if state is not None else None
 
 
 def _assign(content: Content, line: LeafLine) -> Content:

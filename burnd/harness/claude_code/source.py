@@ -13,9 +13,8 @@ from burnd.harness.claude_code.lines import ENDING, SOURCE, LogPath, meta_path, 
 from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.claude_code.state import ClaudeReading, SavedOutput, load_state
-from burnd.index.reader_packs import FilePacks
 from burnd.logfiles.log_reader import LogFormat
-from burnd.logfiles.logs import Log, Piece
+from burnd.logfiles.logs import Log, LogHistory, Piece
 from burnd.logfiles.scanner import below, lines_of, small_file
 from burnd.recording.candidate import Batch
 from burnd.records import Content, ToolResult
@@ -69,9 +68,9 @@ class ClaudeLogs(LogFormat):
     def is_state(self, data: bytes) -> bool:
         return load_state(data) is not None
 
-    def reader(self, log: Log, packs: FilePacks) -> ClaudeReader:
+    def reader(self, log: Log, history: LogHistory) -> ClaudeReader:
         state = load_state(log.state) if log.state else None
-        return ClaudeReader(log.place, state, packs)
+        return ClaudeReader(log.place, state, history)
 
     def look_beside(self, log: Log) -> None:
         """Reads an agent's meta file, which may appear after its transcript."""

@@ -1,32 +1,26 @@
-"""State of a transcript's reader: what it needs to continue at the next line, and the rows of older lines.
+"""State of a transcript's reader: what it needs to continue at the next line.
 
-The state stays small however long a session is. Rows that leave it go into packs, compressed values with hundreds of
-rows: they are needed only if a log refers back to an old line, and a table row for each line would take most of the
-index and of the time to write it.
+The state stays small however long a session is. Where a log refers back to a line that left it, which 2 of 114 real
+logs do, the log is read again.
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
-import zstandard
 
 from burnd.classify.activity import Walk
-from burnd.index.keys import compressed, decompressed
-from burnd.index.reader_packs import PackLost
 from burnd.logfiles import log_reader as log
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, Content, PromptChange, RequestFacts
 
-VERSION: Final = 10
+VERSION: Final = 11
 MAX_CANDIDATES: Final = 6
 MAX_RAILS: Final = 32
 MAX_PROMPTS: Final = 8
-MAX_LINKS: Final = 16
+MAX_LINKS: Final = 64
 MAX_REQUESTS: Final = 64
 MAX_ATTEMPTS: Final = 64
 MAX_ANSWERED: Final = 16
@@ -40,10 +34,6 @@ UNREPORTED: Final = -1
 MAX_DELEGATIONS: Final = 64
 MAX_ENTRIES: Final = 256
 MAX_GENERATIONS: Final = 3
-
-_SMALL_PACK: Final = 4 << 10  # compressed; a smaller pack is extended by the next reading, which unpacks it
-_LARGE_PACK: Final = 128 << 10  # not compressed; the rows of a larger reading get their own pack
-_PACKS_OPEN: Final = 4
 
 
 class Link(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -169,7 +159,8 @@ class ContextLine(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 class ClaudeState(msgspec.Struct, omit_defaults=True):
     """All that a reader needs to continue at the next line, except old rows.
 
-    `birth` is the first time in the file, `stamp` the last. `titles` has for each kind the number of changes and the
+    `birth` is the first time in the file, `stamp` the last. `candidates` are the last ones, `unsettled` older ones that
+    are open. `titles` has for each kind the number of changes and the
     last title's hash. `counted` is the number of messages of each rail before the file was replaced. `sent` are recent
     requests, `latest` the last answered one of each origin. `memory_files` has a hash of each memory file, `changes`
     the changes of the prompt that no response has followed yet. `pulls` are the pull requests that lines named, `pull`
@@ -184,6 +175,7 @@ class ClaudeState(msgspec.Struct, omit_defaults=True):
     stamp: str | None = None
     rails: dict[str, ClaudeRail] = {}
     candidates: dict[str, Candidate] = {}
+    unsettled: dict[str, Candidate] = {}
     prompts: dict[str, ClaudePrompt] = {}
     links: dict[str, Link] = {}
     requests: dict[str, None] = {}
@@ -228,9 +220,10 @@ class ClaudeReading(log.LogReading, kw_only=True):
 
     titles: list[LeafTitle] = msgspec.field(default_factory=list)
     saved: list[SavedOutput] = msgspec.field(default_factory=list)
+    offsets: dict[str, int] = msgspec.field(default_factory=dict)  # of the lines of a main transcript, by uuid
 
 
-class LineRows(msgspec.Struct, array_like=True):
+class LineRows(msgspec.Struct):
     """Rows of lines by name; the newest row of a name counts."""
 
     links: dict[str, Link] = {}
@@ -239,17 +232,8 @@ class LineRows(msgspec.Struct, array_like=True):
     candidates: dict[str, Candidate] = {}
 
 
-class PackStore(Protocol):
-    """The packs of one transcript and the turns of its session in the index.
-
-    A transcript read from its start has no packs.
-    """
-
-    def ids(self) -> Sequence[int]:
-        """The ids of the packs, newest first."""
-
-    def get(self, pack_id: int) -> bytes:
-        """The pack with this id. Raises PackLost."""
+class History(Protocol):
+    """The turns recorded of one transcript, and its lines before those that are being read."""
 
     def has_turns(self, session_id: str, rail_id: str) -> bool:
         """Whether turns or copies of a rail are recorded."""
@@ -257,102 +241,15 @@ class PackStore(Protocol):
     def turn_index(self, session_id: str, rail_id: str, message_id: str) -> int | None:
         """The number of a recorded message on its rail."""
 
+    def mentions(self, name: bytes) -> bool:
+        """Whether an earlier line contains these bytes."""
 
-RawRows = dict[str, msgspec.Raw]
-T = TypeVar("T")
-_encode: Final = msgspec.msgpack.Encoder().encode
+    def lines(self) -> Iterable[tuple[int, bytes]]:
+        """All earlier lines, with their offsets."""
+
+
 _decode: Final = msgspec.msgpack.Decoder(ClaudeState).decode
-_links: Final = msgspec.msgpack.Decoder(Link)
-_prompts: Final = msgspec.msgpack.Decoder(ClaudePrompt)
-_rails: Final = msgspec.msgpack.Decoder(ClaudeRail)
-_candidates: Final = msgspec.msgpack.Decoder(Candidate)
-_packs: Final = msgspec.msgpack.Decoder(tuple[RawRows, RawRows, RawRows, RawRows])
-_LINK, _PROMPT, _RAIL, _CANDIDATE = range(4)
-
-
-class Packs:
-    """Finds rows in the packs of a transcript.
-
-    Most names looked up are new. So that this does not take longer the longer a file is, the hashed names of each pack
-    stay in memory, eight bytes each, and only a pack with the name is opened. An open pack takes up to forty times its
-    stored size and is closed at the end of the reading. Only the newest pack can change.
-    """
-
-    def __init__(self, store: PackStore) -> None:
-        self._store = store
-        self._names: dict[int, array[int]] = {}
-        self._opened: dict[int, tuple[RawRows, ...]] = {}
-
-    def link(self, uuid: str) -> Link | None:
-        return self._find(_LINK, uuid, _links)
-
-    def prompt(self, prompt_id: str) -> ClaudePrompt | None:
-        return self._find(_PROMPT, prompt_id, _prompts)
-
-    def rail(self, rail_id: str) -> ClaudeRail | None:
-        return self._find(_RAIL, rail_id, _rails)
-
-    def candidate(self, message_id: str) -> Candidate | None:
-        return self._find(_CANDIDATE, message_id, _candidates)
-
-    def _find(self, kind: int, name: str, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
-        """Raises PackLost."""
-        number = _number(kind, name)
-        for pack_id in self._store.ids():
-            names = self._names.get(pack_id)
-            if names is None:
-                numbers = [_number(n, one) for n, rows in enumerate(self._open(pack_id)) for one in rows]
-                names = self._names[pack_id] = array("q", sorted(numbers))
-            at = bisect_left(names, number)
-            if at < len(names) and names[at] == number and (row := self._open(pack_id)[kind].get(name)) is not None:
-                return decoder.decode(row)
-        return None
-
-    def _open(self, pack_id: int) -> tuple[RawRows, ...]:
-        if pack_id not in self._opened:
-            while len(self._opened) >= _PACKS_OPEN:
-                del self._opened[next(iter(self._opened))]
-            self._opened[pack_id] = self._unpack(self._store.get(pack_id))
-        return self._opened[pack_id]
-
-    def _unpack(self, pack: bytes) -> tuple[RawRows, ...]:
-        try:
-            return _unpack(pack)
-        except (zstandard.ZstdError, msgspec.DecodeError) as error:
-            raise PackLost from error
-
-    def add(self, rows: LineRows) -> tuple[bytes, int | None]:
-        """Packs new rows and closes all packs; returns the id of the newest pack if the new one replaces it."""
-        self._opened.clear()
-        data, newest = _encode(rows), next(iter(self._store.ids()), None)
-        if newest is None or len(data) >= _LARGE_PACK or len(stored := self._store.get(newest)) >= _SMALL_PACK:
-            return compressed(data), None
-        self._names.pop(newest, None)
-        merged = [older | newer for older, newer in zip(self._unpack(stored), _packs.decode(data), strict=True)]
-        return compressed(_encode(merged)), newest
-
-
-def pack_of(rows: LineRows) -> bytes:
-    return compressed(_encode(rows))
-
-
-def lines_in(pack: bytes, uuids: Mapping[str, object] | set[str]) -> list[tuple[str, int]]:
-    """The lines of a pack with one of these uuids, and their offsets. Raises ZstdError or DecodeError."""
-    links = _unpack(pack)[_LINK] if pack else {}
-    return [(uuid, _links.decode(links[uuid]).offset) for uuid in uuids if uuid in links]
-
-
-def _unpack(pack: bytes) -> tuple[RawRows, ...]:
-    return _packs.decode(decompressed(pack))
-
-
-def _number(kind: int, name: str) -> int:
-    """The kind and name of a row as an eight-byte number; on a collision a pack is opened in vain."""
-    return hash(name) & ~3 | kind
-
-
-def dump_state(state: ClaudeState) -> bytes:
-    return _encode(state)
+dump_state: Final = msgspec.msgpack.Encoder().encode
 
 
 def load_state(data: bytes) -> ClaudeState | None:

@@ -19,11 +19,10 @@ from burnd.harness.codex.reader import COMPRESSED, TITLE_ID, CodexReader, place_
 from burnd.harness.codex.rollout import SOURCE, RolloutName, load_state
 from burnd.harness.product import uuid7_ms
 from burnd.harness.supervisor import SourceContext
-from burnd.index.reader_packs import FilePacks
 from burnd.index.store import IndexStore
 from burnd.logfiles.follower import LogFollower
 from burnd.logfiles.log_reader import NEVER, LogFormat, LogReading, iso
-from burnd.logfiles.logs import Log
+from burnd.logfiles.logs import Log, LogHistory
 from burnd.logfiles.scanner import SUFFIX, Refused, lines_of, open_regular, small_file
 from burnd.logfiles.tail import MAX_LINE, Chunk, Cursor, Line, Misfit, OpenFiles
 from burnd.recording.candidate import Batch
@@ -63,7 +62,7 @@ class CodexLogs(LogFormat):
     def is_state(self, data: bytes) -> bool:
         return load_state(data) is not None
 
-    def reader(self, log: Log, packs: FilePacks) -> CodexReader:  # noqa: ARG002
+    def reader(self, log: Log, history: LogHistory) -> CodexReader:  # noqa: ARG002
         return CodexReader(log.place, load_state(log.state))
 
     def chunk(self, log: Log, files: OpenFiles, max_bytes: int) -> Chunk:

@@ -134,3 +134,18 @@ def test_the_state_does_not_grow_with_the_session() -> None:
         return read(t.lines, cuts={len(t.lines) // 2}).state_size
 
     assert state_size(2000) < state_size(200) * 1.2
+
+
+def test_a_log_is_read_again_only_where_it_refers_far_back() -> None:
+    """A session with a restart before each line needs its past for a rewind, not for new messages or lost parents."""
+    t = Transcript()
+    first = t.prompt("begin")
+    for n in range(100):
+        t.says(f"m{n}", call(f"c{n}", "Read", file_path="/a.py"))
+        t.result(f"c{n}")
+    t.prompt("lost", parent="gone-for-good")
+    t.says("m100", text("done"))
+    assert read(t.lines, cuts=range(len(t.lines))).times_read_again == 0
+    t.prompt("rewound", parent=first)
+    t.says("m101", text("done"))
+    assert read(t.lines, cuts=range(len(t.lines))).times_read_again == 1

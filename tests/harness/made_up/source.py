@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from burnd.harness.supervisor import SourceContext
-from burnd.index.reader_packs import FilePacks
 from burnd.logfiles.follower import LogFollower
 from burnd.logfiles.log_reader import LogFormat
-from burnd.logfiles.logs import Log
+from burnd.logfiles.logs import Log, LogHistory
 from burnd.recording.source import Source
 
 from .product import PRODUCT
@@ -30,7 +29,7 @@ class MadeUpLogs(LogFormat):
     def is_state(self, data: bytes) -> bool:
         return load_state(data) is not None
 
-    def reader(self, log: Log, packs: FilePacks) -> MadeUpReader:
+    def reader(self, log: Log, history: LogHistory) -> MadeUpReader:
         return MadeUpReader(log.place, load_state(log.state))
 
 
