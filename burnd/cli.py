@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     scan = commands.add_parser(
         "scan", help="answer requests on standard input from the logs alone, for `burnctl ... --scan`"
     )
-    scan.add_argument("--into", metavar="PATH", help="write an index of totals instead; burnd runs this at its start")
+    scan.add_argument("--totals", action="store_true", help="write an index of totals; burnd runs this at its start")
     scan.set_defaults(command=_scan)
     return parser
 
@@ -77,7 +77,7 @@ def _scan(options: argparse.Namespace) -> int:
     import anyio
 
     gc.disable()  # it ends soon, and makes few cycles
-    if options.into is None:
+    if not options.totals:
         from burnd import paths
         from burnd.scan import serve
 
@@ -89,7 +89,8 @@ def _scan(options: argparse.Namespace) -> int:
     memory.limit_malloc()
     os.umask(0o077)
     _disable_core_dumps()
-    anyio.run(pass_for_daemon, sys.stdin.buffer.read(), options.into, sys.stdout.buffer)
+    if request := sys.stdin.buffer.read():
+        anyio.run(pass_for_daemon, request, sys.stdout.buffer)
     return 0
 
 
@@ -113,23 +114,29 @@ def _run(options: argparse.Namespace) -> int:
 
 def _run_locked(lock: HomeLock, home: Home, options: argparse.Namespace) -> None:
     _block_rich()
+    from burnd.pass_process import start_ahead
+    from burnd.paths import user_home
+    from burnd.settings import config
+
+    settings = config.load(home)
+    pass_process = None if home.index_db.exists() else start_ahead(settings, os.environ, str(user_home()))
     import anyio
 
     from burnd import failures, memory
     from burnd.daemon import lifecycle
-    from burnd.settings import config
 
-    settings = config.load(home)
     log_writer = _configure_log(options, settings, home)
     failures.report_uncaught(_log_uncaught)
     try:
         memory.limit_malloc()
         memory.relax_gc()
         sys.setswitchinterval(SWITCH_S)
-        anyio.run(partial(lifecycle.run, home, settings, lock=lock))
+        anyio.run(partial(lifecycle.run, home, settings, lock=lock, pass_process=pass_process))
     except Exception as error:  # noqa: BLE001 - reported without its text
         raise _exit_error(error, home) from None
     finally:
+        if pass_process is not None:
+            pass_process.stop()
         log_writer.drain()
 
 

@@ -1,20 +1,19 @@
 """Exact totals seconds after the first start: an index of totals, in use until all old logs are read.
 
-A child process (`burnd scan --into`) runs the quick pass over all logs and writes an index of its turns beside the real
-one. Old logs are read only after that. Until they are, reports that need totals alone are answered from this index; it
-also takes every record that is newer than the pass, so it is exact at any moment, in whatever order logs are read. Then
-it is deleted. It is made again when the daemon starts before all old logs are read.
+A child process (`pass_process`) runs the quick pass over all logs and writes an index of its turns beside the real one.
+Old logs are read only after that. Until they are, reports that need totals alone are answered from this index; it also
+takes every record that is newer than the pass, so it is exact at any moment, in any order of reading. Then it is
+deleted. It is made again when the daemon starts before all old logs are read.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sqlite3
-import subprocess
-import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,7 +22,6 @@ import anyio
 import anyio.to_thread
 import msgspec
 import structlog
-from anyio.abc import Process
 
 from burnd.errors import IndexDamaged, StorageError
 from burnd.harness.quick_pass import find_logs
@@ -32,6 +30,7 @@ from burnd.index.apply import Applier
 from burnd.index.change import Change
 from burnd.index.keys import copy_holder, copy_spans, path_key, selecting_copies
 from burnd.index.store import IndexStore, keyed, open_index, set_meta
+from burnd.pass_process import LEAST_BYTES, PassProcess
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.recording.pipeline import Pipeline
@@ -40,7 +39,6 @@ from burnd.records import Compaction, Copy, Overhead, Quota, Request, Session, S
 from burnd.records.times import index_ms
 
 log = structlog.get_logger()
-LEAST_BYTES: Final = 4 << 20  # fewer are read as quickly as a pass over them is started
 _LONGEST_WAIT_S: Final = 120.0  # of old logs for the pass
 _LOOK_S: Final = 0.2
 _BATCH: Final = 2000
@@ -53,49 +51,37 @@ class LogPass:
 
     progress: Progress | None = None
 
-    def __init__(self, home: Home, places: Places, sources: Sequence[str]) -> None:
-        self._home, self._places, self._sources = home, places, sources
+    def __init__(self, home: Home, places: Places, sources: Sequence[str], process: PassProcess | None = None) -> None:
+        self._home, self._places, self._sources, self._process = home, places, sources, process
 
     def logs(self) -> list[LogTask]:
         """The logs that there are now."""
         return find_logs(self._places, self._sources)
 
+    def stop(self) -> None:
+        """Ends the child process."""
+        if self._process is not None:
+            self._process.stop()
+
     async def write(self, path: Path) -> bool:
         """Writes an index of totals; returns whether that succeeded."""
-        request = PassRequest(str(self._home.root), list(self._sources), dict(self._places.announced))
-        command = [sys.executable, "-m", "burnd", "scan", "--into", str(path)]
-        self.progress = Progress(0, 0, 0.0)
+        request = PassRequest(str(self._home.root), str(path), list(self._sources), dict(self._places.announced))
+        self._process = process = self._process or PassProcess(self._places.environ)
+        self.progress, start = Progress(0, 0, 0.0), time.monotonic()
+
+        def report(line: bytes) -> None:
+            done, total = msgspec.json.decode(line, type=tuple[int, int])
+            self.progress = Progress(done, total, done / max(time.monotonic() - start, 0.001))
+
         try:
-            async with await anyio.open_process(
-                command, env=dict(self._places.environ), stderr=subprocess.DEVNULL
-            ) as process:
-                code = await self._follow(process, msgspec.json.encode(request))
+            run = partial(process.run, msgspec.json.encode(request), report)
+            code = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
         finally:
+            self.stop()
             self.progress = None
         if code:
             log.warning("totals.failed", code=code)
         return not code
-
-    async def _follow(self, process: Process, request: bytes) -> int:
-        """Sends the request, reads the progress and returns the exit code. Kills the process if that is cancelled."""
-        start = anyio.current_time()
-        try:
-            if process.stdin is None or process.stdout is None:
-                raise OSError(errno.EPIPE, "no pipe to the pass")
-            with contextlib.suppress(anyio.BrokenResourceError):  # it failed at its start
-                await process.stdin.send(request)
-            await process.stdin.aclose()
-            rest = b""
-            async for data in process.stdout:
-                *lines, rest = (rest + data).split(b"\n")
-                if lines:
-                    done, total = msgspec.json.decode(lines[-1], type=tuple[int, int])
-                    self.progress = Progress(done, total, done / max(anyio.current_time() - start, 0.001))
-            return await process.wait()
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            raise
 
 
 class EarlyTotals:
@@ -144,6 +130,7 @@ class EarlyTotals:
         except (IndexDamaged, StorageError, OSError) as error:
             log.warning("totals.failed", error=type(error).__name__)
         finally:
+            self._log_pass.stop()
             self._is_collecting = False
             self._passed.set()
             self._pipeline.unfollow(self._take)

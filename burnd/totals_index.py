@@ -31,8 +31,8 @@ _LOADED_PERCENT: Final = 90
 _UNSAFE = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;"  # it is written once
 
 
-async def pass_for_daemon(encoded: bytes, path: str, progress: BinaryIO) -> None:
-    """Runs the quick pass that `early_totals` requests, into an index at `path`.
+async def pass_for_daemon(encoded: bytes, progress: BinaryIO) -> None:
+    """Runs the quick pass that `early_totals` requests.
 
     Writes a line of `progress` for each percent: the bytes that are done, and all there are.
     """
@@ -49,7 +49,7 @@ async def pass_for_daemon(encoded: bytes, path: str, progress: BinaryIO) -> None
             progress.flush()
             last = percent
 
-    await write_totals(find_logs(places, request.sources), _prices(home), Path(path), report)
+    await write_totals(find_logs(places, request.sources), _prices(home), Path(request.path), report)
 
 
 def _prices(home: Home) -> PriceTable:

@@ -47,7 +47,7 @@ class PassHere(LogPass):
     """The pass over some logs in this process."""
 
     def __init__(self, tasks: Sequence[LogTask]) -> None:
-        self._tasks = list(tasks)
+        self._tasks, self._process = list(tasks), None
 
     def logs(self) -> list[LogTask]:
         return self._tasks
@@ -261,8 +261,8 @@ def test_the_pass_reports_its_progress(tmp_path: Path) -> None:
     Tree(tmp_path / "claude").grow(600_000)
     files = list((tmp_path / "claude" / "projects").rglob("*.jsonl"))
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "CLAUDE_CONFIG_DIR": str(tmp_path / "claude")}
-    request = PassRequest(str(tmp_path / "home"), ["claude-code"], {})
-    command = [sys.executable, "-m", "burnd", "scan", "--into", str(tmp_path / "early.db")]
+    request = PassRequest(str(tmp_path / "home"), str(tmp_path / "early.db"), ["claude-code"], {})
+    command = [sys.executable, "-m", "burnd", "scan", "--totals"]
     done = subprocess.run(command, env=environment, input=msgspec.json.encode(request), capture_output=True, check=True)
     steps = [msgspec.json.decode(line, type=tuple[int, int]) for line in done.stdout.splitlines()]
     size = sum(path.stat().st_size for path in files)

@@ -23,6 +23,7 @@ from burnd.harness.supervisor import SOURCES, Make, SourceContext, SourceSupervi
 from burnd.harness.totals import Places
 from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import HomeLock, as_storage_error, prepare_home
+from burnd.pass_process import PassProcess
 from burnd.paths import Home, socket_path, user_home
 from burnd.recording.crash_guard import record_crashes
 from burnd.recording.pipeline import Pipeline, open_pipeline
@@ -50,6 +51,7 @@ async def run(
     environ: MutableMapping[str, str] = os.environ,
     sources: Mapping[str, Make] = SOURCES,
     lock: HomeLock | None = None,
+    pass_process: PassProcess | None = None,
 ) -> None:
     """Runs until a signal or a client stops it. Raises HomeBusy if another daemon has the lock of the home."""
     for warning in prepare_home(home.root):
@@ -72,7 +74,7 @@ async def run(
                 await listening.start(_stop_on_signal, service)
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(listener.serve)
-                    tasks.start_soon(_work, service, notifier, sources)
+                    tasks.start_soon(_work, service, notifier, sources, pass_process)
                     try:
                         await service.stopping.wait()
                     finally:  # also after a fatal error
@@ -89,7 +91,9 @@ async def run(
     log.info("daemon.stopped")
 
 
-async def _work(service: Service, notifier: Notifier, sources: Mapping[str, Make]) -> None:
+async def _work(
+    service: Service, notifier: Notifier, sources: Mapping[str, Make], pass_process: PassProcess | None
+) -> None:
     """Opens the storage, then runs sources and background tasks."""
     async with _pipeline(service, notifier) as pipeline, anyio.create_task_group() as tasks:
         record_crashes(service.home.index)
@@ -102,7 +106,7 @@ async def _work(service: Service, notifier: Notifier, sources: Mapping[str, Make
         service.sources = {name: _supervised(service, pipeline, name, make) for name, make in sources.items()}
         service.open(pipeline, spool)
         service.background = _background_tasks(service)
-        service.early_totals = early = _early_totals(service, pipeline)
+        service.early_totals = early = _early_totals(service, pipeline, pass_process)
         tasks.start_soon(early.run)
         for source in service.sources.values():
             tasks.start_soon(source.run)
@@ -113,11 +117,11 @@ async def _work(service: Service, notifier: Notifier, sources: Mapping[str, Make
         notifier.ready(f"recording from {', '.join(sources)}")
 
 
-def _early_totals(service: Service, pipeline: Pipeline) -> EarlyTotals:
+def _early_totals(service: Service, pipeline: Pipeline, pass_process: PassProcess | None) -> EarlyTotals:
     roots = {name: list(some) for name, some in service.roots.items()}
     places = Places(service.settings, service.environ, str(user_home(service.environ)), roots)
     is_read = lambda: service.backfill().done  # noqa: E731
-    log_pass = LogPass(service.home, places, list(service.sources))
+    log_pass = LogPass(service.home, places, list(service.sources), pass_process)
     return EarlyTotals(pipeline, log_pass, lambda: service.prices.table, is_read)
 
 

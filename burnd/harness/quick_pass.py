@@ -69,6 +69,7 @@ class PackedLog(NamedTuple):
 def find_logs(places: Places, sources: Sequence[str] | None = None) -> list[LogTask]:
     """All logs of these harnesses, or of all, the newest first."""
     products = [product for product in PRODUCTS if sources is None or product.source in sources]
+    products = [one for one in products if any(map(os.path.exists, places.logs(one)))]  # others need no import
     modules = [import_module(product.totals) for product in products if product.totals]
     tasks: list[LogTask] = [task for module in modules for task in module.find_logs(places)]
     return sorted(tasks, key=lambda task: -task.changed)

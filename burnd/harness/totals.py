@@ -45,9 +45,10 @@ class LogTask(NamedTuple):
 
 
 class PassRequest(msgspec.Struct):
-    """What a process that runs a pass for the daemon is given: the home, the harnesses, and announced folders."""
+    """What a process that runs a pass for the daemon is given. `path` is that of the index to write."""
 
     home: str
+    path: str
     sources: list[str]
     announced: dict[str, list[str]]
 
