@@ -260,7 +260,21 @@ OFFERS: Final = (
 def server() -> MCPServer[Any]:
     """The server with all its tools. It never starts the daemon."""
     tools = [_tool(offer) for offer in OFFERS]
-    return MCPServer("burnd", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING", tools=tools)
+    return _Server("burnd", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING", tools=tools)
+
+
+class _Server(MCPServer[Any]):
+    """A server that answers an unknown tool with the nearest one."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        names = [offer.name for offer in OFFERS]
+        if name not in names:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, names, 1)
+            hint = f"did you mean: {close[0]}" if close else f"there are: {', '.join(names)}"
+            raise ToolError(f"unknown tool {name[:_NAME_CHARACTERS]!r}; {hint}")
+        return await super().call_tool(name, arguments, context)
 
 
 class _CheckedTool(Tool):
@@ -323,7 +337,7 @@ def _field(offer: Offer, one: Param) -> tuple[Any, Any]:
     if one.choices:
         kind = Literal[one.choices]
         if one.others:
-            kind |= Annotated[str, Field(pattern=r"^(tag:.+|\w+,\w+)$")]
+            kind |= Annotated[str, Field(pattern=_other_values(one))]
     if one.name == offer.own:
         return kind | None, Field(default=None, description=f"{about}; your own when left out.")
     if one.is_required:
@@ -331,6 +345,15 @@ def _field(offer: Offer, one: Param) -> tuple[Any, Any]:
     default = offer.usual.get(one.name, one.default)
     bound = f", up to {_most(one):g}" if one.most is not None else ""
     return (kind | None if default is None else kind), Field(default=default, description=f"{about}{bound}.")
+
+
+def _other_values(one: Param) -> str:
+    """The pattern of values beside the choices: a tag, or two dimensions of a summary, or a cause and a dimension."""
+    dimension = "|".join((*report.DIMENSIONS, "tag:[^,]+"))
+    if one.others == report.TAG:
+        return f"^(tag:[^,]+|({dimension}),({dimension}))$"
+    causes = "|".join(cause for cause in one.choices if cause != "prompt")  # prompts have no second dimension
+    return f"^({causes}),({dimension})$"
 
 
 def _most(one: Param) -> float:

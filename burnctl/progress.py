@@ -47,12 +47,26 @@ class ProgressLine:
 
 
 class Waiting:
-    """`working ... 3 s` at a terminal while a report takes longer than a second; gone before the report is printed."""
+    """`working ... 3 s` at a terminal while a command takes longer than a second; gone before its answer is printed.
+
+    `with waiting.during("checking"): ...`, or `start` and `stop`, which everything that prints a screen calls.
+    """
 
     def __init__(self) -> None:
         self._end: Callable[[], None] | None = None
 
-    def start(self) -> None:
+    def during(self, what: str) -> Waiting:
+        """Shows `what ... 3 s` while the block takes longer than a second."""
+        self.start(what)
+        return self
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self, what: str = "working") -> None:
         """Starts the clock, unless stdout or stderr is no terminal."""
         if self._end is not None or not (can_take_back() and sys.stdout.isatty()):
             return
@@ -64,7 +78,7 @@ class Waiting:
         def show() -> None:
             is_shown = False
             while not over.wait(_REFRESH_S if is_shown else _QUIET_S):
-                print(f"{WIPE}working ... {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
+                print(f"{WIPE}{what} ... {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
                 is_shown = True
             if is_shown:
                 print(WIPE, end="", file=sys.stderr, flush=True)

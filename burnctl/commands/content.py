@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.output import as_json
+from burnctl.progress import waiting
 from burnd.contract.sessions import PruneParams
 
 TYPE_CHECKING = False
@@ -27,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    answer = flags.ask(reach(options), PruneParams, options)
+    client = reach(options)
+    with waiting.during("looking" if options.dry_run else "deleting"):
+        answer = flags.ask(client, PruneParams, options)
     if options.json:
         return as_json(answer)
     from burnctl.render.numbers import size

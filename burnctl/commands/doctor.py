@@ -7,6 +7,7 @@ import time
 
 from burnctl import flags
 from burnctl.errors import BurnctlError
+from burnctl.progress import waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from burnctl.doctor import FAIL
 
-    findings = examine()
+    with waiting.during("checking"):
+        findings = examine()
     failed = any(finding.level == FAIL for finding in findings)
     if options.json:
         from burnctl.output import as_json

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.progress import waiting
 from burnd.contract import Params, param
 from burnd.contract.reports import PricingParams
 
@@ -67,18 +68,21 @@ def _update(options: argparse.Namespace) -> int:
     import subprocess
     import sys
 
-    from burnctl.daemon import say
-
-    if options.file is None:
-        say("fetching https://models.dev/api.json ...")
     arguments = [] if options.file is None else ["--from", options.file]
-    return subprocess.run([sys.executable, "-P", "-m", "burnd.pricing.update", *arguments], check=False).returncode
+    command = [sys.executable, "-P", "-m", "burnd.pricing.update", *arguments]
+    with waiting.during("fetching https://models.dev/api.json" if options.file is None else "reading"):
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+    sys.stderr.write(done.stderr)
+    sys.stdout.write(done.stdout)
+    return done.returncode
 
 
 def _show(options: argparse.Namespace) -> int:
     from burnctl.daemon import reach
 
-    answer = reach(options).pricing_show(options.model, provider=options.provider)
+    client = reach(options)
+    with waiting.during("looking"):
+        answer = client.pricing_show(options.model, provider=options.provider)
     if options.json:
         from burnctl.output import as_json
 

@@ -8,6 +8,7 @@ import os
 from burnctl import flags, session_choice
 from burnctl.daemon import reach, say
 from burnctl.errors import BurnctlError
+from burnctl.progress import waiting
 from burnd.contract import Params, param
 
 TYPE_CHECKING = False
@@ -46,8 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
-    recording = _recording(client, session_choice.chosen_session(client, options))
-    product, restored = _restored(recording)
+    with waiting.during("reading the session"):
+        recording = _recording(client, session_choice.chosen_session(client, options))
+        product, restored = _restored(recording)
     if not options.to:
         _check_absent(product, recording.id)
     loads = bool(restored.load) and not options.to

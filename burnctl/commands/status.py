@@ -31,6 +31,7 @@ HELP = (
 EXAMPLES = ("burnctl status", "burnctl status --json | jq .degraded")
 _STATE_STYLES = {"watching": "green", "polling": "green", "waiting": "yellow", "degraded": "bold red", "absent": "dim"}
 _DAMAGED_SHOWN = 5
+_BLOCKED = "blocked: "  # before the reason, in the details of a source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,9 +60,9 @@ def drawn(answer: Answer, screen: Screen) -> str:
     if trouble := [*_trouble(answer, screen)]:
         parts.append("\n".join(trouble))
     if sources := answer.get("sources"):
-        parts.append(_sources(sources, screen))
+        parts.append(_sources(sources, {_wording(problem.reason) for problem in _problems(answer)}, screen))
     if backfill := answer.get("backfill"):
-        parts.append(_backfill(backfill, screen))
+        parts.append(_backfill(backfill, answer, screen))
     parts.append(_stored(answer, screen))
     if pushes := answer.get("pushes"):
         parts.append("\n".join(_push(one, screen) for one in pushes))
@@ -94,14 +95,14 @@ def _state(state: str, answer: Answer, backfill: Answer) -> tuple[str, str]:
         return "blocked", "bold red"
     if state != "ready":
         return clean(state), "yellow"
-    if problems := answer.get("degraded"):
+    if problems := _problems(answer):
         return counted(len(problems), "problem"), "bold yellow"
     if backfill.get("totals"):
         return "adding up totals", "yellow"
     return ("reading old logs", "yellow") if backfill else ("recording", "green")
 
 
-def _sources(sources: list[Answer], screen: Screen) -> str:
+def _sources(sources: list[Answer], reasons: set[str], screen: Screen) -> str:
     columns = [
         Column("source", style="bold"),
         Column("state"),
@@ -114,7 +115,7 @@ def _sources(sources: list[Answer], screen: Screen) -> str:
         (
             source.get("name"),
             (source.get("state"), _STATE_STYLES.get(str(source.get("state")), "")),
-            _detail(source),
+            _detail(source, reasons),
             count(source.get("files")),
             count(source.get("pending")),
             duration((source.get("lagMs") or 0) / 1000),
@@ -124,9 +125,10 @@ def _sources(sources: list[Answer], screen: Screen) -> str:
     return table(columns, rows, screen)
 
 
-def _detail(source: Answer) -> str:
-    """What the source does, how often it failed, and what it could not use."""
-    parts = [str(source.get("detail") or "")]
+def _detail(source: Answer, reasons: set[str]) -> str:
+    """What the source does, how often it failed, and what it could not use; a problem is only above."""
+    detail = str(source.get("detail") or "")
+    parts = ["see above" if _wording(detail.removeprefix(_BLOCKED)) in reasons else detail]
     if restarts := source.get("restarts"):
         parts.append(f"restarted {counted(restarts, 'time')} after {source.get('lastFailure') or 'a failure'}")
     counts = source.get("counts") or {}
@@ -134,9 +136,11 @@ def _detail(source: Answer) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _backfill(backfill: Answer, screen: Screen) -> str:
+def _backfill(backfill: Answer, answer: Answer, screen: Screen) -> str:
     done, total, rate = backfill.get("done") or 0, backfill.get("total") or 0, backfill.get("bytesPerSecond") or 0
     if blocked := backfill.get("blocked"):
+        if any(_wording(problem.reason) in _wording(blocked) for problem in _problems(answer)):
+            blocked = "see above"
         return _marked(screen.paint("!", "bold red"), f"old logs cannot be read: {blocked}", screen)
     if not total:
         return "old logs  looking for logs"
@@ -199,10 +203,11 @@ def _ledger(ledger: Answer) -> str:
 
 def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
     """Problems with their remedies, exceeded budgets, and logs that are gone."""
-    for item in answer.get("degraded") or ():
-        yield _marked(screen.paint("!", "bold yellow"), str(item.get("what") or ""), screen)
-        if item.get("remedy"):
-            yield _marked(" ", "→ " + str(item["remedy"]), screen, "cyan")
+    for problem in _problems(answer):
+        text = ": ".join(filter(None, [", ".join(problem.sources), problem.reason]))
+        yield _marked(screen.paint("!", "bold yellow"), text, screen)
+        if problem.remedy:
+            yield _marked(" ", f"→ {problem.remedy}", screen, "cyan")
     for budget in answer.get("budget") or ():
         if budget.get("crossed"):
             yield exceeded(budget, screen)
@@ -210,6 +215,32 @@ def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
         text = f"the logs of {counted(lost, 'session')} are gone, and no clean-up explains it"
         yield _marked(screen.paint("!", "bold yellow"), text, screen)
         yield _marked(" ", "→ burnctl sessions --gone lists them, burnctl restore writes one again", screen, "cyan")
+
+
+class _Problem:
+    """A reason with its remedy, and the sources that have it."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        self.reason, self.remedy, self.sources = reason, remedy, list[str]()
+
+
+def _problems(answer: Answer) -> list[_Problem]:
+    """Each once: sources may be blocked by the same thing, measured at different times."""
+    names = {source.get("name") for source in answer.get("sources") or ()}
+    problems: dict[str, _Problem] = {}
+    for item in answer.get("degraded") or ():
+        what, remedy = str(item.get("what") or ""), str(item.get("remedy") or "")
+        name, _, reason = what.partition(": ")
+        if name in names:
+            reason = reason.removeprefix(_BLOCKED)
+            problems.setdefault(_wording(reason), _Problem(reason, remedy)).sources.append(name)
+        elif not any(remedy == one.remedy for one in problems.values()):  # else it is the cause of the ones above
+            problems[what] = _Problem(what, remedy)
+    return [*problems.values()]
+
+
+def _wording(reason: str) -> str:
+    return "".join(letter for letter in reason if not letter.isdigit() and letter != ",")
 
 
 def exceeded(budget: Answer, screen: Screen) -> str:

@@ -67,6 +67,22 @@ EMPTY: dict[str, Any] = {
     "degraded": [],
 }  # fmt: skip
 
+_FULL, _FREE = "/srv/burn: only {} MB are free, and 20 MB are reserved", "free some space; nothing is lost meanwhile"
+FULL_DISK: dict[str, Any] = STATUS | {
+    "sources": [
+        {"name": name, "state": "waiting", "detail": f"blocked: {_FULL.format(free)}", "files": 10, "pending": 10,
+         "lagMs": 0, "restarts": 0, "lastFailure": None, "counts": {}}
+        for name, free in (("claude-code", 12), ("codex", 9))
+    ],
+    "backfill": {"done": 0, "total": 9, "bytesPerSecond": 0, "blocked": f"claude-code, codex: {_FULL.format(9)}"},
+    "degraded": [
+        {"what": f"claude-code: blocked: {_FULL.format(12)}", "remedy": _FREE},
+        {"what": f"codex: blocked: {_FULL.format(9)}", "remedy": _FREE},
+        {"what": "only 9 MB of disk are free", "remedy": _FREE},
+    ],
+    "ledger": EMPTY["ledger"], "budget": [],
+}  # fmt: skip
+
 FORGET: dict[str, Any] = {
     "dryRun": True, "files": 3, "bytes": 1_234_567, "count": 1023,
     "sessions": [
@@ -125,7 +141,13 @@ def tail(_params: dict[str, Any], talk: FakeConnection) -> None:
 
 
 ANSWERS: dict[str, Any] = {"status": STATUS, "content__forget": FORGET, "tail": tail}
-COMMANDS = {"status": ["status"], "status-empty": ["status"], "forget": ["forget", "0f9c12ab"], "tail": ["tail"]}
+COMMANDS = {
+    "status": ["status"],
+    "status-empty": ["status"],
+    "status-full-disk": ["status"],
+    "forget": ["forget", "0f9c12ab"],
+    "tail": ["tail"],
+}
 
 
 def check(name: str, text: str, columns: int) -> None:
@@ -142,7 +164,7 @@ def check(name: str, text: str, columns: int) -> None:
 @pytest.mark.parametrize("columns", [80, 100, 160])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_in_a_pipe(home: Home, name: str, columns: int) -> None:
-    answers = ANSWERS | ({"status": EMPTY} if name == "status-empty" else {})
+    answers = ANSWERS | {"status": {"status-empty": EMPTY, "status-full-disk": FULL_DISK}.get(name, STATUS)}
     with fake_daemon(home.root / "burnd.sock", **answers):
         done = run(home, *COMMANDS[name], COLUMNS=str(columns))
     check(f"{name}-{columns}", done.stdout, columns)

@@ -15,6 +15,7 @@ from unittest import mock
 import anyio
 import pytest
 
+from burnd.contract.reports import CAUSES
 from burnd.harness.registry import PRODUCTS
 from burnd.paths import Home
 from tests.burnctl.fake_daemon import FakeConnection, fake_daemon
@@ -131,6 +132,11 @@ def test_every_tool_is_there_and_only_reads(alone: Alone) -> None:
         ("search_sessions", {"query": "x", "limit": "many"}, "limit must be a whole number, not 'many'"),
         ("search_sessions", {"query": "x", "role": "userr"}, "role cannot be 'userr'; did you mean: user"),
         ("why", {"full": "perhaps"}, "full must be true or false, not 'perhaps'"),
+        ("serch_sessions", {"query": "x"}, "unknown tool 'serch_sessions'; did you mean: search_sessions"),
+        ("qqq", {}, f"unknown tool 'qqq'; there are: {', '.join(TOOLS)}"),
+        ("hotspots", {"by": "tag:x"}, f"by cannot be 'tag:x'; by is one of: {', '.join(CAUSES)}"),
+        ("hotspots", {"by": "prompt,model"}, "by cannot be 'prompt,model'; did you mean: prompt"),
+        ("summary", {"by": "model,frog"}, "by cannot be 'model,frog'; did you mean: model"),
     ],
 )
 async def test_wrong_arguments_are_refused_in_our_words(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from burnctl.progress import waiting
 from burnd.paths import Home
 from tests.burnctl.fake_daemon import fake_daemon
 from tests.burnctl.invoke import TerminalProcess
@@ -125,3 +126,41 @@ def test_a_report_that_takes_long_says_that_it_works(home: Home) -> None:
         shown = person.end()
     assert shown.code == 0
     assert "\r\x1b[KNo 5-hour window" in shown.text.replace("\x1b[1m", "")
+
+
+def test_a_command_that_takes_long_shows_what_it_does(home: Home) -> None:
+    """`content prune`, as an example of commands that are no reports: a line, wiped before the answer."""
+    for words, method, answer, line, end in (
+        (
+            ["content", "prune", "--dry-run"],
+            "content__prune",
+            {"files": 2, "bytes": 9, "dryRun": True},
+            "looking",
+            "would",
+        ),
+        (["content", "prune"], "content__prune", {"files": 2, "bytes": 9, "dryRun": False}, "deleting", "deleted"),
+    ):
+        seen = threading.Event()
+
+        def slow(_params: object, _talk: object, seen: threading.Event = seen, answer: Any = answer) -> dict[str, Any]:
+            seen.wait(60)
+            return dict(answer)
+
+        status: dict[str, Any] = {"sources": [], "backfill": None}
+        with (
+            fake_daemon(home.root / "burnd.sock", status=status, **{method: slow}),
+            TerminalProcess(home, *words) as person,
+        ):
+            person.wait_for(f"{line} ... 1 s")
+            seen.set()
+            shown = person.end()
+        assert shown.code == 0
+        assert f"\r\x1b[K{end}" in shown.text
+
+
+def test_a_pipe_gets_no_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither stdout nor stderr of a process without a terminal."""
+    monkeypatch.setattr("burnctl.progress._QUIET_S", 0.0)
+    with waiting.during("checking"):
+        assert waiting._end is None
+    assert capsys.readouterr() == ("", "")

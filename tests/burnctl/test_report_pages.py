@@ -49,6 +49,14 @@ def test_names_are_whole_before_columns_are(width: int) -> None:
     assert ("No room for" in shown) == (width != 160)
 
 
+def test_a_plan_is_named_with_what_it_covers() -> None:
+    """Above rows that it does not cover, it is not."""
+    shown = page(answer("source", "claude-code", "api", covered=[("Claude Max 20x", 1.25)]))
+    assert "Claude Max 20x covers $1.25 of it" in shown
+    plans = [{"name": "max20", "title": "Claude Max 20x", "source": "claude-code", "monthlyUsd": 200}]
+    assert "Claude Max" not in page(answer("source", "api", plans=plans, covered=[]))
+
+
 def test_a_model_that_no_log_names_is_said_to_be_none() -> None:
     """In its row and where requests without a price are counted."""
     shown = page(answer("model", "gpt-5", "", unpricedModels=["", "house"]))
