@@ -202,8 +202,7 @@ def limits(
         "source": params.source,
         "now": to_iso(view.now),
         "windows": {
-            name: plan.shown(name, params.history)
-            | plan.use(name, amounts.get(name), ledger if params.filled else None)
+            name: plan.answer(name, params.history, amounts.get(name), ledger if params.filled else None)
             for name in LENGTHS
         },
         "budgets": uses,
@@ -235,47 +234,54 @@ class _PlanWindows:
         self._kinds = ",".join(map(str, sorted(self._spending.kinds)))
         self._next = _NEXT_TURN.format(kinds=self._kinds, begin="?")
 
-    def shown(self, name: str, history: int) -> dict[str, Any]:
-        over = self._over(name, history)[::-1] if history else []
-        tallies = self._spending.within_each([Stretch(window.begin, window.end) for window in over])
-        peaks = self._account.peaks(name, over)
-        return {"current": self.running(name), "history": [*map(_shape, over, tallies, peaks)]}
+    def answer(self, name: str, history: int, limit: float | None, ledger: Path | None) -> dict[str, Any]:
+        """The current window and earlier ones, and with a ledger what filled those that reached the limit.
 
-    def use(self, name: str, limit: float | None, ledger: Path | None) -> dict[str, Any]:
-        """How often the limit was reached and what one percent of it cost; with a ledger, what filled these windows.
-
-        A limit is reached if the account's reading is 100 %, or the cost is the plan's amount in dollars.
+        With readings or a limit in dollars, also how often it was reached and what one percent of it cost. It is
+        reached if the account's reading is 100 %, or the cost is the plan's amount in dollars.
         """
-        is_measured = limit is not None or bool(self._account.windows(name))
-        if not is_measured and ledger is None:
-            return {}
-        every = self._over(name, _MOST_EXAMINED) if is_measured else []
-        if (current := self._current(name)) is not None:
-            every.append(current)
-        peaks = self._account.peaks(name, every)
+        current = self._current(name)
+        reported_windows = self._account.windows(name)
+        is_measured = limit is not None or bool(reported_windows)
+        over = self._over(name, max(history, _MOST_EXAMINED if is_measured else 0), reported_windows)
+        every = [*over, *([current] if current is not None else [])]
+        peaks = dict(zip(every, self._account.peaks(name, every), strict=True))
+        shown = over[-history:][::-1] if history else []
+        examined = every[-_MOST_EXAMINED - (current is not None) :] if is_measured else []
+        full = {window for window in examined if (peak := peaks[window]) is not None and peak.percent >= _FULL}
+        read = {
+            window: peak.percent
+            for window in examined
+            if (peak := peaks[window]) is not None and _LEAST_PERCENT <= peak.percent < _FULL
+        }
         # A reading does not include what came after it.
-        spans = [
-            Stretch(window.begin, window.end if peak is None or peak.percent >= _FULL else min(window.end, peak.ts + 1))
-            for window, peak in zip(every, peaks, strict=True)
-        ]
-        tallies = self._spending.within_each(spans)
-        reached = [
-            ReachedLimit(window, tally, peak)
-            for window, tally, peak in zip(every, tallies, peaks, strict=True)
-            if (peak is not None and peak.percent >= _FULL) or (limit is not None and (tally.cost_usd or 0.0) >= limit)
-        ][::-1]
-        read = [
-            (tally.cost_usd or 0.0, peak.percent)
-            for tally, peak in zip(tallies, peaks, strict=True)
-            if peak is not None and _LEAST_PERCENT <= peak.percent < _FULL
-        ][-_PERCENT_WINDOWS:]
-        percents = sum(percent for _, percent in read)
-        per_percent = sum(cost for cost, _ in read) / percents if percents else None
+        spans = {
+            window: Stretch(window.begin, min(window.end, peak.ts + 1) if peak and window not in full else window.end)
+            for window, peak in peaks.items()
+        }
+        read = dict([*read.items()][-_PERCENT_WINDOWS:])
+        billed = [spans[window] for window in examined if limit is not None or window in full or window in read]
+        stretches = [*dict.fromkeys([*(Stretch(window.begin, window.end) for window in shown), *billed])]
+        tallies = dict(zip(stretches, self._spending.within_each(stretches), strict=True))
         answer: dict[str, Any] = {
+            "current": self._running(name, current) if current is not None else None,
+            "history": [_shape(one, tallies[Stretch(one.begin, one.end)], peaks[one]) for one in shown],
+        }
+        if not is_measured and ledger is None:
+            return answer
+        reached = [
+            ReachedLimit(window, tallies[spans[window]], peaks[window])
+            for window in examined
+            if window in full or (limit is not None and (tallies[spans[window]].cost_usd or 0.0) >= limit)
+        ][::-1]
+        percents = sum(read.values())
+        cost = sum(tallies[spans[window]].cost_usd or 0.0 for window in read)
+        per_percent = cost / percents if percents else None
+        answer |= {
             "limitUsd": limit,
-            "reached": [one.answer() for one in reached[:_MOST_REACHED]] if is_measured else [],
+            "reached": [one.answer() for one in reached[:_MOST_REACHED]],
             "reachedCount": len(reached),
-            "windowCount": len(every) if is_measured else 0,
+            "windowCount": len(examined),
             "usdPerPercent": per_percent if per_percent is not None or limit is None else limit / 100,
         }
         if ledger is not None:
@@ -305,9 +311,10 @@ class _PlanWindows:
             current = next((window for window in laid if window.begin <= now < window.end), None)
         return current
 
-    def _over(self, name: str, most: int) -> list[Window]:
+    def _over(self, name: str, most: int, reported_windows: list[Window]) -> list[Window]:
         """The newest ended windows with turns, laid out from the latest reported end that gives enough."""
-        reported_windows = self._account.windows(name)
+        if not most:
+            return []
         ends = [window.end for window in reported_windows if window.end <= self._view.now]
         back = most
         while back < len(ends):

@@ -38,42 +38,53 @@ class AgentBranch(NamedTuple):
         return {"parent": name, "depth": self.depth, "subtree": self.whole.answer()}
 
 
-def parents(view: View, scope: Scope) -> dict[AgentKey, AgentKey]:
+def parents(view: View, scope: Scope, rows: Iterable[Parts]) -> dict[AgentKey, AgentKey]:
     """The parent of each agent that has one: by the stamps of most of its turns, else by its harness.
 
     Harnesses record two kinds of parents: a subagent is below the subagent or else the main conversation of its session
     that called it, and a child session below that of its parent session. A conversation is represented by the agent
-    with most of its turns.
+    with most of its turns. `rows` are the sums by agent.
     """
-    groups = scope.selection.groups
-    labels, keys = groups.labels if groups else (), tag_keys(_BY)
+    selection, kinds = scope.selection, scope.kinds.by_id
+    labels, keys = selection.groups.labels if selection.groups else (), tag_keys(_BY)
     key_of, parent_at = agent_keys(view, labels, keys), keys.index(PARENT_AGENT)
+    alone: defaultdict[AgentKey, int] = defaultdict(int)  # turns of sessions without subagents, parent and child
+    stamped: defaultdict[AgentKey, Votes] = defaultdict(dict)
+    for (group, type_), number, _, (n, *_) in rows:
+        if not kinds[number].is_unlogged:
+            key, parent = key_of(group, type_), labels[group][parent_at]
+            alone[key] += n
+            if key.stamped is not None and parent is not None and parent != key.stamped:
+                above = AgentKey(parent, None)
+                stamped[key][above] = stamped[key].get(above, 0) + n
+    parent_sessions: dict[int, int] = dict(view.rows(_PARENTS))
+    linked = frozenset((*parent_sessions, *parent_sessions.values(), *(row[0] for row in view.rows(_WITH_SUBAGENTS))))
+    if selection.sessions is not None:
+        linked &= selection.sessions
     subagents: dict[int, tuple[str, int | None]] = {id_: (agent, type_) for id_, agent, type_ in view.rows(_SUBAGENTS)}
     subagents[0] = ("", None)
-    unlogged = {kind.id for kind in scope.kinds if kind.is_unlogged}
-    stamped: defaultdict[AgentKey, Votes] = defaultdict(dict)
     turns: list[tuple[int, str, AgentKey, int]] = []
-    reader = Reader(view, scope.selection, scope.kinds, measures=1)
-    for (group, session, number), kind, _, (n,) in reader.read(By(("group", "session", "subagent"))):
-        if kind in unlogged:
-            continue
-        agent_id, type_ = subagents[number]
-        key, parent = key_of(group, type_), labels[group][parent_at]
-        turns.append((session, agent_id, key, n))
-        if key.stamped is not None and parent is not None and parent != key.stamped:
-            above = AgentKey(parent, None)
-            stamped[key][above] = stamped[key].get(above, 0) + n
-    recorded = _recorded(view, turns)
+    reader = Reader(view, selection._replace(sessions=linked), scope.kinds, measures=1)
+    for (group, session, subagent), number, _, (n,) in reader.read(By(("group", "session", "subagent"))):
+        if not kinds[number].is_unlogged:
+            agent_id, type_ = subagents[subagent]
+            key = key_of(group, type_)
+            turns.append((session, agent_id, key, n))
+            alone[key] -= n
+    recorded = _recorded(view, turns, parent_sessions)
+    for key, n in alone.items():
+        recorded[key][None] = recorded[key].get(None, 0) + n
     return {key: parent for votes in (recorded, stamped) for key in votes if (parent := _most(votes[key])) is not None}
 
 
-def _recorded(view: View, turns: Sequence[tuple[int, str, AgentKey, int]]) -> dict[AgentKey, Votes]:
+def _recorded(
+    view: View, turns: Sequence[tuple[int, str, AgentKey, int]], parent_sessions: Mapping[int, int]
+) -> defaultdict[AgentKey, Votes]:
     """The parents of agents by their harnesses, each with the number of turns; None for no parent."""
-    rows = view.numbered(_SESSIONS, {session for session, *_ in turns})
-    sessions: dict[int, tuple[str, int | None]] = {row: (session_id, parent) for row, session_id, parent in rows}
+    session_ids: dict[int, str] = dict(view.numbered(_SESSION_IDS, {session for session, *_ in turns}))
     counts: defaultdict[tuple[int, str], Votes] = defaultdict(dict)
     for session, agent_id, key, n in turns:
-        own = counts[session, "" if agent_id == sessions[session][0] else agent_id]
+        own = counts[session, "" if agent_id == session_ids[session] else agent_id]
         own[key] = own.get(key, 0) + n
     conversations = {place: _most(own) for place, own in counts.items()}
     callers: dict[tuple[int, str], str] = {
@@ -81,9 +92,8 @@ def _recorded(view: View, turns: Sequence[tuple[int, str, AgentKey, int]]) -> di
     }
     votes: defaultdict[AgentKey, Votes] = defaultdict(dict)
     for session, agent_id, key, n in turns:
-        session_id, parent_session = sessions[session]
-        if agent_id in ("", session_id):
-            above = conversations.get((parent_session or 0, ""))
+        if agent_id in ("", session_ids[session]):
+            above = conversations.get((parent_sessions.get(session, 0), ""))
         else:
             caller = (session, callers.get((session, agent_id), ""))
             above = conversations.get(caller) or conversations.get((session, ""))
@@ -156,10 +166,12 @@ calls AS MATERIALIZED (
 SELECT s.session, s.agent_id, min(c.agent_id) FROM starts s
 JOIN calls c ON c.session = s.session AND c.call_id = s.parent_call AND c.agent_id <> s.agent_id GROUP BY 1, 2
 """
+_WITH_SUBAGENTS = "SELECT DISTINCT session FROM turns INDEXED BY turns_of_subagents WHERE subagent <> 0"
 _SUBAGENTS = "SELECT id, agent_id, type FROM subagents"
-_SESSIONS = """
-SELECT s.id, s.session_id, p.id FROM sessions s LEFT JOIN sessions p ON p.session_id = s.parent_session_id
-WHERE s.id IN ({numbers})
+_SESSION_IDS = "SELECT id, session_id FROM sessions WHERE id IN ({numbers})"
+_PARENTS = """
+SELECT s.id, p.id FROM sessions s JOIN sessions p ON p.session_id = s.parent_session_id
+WHERE s.parent_session_id IS NOT NULL
 """
 
 
@@ -187,8 +199,9 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     scope = choose(view, params, dimensions.tag_keys(by))
     dimension = dimensions.dimension(view, by, scope.selection)
     reader = Reader(view, scope.selection, scope.kinds, measures=len(MEASURES) if params.quality else BILLED)
-    added = add_up(reader.read(dimension.by), scope, dimension)
-    branches = tree(added.by_key, parents(view, scope)) if params.tree else []
+    rows = reader.read(dimension.by)
+    added = add_up(rows, scope, dimension)
+    branches = tree(added.by_key, parents(view, scope, rows)) if params.tree else []
     if params.tree:
         added = added._replace(by_key={branch.key: branch.own for branch in branches}, keys=len(branches))
     order = [branch.key for branch in branches[: params.limit]] or _ordered(added, dimension, params.limit)

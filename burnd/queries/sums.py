@@ -182,7 +182,9 @@ class Reader:
 
     def retried(self, by: By) -> list[Parts]:
         """Counts prompts that were retried, at their first edits; the extra column is the number of retries."""
-        return self._facts(_RETRIED, by, self._selection.kinds, "p.retries")
+        active = [_active(bucket_of(self.begin), bucket_of(self.end) + 1, "p.session")]
+        is_cut = self._selection.begin is not None or self._selection.end is not None
+        return self._facts(_RETRIED, by, self._selection.kinds, "p.retries", active if is_cut else [])
 
     def endings(self, by: By, extra: str) -> list[Parts]:
         """Counts sessions at their last turns (x), with an extra column that may use the ending (e)."""
@@ -270,11 +272,18 @@ class Reader:
             rows += self.select(self._turns, by, [during(Stretch(self.begin, self.end)), *within("x.session", across)])
         return rows
 
-    def _facts(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> list[Parts]:
+    def _facts(
+        self,
+        table: Table,
+        by: By,
+        kinds: frozenset[int] | None,
+        extra: str = _NOTHING,
+        terms: Sequence[Clause] = (),
+    ) -> list[Parts]:
         """All selected rows of a table that has times to the millisecond."""
         if self.begin >= self.end:
             return []
-        rows = self.select(table, by, [during(Stretch(self.begin, self.end))], extra, kinds)
+        rows = self.select(table, by, [*terms, during(Stretch(self.begin, self.end))], extra, kinds)
         return rows + self.mixed(table, by, kinds, extra)
 
     def mixed(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> list[Parts]:
@@ -463,9 +472,9 @@ def _between(begin: int, end: int) -> Clause:
     return Clause(f"x.bucket >= {begin} AND x.bucket < {end}")
 
 
-def _active(begin: int, end: int) -> Clause:
+def _active(begin: int, end: int, session: str = "x.session") -> Clause:
     """Only sessions that have turns between these buckets can have rows there."""
-    return Clause(f"x.session IN (SELECT session FROM endings WHERE last_bucket >= {begin} AND first_bucket < {end})")
+    return Clause(f"{session} IN (SELECT session FROM endings WHERE last_bucket >= {begin} AND first_bucket < {end})")
 
 
 def _whole_buckets(stretch: Stretch) -> tuple[tuple[int, int], list[Stretch]]:
