@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 # Every room may import the leaves, which both programs use.
 LEAVES = {"errors", "paths", "protocol", "contract", "extras", "memory", "__version__"}
 # What each agent product is, without how its logs are read; its instruction files; how the demo writes a session of it.
-PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?(product|demo|instructions|live_sessions|restore))")
+PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?(product|demo|instructions|restore))")
 MAY_IMPORT = {
     "failures": "",
     "tasks": "failures",

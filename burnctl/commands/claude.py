@@ -10,8 +10,7 @@ from burnctl.claude_session import BACKGROUND, CONTINUED, NEW, NO_SESSION, PICKE
 from burnctl.client import Client
 from burnctl.errors import BurnctlError
 from burnctl.tagged_run import Claim, WrapperFlags
-from burnd.harness.claude_code.live_sessions import live_sessions
-from burnd.harness.claude_code.product import PRODUCT
+from burnd.harness.claude_code.product import PRODUCT, live_sessions
 
 _RUN = "BURNCTL_RUN"  # environment variable that marks the processes of this run
 _BACKGROUND_S = 5.0  # how long a session in the background may take to appear in the registry

@@ -109,7 +109,16 @@ class Memory:
         """
         above = None if line.parent_uuid is msgspec.UNSET else line.parent_uuid
         parent = self.link(above)
-        rail = self._rail(self._rail_id(line, parent))
+        rail_id = self.path.rail_id
+        if rail_id is None:
+            rail_id = line.uuid or MAIN
+            if not line.is_sidechain:
+                rail_id = MAIN
+            elif parent is not None and parent.rail != MAIN:
+                rail_id = parent.rail
+            elif parent is None and line.parent_uuid is not None:
+                rail_id = next((rail for rail in reversed(self.state.rails) if rail != MAIN), rail_id)
+        rail = self._rail(rail_id)
         if line.parent_uuid is msgspec.UNSET or (parent is not None and parent.rail != rail.id):
             parent = self.link(rail.last)
         elif parent is None and above is not None:
@@ -119,18 +128,6 @@ class Memory:
         # Agents have files of their own, so the offset is unique within the session.
         name = line.uuid or (f"@{offset}" if rail.id == MAIN else f"{rail.id}@{offset}")
         return Spot(line, rail, parent, ts, offset, name)
-
-    def _rail_id(self, line: ClaudeLine, parent: Link | None) -> str:
-        if self.path.rail_id is not None:
-            return self.path.rail_id
-        if not line.is_sidechain:
-            return MAIN
-        if parent is not None and parent.rail != MAIN:
-            return parent.rail
-        if parent is None and line.parent_uuid is not None:
-            newest_sidechain = next((rail for rail in reversed(self.state.rails) if rail != MAIN), None)
-            return newest_sidechain or line.uuid or MAIN
-        return line.uuid or MAIN
 
     def link(self, uuid: str | None) -> Link | None:
         if uuid is None:

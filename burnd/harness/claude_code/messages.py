@@ -1,4 +1,4 @@
-"""Reads assistant lines, which open candidates and add to them, and finds requests that got no response."""
+"""Reads assistant lines, which open candidates and add to them, and results of calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 from zlib import crc32
 
-import msgspec
 from msgspec.structs import replace
 
 from burnd.classify import activity
@@ -15,19 +14,15 @@ from burnd.classify.tools import kind
 from burnd.harness.anthropic import (
     CALLS,
     ContentBlock,
-    Result,
-    TokenCounts,
     UsageObject,
     parse_call,
     result_of,
     usage_of,
 )
-from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.content import record_message, record_user
 from burnd.harness.claude_code.lines import (
     SOURCE,
     SYNTHETIC,
-    BareLine,
     ClaudeLine,
     ClaudeMessage,
     LineHead,
@@ -36,26 +31,9 @@ from burnd.harness.claude_code.lines import (
 )
 from burnd.harness.claude_code.memory import Memory, Spot, keep
 from burnd.harness.claude_code.product import PRODUCT
-from burnd.harness.claude_code.request_facts import (
-    add_facts,
-    read_memory_edit,
-    read_pull_call,
-    read_pull_result,
-    take_changes,
-    take_pull,
-)
-from burnd.harness.claude_code.state import (
-    MAX_ANSWERED,
-    MAX_ATTEMPTS,
-    MAX_DELEGATIONS,
-    NO_RUN,
-    UNREPORTED,
-    Answered,
-    Attempt,
-    Delegation,
-)
-from burnd.harness.tool_calls import release, short_hash, size
-from burnd.logfiles.log_reader import NEVER, iso
+from burnd.harness.claude_code.requests import add_facts, answer_attempt, fail_run, read_memory_edit, read_pull_result
+from burnd.harness.claude_code.state import MAX_DELEGATIONS, MAX_PULLS, Delegation
+from burnd.harness.tool_calls import creates_pull_request, release, short_hash, size
 from burnd.recording.candidate import (
     LACKS_REQUEST,
     NO_REQUEST_ID,
@@ -65,9 +43,8 @@ from burnd.recording.candidate import (
     Candidate,
     LineKey,
 )
-from burnd.records import Block, Event, Request, Subagent, ToolCall, Usage
+from burnd.records import Block, Event, Subagent, Usage
 from burnd.records.content import MAIN
-from burnd.records.names import bounded
 from burnd.records.turn import FORKED, token_count
 
 REFUSAL: Final = "refusal"
@@ -165,7 +142,9 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
     rail.open = message_id
     entered = memory.new_context(rail, parent)
     prompt = memory.prompt(parent.prompt) if parent is not None else None
-    subagent = None
+    state, subagent = memory.state, None
+    changes, state.changes = tuple(state.changes), []
+    pull_request, state.pull = state.pull, None
     if rail.id != MAIN:
         agent_type = rail.agent_type or line.attribution_agent
         subagent = Subagent(agent_id=rail.id, type=agent_type, parent_tool_use_id=rail.parent_tool_use_id)
@@ -182,14 +161,14 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
         parent=parent.turn if parent is not None else None,
         entered=entered,
         subagent=subagent,
-        project=memory.state.project,
+        project=state.project,
         git_branch=branch_of(line),
         harness_version=line.version,
         prompt_id=prompt.id if prompt is not None else None,
         prompt_words=prompt.words if prompt is not None else (),
         prompt_retries=prompt.walk.retries if prompt is not None else 0,
-        prompt_changes=take_changes(memory),
-        pull_request=take_pull(memory),
+        prompt_changes=changes,
+        pull_request=pull_request,
     )
 
 
@@ -310,25 +289,18 @@ def _add_call(memory: Memory, candidate: Candidate, block: ContentBlock) -> None
     runs_here = block.type == "tool_use"
     candidate.calls += (call if runs_here else replace(call, is_error=False),)
     read_memory_edit(memory, call)
-    read_pull_call(memory, call.id, parsed.command)
+    if creates_pull_request(parsed.command):
+        keep(memory.state.pull_calls, call.id, None, MAX_PULLS)
     if parsed.file is not None and parsed.file not in candidate.files:
         candidate.files += (parsed.file,)
     if parsed.prompt is not None:
         delegation = Delegation(call.id, short_hash(parsed.prompt.encode()), call.target)
         keep(memory.state.delegations, call.id, delegation, MAX_DELEGATIONS)
-    if kind(call.name) in ("edit", "shell"):
-        _walk(memory, candidate, call.name)
-
-
-def _walk(memory: Memory, candidate: Candidate, tool: str) -> None:
-    """Continues the retry walk over the prompt's calls."""
-    prompt = memory.prompt(candidate.prompt_id)
-    if prompt is None:
-        return
-    walk = activity.step(prompt.walk, (activity.Call(tool),))
-    candidate.prompt_retries = walk.retries
-    if walk != prompt.walk:
-        memory.keep_prompt(replace(prompt, walk=walk))
+    if kind(call.name) in ("edit", "shell") and (prompt := memory.prompt(candidate.prompt_id)) is not None:
+        walk = activity.step(prompt.walk, (activity.Call(call.name),))
+        candidate.prompt_retries = walk.retries
+        if walk != prompt.walk:
+            memory.keep_prompt(replace(prompt, walk=walk))
 
 
 def add_result(memory: Memory, spot: Spot, block: ContentBlock) -> tuple[tuple[Block, ...], Candidate | None]:
@@ -339,18 +311,17 @@ def add_result(memory: Memory, spot: Spot, block: ContentBlock) -> tuple[tuple[B
     candidate = _message_with(memory, spot, call_id)
     if candidate is None:
         return result.blocks, None
-    candidate.calls = tuple(
-        [_with_result(call, block, result) if call.id == call_id else call for call in candidate.calls]
-    )
+    calls = list(candidate.calls)
+    for n, call in enumerate(calls):
+        if call.id == call_id:
+            # It failed if it is marked so, or if the exit code is not zero.
+            failed = bool(block.is_error) or (call.name == "Bash" and _FAILED_SHELL.match(result.head) is not None)
+            refused = failed and result.is_refusal
+            calls[n] = replace(call, result_hash=result.hash, is_error=failed, is_refused=refused)
+    candidate.calls = tuple(calls)
     read_pull_result(memory, candidate, call_id, block.content)
     memory.touch(candidate)
     return result.blocks, candidate
-
-
-def _with_result(call: ToolCall, block: ContentBlock, result: Result) -> ToolCall:
-    """The call with its outcome: it failed if marked so, or if the exit code is not zero."""
-    failed = bool(block.is_error) or (call.name == "Bash" and _FAILED_SHELL.match(result.head) is not None)
-    return replace(call, result_hash=result.hash, is_error=failed, is_refused=failed and result.is_refusal)
 
 
 def _message_with(memory: Memory, spot: Spot, call_id: str) -> Candidate | None:
@@ -367,182 +338,3 @@ def _message_with(memory: Memory, spot: Spot, call_id: str) -> Candidate | None:
 
 def _has_call(candidate: Candidate, call_id: str) -> bool:
     return call_id in [call.id for call in candidate.calls]
-
-
-# Requests
-#
-# Every HTTP attempt leaves an `api-request` line, and the lines of a response name its attempt. An attempt without a
-# response may have been billed (a killed client, a cut or failed stream), unless the API refused it. It was refused if
-#
-# - a retry follows it that names an HTTP status, or a connection that was never made (`system/api_error`);
-# - the request then failed for good: with 429 or 5xx the last attempt, as each of the others has its retry line; with
-#   any other status all attempts since the prompt, which the client repeats without a line;
-# - the client then fell back to another model: the last attempt with the original one;
-# - it was repeated with other parameters than its output limit, as after a beta that the API does not know.
-#
-# A lower bound of its tokens is the context of the earlier request that it extends, if the log names one.
-
-_RATE_LIMIT: Final = 429
-_NOT_CONNECTED: Final = frozenset(
-    {"ConnectionRefused", "EAI_AGAIN", "ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "FailedToOpenSocket"}
-)
-_params: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_texts: Final = msgspec.json.Decoder(str)
-
-
-def begin_attempt(memory: Memory, line: BareLine) -> None:
-    """Adds the attempt of an `api-request` line."""
-    state = memory.state
-    if line.id is None or line.id in state.answered or line.id in state.attempts:
-        return
-    if any(candidate.request_ref == line.id for candidate in state.candidates.values()):
-        return
-    model, shape = _shape(line.params)
-    state.attempts[line.id] = Attempt(
-        id=line.id,
-        ts=iso(line.timestamp) or state.stamp or NEVER,
-        model=model,
-        origin=line.query_source or "",
-        base=line.base,
-        adds=bool(line.tail),
-        size=token_count(line.keep) + len(line.tail or ()),
-        shape=shape,
-        run=state.run,
-        tokens=_tokens_of_base(memory, line),
-    )
-    if len(state.attempts) > MAX_ATTEMPTS:
-        _report(memory, state.attempts.pop(next(iter(state.attempts))))
-
-
-def _tokens_of_base(memory: Memory, line: BareLine) -> int:
-    """A lower bound of an attempt's context: that of the request it extends as a whole."""
-    if line.base is None:
-        return 0
-    base = memory.state.answered.get(line.base) or memory.state.attempts.get(line.base)
-    return base.tokens if base is not None and token_count(line.keep) >= base.size else 0
-
-
-def _shape(raw: msgspec.Raw) -> tuple[str, str]:
-    """The model of a request, and a hash of its parameters without the output limit."""
-    try:
-        params = _params.decode(raw) if raw else {}
-        model = bounded(_texts.decode(params["model"])) if "model" in params else ""
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return "", ""
-    params.pop("max_tokens", None)
-    return model, short_hash(b"".join([name.encode() + bytes(params[name]) for name in sorted(params)]))
-
-
-def answer_attempt(memory: Memory, request_ref: str | None, usage: TokenCounts | None) -> None:
-    """Handles a response's line: its attempt is answered, and earlier ones of the run never will be."""
-    state = memory.state
-    attempt = state.attempts.pop(request_ref, None) if request_ref is not None else None
-    if attempt is None:
-        return
-    _withdraw(memory, attempt)
-    context = 0
-    if usage is not None:
-        read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
-        context = token_count(usage.input_tokens) + token_count(read) + token_count(written)
-    keep(state.answered, attempt.id, Answered(context, attempt.size), MAX_ANSWERED)
-    for earlier in _run(memory):
-        if earlier.origin != attempt.origin or earlier.ts > attempt.ts:
-            continue
-        if earlier.model == attempt.model and earlier.shape != attempt.shape:
-            _refuse(memory, earlier)
-            continue
-        earlier.run = NO_RUN
-        if attempt.base == earlier.id and not attempt.adds:
-            earlier.tokens = context
-        _report(memory, earlier)
-
-
-def refuse_attempt(memory: Memory, spot: Spot) -> None:
-    """Handles a retry (`system/api_error`): the attempt before was refused, unless its connection broke."""
-    facts = _error_of(spot)
-    if facts is None or (facts.status is None and facts.code not in _NOT_CONNECTED):
-        return
-    before = [attempt for attempt in _run(memory) if attempt.ts <= spot.ts]
-    if before:
-        _refuse(memory, before[-1])
-
-
-def fail_run(memory: Memory, status: int | None) -> None:
-    """Handles a client that gave up, perhaps with an HTTP status."""
-    attempts = _run(memory)
-    if status is not None:
-        is_repeated = status == _RATE_LIMIT or status >= 500
-        for attempt in attempts[-1:] if is_repeated else attempts:
-            _refuse(memory, attempt)
-    end_run(memory)
-
-
-def fall_back(memory: Memory, model: str | None) -> None:
-    """Handles a fallback to another model because of overload."""
-    before = [attempt for attempt in _run(memory) if attempt.model == model]
-    if before:
-        _refuse(memory, before[-1])
-
-
-def end_run(memory: Memory) -> None:
-    """Handles a new prompt or resumed session: open attempts get no response any more."""
-    for attempt in _run(memory):
-        attempt.run = NO_RUN
-        _report(memory, attempt)
-    memory.state.run += 1
-
-
-def report_attempts(memory: Memory) -> None:
-    """Reports all attempts without a response; one that is answered later is withdrawn."""
-    for attempt in memory.state.attempts.values():
-        _report(memory, attempt)
-
-
-def awaits_response(memory: Memory) -> bool:
-    """Whether an attempt without a response is unreported."""
-    return any(attempt.reported == UNREPORTED for attempt in memory.state.attempts.values())
-
-
-def _run(memory: Memory) -> list[Attempt]:
-    """The attempts since the last prompt that have no response."""
-    state = memory.state
-    return [attempt for attempt in state.attempts.values() if attempt.run == state.run]
-
-
-def _refuse(memory: Memory, attempt: Attempt) -> None:
-    del memory.state.attempts[attempt.id]
-    _withdraw(memory, attempt)
-
-
-def _report(memory: Memory, attempt: Attempt) -> None:
-    if attempt.reported != attempt.tokens:
-        attempt.reported = attempt.tokens
-        memory.out.requests.append(_record(memory, attempt))
-
-
-def _withdraw(memory: Memory, attempt: Attempt) -> None:
-    """Withdraws even an unreported attempt: an earlier reading may have reported it."""
-    memory.out.requests.append(msgspec.structs.replace(_record(memory, attempt), usage=Usage(), withdrawn=True))
-
-
-def _record(memory: Memory, attempt: Attempt) -> Request:
-    """The attempt as a record. Tokens count as cache reads, the cheapest kind, for a lower bound."""
-    return Request(
-        source=SOURCE,
-        session_id=memory.session_id,
-        rail_id=memory.path.rail_id or MAIN,
-        id=attempt.id,
-        ts=attempt.ts,
-        model=attempt.model,
-        usage=Usage(cache_read=attempt.tokens),
-    )
-
-
-def _error_of(spot: Spot) -> claude_lines.ErrorFacts | None:
-    """The error of the attempt before a retry."""
-    return claude_lines.error_facts.value(spot.line.error) if spot.line.error else None
-
-
-def status_of(spot: Spot) -> int | None:
-    facts = _error_of(spot)
-    return facts.status if facts is not None else None

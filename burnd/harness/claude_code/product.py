@@ -1,8 +1,9 @@
-"""Claude Code as the registry lists it."""
+"""Claude Code as the registry lists it, its folders, and its registry of live processes, `sessions/<pid>.json`."""
 
 from __future__ import annotations
 
 import os
+import stat
 
 from burnd.harness.product import Check, Instructions, Product, Setting, Variable
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 _CLEANUP_DAYS = 30  # its own default
 _SHORT_DAYS = 2
 MANAGED = ("/etc/claude-code", "/Library/Application Support/ClaudeCode")  # folders of a machine's policy
+_LARGEST = 1 << 20
+_LONGEST_PID = 12
+_MAX_ENTRIES = 1000  # far more than there are processes
 NAME_LIMIT = 200  # of a project's folder name; a longer one ends in a hash
 
 
@@ -133,7 +137,7 @@ class ClaudeCode(Product):
 
     def clean_up_days(self, homes: Iterable[str]) -> float | None:
         home = next((folder for folder in homes if os.path.isdir(os.path.join(folder, "projects"))), "")
-        days: Any = _settings(os.path.join(home, "settings.json")).get("cleanupPeriodDays", _CLEANUP_DAYS)
+        days: Any = _object(os.path.join(home, "settings.json")).get("cleanupPeriodDays", _CLEANUP_DAYS)
         return days if isinstance(days, int | float) and days > 0 else None
 
     def checks(self, homes: Iterable[str]) -> Iterator[Check]:
@@ -144,7 +148,7 @@ class ClaudeCode(Product):
         path = os.path.join(home, "settings.json")
         days = self.clean_up_days([home])
         if days is None:
-            value = _settings(path).get("cleanupPeriodDays")
+            value = _object(path).get("cleanupPeriodDays")
             yield Check("log clean-up", "ok", f"Claude Code deletes no logs: `cleanupPeriodDays` in {path} is {value}")
             return
         text = f"Claude Code deletes its logs after {'a day' if days == 1 else f'{days:g} days'}"
@@ -187,15 +191,45 @@ def _listed(folder: str) -> list[str]:
         return []
 
 
-def _settings(path: str) -> dict[str, Any]:
+def _object(path: str, flags: int = 0) -> dict[str, Any]:
+    """The JSON object in a regular file; empty if it cannot be read."""
     import json  # noqa: PLC0415 - burnctl imports this module at every start, and json takes longer than the rest
 
     try:
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+        with open(fd, "rb") as file:
+            data = file.read(_LARGEST) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+        values = json.loads(data)
     except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}
+
+
+class LiveSession:
+    """A live process: its session and working folder."""
+
+    __slots__ = ("cwd", "id")
+
+    def __init__(self, session_id: str, cwd: str) -> None:
+        self.id, self.cwd = session_id, cwd
+
+
+def live_sessions(config: str) -> dict[int, LiveSession]:
+    """The current session of each Claude Code process by process id, without unreadable entries."""
+    folder = os.path.join(config, "sessions")
+    try:
+        names = os.listdir(folder)[:_MAX_ENTRIES]
+    except OSError:
+        return {}
+    live: dict[int, LiveSession] = {}
+    for name in names:
+        stem, suffix = os.path.splitext(name)
+        if suffix == ".json" and stem.isdecimal() and len(stem) < _LONGEST_PID:
+            entry = _object(os.path.join(folder, name), os.O_NOFOLLOW)
+            session_id, cwd = entry.get("sessionId"), entry.get("cwd")
+            if isinstance(session_id, str) and session_id and session_id.isascii():
+                live[int(stem)] = LiveSession(session_id, cwd if isinstance(cwd, str) else "")
+    return live
 
 
 PRODUCT = ClaudeCode()

@@ -21,8 +21,8 @@ from burnd.harness.claude_code.content import (
 )
 from burnd.harness.claude_code.lines import Attachment, ClaudeLine, Outcome
 from burnd.harness.claude_code.memory import Memory, Spot
-from burnd.harness.claude_code.messages import add_event, add_result, end_run
-from burnd.harness.claude_code.request_facts import read_prompt_changes
+from burnd.harness.claude_code.messages import add_event, add_result
+from burnd.harness.claude_code.requests import end_run, read_prompt_changes
 from burnd.harness.claude_code.state import ClaudePrompt, SavedOutput
 from burnd.harness.tool_calls import short_hash, size
 from burnd.logfiles.log_reader import tally

@@ -23,21 +23,19 @@ from burnd.harness.claude_code.lines import (
     ModelUsage,
     leading_type,
 )
-from burnd.harness.claude_code.memory import Memory, Spot, keep
-from burnd.harness.claude_code.messages import (
-    add_event,
+from burnd.harness.claude_code.memory import Memory, Spot
+from burnd.harness.claude_code.messages import add_event, read_assistant
+from burnd.harness.claude_code.prompts import read_attachment, read_user
+from burnd.harness.claude_code.requests import (
     awaits_response,
-    begin_attempt,
+    error_of,
     fall_back,
-    read_assistant,
+    read_pull_link,
+    read_request,
     refuse_attempt,
     report_attempts,
-    status_of,
 )
-from burnd.harness.claude_code.prompts import read_attachment, read_user
-from burnd.harness.claude_code.request_facts import read_facts, read_pull_link
 from burnd.harness.claude_code.state import (
-    MAX_REQUESTS,
     ClaudeReading,
     ClaudeState,
     History,
@@ -48,7 +46,7 @@ from burnd.harness.claude_code.state import (
 from burnd.harness.product import RESTORED
 from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import NEVER, decode_line, iso, tally
-from burnd.recording.candidate import LACKS_REQUEST, Candidate
+from burnd.recording.candidate import Candidate
 from burnd.records import Compaction, Content, Overhead, Usage
 from burnd.records.content import Kind, title_record
 from burnd.records.names import bounded_path
@@ -91,11 +89,14 @@ class ClaudeReader:
         return self._feed(line, offset)
 
     def _feed(self, line: bytes, offset: int) -> str | None:
-        counts = self._memory.out.counts
+        state, counts = self._memory.state, self._memory.out.counts
         counts.lines += 1
         kind = leading_type(line)
         if kind in IGNORED:
-            self._skip(kind, line)
+            tally(counts.skipped, kind or "")
+            match = _TIMESTAMP.search(line) if state.birth is None and kind in TIMED else None
+            if match is not None:
+                state.birth = iso(match[1].decode("ascii", "replace"))
             return None
         if kind in BARE:
             return self._read_bare(line, offset)
@@ -130,23 +131,17 @@ class ClaudeReader:
         most = {rail: max(now.get(rail, 0), state.counted.get(rail, 0)) for rail in now | state.counted}
         return dump_state(ClaudeState(counted=most))
 
-    def _skip(self, kind: str | None, line: bytes) -> None:
-        tally(self._memory.out.counts.skipped, kind or "")
-        state = self._memory.state
-        if state.birth is None and kind in TIMED:
-            match = _TIMESTAMP.search(line)
-            state.birth = iso(match[1].decode("ascii", "replace")) if match else None
-
     def _read_bare(self, data: bytes, offset: int) -> str | None:
         memory = self._memory
         line, reason = decode_line(claude_lines.bare_lines, data, offset, memory.out.counts)
         if line is None:
             return reason
-        self._learn_session(line.session_id)
+        if memory.state.session_id is None and line.session_id:
+            memory.state.session_id = memory.path.word or line.session_id
         if line.type in TITLES:
             _read_title(memory, line, offset)
         elif line.type == "api-request":
-            _read_request(memory, line)
+            read_request(memory, line)
         elif line.type == "pr-link":
             read_pull_link(memory, line.pr_url or "")
         elif line.model_usage:
@@ -156,31 +151,9 @@ class ClaudeReader:
     def _read(self, line: ClaudeLine, data: bytes, offset: int) -> str | None:
         if line.type in BARE:
             return self._read_bare(data, offset)
-        memory, counts = self._memory, self._memory.out.counts
-        self._learn(line)
-        # Other tools write responses without a type.
-        is_untyped_response = not line.type and line.message is not None and line.message.usage is not None
-        read = _READ.get(line.type) or (read_assistant if is_untyped_response else None)
-        ts = memory.time_of(line.timestamp)
-        if read is not None or line.uuid is not None:  # a line of another type may still be the parent of others
-            spot = memory.locate(line, ts, offset)
-            above, first = spot.rail.last, len(memory.out.content)
-            (read or Memory.follow)(memory, spot)
-            keep_line(memory, spot, data, offset, first, above)
-        if read is not None:
-            return None
-        tally(counts.skipped if line.type in IGNORED else counts.unknown, line.type or "(none)")
-        return None
-
-    def _learn_session(self, session_id: str | None) -> None:
-        state = self._memory.state
-        if state.session_id is None and session_id:
-            state.session_id = self._memory.path.word or session_id
-
-    def _learn(self, line: ClaudeLine) -> None:
-        """Notes the session, its project, and the sessions it was derived from."""
-        self._learn_session(line.session_id)
-        state, out = self._memory.state, self._memory.out
+        memory, state, out = self._memory, self._memory.state, self._memory.out
+        if state.session_id is None and line.session_id:
+            state.session_id = memory.path.word or line.session_id
         if state.project is None:
             state.project = bounded_path(line.cwd)
         forked_from = line.forked_from.session_id if line.forked_from is not None else None
@@ -188,6 +161,18 @@ class ClaudeReader:
         for origin, origins in ((line.process_session, out.process_origins), (forked_from, out.origins)):
             if origin and origin != state.session_id and (ts := iso(line.timestamp)) is not None:
                 origins[origin] = max(origins.get(origin, 0), to_ms(ts))
+        # Other tools write responses without a type.
+        is_untyped_response = not line.type and line.message is not None and line.message.usage is not None
+        read = _READ.get(line.type) or (read_assistant if is_untyped_response else None)
+        ts = memory.time_of(line.timestamp)
+        if read is not None or line.uuid is not None:  # a line of another type may still be the parent of others
+            spot = memory.locate(line, ts, offset)
+            above, first = spot.rail.last, len(out.content)
+            (read or Memory.follow)(memory, spot)
+            keep_line(memory, spot, data, offset, first, above)
+        if read is None:
+            tally(out.counts.skipped if line.type in IGNORED else out.counts.unknown, line.type or "(none)")
+        return None
 
 
 def _read_title(memory: Memory, line: BareLine, offset: int) -> None:
@@ -219,22 +204,6 @@ def parse_summary(data: bytes, leaf_uuid: str, ts: str) -> Content | None:
 
 def _title_text(line: BareLine) -> str:
     return (line.custom_title or line.ai_title or line.summary or "").strip()
-
-
-def _read_request(memory: Memory, line: BareLine) -> None:
-    """Reads a request of this session; copies of its response in other files lack it."""
-    state = memory.state
-    if state.birth is None:
-        state.birth = iso(line.timestamp)
-    if line.id is None:
-        return
-    begin_attempt(memory, line)
-    read_facts(memory, line)
-    keep(state.requests, line.id, None, MAX_REQUESTS)
-    for candidate in list(state.candidates.values()):
-        if candidate.request_ref == line.id and candidate.rank & LACKS_REQUEST:
-            candidate.rank &= ~LACKS_REQUEST
-            memory.touch(candidate)
 
 
 def _read_totals(memory: Memory, line: BareLine) -> None:
@@ -275,8 +244,9 @@ def read_system(memory: Memory, spot: Spot) -> None:
         return
     memory.follow(spot)
     if line.subtype == "api_error":
-        add_event(memory, spot, "retry", status=status_of(spot))
-        refuse_attempt(memory, spot)
+        error = error_of(spot)
+        add_event(memory, spot, "retry", status=error.status if error is not None else None)
+        refuse_attempt(memory, spot.ts, error)
     elif line.subtype == "model_fallback":
         fall_back(memory, line.original_model)
     elif line.subtype not in SYSTEM_SUBTYPES:

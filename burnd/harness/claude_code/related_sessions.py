@@ -21,7 +21,7 @@ import zstandard
 
 from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.lines import BARE, IGNORED, SOURCE, leading_type, parse_path
-from burnd.harness.claude_code.live_sessions import live_sessions
+from burnd.harness.claude_code.product import live_sessions
 from burnd.harness.claude_code.reader import parse_summary
 from burnd.harness.claude_code.state import ClaudeReading, load_state
 from burnd.harness.tool_calls import short_hash

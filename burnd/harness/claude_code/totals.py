@@ -30,7 +30,6 @@ from burnd.harness.claude_code.lines import (
     SOURCE,
     SYNTHETIC,
     TYPE_FIRST,
-    ClaudeLine,
     LineHead,
     LogPath,
     MessageHead,
@@ -39,21 +38,11 @@ from burnd.harness.claude_code.lines import (
     parse_path,
 )
 from burnd.harness.claude_code.memory import Spot
-from burnd.harness.claude_code.messages import (
-    BACKGROUND,
-    WORD,
-    answer_attempt,
-    end_run,
-    fail_run,
-    fall_back,
-    is_final,
-    rank_of,
-    refuse_attempt,
-    stated_output,
-)
+from burnd.harness.claude_code.messages import BACKGROUND, WORD, is_final, rank_of, stated_output
 from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.prompts import WEB_SEARCH, is_prompt_line
 from burnd.harness.claude_code.reader import ClaudeReader, read_compaction
+from burnd.harness.claude_code.requests import answer_attempt, end_run, error_of, fail_run, fall_back, refuse_attempt
 from burnd.harness.claude_code.state import ClaudeRail
 from burnd.harness.product import RESTORED
 from burnd.harness.totals import LogTask, LogTotals, Places, lines_in, without_content
@@ -105,19 +94,16 @@ def find_logs(places: Places) -> list[LogTask]:
 def read_logs(task: LogTask) -> list[LogTotals]:
     """What a transcript adds to totals. Raises Refused or OSError."""
     path = parse_path(path_key(below(task.path, task.root)))
+    if path is None:
+        return []
     with task.open() as file:
-        return [_read_log(path, file)] if path is not None else []
-
-
-def _read_log(path: LogPath, file: BinaryIO) -> LogTotals:
-    """The file is read once more if that takes the full reader."""
-    reader = _TotalsReader(path)
-    try:
-        reader.read(lines_in(file))
-        return reader.totals(file)
-    except _NeedsTree:
-        file.seek(0)
-        return _read_fully(path, lines_in(file))
+        reader = _TotalsReader(path)
+        try:
+            reader.read(lines_in(file))
+            return [reader.totals(file)]
+        except _NeedsTree:
+            file.seek(0)
+            return [_read_fully(path, lines_in(file))]
 
 
 def _read_fully(path: LogPath, lines: Iterable[tuple[int, bytes]]) -> LogTotals:
@@ -295,16 +281,19 @@ class _TotalsReader(ClaudeReader):
             self._update_skip()
             return
         state = memory.state
-        if state.session_id is None:
-            self._learn_session(line.session_id)
+        if state.session_id is None and line.session_id:
+            state.session_id = memory.path.word or line.session_id
         if state.project is None:
             state.project = bounded_path(line.cwd)
         ts = memory.time_of(line.timestamp)
         if kind == "assistant" or (not kind and line.message is not None and line.message.usage is not None):
             self._read_response(line, ts, data, offset)
         elif kind == "user":
-            if state.attempts or (self._rail.id != MAIN and not self._rail.has_prompt):
-                self._read_prompt(data, ts, offset)
+            is_awaited = state.attempts or (self._rail.id != MAIN and not self._rail.has_prompt)
+            spot = self._spot(data, ts, offset) if is_awaited else None
+            if spot is not None and is_prompt_line(spot):
+                self._rail.has_prompt = True
+                end_run(memory)
             if _SEARCH_COUNT in data:
                 self._note_searches(data, offset)
         elif kind == "system":
@@ -315,8 +304,9 @@ class _TotalsReader(ClaudeReader):
     def _read_response(self, line: _Line, ts: str, data: bytes, offset: int) -> None:
         message, memory = line.message, self._memory
         if message is None or message.model == SYNTHETIC:
-            if message is not None and memory.state.attempts and (spot := self._spot(data, ts, offset)) is not None:
-                self._fail(spot.line)
+            spot = self._spot(data, ts, offset) if message is not None and memory.state.attempts else None
+            if spot is not None and spot.line.refused_message_id is None:
+                fail_run(memory, spot.line.api_error_status if spot.line.is_api_error_message else None)
             return
         message_id = message.id
         is_word = message_id is None or (len(message_id) <= _LONGEST_WORD and WORD.fullmatch(message_id) is not None)
@@ -349,13 +339,6 @@ class _TotalsReader(ClaudeReader):
             harness_version=line.version,
         )
 
-    def _read_prompt(self, data: bytes, ts: str, offset: int) -> None:
-        """Ends the requests that wait, if the line is a prompt."""
-        spot = self._spot(data, ts, offset)
-        if spot is not None and is_prompt_line(spot):
-            self._rail.has_prompt = True
-            end_run(self._memory)
-
     def _read_system(self, line: _Line, ts: str, data: bytes, offset: int) -> None:
         memory = self._memory
         is_compaction = line.subtype == "compact_boundary"
@@ -367,13 +350,9 @@ class _TotalsReader(ClaudeReader):
         if is_compaction:
             read_compaction(memory, spot)
         elif line.subtype == "api_error":
-            refuse_attempt(memory, spot)
+            refuse_attempt(memory, ts, error_of(spot))
         elif line.subtype == "model_fallback":
             fall_back(memory, spot.line.original_model)
-
-    def _fail(self, line: ClaudeLine) -> None:
-        if line.refused_message_id is None:
-            fail_run(self._memory, line.api_error_status if line.is_api_error_message else None)
 
     def _spot(self, data: bytes, ts: str, offset: int) -> Spot | None:
         """The whole line, without the one above it."""
