@@ -71,19 +71,18 @@ def output_shares(blocks: Sequence[Block], usage: Usage) -> list[int]:
     """
     if len(blocks) == 1:
         return [usage.output]
-    shares = portions(usage.output, [block.bytes or 1 for block in blocks])
-    kinds = [block.kind for block in blocks]
-    if "thinking" not in kinds:
-        return shares
-    thinking = kinds.index("thinking")
-    if usage.reasoning:
-        weights = [0 if block.kind == "thinking" else block.bytes or 1 for block in blocks]
-        return portions(usage.output, weights) if any(weights) else shares
-    for n, block in enumerate(blocks):
-        over = shares[n] - 2 * expected_tokens(block)
-        if over > 0 and block.kind != "thinking":
-            shares[n] -= over
-            shares[thinking] += over
+    weights = [block.bytes or 1 for block in blocks]
+    thoughts = [n for n, block in enumerate(blocks) if block.kind == "thinking"]
+    if usage.reasoning and len(thoughts) < len(blocks):
+        for n in thoughts:
+            weights[n] = 0
+    shares = portions(usage.output, weights)
+    if thoughts and not usage.reasoning:
+        for n, block in enumerate(blocks):
+            over = shares[n] - 2 * expected_tokens(block)
+            if over > 0 and block.kind != "thinking":
+                shares[n] -= over
+                shares[thoughts[0]] += over
     return shares
 
 

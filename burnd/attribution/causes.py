@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from operator import sub
+from operator import add, mul, sub
 from typing import Final, NamedTuple, overload
 
 import msgspec
@@ -198,23 +198,27 @@ class Account:
     def causes(self) -> Causes:
         """All causes with tokens in the turns that count."""
         row, count = self._row, len(self._origins)
-        row_owners, sizes = row.owners, list(map(sub, row.ends, map(row.ends.__getitem__, row.parents)))
-        blocks = list(range(len(sizes)))  # slot -> first slot of its block
-        for slot, block in row.blocks.items():
-            blocks[slot] = block
+        sizes = list(map(sub, row.ends, map(row.ends.__getitem__, row.parents)))
         present = _column(self._present, len(sizes))  # block -> turns with it in their context
         read = _column(self._read, len(sizes))
         by_rate: dict[Rate, list[Paid]] = {}
         for rate, sums in self._sums.items():
             columns = [_column(tokens, count) for tokens in sums.paid]
             for rate_class, marks in enumerate(sums.runs):
-                column, is_read = columns[rate_class], rate_class == CACHE_READ
-                for slot, times in row.times(marks):  # many thousands: without calls of small functions
-                    column[row_owners[slot]] += times * sizes[slot]
-                    present[blocks[slot]] += times
-                    if is_read:
-                        read[blocks[slot]] += times
+                if not marks:
+                    continue
+                column, times = columns[rate_class], row.times(marks)
+                for owner, tokens in zip(row.owners, map(mul, times, sizes), strict=True):
+                    if tokens:
+                        column[owner] += tokens
+                present = list(map(add, present, times))
+                if rate_class == CACHE_READ:
+                    read = list(map(add, read, times))
             by_rate[rate] = list(zip(*columns, strict=True))
+        for slot, block in row.blocks.items():
+            present[block] += present[slot]
+            read[block] += read[slot]
+            present[slot] = 0
         owners = [owner for owner, some in enumerate(zip(*by_rate.values(), strict=True)) if any(map(any, some))]
         paid = {rate: [column[owner] for owner in owners] for rate, column in by_rate.items()}
         return Causes(self._origins, owners, self._sizes(present, read), paid)

@@ -262,8 +262,13 @@ class Rail:
         """
         usage, final = turn.usage, turn.quality == "final"
         made: Sequence[Block] = turn.made or [Block(kind="call", bytes=0, call_id=call.id) for call in turn.tool_calls]
-        results = [block for block in made if block.kind == "result"]
-        blocks = [block for block in made if block.kind != "result"] if results else made
+        results: Sequence[Block] = ()
+        blocks = made
+        for block in made:
+            if block.kind == "result":
+                results = [block for block in made if block.kind == "result"]
+                blocks = [block for block in made if block.kind != "result"]
+                break
         outputs: list[Output] = []
         claims: list[SizeClaim] = []
         if blocks:

@@ -131,20 +131,18 @@ class Row:
         """The index in the path of the first slot that ends after a position."""
         return bisect_right(self.path_ends, position)
 
-    def times(self, marks: Mapping[int, int]) -> list[tuple[int, int]]:
-        """The paid slots and how often each was paid, from marks at the last slots of runs and negative marks before
-        their first: the count of a slot is the sum of the marks at it and after it.
+    def times(self, marks: Mapping[int, int]) -> list[int]:
+        """How often each slot was paid, from marks at the last slots of runs and negative marks before their first: the
+        count of a slot is the sum of the marks at it and after it.
         """
-        parents, top = self.parents, max(marks, default=ROOT)
-        counts = [0] * (top + 1)  # a list: looking up in a dictionary takes twice as long
+        parents, counts = self.parents, [0] * len(self.ends)  # a dictionary takes twice as long
         for slot, mark in marks.items():
             counts[slot] = mark
-        paid = []
-        for slot in range(top, ROOT, -1):
+        for slot in range(max(marks, default=ROOT), ROOT, -1):
             if count := counts[slot]:
                 counts[parents[slot]] += count
-                paid.append((slot, count))
-        return paid
+        counts[ROOT] = 0
+        return counts
 
     def lay(self, bounds: Bounds) -> tuple[list[Run], list[Piece]]:
         """Divides a bill along the row, which must be as long as its context.

@@ -84,8 +84,9 @@ class Tally(Generic[Bucket]):
         row, groups = self._rail.row, self._groups
         for (bucket, rate_class), marks in self._runs.items():
             counts = self._counts[bucket]
-            for slot, times in row.times(marks):
-                _of(counts, groups[row.owners[slot]])[rate_class] += times * row.size(slot)
+            for slot, times in enumerate(row.times(marks)):
+                if times:
+                    _of(counts, groups[row.owners[slot]])[rate_class] += times * row.size(slot)
         result = {
             bucket: {source: Sums(*some) for source, some in counts.items() if any(some)}
             for bucket, counts in self._counts.items()

@@ -152,7 +152,7 @@ class WhyParams(Params, method="why", errors=("not_found",), partial=True):
     turn: int | None = param(default=None, help="explain one turn, counted from 0", kind="index")
     rail: str | None = param(default=None, help="with --turn: of this subagent, not of the main conversation")
     tree: bool = param(default=False, help="list subagents and child sessions with their own causes")
-    limit: int = param(default=1000, help="at most this many causes", kind="count", most=MOST_CAUSES)
+    limit: int = param(default=500, help="at most this many causes", kind="count", most=MOST_CAUSES)
     since: int | str | None = param(default=None, help=SINCE, kind="time")
     until: int | str | None = param(default=None, help=UNTIL, kind="time")
     tz: int | str | None = param(default=None, help=TZ, flag="")

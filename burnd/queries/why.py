@@ -34,7 +34,7 @@ from burnd.records import Turn
 from burnd.records.content import MAIN
 from burnd.records.times import index_ms
 
-_MOST_QUOTES: Final = 200
+_MOST_QUOTES: Final = 100
 _MOST_DEPTH: Final = 24
 _MOST_MISSES: Final = 5
 # Parts of a bill, apart from searches, which have no tokens.

@@ -185,8 +185,8 @@ async def test_one_turn_is_explained_by_itself(opened: Opened, beside: dict[str,
         await ask_why(pipeline, "s1", turn=2, **beside)
 
 
-async def test_programs_are_told_every_cause_of_a_long_session(opened: Opened) -> None:
-    """Whoever looks for one cause finds it by itself: unless asked, nothing is folded before there are a thousand."""
+async def test_programs_get_every_cause_of_a_long_session(opened: Opened) -> None:
+    """Without a limit, each of the 500 most expensive causes has a row of its own."""
     pipeline = await opened()
     scene = Scene()
     for n in range(150):
