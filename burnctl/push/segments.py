@@ -53,8 +53,8 @@ SCHEMAS = {
     for table, columns in TABLES.items()
 }
 _MOST_SEGMENTS = 16  # of a table and machine, before the newest are merged
-# Merging takes memory for each key, so it is limited. Larger segments are merged by `compact` only.
-_LARGE_BYTES, _MERGED_BYTES = 1 << 20, 2 << 20
+# Merging takes some 90 bytes of memory for each row, so it is limited. Larger segments are merged by `compact` only.
+_LARGE_BYTES, _LARGE_ROWS = 1 << 20, 50_000
 _ROWS_AT_ONCE = 5_000
 _NAME = re.compile(r"\d{18}-\d{18}-[0-9a-f]{12}\.parquet")
 _REFUSED_WORDS = ("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE", "NO_SUCH_BUCKET", "HTTP response code 403")
@@ -75,6 +75,7 @@ class SegmentTarget:
     """A folder or bucket. A machine touches only its own segments, so any number of them may push to one place."""
 
     def __init__(self, url: str) -> None:
+        self._row_counts: dict[str, int] = {}  # by path, of segments that were candidates for a merge
         self._store: Folder | Bucket = Bucket(url) if url.startswith("s3://") else Folder(url.removeprefix("file://"))
 
     def open(self, machine_id: str) -> str | None:
@@ -168,16 +169,24 @@ class SegmentTarget:
     def _merge_newest(self, table: str, machine_id: str) -> None:
         """Merges the newest segments, once there are too many: each older one that is not much larger than these."""
         every = self._segments(table, machine_id)
-        segments = list(takewhile(lambda segment: segment.size < _LARGE_BYTES, every))
-        if len(segments) <= _MOST_SEGMENTS:
+        if len(list(takewhile(lambda segment: segment.size < _LARGE_BYTES, every))) <= _MOST_SEGMENTS:
             return
-        count, size = 1, segments[0].size
-        while count < len(segments) and (count < _MOST_SEGMENTS // 2 or segments[count].size <= 2 * size):
-            if size + segments[count].size > _MERGED_BYTES:
+        count = rows = size = 0
+        for segment in every:
+            is_similar = count < _MOST_SEGMENTS // 2 or segment.size <= 2 * size
+            rows += self._row_count(segment)
+            if segment.size >= _LARGE_BYTES or rows > _LARGE_ROWS or not is_similar:
                 break
-            size += segments[count].size
+            size += segment.size
             count += 1
-        self._merge(table, machine_id, segments[:count], is_all=count == len(every))
+        if count > 1:
+            self._merge(table, machine_id, every[:count], is_all=count == len(every))
+
+    def _row_count(self, segment: Segment) -> int:
+        if segment.path not in self._row_counts:
+            with self._store.reader(segment.path) as file:
+                self._row_counts[segment.path] = parquet.read_metadata(file).num_rows
+        return self._row_counts[segment.path]
 
     def _merge(self, table: str, machine_id: str, segments: list[Segment], *, is_all: bool) -> None:
         """Replaces segments by one with the newest row of each key. A crash in between leaves rows twice, not less."""

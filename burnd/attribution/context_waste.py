@@ -208,9 +208,14 @@ def in_rail(explained: Explained, turns: Sequence[Turn]) -> tuple[Finding, ...]:
 
 def in_session(rails: Sequence[RailTurns]) -> tuple[tuple[Finding, ...], dict[Rate, Spent]]:
     """The findings in the rails of a session and its child sessions, and the avoidable tokens, each once."""
-    single = [finding for explained, turns in rails for finding in _in_rail(explained, turns)]
-    every = [*single, *delegations(rails)]
+    every = all_findings(rails)
     return bounded(every), avoidable(rails, every)
+
+
+def all_findings(rails: Sequence[RailTurns]) -> list[Finding]:
+    """The findings in the rails of a session and its child sessions, of any number."""
+    single = [finding for explained, turns in rails for finding in _in_rail(explained, turns)]
+    return [*single, *delegations(rails)]
 
 
 def avoidable(rails: Sequence[RailTurns], findings: Iterable[Finding]) -> dict[Rate, Spent]:

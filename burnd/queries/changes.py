@@ -22,7 +22,8 @@ import msgspec
 
 from burnd.attribution import explain
 from burnd.attribution.cause_keys import MISS, PAID_LEVELS
-from burnd.attribution.context_waste import in_session
+from burnd.attribution.context_waste import all_findings
+from burnd.attribution.findings import bounded
 from burnd.attribution.rail_entries import RailEntries, load
 from burnd.attribution.saved_findings import sizes_of
 from burnd.attribution.segments import ALL_ACTIVITIES, SHIFT_MS
@@ -297,8 +298,7 @@ def _findings(view: View, ledger: Path, families: dict[str, list[int]]) -> list[
     rows = []
     for root, family in families.items():
         explained = [(explain(rail.entries, thresholds), rail.turns) for member in family for rail in rails[member]]
-        found = [one for one in in_session(explained)[0] if one.tokens] if explained else []
-        for n, finding in enumerate(found):
+        for n, finding in enumerate(one for one in bounded(all_findings(explained)) if one.tokens):
             source, _, project, key, *_ = about[finding.sessions[0]]
             cost, evidence = pricer.of(finding.tokens), finding.evidence
             rows.append(

@@ -111,18 +111,15 @@ def test_merges_are_limited_also_within_one_number(tmp_path: Path, monkeypatch: 
     """A first push has one number for all of its rows; then come newer rows of some of them."""
     target = SegmentTarget(str(tmp_path))
     send(target, "m1", 5, turns=[made.turn("m1", "0", 5)])
-    (first,) = tmp_path.glob("turns/*/*")
-    size = first.stat().st_size
     monkeypatch.setattr(segments, "_MOST_SEGMENTS", 4)
-    monkeypatch.setattr(segments, "_LARGE_BYTES", size * 2)
-    monkeypatch.setattr(segments, "_MERGED_BYTES", size * 4)
+    monkeypatch.setattr(segments, "_LARGE_ROWS", 6)
     merged: list[int] = []
     merge = SegmentTarget._merge
 
     def measured(
         target: SegmentTarget, table: str, machine: str, some: list[segments.Segment], *, is_all: bool
     ) -> None:
-        merged.append(sum(one.size for one in some))
+        merged.append(sum(map(target._row_count, some)))
         merge(target, table, machine, some, is_all=is_all)
 
     monkeypatch.setattr(SegmentTarget, "_merge", measured)
@@ -135,7 +132,7 @@ def test_merges_are_limited_also_within_one_number(tmp_path: Path, monkeypatch: 
         newest[one] = seq
         assert turns_in(tmp_path) == newest
     assert merged
-    assert max(merged) <= size * 4
+    assert 1 < max(merged) <= 6
     target.compact("m1")
     assert turns_in(tmp_path) == newest
     assert len(files(tmp_path)) == 1
