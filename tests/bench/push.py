@@ -1,7 +1,7 @@
 """Measures `burnctl push` to a folder: `python -m tests.bench.push [TURNS]`.
 
 Prints processor time of burnctl and of the daemon, and the memory that each needed at most: for everything, again
-without a change, after one more tag, and for the comparison of totals.
+without a change, after one more tag, for the comparison of totals, and for reports over the folder.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from burnctl.push.schema import TABLES
 from burnd.paths import Home
 from burnd.records import Turn
 from burnd.records.codec import encode
@@ -52,7 +53,7 @@ def write_ledger(home: Home, turns: int) -> None:
 
 def measured(daemon: Daemon, home: Home, *words: str) -> Run:
     before, begun = _daemon_cpu(daemon), time.monotonic()
-    child = subprocess.Popen([*BURNCTL, "push", *words], env=environment(home.root), stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen([*BURNCTL, *words], env=environment(home.root), stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     output = child.stdout.read().strip()
     _, code, usage = os.wait4(child.pid, 0)
@@ -81,15 +82,17 @@ def main(turns: int) -> None:
             until(lambda: daemon.state() == "ready", _PATIENCE_S, daemon.why)
             until(lambda: _is_explained(daemon), _PATIENCE_S, daemon.why)
             print(f"{turns:,} turns; the daemon has {daemon.rss() / 1e6:.0f} MB")
-            _show("everything", measured(daemon, home, str(folder)))
-            _show("no change", measured(daemon, home, str(folder)))
+            _show("everything", measured(daemon, home, "push", str(folder)))
+            _show("no change", measured(daemon, home, "push", str(folder)))
             with daemon.wire() as wire:
                 wire.call("stamp", selector={"sessionId": "s0"}, enrichment={"step": "plan"})
                 wire.call("flush")
-            _show("one more tag", measured(daemon, home, str(folder)))
-            _show("--check", measured(daemon, home, str(folder), "--check"))
-            _show("--compact", measured(daemon, home, str(folder), "--compact"))
-            for table in ("turns", "causes", "sessions"):
+            _show("one more tag", measured(daemon, home, "push", str(folder)))
+            _show("--check", measured(daemon, home, "push", str(folder), "--check"))
+            _show("--compact", measured(daemon, home, "push", str(folder), "--compact"))
+            for report in (("summary",), ("daily",), ("models",), ("hotspots", "--by", "tool")):
+                _show(" ".join(report), measured(daemon, home, *report, "--fleet", str(folder), "--json"))
+            for table in TABLES:
                 files = [path.stat().st_size for path in folder.glob(f"{table}/*/*.parquet")]
                 print(f"{table}: {len(files)} files, {sum(files) / turns:.0f} bytes a turn")
 
@@ -97,7 +100,7 @@ def main(turns: int) -> None:
 def _show(name: str, run: Run) -> None:
     print(
         f"{name}: {run.wall_s:.1f} s; burnctl {run.own_s:.1f} s of processor time and {run.own_mb:.0f} MB, "
-        f"the daemon {run.daemon_s:.1f} s and {run.daemon_mb:.0f} MB afterwards ({run.output})",
+        f"the daemon {run.daemon_s:.1f} s and {run.daemon_mb:.0f} MB afterwards ({run.output[:80]})",
         flush=True,
     )
 
