@@ -95,7 +95,12 @@ class Connection:
     async def _run_while_connected(self, exchange: Exchange) -> None:
         loop = asyncio.get_running_loop()
         async with anyio.create_task_group() as tasks:
-            later = loop.call_later(_QUICK_S, tasks.start_soon, self._cancel_when_gone, tasks.cancel_scope)
+
+            async def cancel_when_gone() -> None:
+                await self._stream.gone()
+                tasks.cancel_scope.cancel()
+
+            later = loop.call_later(_QUICK_S, tasks.start_soon, cancel_when_gone)
             try:
                 await self._run(exchange)
             finally:
@@ -104,10 +109,6 @@ class Connection:
                 tasks.cancel_scope.cancel()
         if isinstance(exchange.failure, Gone | SyncFailed):
             raise exchange.failure
-
-    async def _cancel_when_gone(self, scope: anyio.CancelScope) -> None:
-        await self._stream.gone()
-        scope.cancel()
 
     async def _run(self, exchange: Exchange) -> None:
         """Sends the answer or an error. The failure is saved before: sending may be cancelled."""

@@ -18,13 +18,14 @@ import anyio.abc
 import anyio.lowlevel
 import structlog
 
-from burnd import protocol, tasks
+from burnd import protocol
 from burnd.errors import HomeBusy, HomeError, SocketTaken, SyncFailed
 from burnd.server import rpc
 from burnd.server.connection import Connection
 from burnd.server.method import AnyMethod
 from burnd.server.service import Service
 from burnd.server.stream import Patience, Stream
+from burnd.tasks import sleep_until_tick
 
 log = structlog.get_logger()
 
@@ -56,10 +57,6 @@ def peer_of(connection: socket.socket) -> Peer:
     if sys.platform == "linux":
         pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         return Peer(uid, pid)
-    return _local_peer(connection)
-
-
-def _local_peer(connection: socket.socket) -> Peer:
     _, uid = struct.unpack_from("=II", connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES))
     try:
         pid = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID)
@@ -178,7 +175,10 @@ class Listener:
             while True:
                 scope = anyio.CancelScope()
                 tasks.start_soon(self._accept_own, scope, tasks)
-                await self._until_replaced()
+                while True:
+                    await sleep_until_tick(LOOK_EVERY_S)
+                    if _identity(self._path) != self._last_identity:
+                        break
                 scope.cancel()
                 self._bind_again()
 
@@ -195,12 +195,6 @@ class Listener:
     def _bind(self) -> None:
         self._own = bind(self._path)
         self._own_identity = _identity(self._path)
-
-    async def _until_replaced(self) -> None:
-        while True:
-            await tasks.sleep_until_tick(LOOK_EVERY_S)
-            if _identity(self._path) != self._last_identity:
-                return
 
     def _bind_again(self) -> None:
         self._service.check_home()

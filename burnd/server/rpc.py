@@ -51,7 +51,6 @@ class BadRequest(Fault):
 
 _envelopes = msgspec.json.Decoder(_Envelope)
 _ids = msgspec.json.Decoder(str | int | float | None)
-_only_id = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def parse(line: bytes) -> Request:
@@ -64,7 +63,14 @@ def parse(line: bytes) -> Request:
     except RecursionError:
         raise BadRequest(protocol.NOT_JSON, "the request is nested too deeply") from None
     except msgspec.ValidationError as error:
-        raise _not_a_request(line, str(error)) from None
+        if line.lstrip()[:1] == b"[":
+            hint = "send each request on a separate line"
+            raise BadRequest(protocol.NOT_A_REQUEST, "batches are not supported", hint) from None
+        try:
+            id_ = _checked_id(msgspec.json.decode(line, type=dict[str, msgspec.Raw]).get("id", _ABSENT))
+        except (msgspec.MsgspecError, ValueError, RecursionError, Fault):
+            id_ = None
+        raise BadRequest(protocol.NOT_A_REQUEST, f"not a request: {_short(error)}", id_=id_ or NO_ID) from None
     except (msgspec.DecodeError, ValueError) as error:
         raise BadRequest(protocol.NOT_JSON, f"the request is not JSON: {_short(error)}") from None
     id_ = _checked_id(envelope.id)
@@ -82,20 +88,6 @@ def _envelope(line: bytes) -> _Envelope:
         if repaired == line:
             raise
     return _envelopes.decode(repaired)
-
-
-def _not_a_request(line: bytes, reason: str) -> BadRequest:
-    if line.lstrip()[:1] == b"[":
-        return BadRequest(protocol.NOT_A_REQUEST, "batches are not supported", "send each request on a separate line")
-    return BadRequest(protocol.NOT_A_REQUEST, f"not a request: {_short(reason)}", id_=_id_in(line))
-
-
-def _id_in(line: bytes) -> msgspec.Raw:
-    """The id in a malformed request."""
-    try:
-        return _checked_id(_only_id.decode(line).get("id", _ABSENT)) or NO_ID
-    except (msgspec.MsgspecError, ValueError, RecursionError, Fault):
-        return NO_ID
 
 
 def _checked_id(raw: msgspec.Raw) -> msgspec.Raw | None:

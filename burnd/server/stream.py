@@ -53,8 +53,12 @@ class Stream:
     async def line(self) -> bytes | None:
         """The next line that is not blank, without its newline; None at the end."""
         while True:
-            if not self._buffer and not await self._await_more():
-                return None
+            if not self._buffer:
+                has_more = False
+                with anyio.move_on_after(self._patience.idle):
+                    has_more = await self._fill()
+                if not has_more:
+                    return None
             line = await self._whole_line()
             if line.strip():
                 return line
@@ -67,20 +71,18 @@ class Stream:
             if self._is_cut:
                 raise Gone  # half a line was sent: nothing after it could be parsed
             self._is_cut = True
+            view = memoryview(data)
             with anyio.move_on_after(self._patience.take):
-                await self._send(memoryview(data))
+                while view:
+                    try:
+                        view = view[self._socket.send(view) :]
+                    except (BlockingIOError, InterruptedError):
+                        await anyio.wait_writable(self._socket)
+                    except OSError as error:
+                        raise Gone from error
                 self._is_cut = False
                 return
         raise Gone
-
-    async def _send(self, view: memoryview) -> None:
-        while view:
-            try:
-                view = view[self._socket.send(view) :]
-            except (BlockingIOError, InterruptedError):
-                await anyio.wait_writable(self._socket)
-            except OSError as error:
-                raise Gone from error
 
     async def gone(self) -> None:
         """Returns when the client has closed its end. Data that it sent meanwhile stays unread.
@@ -100,11 +102,6 @@ class Stream:
 
     def close(self) -> None:
         self._socket.close()
-
-    async def _await_more(self) -> bool:
-        with anyio.move_on_after(self._patience.idle):
-            return await self._fill()
-        return False
 
     async def _whole_line(self) -> bytes:
         with anyio.move_on_after(self._patience.deliver):

@@ -10,7 +10,7 @@ import msgspec
 
 from burnd import protocol
 from burnd.clients.announcements import Announcement, announce, claimed_by
-from burnd.contract import Params, methods
+from burnd.contract import methods
 from burnd.contract.daemon import (
     AnnounceParams,
     ConfigParams,
@@ -98,27 +98,28 @@ async def shutdown(service: Service, _params: ShutdownParams) -> Result:
 
 
 async def list_methods(_service: Service, _params: MethodsParams) -> Result:
-    return {"methods": [_listed(method) for method in methods().values()]}
-
-
-def _listed(method: type[Params]) -> dict[str, object]:
     return {
-        "name": method.method,
-        "about": method.about(),
-        "params": [
+        "methods": [
             {
-                "name": one.wire,
-                "type": one.type,
-                "required": one.is_required,
-                "default": None if one.is_required else one.default,
-                "choices": [*one.choices, *filter(None, [one.others])],
-                "about": one.help,
+                "name": method.method,
+                "about": method.about(),
+                "params": [
+                    {
+                        "name": one.wire,
+                        "type": one.type,
+                        "required": one.is_required,
+                        "default": None if one.is_required else one.default,
+                        "choices": [*one.choices, *filter(None, [one.others])],
+                        "about": one.help,
+                    }
+                    for one in method.params.values()
+                ],
+                "errors": list(method.errors),
+                "deadline": method.deadline,
+                "progress": method.progress,
             }
-            for one in method.params.values()
-        ],
-        "errors": list(method.errors),
-        "deadline": method.deadline,
-        "progress": method.progress,
+            for method in methods().values()
+        ]
     }
 
 
@@ -164,30 +165,33 @@ def shown(event: TurnEvent | Notice, prices: PriceTable, missed: int) -> dict[st
     """The parameters of a `tail` notification."""
     if isinstance(event, Notice):
         return {"version": protocol.VERSION, "missed": missed, **event.fields}
-    turn = event.turn
-    return {
-        "version": protocol.VERSION,
-        "open": event.open,
-        "missed": missed,
-        "costUsd": _cost(turn, prices),
-        "turn": msgspec.to_builtins(turn),
-    }
-
-
-def _cost(turn: Turn, prices: PriceTable) -> float | None:
-    usage = turn.usage
+    turn, usage = event.turn, event.turn.usage
     tokens = Tokens(
         usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_create_5m, usage.cache_create_1h
     )
     figure = figure_of(round((turn.stated_usd or 0) * UNITS_PER_USD), sum(tokens))
     terms = terms_text(turn.speed, turn.service_tier, turn.inference_geo, figure)
-    return prices.turn_usd(turn.model, turn.provider, tokens, terms=terms, searches=turn.searches)
+    return {
+        "version": protocol.VERSION,
+        "open": event.open,
+        "missed": missed,
+        "costUsd": prices.turn_usd(turn.model, turn.provider, tokens, terms=terms, searches=turn.searches),
+        "turn": msgspec.to_builtins(turn),
+    }
 
 
 async def stamp(service: Service, params: StampParams) -> Result:
     """Durable when it returns."""
+    if params.stamps is not None:
+        if any(part is not None for part in (params.selector, params.enrichment, params.ts)):
+            raise Refusal("with stamps, give selector, enrichment and ts in each of them")
+        given = params.stamps
+    elif params.selector is None or params.enrichment is None:
+        raise Refusal("a stamp needs a selector and an enrichment", 'for several: {"stamps": [...]}')
+    else:
+        given = [OneStamp(selector=params.selector, enrichment=params.enrichment, ts=params.ts)]
     now = to_iso(service.now())
-    stamps = [_as_stamp(one, now, n if params.stamps else None) for n, one in enumerate(_all_of(params))]
+    stamps = [_as_stamp(one, now, n if params.stamps else None) for n, one in enumerate(given)]
     stamps = await _for_known_sessions(service, stamps)
     new = await service.pipeline.commit(Batch(entries=list(stamps)))
     return {"stamped": len(stamps), "new": new}
@@ -225,17 +229,6 @@ async def _for_known_sessions(service: Service, stamps: list[Stamp]) -> list[Sta
             raise Refusal(no_such_session(name), "nothing was recorded; list sessions with: burnctl sessions")
         sessions[name] = session_id
     return [one.of_session(sessions.get(one.selector.session_id or "")) for one in stamps]
-
-
-def _all_of(params: StampParams) -> list[OneStamp]:
-    single = (params.selector, params.enrichment, params.ts)
-    if params.stamps is not None:
-        if any(part is not None for part in single):
-            raise Refusal("with stamps, give selector, enrichment and ts in each of them")
-        return params.stamps
-    if params.selector is None or params.enrichment is None:
-        raise Refusal("a stamp needs a selector and an enrichment", 'for several: {"stamps": [...]}')
-    return [OneStamp(selector=params.selector, enrichment=params.enrichment, ts=params.ts)]
 
 
 def _as_stamp(one: OneStamp, now: str, number: int | None) -> Stamp:

@@ -32,8 +32,8 @@ from burnd.errors import NotNow
 from burnd.extras import SEARCH, to_install
 from burnd.harness.api import sessions as api_sessions
 from burnd.harness.registry import PRODUCTS
-from burnd.instructions.entries import MemoryEntry, Query, entries
-from burnd.instructions.files import LARGEST_FILE, FilesRead, Homes
+from burnd.instructions.entries import Query, entries
+from burnd.instructions.files import LARGEST_FILE, Homes
 from burnd.ledger.files import as_storage_error
 from burnd.ledger.sidecars import Sidecars
 from burnd.paths import user_home
@@ -69,8 +69,11 @@ async def find(service: Service, params: SearchParams) -> Result:
     from burnd.search.index import Unusable  # noqa: PLC0415 - needs tantivy
     from burnd.search.lookup import Lookup  # noqa: PLC0415
 
-    pending = _pending(indexer)
-    notes = _notes(service, pending)
+    status, mode = indexer.status(), service.pipeline.keeping.mode
+    # Sessions that live agents write are not reported.
+    pending = status.pending if status.state == "catching-up" or status.pending > _MANY_PENDING else 0
+    notes = [] if mode == "full" else [f"content is not stored (mode {mode}); only older messages can be found"]
+    notes += [f"{pending:,} sessions are still being indexed, the newest first"] if pending else []
     try:
         answer = await service.ask(
             lambda view: search(view, Lookup(index), indexer.recall, params), project=params.project
@@ -89,29 +92,19 @@ def _not_searchable(indexer: SearchIndexer) -> Exception:
     return NotNow(indexer.problem or "the search index is being repaired", "", "try again in a moment")
 
 
-def _pending(indexer: SearchIndexer) -> int:
-    """The number of sessions that are not indexed yet; 0 if they are only those that live agents write."""
-    status = indexer.status()
-    return status.pending if status.state == "catching-up" or status.pending > _MANY_PENDING else 0
-
-
-def _notes(service: Service, pending: int) -> list[str]:
-    notes = []
-    mode = service.pipeline.keeping.mode
-    if mode != "full":
-        notes.append(f"content is not stored (mode {mode}); only older messages can be found")
-    if pending:
-        notes.append(f"{pending:,} sessions are still being indexed, the newest first")
-    return notes
-
-
 async def search_memory(service: Service, params: MemoryParams) -> Result:
     """The entries that match best, each whole. The files are read for this answer and nothing of them is stored."""
     query = Query(params.query)
     if not query.weights:
         return {"query": params.query[:1000], "entries": [], "note": "the query has no word to search for"}
-    worked_in = await service.ask(folders)
-    read = await service.memory_files.read(_homes(service), worked_in)
+    user, settings = str(user_home(service.environ)), service.settings
+    homes = {
+        product.source: product.config_homes(
+            service.environ, user, [*settings.roots_of(product), *service.roots.get(product.source, [])]
+        )
+        for product in PRODUCTS
+    }
+    read = await service.memory_files.read(Homes(user, homes), await service.ask(folders))
     # Not in a pool thread: the daemon would wait for it when it ends.
     matches = await DetachedCall(lambda: query.rank(entries(read.files))).result(DEADLINE_S)
     rows: list[dict[str, Any]] = []
@@ -120,46 +113,26 @@ async def search_memory(service: Service, params: MemoryParams) -> Result:
         size += len(entry.text.encode("utf-8", "replace"))
         if rows and size > _MEMORY_BYTES:
             break
-        rows.append(_entry(entry, score))
-    answer = {"query": params.query[:1000], "entries": rows, "matches": len(matches), "files": len(read.files)}
-    notes = _reading_notes(read)
-    return answer | ({"note": "; ".join(notes)} if notes else {})
-
-
-def _homes(service: Service) -> Homes:
-    """The folders with this user's own instruction files, of each harness."""
-    environ, settings, user = service.environ, service.settings, str(user_home(service.environ))
-    folders = {
-        product.source: product.config_homes(
-            environ, user, [*settings.roots_of(product), *service.roots.get(product.source, [])]
+        rows.append(
+            {
+                "path": entry.file.path,
+                "kind": entry.file.kind,
+                "project": entry.file.project,
+                "heading": entry.heading or None,
+                "line": entry.line,
+                "modifiedAt": to_iso(entry.file.modified_ms),
+                "score": round(score, 4),
+                "alsoIn": list(entry.copies[:_COPIES_SHOWN]),
+                "text": entry.text,
+            }
         )
-        for product in PRODUCTS
-    }
-    return Homes(user, folders)
-
-
-def _entry(entry: MemoryEntry, score: float) -> dict[str, Any]:
-    return {
-        "path": entry.file.path,
-        "kind": entry.file.kind,
-        "project": entry.file.project,
-        "heading": entry.heading or None,
-        "line": entry.line,
-        "modifiedAt": to_iso(entry.file.modified_ms),
-        "score": round(score, 4),
-        "alsoIn": list(entry.copies[:_COPIES_SHOWN]),
-        "text": entry.text,
-    }
-
-
-def _reading_notes(files: FilesRead) -> list[str]:
-    """Notes on files that were not searched."""
-    notes = [f"{count:,} {_SKIPPED[why]}" for why, count in sorted(files.skipped.items())]
-    if files.unanswered:
-        notes.append(f"no answer from {', '.join(files.unanswered[:3])}")
-    if not files.is_whole:
+    answer = {"query": params.query[:1000], "entries": rows, "matches": len(matches), "files": len(read.files)}
+    notes = [f"{count:,} {_SKIPPED[why]}" for why, count in sorted(read.skipped.items())]
+    if read.unanswered:
+        notes.append(f"no answer from {', '.join(read.unanswered[:3])}")
+    if not read.is_whole:
         notes.append("not all files were read: there are too many, or they took too long")
-    return notes
+    return answer | ({"note": "; ".join(notes)} if notes else {})
 
 
 _SKIPPED = {
@@ -270,27 +243,24 @@ def _read_page(recall: Recall, session_id: str, located: RecordPage) -> list[msg
 
 
 def _shown(record: Content, whole_bytes: int | None) -> bytes:
-    """A record as JSON, without what only `restore` needs; `whole_bytes` is the size of its content if it was cut."""
+    """A record as JSON, without what only `restore` needs. A long one has the start of its content, as text.
+
+    `whole_bytes` is the size of its content if only the start was read.
+    """
     data = msgspec.json.encode(msgspec.structs.replace(record, line=None, parent=None, context=None))
     if len(data) <= LARGEST_RECORD and whole_bytes is None:
         return data
     size = len(data) if whole_bytes is None else whole_bytes + len(data) - LARGEST_RECORD
-    return msgspec.json.encode(_cut(msgspec.json.decode(data), size, is_begun=whole_bytes is not None))
-
-
-def _cut(shown: dict[str, Any], size: int, *, is_begun: bool) -> dict[str, Any]:
-    """The record with the start of its content: text as text, anything else as JSON text.
-
-    `is_begun`: only the start of the JSON was read; if it is a string, it is closed again.
-    """
+    shown = msgspec.json.decode(data)
     for owner, name in ((shown, "text"), *((shown.get(o, {}), n) for o, n in _BODIES)):
         if name in owner:
             value = owner[name]
-            if is_begun and name in ("input", "content") and isinstance(value, str) and value[:1] == '"':
+            is_begun = whole_bytes is not None and name in ("input", "content")  # only the start of the JSON was read
+            if is_begun and isinstance(value, str) and value[:1] == '"':
                 value = msgspec.json.decode(closed(value.encode()))
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
             owner[name] = text.encode()[:LARGEST_RECORD].decode("utf-8", "ignore")
-    return shown | {"truncated": True, "bytes": size}
+    return msgspec.json.encode(shown | {"truncated": True, "bytes": size})
 
 
 _BODIES = (("toolUse", "input"), ("toolResult", "content"), ("file", "data"))
@@ -325,24 +295,19 @@ def _read_lines(recall: Recall, recorded: Recorded, begin: int) -> tuple[str, Pl
 
 async def prune(service: Service, params: PruneParams) -> Result:
     """Deletes the content of sessions whose newest record is older. Usage stays."""
-    older_than_ms = _age(service, params.older_than_days)
-    pipeline = service.pipeline
+    pipeline, days, older_than_ms = service.pipeline, params.older_than_days, service.settings.retention_ms
+    if days is not None:
+        if not 0 <= days < 1e6:
+            raise Refusal("olderThanDays must be 0 or more days")
+        older_than_ms = int(days * DAY_MS)
+    if older_than_ms is None:
+        raise Refusal("content.retention_days is forever", "give olderThanDays")
     if params.dry_run:
         session_ids = await outdated(pipeline.index, Sidecars(service.home.content), older_than_ms, service.now())
         pruned = await anyio.to_thread.run_sync(would_free, service.home, session_ids)
     else:
         pruned = await pipeline.prune_content(older_than_ms)
     return {"dryRun": params.dry_run, "files": pruned.files, "bytes": pruned.bytes}
-
-
-def _age(service: Service, days: float | None) -> int:
-    if days is None:
-        if (keep_ms := service.settings.retention_ms) is None:
-            raise Refusal("content.retention_days is forever", "give olderThanDays")
-        return keep_ms
-    if not 0 <= days < 1e6:
-        raise Refusal("olderThanDays must be 0 or more days")
-    return int(days * DAY_MS)
 
 
 async def forget(service: Service, params: ForgetParams, caller: Caller) -> Result:
@@ -386,12 +351,8 @@ async def _sessions_of(service: Service, params: ForgetParams, caller: Caller) -
         return await service.ask(lambda view: family(view, str(params.session)))
     if params.project is not None:
         return await service.ask(lambda view: of_project(view, str(params.project)), project=params.project)
-    return await _with_text(service, str(params.match), caller)
-
-
-async def _with_text(service: Service, text: str, caller: Caller) -> set[str]:
     work = Work("searching")
-    matching = TextScan(service.home, text, work.report)
+    matching = TextScan(service.home, str(params.match), work.report)
     try:
         async with with_progress(caller, lambda: (work.done, work.total)):
             # Not awaited when the client disconnects: it stops before the next file.

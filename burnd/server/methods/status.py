@@ -18,7 +18,7 @@ from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.query_pool import TookTooLong
 from burnd.queries import status as counting
 from burnd.queries.spending import budget_uses
-from burnd.recording.source import Progress, SkippedFiles, Status, UnusedLine, backfill_state
+from burnd.recording.source import Status, backfill_state
 from burnd.records.times import to_iso
 from burnd.search.indexer import SearchStatus
 from burnd.server.method import AnyMethod, Method, Result
@@ -34,75 +34,62 @@ _SEARCH_REMEDIES = {
 
 async def status(service: Service, _params: StatusParams) -> Result:
     """Answers at once, also while the daemon starts, reads old logs or rebuilds its index."""
-    counts, machine, budget = await _counts(service), await service.machine(), await _budget(service)
-    # No await from here on: all parts of one answer describe the same moment.
-    states = [(source, source.status()) for source in service.sources.values()]
-    return {
-        "daemon": _daemon(service),
-        "machine": machine,
-        "sources": [_source(source, state) for source, state in states],
-        "backfill": _backfill(
-            [state for _, state in states], is_exact=service.has_totals, of_pass=_pass_progress(service)
-        ),
-        "ledger": _ledger(service, counts),
-        "content": _content(service, counts),
-        "index": {"state": _index_state(service), "bytes": _database_size(str(service.home.index_db))},
-        "search": _search(service),
-        "causes": _causes(service, counts),
-        "spool": _spool(service),
-        "disk": _disk(service),
-        "prices": _prices(service),
-        "budget": budget,
-        "lostLogs": _lost_logs(service),
-        "degraded": [{"what": what, "remedy": remedy} for what, remedy in _degraded(service, states, counts)],
-    }
-
-
-async def _counts(service: Service) -> counting.Counts:
-    """How much is recorded; the last counts if the index is too busy."""
-    if service.is_open:
+    machine = await service.machine()
+    budgets, budget = service.settings.budgets, []
+    if service.is_open:  # the last counts and no budgets if the index is too busy
         with anyio.move_on_after(_COUNTING_S), contextlib.suppress(TookTooLong, IndexDamaged):
             service.counts = await service.ask(counting.count, urgent=True)
-    return service.counts
-
-
-async def _budget(service: Service) -> list[dict[str, Any]]:
-    """Every budget that is set, with its spend; empty if the index is too busy."""
-    budgets = service.settings.budgets
-    if budgets and service.is_open:
         with anyio.move_on_after(_COUNTING_S), contextlib.suppress(TookTooLong, IndexDamaged):
-            current = await service.ask(lambda view: budget_uses(view, budgets), urgent=True)
-            return [standing.answer() for standing in current]
-    return []
-
-
-def _lost_logs(service: Service) -> dict[str, Any]:
-    lost = service.lost_logs if service.is_open else None
-    return {"sessions": lost.unexplained if lost else 0, "noticedAt": lost.noticed if lost else None}
-
-
-def _daemon(service: Service) -> dict[str, Any]:
-    clients = service.clients
+            current = await service.ask(lambda view: budget_uses(view, budgets), urgent=True) if budgets else []
+            budget = [one.answer() for one in current]
+    # No await from here on: all parts of one answer describe the same moment.
+    counts, clients, prices = service.counts, service.clients, service.prices.table
+    states = [(source, source.status()) for source in service.sources.values()]
+    blob_bytes = _database_size(str(service.home.blobs))
     return {
-        "version": __version__,
-        "protocol": protocol.VERSION,
-        "pid": service.pid,
-        "state": _daemon_state(service),
-        "startedAt": to_iso(service.started_ms),
-        "uptimeMs": max(0, service.now() - service.started_ms),
-        "home": str(service.home.root),
-        "socket": service.socket,
-        "clients": clients.connected,
-        "requests": clients.served,
-        "clientsTurnedAway": clients.turned_away,
-        "clientsRefused": clients.refused,
+        "daemon": {
+            "version": __version__,
+            "protocol": protocol.VERSION,
+            "pid": service.pid,
+            "state": "stopping" if service.stopping.is_set() else "ready" if service.is_open else "starting",
+            "startedAt": to_iso(service.started_ms),
+            "uptimeMs": max(0, service.now() - service.started_ms),
+            "home": str(service.home.root),
+            "socket": service.socket,
+            "clients": clients.connected,
+            "requests": clients.served,
+            "clientsTurnedAway": clients.turned_away,
+            "clientsRefused": clients.refused,
+        },
+        "machine": machine,
+        "sources": [_source(source, state) for source, state in states],
+        "backfill": _backfill(service, [state for _, state in states]),
+        "ledger": {
+            "bytes": _size(str(service.home.ledger)),
+            "turns": counts.turns,
+            "openTurns": counts.open_turns,
+            "sessions": counts.sessions,
+            "stamps": counts.stamps,
+            "skipped": {"count": counts.skipped_lines, "lines": [skipped._asdict() for skipped in counts.skipped]},
+            "refusedRecords": service.pipeline.status.refused if service.is_open else 0,
+        },
+        "content": {
+            "mode": service.settings.content_mode,
+            "bytes": counts.sidecar_bytes + blob_bytes,
+            "sidecars": counts.sidecars,
+            "blobBytes": blob_bytes,
+        },
+        **_derived(service),
+        "causes": {"state": service.explainer.state if service.is_open else "starting", "pending": counts.uncounted},
+        "prices": {
+            "asOf": prices.as_of,
+            "fetched": prices.fetched,
+            "own": prices.own,
+            "problem": prices.problem or None,
+        },
+        "budget": budget,
+        "degraded": [{"what": what, "remedy": remedy} for what, remedy in _degraded(service, states, counts)],
     }
-
-
-def _daemon_state(service: Service) -> str:
-    if service.stopping.is_set():
-        return "stopping"
-    return "ready" if service.is_open else "starting"
 
 
 def _source(source: SourceSupervisor, state: Status) -> dict[str, Any]:
@@ -118,111 +105,64 @@ def _source(source: SourceSupervisor, state: Status) -> dict[str, Any]:
         "hasLooked": state.has_looked,
         "counts": dict(state.counts),
         "unused": {"count": state.unused.count, "lines": [msgspec.structs.asdict(one) for one in state.unused.lines]},
-        "leftAlone": [_skipped(item) for item in state.skipped],
+        "leftAlone": [
+            {
+                "reason": item.reason,
+                "why": item.why,
+                "count": item.count,
+                "paths": list(item.paths),
+                "remedy": item.remedy,
+                "isNormal": item.is_normal,
+            }
+            for item in state.skipped
+        ],
     }
 
 
-def _skipped(item: SkippedFiles) -> dict[str, Any]:
-    return {
-        "reason": item.reason,
-        "why": item.why,
-        "count": item.count,
-        "paths": list(item.paths),
-        "remedy": item.remedy,
-        "isNormal": item.is_normal,
-    }
-
-
-def _pass_progress(service: Service) -> Progress | None:
-    return service.early_totals.progress if service.early_totals is not None else None
-
-
-def _backfill(states: list[Status], *, is_exact: bool, of_pass: Progress | None) -> dict[str, Any] | None:
-    """The progress of the backfill in bytes; None when all old logs are read.
-
-    `is_exact`: totals are, nevertheless; `of_pass` is the progress of the pass that makes them so.
-    """
+def _backfill(service: Service, states: list[Status]) -> dict[str, Any] | None:
+    """The progress of the backfill in bytes; None when all old logs are read."""
     backfill = backfill_state(states)
     if backfill.done:
         return None
     progress = [state.progress for state in states if state.progress is not None]
-    return {
+    answer: dict[str, Any] = {
         "done": sum(one.done for one in progress),
         "total": sum(one.total for one in progress),
         "bytesPerSecond": round(sum(one.per_second for one in progress)),
         "percent": backfill.percent,
         "secondsLeft": backfill.seconds_left,
         "blocked": backfill.blocked,
-        **({"exact": True} if is_exact else {}),
-        **({"totals": {"done": of_pass.done, "total": of_pass.total}} if of_pass is not None else {}),
     }
+    if service.has_totals:
+        answer["exact"] = True
+    if service.early_totals is not None and (quick_pass := service.early_totals.progress) is not None:
+        answer["totals"] = {"done": quick_pass.done, "total": quick_pass.total}
+    return answer
 
 
-def _ledger(service: Service, counts: counting.Counts) -> dict[str, Any]:
-    lines = [skipped._asdict() for skipped in counts.skipped]
+def _derived(service: Service) -> dict[str, Any]:
+    """The state of the parts that exist once the storage is open."""
+    files = (os.path.join(path, name) for path, _, names in os.walk(service.home.search) for name in names)
+    index_state, search = str(service.work), SearchStatus("starting")
+    spool: dict[str, Any] = {"claims": 0, "stamps": 0, "bad": 0, "blocked": None}
+    free: int | None = None
+    reserve: int | None = None
+    lost: dict[str, Any] = {"sessions": 0, "noticedAt": None}
+    if service.is_open:
+        done, total = service.pipeline.status.rebuilding or (None, 0)
+        index_state = "ready" if done is None else f"rebuilding {100 * done // total if total else 0} %"
+        search = service.search_indexer.status()
+        own = service.spool
+        spool = {"claims": own.pending, "stamps": own.waiting, "bad": own.bad, "blocked": own.blocked or None}
+        free, reserve = service.pipeline.disk.measure()
+        lost = {"sessions": service.lost_logs.unexplained, "noticedAt": service.lost_logs.noticed}
     return {
-        "bytes": _size(str(service.home.ledger)),
-        "turns": counts.turns,
-        "openTurns": counts.open_turns,
-        "sessions": counts.sessions,
-        "stamps": counts.stamps,
-        "skipped": {"count": counts.skipped_lines, "lines": lines},
-        "refusedRecords": service.pipeline.status.refused if service.is_open else 0,
+        "index": {"state": index_state, "bytes": _database_size(str(service.home.index_db))},
+        "search": {**search._asdict(), "bytes": sum(map(_size, files))},
+        "spool": spool,
+        "disk": {"free": free, "reserve": reserve},
+        "lostLogs": lost,
     }
-
-
-def _content(service: Service, counts: counting.Counts) -> dict[str, Any]:
-    blobs = _database_size(str(service.home.blobs))
-    return {
-        "mode": service.settings.content_mode,
-        "bytes": counts.sidecar_bytes + blobs,
-        "sidecars": counts.sidecars,
-        "blobBytes": blobs,
-    }
-
-
-def _index_state(service: Service) -> str:
-    if not service.is_open:
-        return str(service.work)
-    rebuilding = service.pipeline.status.rebuilding
-    if rebuilding is None:
-        return "ready"
-    done, total = rebuilding
-    return f"rebuilding {100 * done // total if total else 0} %"
-
-
-def _spool(service: Service) -> dict[str, Any]:
-    if not service.is_open:
-        return {"claims": 0, "stamps": 0, "bad": 0, "blocked": None}
-    spool = service.spool
-    return {"claims": spool.pending, "stamps": spool.waiting, "bad": spool.bad, "blocked": spool.blocked or None}
-
-
-def _search(service: Service) -> dict[str, Any]:
-    """The state of the search index; `pending` sessions are not indexed yet."""
-    status = service.search_indexer.status() if service.is_open else SearchStatus("starting")
-    return {**status._asdict(), "bytes": _folder_size(str(service.home.search))}
-
-
-def _causes(service: Service, counts: counting.Counts) -> dict[str, Any]:
-    """The state of attribution; `pending` rails are not counted yet."""
-    return {"state": service.explainer.state if service.is_open else "starting", "pending": counts.uncounted}
-
-
-def _folder_size(folder: str) -> int:
-    return sum(_size(os.path.join(path, name)) for path, _, names in os.walk(folder) for name in names)
-
-
-def _disk(service: Service) -> dict[str, Any]:
-    if not service.is_open:
-        return {"free": None, "reserve": None}
-    free, reserve = service.pipeline.disk.measure()
-    return {"free": free, "reserve": reserve}
-
-
-def _prices(service: Service) -> dict[str, Any]:
-    table = service.prices.table
-    return {"asOf": table.as_of, "fetched": table.fetched, "own": table.own, "problem": table.problem or None}
 
 
 def _degraded(
@@ -237,10 +177,12 @@ def _degraded(
                 more = f" (and {item.count - 1:,} more)" if item.count > 1 else ""
                 yield f"{source.name}: {item.paths[0]}: {item.why}{more}", item.remedy
         if lost := state.unused.count - state.unused.unfinished:
-            yield (
-                f"{source.name}: {_unusable(state.unused.lines[0], lost)}: {_place(state.unused.lines[0], lost)}",
-                _UNUSED,
-            )
+            line, logs = state.unused.lines[0], state.unused.lines[0].row is None
+            what = f"{lost:,} {'line' if logs else 'row'}{'s' if lost > 1 else ''} of {'logs' if logs else 'databases'}"
+            size = f"{line.size:,} bytes"
+            where = f"{line.path}, {f'{size} from byte {line.offset:,} on' if logs else f'{line.row}, {size}'}"
+            more = f", and {lost - 1:,} more" if lost > 1 else ""
+            yield f"{source.name}: {what} could not be read in full: {where} ({line.reason}){more}", _UNUSED
     for work in service.background:
         if work.problem:
             yield work.problem, "nothing: recording continues; please report it, the log has the location"
@@ -256,19 +198,6 @@ def _degraded(
     if service.settings_problem:
         yield service.settings_problem, "correct it: burnctl config edit"
     yield from service.notices.items()
-
-
-def _unusable(first: UnusedLine, count: int) -> str:
-    what, where = ("line", "logs") if first.row is None else ("row", "databases")
-    return f"{count:,} {what}{'s' if count > 1 else ''} of {where} could not be read in full"
-
-
-def _place(line: UnusedLine, lost: int) -> str:
-    more = f", and {lost - 1:,} more" if lost > 1 else ""
-    where = (
-        f"{line.size:,} bytes from byte {line.offset:,} on" if line.row is None else f"{line.row}, {line.size:,} bytes"
-    )
-    return f"{line.path}, {where} ({line.reason}){more}"
 
 
 def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
