@@ -121,12 +121,18 @@ def _run_locked(lock: HomeLock, home: Home, options: argparse.Namespace) -> None
     settings = config.load(home)
     pass_process = None if home.index_db.exists() else start_ahead(settings, os.environ, str(user_home()))
     import anyio
+    import structlog
 
     from burnd import failures, memory
     from burnd.daemon import lifecycle
 
     log_writer = _configure_log(options, settings, home)
-    failures.report_uncaught(_log_uncaught)
+
+    def log_uncaught(error: BaseException) -> None:
+        types, where = failures.error_types(error), failures.error_location(error)
+        structlog.get_logger().error("daemon.uncaught", error=types, where=where)
+
+    failures.report_uncaught(log_uncaught)
     try:
         memory.limit_malloc()
         memory.relax_gc()
@@ -166,17 +172,6 @@ def _expected_error(error: BaseException, home: Home) -> BurndError | None:
     if isinstance(error, OSError) and error.errno and str(error.filename).startswith(str(home.root)):
         return HomeError(os.strerror(error.errno), str(error.filename))
     return None
-
-
-def _log_uncaught(error: BaseException) -> None:
-    """Logs an uncaught error of a thread or of the interpreter's exit."""
-    import structlog
-
-    from burnd import failures
-
-    structlog.get_logger().error(
-        "daemon.uncaught", error=failures.error_types(error), where=failures.error_location(error)
-    )
 
 
 def _fill_standard_streams() -> None:

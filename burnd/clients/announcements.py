@@ -59,20 +59,16 @@ async def announce(pipeline: Pipeline, announcement: Announcement) -> None:
         content_since=to_iso(announcement.at_ms) if announcement.content_mode is not None and not is_new else None,
         roots=tuple(announcement.roots),
     )
-    entries: list[Entry] = [session, *_prune_before(pipeline, announcement)]
+    entries: list[Entry] = [session]
+    if announcement.content_mode == "full" and pipeline.keeping.mode_of(announcement.session_id) != "full":
+        # Text from before stays out, however often its log is read.
+        entries.append(Prune(session_id=announcement.session_id, up_to=to_iso(announcement.at_ms)))
     await pipeline.commit(Batch(entries=entries))
 
 
 async def announced_roots(index: IndexStore, source: str) -> list[str]:
     """The folders that clients have announced for a source."""
     return [key for (key,) in await index.rows("SELECT key FROM cursors WHERE source = ?", (roots_of(source),))]
-
-
-def _prune_before(pipeline: Pipeline, announcement: Announcement) -> list[Entry]:
-    """If the content mode becomes full, text from before stays out, however often its log is read."""
-    if announcement.content_mode != "full" or pipeline.keeping.mode_of(announcement.session_id) == "full":
-        return []
-    return [Prune(session_id=announcement.session_id, up_to=to_iso(announcement.at_ms))]
 
 
 class ClientRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=camel):

@@ -44,7 +44,8 @@ class Folders:
 
     async def resolve(self, given: str) -> Folder:
         async with self._limiter:
-            if self._would_hang(given):
+            self._stuck = [(folder, call) for folder, call in self._stuck if not call.is_done]
+            if len(self._stuck) >= AT_ONCE or any(folder == given for folder, _ in self._stuck):
                 return Folder.unseen(given)
             call = DetachedCall(lambda: resolve(given))
             try:
@@ -54,7 +55,3 @@ class Folders:
             finally:
                 if not call.is_done:  # also if the caller was cancelled
                     self._stuck.append((given, call))
-
-    def _would_hang(self, given: str) -> bool:
-        self._stuck = [(folder, call) for folder, call in self._stuck if not call.is_done]
-        return len(self._stuck) >= AT_ONCE or any(folder == given for folder, _ in self._stuck)

@@ -110,7 +110,8 @@ class Spool:
         self.waiting = 0  # stamps whose session is not known yet
         self.is_reading: Callable[[], bool] = _always  # whether logs of sessions are still to be read
         self.is_growing: Callable[[], bool] = _always  # whether they are being read, and no source is blocked
-        self.on_roots: Callable[[str, list[str]], None] = _ignore_roots
+        # Sources that are not started yet load announced roots themselves.
+        self.on_roots: Callable[[str, list[str]], None] = lambda _source, _roots: None
         self._pipeline = pipeline
         self._sources = frozenset(sources)
         self._changed: int | None = None
@@ -145,7 +146,8 @@ class Spool:
         while True:
             await tasks.sleep_until_tick(SOON_S if self._awaits else EVERY_S)
             self._pipeline.check_home()
-            if not self._is_unchanged():
+            changed = _changed_at(self.folder)
+            if self.pending or self.waiting or self.blocked or changed is None or changed != self._changed:
                 await self.try_drain()
 
     async def try_drain(self) -> bool:
@@ -170,12 +172,6 @@ class Spool:
         if self.blocked:
             log.error("spool.unreadable", reason=self.blocked)
         return True
-
-    def _is_unchanged(self) -> bool:
-        """Whether nothing changed since the last pass and nothing waits: then the folder is not listed."""
-        return (
-            not (self.pending or self.waiting or self.blocked) and self._changed == _changed_at(self.folder) is not None
-        )
 
     async def _process(self, spool_files: list[SpoolFile], result: SpoolResult) -> list[tuple[str, SessionClaim]]:
         stamps: dict[str, Stamp] = {}
@@ -255,11 +251,8 @@ class Spool:
             raise ValueError("not a record that can be used")
         if kind.kind == "claim":
             return msgspec.json.decode(item.data, type=SessionClaim).checked()
-        if kind.kind == "announce":
-            return self._announcement(item)
-        raise ValueError("unknown kind")
-
-    def _announcement(self, item: SpoolFile) -> Announcement:
+        if kind.kind != "announce":
+            raise ValueError("unknown kind")
         record = msgspec.json.decode(item.data, type=_Announced)
         if record.source not in self._sources or not record.session_id or not all(map(os.path.isabs, record.roots)):
             raise ValueError("an announcement of an unknown source or folder")
@@ -301,10 +294,6 @@ class Spool:
 def _always() -> bool:
     """Logs are unread as long as there are no sources."""
     return True
-
-
-def _ignore_roots(_source: str, _roots: list[str]) -> None:
-    """Default before the sources start: they load announced roots themselves."""
 
 
 def _changed_at(folder: Path) -> int | None:
@@ -355,12 +344,8 @@ def _clear_leftovers(folder: Path) -> None:
     for entry in os.scandir(folder):
         if entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
             with contextlib.suppress(FileNotFoundError):
-                if _age_s(entry) > _LEFTOVER_S:
+                if time.time() - entry.stat(follow_symlinks=False).st_mtime > _LEFTOVER_S:
                     os.unlink(entry.path)
-
-
-def _age_s(entry: os.DirEntry[str]) -> float:
-    return time.time() - entry.stat(follow_symlinks=False).st_mtime
 
 
 def _unlink(paths: Iterable[Path]) -> None:

@@ -49,16 +49,16 @@ def decoded(method: type[P], raw: bytes | msgspec.Raw) -> P:
     if bytes(raw).lstrip()[:1] != b"{":
         raise BadParams("params must be an object", "give parameters by name")
     fields = parsed(raw, struct_of(method), method.params)
-    return method(**{name: _normal(one, getattr(fields, name)) for name, one in method.params.items()})
+    values = {name: getattr(fields, name) for name in method.params}
+    for name, one in method.params.items():
+        if one.kind == "source" and values[name] is not None:
+            values[name] = source_of(values[name])
+    return method(**values)
 
 
 def checked(method: type[P], given: Mapping[str, Any]) -> P:
     """The same for parameters that are not JSON yet."""
     return decoded(method, msgspec.json.encode(given))
-
-
-def _normal(one: Param, value: Any) -> Any:
-    return source_of(value) if one.kind == "source" and value is not None else value
 
 
 _STRUCTS: dict[type[Params], type[msgspec.Struct]] = {}
@@ -111,51 +111,34 @@ def _explained(reason: str, type_: Any, params: dict[str, Param], prefix: str) -
     """msgspec's message in our words."""
     at = _PATH.search(reason)
     path = (prefix + (at[1] if at else "")).lstrip(".")
-    names = _names(type_, path.removeprefix(prefix))
+    inner = path.removeprefix(prefix)
+    names = [field.encode_name for struct in _at(type_, inner, msgspec.inspect.StructType) for field in struct.fields]
     if match := _UNKNOWN.match(reason):
-        return _unknown(match[1].partition("` - at `")[0], path, names)
+        name = match[1].partition("` - at `")[0][:_SHOWN]
+        close = get_close_matches(name, names, 1)
+        hint = f"did you mean: {close[0]}" if close else _takes(names)
+        return BadParams(f"unknown parameter {name!r}{f' in {path}' if path else ''}", hint)
     if match := _MISSING.match(reason):
         return BadParams(f"{f'{path}.' if path else ''}{match[1]} is missing", _takes(names))
     one = next((p for p in params.values() if p.wire == path), None)
     if match := _CHOICE.match(reason):
-        choices = one.choices if one else tuple(_choices(type_, path.removeprefix(prefix)))
+        literals = _at(type_, inner, msgspec.inspect.LiteralType)
+        choices = one.choices if one else tuple(str(word) for literal in literals for word in literal.values)
         last = path.rpartition(".")[2]
         close = get_close_matches(match[1].strip("'"), choices, 1)
         hint = f"did you mean: {close[0]}" if close else f"{last} is one of: {', '.join(choices)}"
         return BadParams(f"{path} cannot be {match[1][:_SHOWN]}", hint)
     if _BOUND.match(reason) and one is not None:
-        return BadParams(f"{path} must be {_range(one)}")
+        bounds = f"{one.least:g} or more" if one.most is None else f"from {one.least or 0:g} to {one.most:g}"
+        return BadParams(f"{path} must be {f'at most {one.most:g}' if one.least is None else bounds}")
     if match := _TYPE.match(reason):
         types = " or ".join(_WORDS.get(name, name) for name in match[1].split(" | ") if name != "null")
         return BadParams(f"{path or 'params'} must be {types}, not {_WORDS.get(match[2], match[2])}")
     return BadParams(f"{path or 'params'}: {reason[:200]}")
 
 
-def _range(one: Param) -> str:
-    if one.most is None:
-        return f"{one.least:g} or more"
-    return f"at most {one.most:g}" if one.least is None else f"from {one.least:g} to {one.most:g}"
-
-
-def _unknown(name: str, path: str, names: list[str]) -> BadParams:
-    close = get_close_matches(name[:_SHOWN], names, 1)
-    where = f" in {path}" if path else ""
-    return BadParams(
-        f"unknown parameter {name[:_SHOWN]!r}{where}", f"did you mean: {close[0]}" if close else _takes(names)
-    )
-
-
 def _takes(names: list[str]) -> str:
     return f"it takes: {', '.join(names)}" if names else "it takes none"
-
-
-def _names(type_: Any, path: str) -> list[str]:
-    """The fields of the object at a path of a type."""
-    return [field.encode_name for struct in _at(type_, path, msgspec.inspect.StructType) for field in struct.fields]
-
-
-def _choices(type_: Any, path: str) -> list[str]:
-    return [str(word) for one in _at(type_, path, msgspec.inspect.LiteralType) for word in one.values]
 
 
 def _at(type_: Any, path: str, kind: Callable[..., Any]) -> list[Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -41,22 +42,23 @@ def check(home: Home, environ: Mapping[str, str]) -> Iterator[CheckResult]:
         yield CheckResult("error", str(error))
         return
     yield from (CheckResult("warning", warning) for warning in warnings)
-    for check_part in (_socket, _log, _disk, _prices, _privacy, _content, _search):
-        yield from _guarded(check_part, home, settings, environ)
-    yield from _sources(settings, environ)
+    for results in (
+        _socket(home, environ),
+        _storage(home, settings),
+        _prices(home),
+        _privacy(home),
+        _content(home),
+        _sources(settings, environ),
+    ):
+        try:
+            yield from results
+        except (BurndError, OSError, ValueError) as error:
+            yield CheckResult("error", str(error))
+    if importlib.util.find_spec("tantivy") is None:
+        yield CheckResult("warning", "search: tantivy is not installed; everything except search works")
 
 
-_Check = Callable[[Home, Settings, Mapping[str, str]], Iterator[CheckResult]]
-
-
-def _guarded(check_part: _Check, home: Home, settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    try:
-        yield from check_part(home, settings, environ)
-    except (BurndError, OSError, ValueError) as error:
-        yield CheckResult("error", str(error))
-
-
-def _socket(home: Home, _settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckResult]:
+def _socket(home: Home, environ: Mapping[str, str]) -> Iterator[CheckResult]:
     path = Path(socket_path(home, environ))
     check_folder(path)
     if path.is_symlink() or (path.exists() and not path.is_socket()):
@@ -65,15 +67,10 @@ def _socket(home: Home, _settings: Settings, environ: Mapping[str, str]) -> Iter
         yield CheckResult("ok", f"socket {path}")
 
 
-def _log(home: Home, settings: Settings, _environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    if not settings.log_file:
-        return
+def _storage(home: Home, settings: Settings) -> Iterator[CheckResult]:
     folder = (home.root / settings.log_file).parent
-    if not os.access(folder, os.W_OK):
+    if settings.log_file and not os.access(folder, os.W_OK):
         yield CheckResult("error", f"log.file: {folder} is not writable")
-
-
-def _disk(home: Home, settings: Settings, _environ: Mapping[str, str]) -> Iterator[CheckResult]:
     free, size = free_bytes(home.root)
     reserve = reserve_of(size, settings.reserve)
     if free < reserve:
@@ -82,7 +79,7 @@ def _disk(home: Home, settings: Settings, _environ: Mapping[str, str]) -> Iterat
         yield CheckResult("ok", f"disk: {free // 1_000_000:,} MB free")
 
 
-def _prices(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[CheckResult]:
+def _prices(home: Home) -> Iterator[CheckResult]:
     if not home.prices.exists():
         return
     try:
@@ -93,7 +90,7 @@ def _prices(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Ite
         yield CheckResult("ok", f"prices {home.prices}")
 
 
-def _privacy(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[CheckResult]:
+def _privacy(home: Home) -> Iterator[CheckResult]:
     for path in (home.config, home.ledger, home.content, home.blobs, home.index, home.spool):
         try:
             mode = stat.S_IMODE(os.lstat(path).st_mode)
@@ -103,7 +100,7 @@ def _privacy(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> It
             yield CheckResult("warning", f"{path}: readable by other users (chmod go-rwx {path})")
 
 
-def _content(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[CheckResult]:
+def _content(home: Home) -> Iterator[CheckResult]:
     """Reads the end of every sidecar; reading them whole would take too long."""
     for sidecar in Sidecars(home.content).list():
         try:
@@ -117,17 +114,8 @@ def _content(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> It
             yield CheckResult("warning", f"{sidecar.path}: {why}; this conversation cannot be read")
 
 
-def _search(_home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    if importlib.util.find_spec("tantivy") is None:
-        yield CheckResult("warning", "search: tantivy is not installed; everything except search works")
-
-
 def _sources(settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    try:
-        home = str(user_home(environ))
-    except ValueError as error:
-        yield CheckResult("error", str(error))
-        return
+    home = str(user_home(environ))
     for product in PRODUCTS:
         name, places = product.source, product.logs(environ, home, settings.roots_of(product))
         present = [place for place in places if os.path.exists(place)]
@@ -145,20 +133,11 @@ def _watches(name: str, places: list[str]) -> Iterator[CheckResult]:
         limit = int(_WATCH_LIMIT.read_text("ascii"))
     except (OSError, ValueError):
         return
-    folders = _count_folders(places, limit)
+    most = min(limit, _MOST_FOLDERS)
+    folders = sum(1 for _ in islice((folder for place in places for folder in os.walk(place)), most))
     if folders >= limit:
         yield CheckResult(
             "warning",
             f"{name}: more folders than can be watched ({limit:,}), so they are polled "
             f"(raise fs.inotify.max_user_watches)",
         )
-
-
-def _count_folders(places: list[str], limit: int) -> int:
-    count = 0
-    for place in places:
-        for _ in os.walk(place):
-            count += 1
-            if count >= min(limit, _MOST_FOLDERS):
-                return count
-    return count

@@ -80,7 +80,9 @@ async def run(
                     finally:  # also after a fatal error
                         exit_timer.start()
                     notifier.stopping()
-                    await _finish_answers(service)
+                    with anyio.move_on_after(LAST_ANSWERS_S):
+                        while service.clients.answering:  # noqa: ASYNC110 - at most half a second, at exit
+                            await anyio.sleep(0.01)
                     tasks.cancel_scope.cancel()
                 listening.cancel_scope.cancel()
         finally:
@@ -100,7 +102,10 @@ async def _work(
         tasks.start_soon(_repair_index, pipeline)
         spool = Spool(service.home.spool, pipeline, sources)
         # Before any source is read: the spool may set a session's content mode to off.
-        await _drain_spool(spool)
+        delay = FIRST_DELAY_S
+        while not await spool.try_drain():
+            await anyio.sleep(delay)
+            delay = min(delay * 2, LAST_DELAY_S)
         for name in sources:
             service.roots[name] = await _when_possible(service, partial(announced_roots, pipeline.index, name))
         service.sources = {name: _supervised(service, pipeline, name, make) for name, make in sources.items()}
@@ -148,13 +153,6 @@ def _background_tasks(service: Service) -> list[BackgroundTask]:
     ]
 
 
-async def _drain_spool(spool: Spool) -> None:
-    delay = FIRST_DELAY_S
-    while not await spool.try_drain():
-        await anyio.sleep(delay)
-        delay = min(delay * 2, LAST_DELAY_S)
-
-
 async def _when_possible(service: Service, work: Callable[[], Awaitable[T]]) -> T:
     """The result of `work`; retries while the disk is full or the index is being rebuilt."""
     delay = FIRST_DELAY_S
@@ -171,9 +169,15 @@ async def _when_possible(service: Service, work: Callable[[], Awaitable[T]]) -> 
 @asynccontextmanager
 async def _pipeline(service: Service, notifier: Notifier) -> AsyncIterator[Pipeline]:
     """Opens the pipeline for the block. Asks the service manager for more time meanwhile."""
+
+    async def extend_start() -> None:
+        while True:
+            notifier.starting(str(service.work), _EXTEND_S)
+            await anyio.sleep(_NOTIFY_EVERY_S)
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_extend_start, service, notifier)
-        pipeline = await _open_when_possible(service)
+        tasks.start_soon(extend_start)
+        pipeline = await _when_possible(service, partial(_open, service))
         tasks.cancel_scope.cancel()
     try:
         yield pipeline
@@ -181,35 +185,24 @@ async def _pipeline(service: Service, notifier: Notifier) -> AsyncIterator[Pipel
         await pipeline.close()
 
 
-async def _extend_start(service: Service, notifier: Notifier) -> None:
-    while True:
-        notifier.starting(str(service.work), _EXTEND_S)
-        await anyio.sleep(_NOTIFY_EVERY_S)
-
-
-async def _open_when_possible(service: Service) -> Pipeline:
-    """Opens the pipeline; waits while the disk is full."""
+async def _open(service: Service) -> Pipeline:
+    """Opens the pipeline. Raises HomeError for wrong permissions: at the start, waiting would hide them."""
     settings = service.settings
-
-    async def open_it() -> Pipeline:
-        service.check_home()
-        try:
-            return await open_pipeline(
-                service.home,
-                ContentModes(settings.content_mode),
-                inline_bytes=settings.inline_bytes,
-                reserve=settings.reserve,
-                report=service.opening,
-                check_home=service.check_home,
-            )
-        except (OSError, NotAllowed) as caught:
-            error = as_storage_error(caught, service.home.root) if isinstance(caught, OSError) else caught
-            if not isinstance(error, NotAllowed):
-                raise error from caught
-            # At the start, report it and exit: waiting would hide it.
-            raise HomeError(error.what, error.thing, error.remedy) from caught
-
-    return await _when_possible(service, open_it)
+    service.check_home()
+    try:
+        return await open_pipeline(
+            service.home,
+            ContentModes(settings.content_mode),
+            inline_bytes=settings.inline_bytes,
+            reserve=settings.reserve,
+            report=service.opening,
+            check_home=service.check_home,
+        )
+    except (OSError, NotAllowed) as caught:
+        error = as_storage_error(caught, service.home.root) if isinstance(caught, OSError) else caught
+        if not isinstance(error, NotAllowed):
+            raise error from caught
+        raise HomeError(error.what, error.thing, error.remedy) from caught
 
 
 async def _stop_on_signal(service: Service, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -230,13 +223,6 @@ def _stop_signals() -> list[signal.Signals]:
     """SIGHUP is among them unless it is ignored, as under nohup."""
     signals = [signal.SIGTERM, signal.SIGINT]
     return signals if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [*signals, signal.SIGHUP]
-
-
-async def _finish_answers(service: Service) -> None:
-    """Waits until answers that are being sent are out."""
-    with anyio.move_on_after(LAST_ANSWERS_S):
-        while service.clients.answering:  # noqa: ASYNC110 - at most half a second, at exit
-            await anyio.sleep(0.01)
 
 
 async def _repair_index(pipeline: Pipeline) -> None:

@@ -150,7 +150,8 @@ class RateLimit:
     def __call__(self, _logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         if method in ("debug", "info"):
             return event
-        key = _rate_key(event)
+        texts = {name: value for name, value in event.items() if isinstance(value, str)}
+        key = tuple(f"{name}={_DIGITS.sub('#', value)}" for name, value in sorted(texts.items()))
         now = self._clock()
         at, dropped = self._last.get(key, (now - AT_MOST_EVERY_S, 0))
         if now - at < AT_MOST_EVERY_S:
@@ -160,11 +161,6 @@ class RateLimit:
             self._last.clear()
         self._last[key] = (now, 0)
         return {**event, "dropped": dropped} if dropped else event
-
-
-def _rate_key(event: structlog.typing.EventDict) -> tuple[str, ...]:
-    texts = {name: value for name, value in event.items() if isinstance(value, str)}
-    return tuple(f"{name}={_DIGITS.sub('#', value)}" for name, value in sorted(texts.items()))
 
 
 class _LibraryHandler(logging.Handler):

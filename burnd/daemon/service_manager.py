@@ -27,7 +27,9 @@ class Notifier:
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         self._address = _address(environ.pop("NOTIFY_SOCKET", ""))
-        self.watchdog_s = _watchdog(environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", ""))
+        microseconds, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
+        is_watched = microseconds.isdecimal() and pid in ("", str(os.getpid()))
+        self.watchdog_s = int(microseconds) / 1e6 or None if is_watched else None  # timeout in seconds
 
     def ready(self, status: str) -> None:
         self._send(f"READY=1\nSTATUS={_one_line(status)}")
@@ -64,13 +66,6 @@ def _address(name: str) -> str | None:
     return name if name.startswith("/") else None
 
 
-def _watchdog(microseconds: str, pid: str) -> float | None:
-    """The watchdog's timeout in seconds; None if this process is not watched."""
-    if not microseconds.isdecimal() or int(microseconds) == 0:
-        return None
-    return int(microseconds) / 1e6 if pid in ("", str(os.getpid())) else None
-
-
 def adopt_sockets(environ: MutableMapping[str, str], path: str) -> list[socket.socket]:
     """The listening sockets at `path` that the service manager opened for this process. Others are left alone.
 
@@ -86,16 +81,14 @@ def adopt_sockets(environ: MutableMapping[str, str], path: str) -> list[socket.s
     if not count.isdecimal() or len(count) > 4:
         log.warning("socket.not_adopted", reason="LISTEN_FDS is not a number")
         return []
-    adopted = (_adopt(fd, path) for fd in range(FIRST_FD, FIRST_FD + int(count)))
-    return [sock for sock in adopted if sock is not None]
-
-
-def _adopt(fd: int, path: str) -> socket.socket | None:
-    if (reason := _objection(fd, path)) is not None:
-        log.warning("socket.not_adopted", fd=fd, reason=reason)
-        return None
-    os.set_inheritable(fd, False)
-    return socket.socket(fileno=fd)
+    adopted = []
+    for fd in range(FIRST_FD, FIRST_FD + int(count)):
+        if (reason := _objection(fd, path)) is not None:
+            log.warning("socket.not_adopted", fd=fd, reason=reason)
+            continue
+        os.set_inheritable(fd, False)
+        adopted.append(socket.socket(fileno=fd))
+    return adopted
 
 
 def _objection(fd: int, path: str) -> str | None:
@@ -111,13 +104,8 @@ def _objection(fd: int, path: str) -> str | None:
             at = sock.getsockname()
     except OSError as error:
         return os.strerror(error.errno or 0)
-    return None if _same_place(at, path) else "listening at another path"
-
-
-def _same_place(at: str | bytes, path: str) -> bool:
-    if not at or isinstance(at, bytes):
-        return False  # unnamed, or a name in the abstract namespace
-    return at == path or os.path.realpath(at) == os.path.realpath(path)
+    is_named = bool(at) and isinstance(at, str)  # neither unnamed nor in the abstract namespace
+    return None if is_named and os.path.realpath(at) == os.path.realpath(path) else "listening at another path"
 
 
 class Watchdog:

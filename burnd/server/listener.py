@@ -18,14 +18,13 @@ import anyio.abc
 import anyio.lowlevel
 import structlog
 
-from burnd import protocol
+from burnd import protocol, tasks
 from burnd.errors import HomeBusy, HomeError, SocketTaken, SyncFailed
 from burnd.server import rpc
 from burnd.server.connection import Connection
 from burnd.server.method import AnyMethod
 from burnd.server.service import Service
 from burnd.server.stream import Patience, Stream
-from burnd.tasks import sleep_until_tick
 
 log = structlog.get_logger()
 
@@ -175,10 +174,7 @@ class Listener:
             while True:
                 scope = anyio.CancelScope()
                 tasks.start_soon(self._accept_own, scope, tasks)
-                while True:
-                    await sleep_until_tick(LOOK_EVERY_S)
-                    if _identity(self._path) != self._last_identity:
-                        break
+                await self._until_replaced()
                 scope.cancel()
                 self._bind_again()
 
@@ -195,6 +191,12 @@ class Listener:
     def _bind(self) -> None:
         self._own = bind(self._path)
         self._own_identity = _identity(self._path)
+
+    async def _until_replaced(self) -> None:
+        while True:
+            await tasks.sleep_until_tick(LOOK_EVERY_S)
+            if _identity(self._path) != self._last_identity:
+                return
 
     def _bind_again(self) -> None:
         self._service.check_home()

@@ -149,16 +149,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _path(home: Home) -> dict[str, Any]:
-    return {"path": str(home.config)}
-
-
-def _init(home: Home) -> dict[str, Any]:
-    return {"path": str(config.init(home))}
-
-
 def _set(home: Home, name: str, text: str) -> dict[str, Any]:
     change = set_value(home, name, text)
+    values, note = config.load(home).values, ""
+    code, rate = values["display.currency"], values["display.rate"]
+    if change.key.name == "display.currency" and code != "USD" and not rate:
+        note = f"set its rate too, the price of a dollar in {code}: burnctl config set rate 0.92"
+    elif change.key.name == "display.rate" and rate and code == "USD":
+        note = "set the currency too: burnctl config set currency EUR"
     return {
         "path": str(home.config),
         "key": change.key.name,
@@ -166,27 +164,16 @@ def _set(home: Home, name: str, text: str) -> dict[str, Any]:
         "value": change.value,
         "overruledBy": change.key.env if os.environ.get(change.key.env) else None,
         "restart": change.key.restart,
-        "note": _note(home, change.key.name),
+        "note": note,
     }
 
 
-def _note(home: Home, name: str) -> str:
-    """What else to set, for a currency without its rate or a rate without its currency."""
-    values = config.load(home).values
-    code, rate = values["display.currency"], values["display.rate"]
-    if name == "display.currency" and code != "USD" and not rate:
-        return f"set its rate too, the price of a dollar in {code}: burnctl config set rate 0.92"
-    if name == "display.rate" and rate and code == "USD":
-        return "set the currency too: burnctl config set currency EUR"
-    return ""
-
-
-def _show(home: Home) -> dict[str, Any]:
-    """The settings of a daemon that starts now."""
-    return config.described(home, config.load(home))
-
-
-_ACTIONS: dict[str, Callable[..., dict[str, Any]]] = {"init": _init, "show": _show, "set": _set, "path": _path}
+_ACTIONS: dict[str, Callable[..., dict[str, Any]]] = {
+    "init": lambda home: {"path": str(config.init(home))},
+    "show": lambda home: config.described(home, config.load(home)),
+    "set": _set,
+    "path": lambda home: {"path": str(home.config)},
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -119,7 +119,12 @@ class Settings:
 
 def load(home: Home, env: Mapping[str, str] = os.environ) -> Settings:
     """The settings of a daemon that starts now. Raises ConfigError."""
-    file_values = _from_file(home)
+    file_values: dict[str, Any] = {}
+    if os.path.lexists(path := home.config):  # a dangling link is an error: its target may forbid content
+        tables = flat(parsed(text_of(path), path), path)
+        file_values = {name: checked(find_key(name, path), value, str(path), name) for name, value in tables.items()}
+    elif home.older_config.exists():
+        file_values = _from_json(home.older_config)
     values = {key.name: file_values.get(key.name, key.default) for key in KEYS}
     from_env = set()
     for key in KEYS:
@@ -138,18 +143,20 @@ def reload(running: Settings, home: Home, env: Mapping[str, str]) -> Settings:
 
 def described(home: Home, settings: Settings) -> dict[str, Any]:
     """The path of the file, and each setting with its value and where it is from, as `config` answers."""
-    return {"path": str(home.config), "settings": [_setting(key, settings) for key in KEYS]}
-
-
-def _setting(key: Key, settings: Settings) -> dict[str, Any]:
     return {
-        "key": key.name,
-        "value": settings.values[key.name],
-        "default": key.default,
-        "env": key.env or None,
-        "fromEnv": key.name in settings.from_env,
-        "restart": key.restart,
-        "says": key.about,
+        "path": str(home.config),
+        "settings": [
+            {
+                "key": key.name,
+                "value": settings.values[key.name],
+                "default": key.default,
+                "env": key.env or None,
+                "fromEnv": key.name in settings.from_env,
+                "restart": key.restart,
+                "says": key.about,
+            }
+            for key in KEYS
+        ],
     }
 
 
@@ -181,17 +188,6 @@ def init(home: Home) -> Path:
     files.make_folder(home.root)
     files.replace_file(home.config, text.encode())
     return home.config
-
-
-def _from_file(home: Home) -> dict[str, Any]:
-    if os.path.lexists(home.config):  # a dangling link is an error: its target may forbid content
-        return _from_toml(home.config)
-    return _from_json(home.older_config) if home.older_config.exists() else {}
-
-
-def _from_toml(path: Path) -> dict[str, Any]:
-    values = flat(parsed(text_of(path), path), path)
-    return {name: checked(find_key(name, path), value, str(path), name) for name, value in values.items()}
 
 
 def parsed(text: str, path: Path) -> dict[str, Any]:

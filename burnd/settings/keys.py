@@ -24,30 +24,68 @@ class Key(NamedTuple):
     restart: bool = True
 
 
-def _one_of(*names: str) -> Callable[[Any], Any]:
-    *others, last = (f'"{name}"' for name in names)
+def _must(is_valid: Callable[[Any], bool], what: str) -> Callable[[Any], Any]:
+    """A check: returns the value, or raises ValueError with what it must be."""
 
     def check(value: Any) -> Any:
-        if value not in names:
-            raise ValueError(f"must be {', '.join(others)} or {last}, not {value!r}")
+        if not is_valid(value):
+            raise ValueError(f"must be {what}, not {value!r}")
         return value
 
     return check
 
 
+def _one_of(*names: str) -> Callable[[Any], Any]:
+    *others, last = (f'"{name}"' for name in names)
+    return _must(lambda value: value in names, f"{', '.join(others)} or {last}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _whole(least: int, most: int) -> Callable[[Any], Any]:
+    return _must(
+        lambda value: _is_number(value) and isinstance(value, int) and least <= value <= most,
+        f"a whole number from {least} to {most}",
+    )
+
+
+def _list_of(what: str) -> Callable[[Any], Any]:
+    return _must(
+        lambda value: isinstance(value, list) and all(isinstance(item, str) and item for item in value),
+        f"a list of {what}",
+    )
+
+
 _mode = _one_of("full", "hash-only", "off")
+_text = _must(lambda value: isinstance(value, str) and "\0" not in value, "a text")
+_machine = _must(
+    lambda value: isinstance(value, str) and (not value or bool(_MACHINE_ID.fullmatch(value))),
+    "1 to 64 letters, digits, hyphens or underscores",
+)
+_yes_or_no = _must(lambda value: isinstance(value, bool), "true or false")
+_dollars = _must(
+    lambda value: _is_number(value) and 0 <= value < 1e9, "an amount in dollars below 1000000000, or 0 for none"
+)
+_rate = _must(
+    lambda value: _is_number(value) and 0 <= value < 1e9, "the price of a dollar in the currency, such as 0.92"
+)
+_command = _must(
+    lambda value: all(isinstance(word, str) and "\0" not in word for word in _words(value)),
+    "a program and its arguments in a list, or one line for the shell",
+)
+# Checks for the settings of agent products, by their kind.
+_PRODUCT_CHECKS = {"folders": _list_of("folders"), "files": _list_of("files"), "flag": _yes_or_no}
+PLANS = {name: (product.source, *plan) for product in PRODUCTS for name, plan in product.plans.items()}
+_plans = _must(
+    lambda value: isinstance(value, str) and (not value or all(name.strip() in PLANS for name in value.split(","))),
+    f"one or more of {', '.join(PLANS)}, with commas between them",
+)
 
 
-def _text(value: Any) -> Any:
-    if not isinstance(value, str) or "\0" in value:
-        raise ValueError(f"must be a text, not {value!r}")
-    return value
-
-
-def _machine(value: Any) -> Any:
-    if not isinstance(value, str) or (value and not _MACHINE_ID.fullmatch(value)):
-        raise ValueError(f"must be 1 to 64 letters, digits, hyphens or underscores, not {value!r}")
-    return value
+def _words(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 class Address(NamedTuple):
@@ -75,12 +113,6 @@ def _listen(value: Any) -> Any:
     return value
 
 
-def _yes_or_no(value: Any) -> Any:
-    if not isinstance(value, bool):
-        raise ValueError(f"must be true or false, not {value!r}")
-    return value
-
-
 def _days(value: Any) -> Any:
     """A number of days; "forever", or the older -1, for no limit."""
     if isinstance(value, str) and value != FOREVER:
@@ -95,66 +127,11 @@ def _days(value: Any) -> Any:
     return value
 
 
-def _whole(least: int, most: int) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ValueError(f"must be a whole number from {least} to {most}, not {value!r}")
-        return value
-
-    return check
-
-
-def _list_of(what: str) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-            raise ValueError(f"must be a list of {what}, not {value!r}")
-        return value
-
-    return check
-
-
-# Checks for the settings of agent products, by their kind.
-_PRODUCT_CHECKS = {"folders": _list_of("folders"), "files": _list_of("files"), "flag": _yes_or_no}
-
-
-def _dollars(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise ValueError(f"must be an amount in dollars below 1000000000, or 0 for none, not {value!r}")
-    return value
-
-
-def _command(value: Any) -> Any:
-    words = [value] if isinstance(value, str) else value
-    if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise ValueError(f"must be a program and its arguments in a list, or one line for the shell, not {value!r}")
-    return value
-
-
-def _reserve(value: Any) -> Any:
-    return value if value == "auto" else _whole(0, 1 << 50)(value)
-
-
-PLANS = {name: (product.source, *plan) for product in PRODUCTS for name, plan in product.plans.items()}
-
-
-def _plans(value: Any) -> Any:
-    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else [None]
-    if value != "" and not all(name in PLANS for name in names):
-        raise ValueError(f"must be one or more of {', '.join(PLANS)}, with commas between them, not {value!r}")
-    return value
-
-
 def _currency(value: Any) -> Any:
     code = value.upper() if isinstance(value, str) else ""
     if len(code) != 3 or not (code.isascii() and code.isalpha()):
         raise ValueError(f"must be a currency code such as EUR, not {value!r}")
     return code
-
-
-def _rate(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise ValueError(f"must be the price of a dollar in the currency, such as 0.92, not {value!r}")
-    return value
 
 
 _GUARD = {
@@ -207,7 +184,7 @@ KEYS = (
     Key(
         "disk.reserve",
         "auto",
-        _reserve,
+        lambda value: value if value == "auto" else _whole(0, 1 << 50)(value),
         'Bytes of free disk below which recording pauses until there is space; "auto" is 20 MB, or 2 % of\n'
         "a small disk.",
         restart=False,

@@ -69,9 +69,7 @@ async def find(service: Service, params: SearchParams) -> Result:
     from burnd.search.index import Unusable  # noqa: PLC0415 - needs tantivy
     from burnd.search.lookup import Lookup  # noqa: PLC0415
 
-    status, mode = indexer.status(), service.pipeline.keeping.mode
-    # Sessions that live agents write are not reported.
-    pending = status.pending if status.state == "catching-up" or status.pending > _MANY_PENDING else 0
+    pending, mode = _pending(indexer), service.pipeline.keeping.mode
     notes = [] if mode == "full" else [f"content is not stored (mode {mode}); only older messages can be found"]
     notes += [f"{pending:,} sessions are still being indexed, the newest first"] if pending else []
     try:
@@ -90,6 +88,12 @@ def _not_searchable(indexer: SearchIndexer) -> Exception:
     if indexer.is_missing:
         return Refusal(indexer.problem, f"install it with: {to_install(SEARCH)}; then: burnctl restart")
     return NotNow(indexer.problem or "the search index is being repaired", "", "try again in a moment")
+
+
+def _pending(indexer: SearchIndexer) -> int:
+    """The number of sessions that are not indexed yet; 0 if they are only those that live agents write."""
+    status = indexer.status()
+    return status.pending if status.state == "catching-up" or status.pending > _MANY_PENDING else 0
 
 
 async def search_memory(service: Service, params: MemoryParams) -> Result:
