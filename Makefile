@@ -6,8 +6,6 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 TALLY := $(VENV)/.tally
-# Agent products from npm, for tests with real clients.
-CLIENTS := $(abspath $(VENV)/clients/node_modules/.bin)
 # Installing packages needs root.
 SUDO ?= $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # More than there are cores: many tests wait for something, and others can run meanwhile.
@@ -47,9 +45,8 @@ test-real: $(READY)  ## report in a browser, `top` in a terminal, guard and rest
 	@command -v chromium >/dev/null && command -v tmux >/dev/null && test -d /usr/lib/postgresql || \
 		{ $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y chromium tmux postgresql; }
 	@$(BIN)/python -c 'import chdb, psycopg' 2>/dev/null || $(PIP) 'chdb>=4' 'psycopg[binary]>=3.2'
-	@test -x $(CLIENTS)/claude || npm install --silent --prefix $(VENV)/clients @anthropic-ai/claude-code
 	@test -x $(VENV)/moto/bin/moto_server || { $(PYTHON) -m venv $(VENV)/moto && $(VENV)/moto/bin/pip install -q 'moto[server]>=5'; }
-	PATH="$(CLIENTS):$(VENV)/moto/bin:$$PATH" $(BIN)/python -m pytest -n 0 -m real tests/real
+	PATH="$(VENV)/moto/bin:$$PATH" $(BIN)/python -m pytest -n 0 -m real tests/real
 
 check: $(READY)  ## lint and types
 	$(BIN)/ruff check .

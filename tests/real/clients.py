@@ -45,7 +45,13 @@ class Machine:
 
     def run(self, *command: str, **environ: str) -> str:
         """What an agent prints, in the project."""
-        done = subprocess.run(
+        done = self.try_run(*command, **environ)
+        assert not done.returncode, done.stderr or done.stdout
+        return done.stdout
+
+    def try_run(self, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Runs an agent in the project; it may fail."""
+        return subprocess.run(
             command,
             env={**self.environ, **environ},
             cwd=self.project,
@@ -55,8 +61,6 @@ class Machine:
             timeout=120,
             check=False,
         )
-        assert not done.returncode, done.stderr or done.stdout
-        return done.stdout
 
     def ledger(self) -> list[str]:
         """The turns in the ledger, as their lines."""
