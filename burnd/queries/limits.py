@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -108,6 +109,9 @@ class QuotaAccount:
         rows = self._view.rows(_RESETS, (*here, since, *here))
         return reported([row[0] for row in rows], LENGTHS[name])
 
+    def has_readings(self, name: str) -> bool:
+        return bool(self._view.rows(f"SELECT 1 {_OF} LIMIT 1", (self._source, name)))
+
     def about(self, name: str, window: Window) -> list[QuotaReading]:
         """The readings of this window: those with its reset, and those without one."""
         here = (self._source, name)
@@ -157,26 +161,7 @@ _PERCENT_WINDOWS = 30
 _MOST_EXAMINED = 400
 _MOST_REACHED = 20
 _MOST_FILLED = 3
-
-
-class ReachedLimit(NamedTuple):
-    """A window whose limit was reached."""
-
-    window: Window
-    used: Tally
-    peak: QuotaReading | None
-
-    def answer(self) -> dict[str, Any]:
-        """`at` is the first reading of the limit; None if only the cost shows that it was reached."""
-        is_reported = self.peak is not None and self.peak.percent >= _FULL
-        return {
-            "from": to_iso(self.window.begin),
-            "to": to_iso(self.window.end),
-            "at": to_iso(self.peak.ts) if self.peak is not None and is_reported else None,
-            "by": "account" if is_reported else "dollars",
-            "turns": self.used.turns,
-            "costUsd": self.used.cost_usd,
-        }
+_STEPS = 7 * 24  # of a window, in which the time is found when its cost reached an amount
 
 
 _SHORTEST_PACE = 20  # the pace is taken over at least a twentieth of the window
@@ -242,26 +227,20 @@ class _PlanWindows:
         """
         current = self._current(name)
         reported_windows = self._account.windows(name)
-        is_measured = limit is not None or bool(reported_windows)
+        is_measured = limit is not None or self._account.has_readings(name)
         over = self._over(name, max(history, _MOST_EXAMINED if is_measured else 0), reported_windows)
         every = [*over, *([current] if current is not None else [])]
         peaks = dict(zip(every, self._account.peaks(name, every), strict=True))
         shown = over[-history:][::-1] if history else []
         examined = every[-_MOST_EXAMINED - (current is not None) :] if is_measured else []
         full = {window for window in examined if (peak := peaks[window]) is not None and peak.percent >= _FULL}
-        read = {
-            window: peak.percent
+        read = [
+            (Stretch(window.begin, min(window.end, peak.ts + 1)), peak.percent)  # without what came after the reading
             for window in examined
-            if (peak := peaks[window]) is not None and _LEAST_PERCENT <= peak.percent < _FULL
-        }
-        # A reading does not include what came after it.
-        spans = {
-            window: Stretch(window.begin, min(window.end, peak.ts + 1) if peak and window not in full else window.end)
-            for window, peak in peaks.items()
-        }
-        read = dict([*read.items()][-_PERCENT_WINDOWS:])
-        billed = [spans[window] for window in examined if limit is not None or window in full or window in read]
-        stretches = [*dict.fromkeys([*(Stretch(window.begin, window.end) for window in shown), *billed])]
+            if (peak := peaks[window]) is not None and peak.percent >= _LEAST_PERCENT
+        ][-_PERCENT_WINDOWS:]
+        billed = [Stretch(one.begin, one.end) for one in (*shown, *(full if limit is None else examined))]
+        stretches = [*dict.fromkeys([*billed, *(span for span, _ in read)])]
         tallies = dict(zip(stretches, self._spending.within_each(stretches), strict=True))
         answer: dict[str, Any] = {
             "current": self._running(name, current) if current is not None else None,
@@ -269,28 +248,50 @@ class _PlanWindows:
         }
         if not is_measured and ledger is None:
             return answer
+        used = {window: tallies[Stretch(window.begin, window.end)] for window in (full if limit is None else examined)}
         reached = [
-            ReachedLimit(window, tallies[spans[window]], peaks[window])
-            for window in examined
-            if window in full or (limit is not None and (tallies[spans[window]].cost_usd or 0.0) >= limit)
-        ][::-1]
-        percents = sum(read.values())
-        cost = sum(tallies[spans[window]].cost_usd or 0.0 for window in read)
-        per_percent = cost / percents if percents else None
+            window
+            for window in reversed(examined)
+            if window in full or (limit is not None and (used[window].cost_usd or 0.0) >= limit)
+        ]
+        cost = sum(tallies[span].cost_usd or 0.0 for span, _ in read)
+        per_percent = cost / sum(percent for _, percent in read) if cost else None
         answer |= {
             "limitUsd": limit,
-            "reached": [one.answer() for one in reached[:_MOST_REACHED]],
+            "reached": [
+                self._reached(window, used[window], peaks[window] if window in full else None, limit)
+                for window in reached[:_MOST_REACHED]
+            ],
             "reachedCount": len(reached),
             "windowCount": len(examined),
             "usdPerPercent": per_percent if per_percent is not None or limit is None else limit / 100,
         }
         if ledger is not None:
-            filled = [*([current] if current is not None else []), *(one.window for one in reached)]
+            filled = [*([current] if current is not None else []), *reached]
             answer["filled"] = [
                 {"from": to_iso(one.begin), "to": to_iso(one.end), **self._filled(one, ledger)}
                 for one in dict.fromkeys(filled[:_MOST_FILLED])
             ]
         return answer
+
+    def _reached(self, window: Window, used: Tally, peak: QuotaReading | None, limit: float | None) -> dict[str, Any]:
+        """A window that reached the limit. `at` is the first reading of it; else the quarter of an hour, or the hour of
+        a week, in which the cost reached the plan's amount.
+        """
+        at = window.begin if peak is None else peak.ts
+        if peak is None:
+            step = max((window.end - window.begin) // _STEPS, HOUR_MS // 4)
+            steps = [Stretch(begin, min(begin + step, window.end)) for begin in range(window.begin, window.end, step)]
+            costs = accumulate(tally.cost_usd or 0.0 for tally in self._spending.within_each(steps))
+            at = next((one.begin for one, cost in zip(steps, costs, strict=True) if cost >= (limit or 0.0)), at)
+        return {
+            "from": to_iso(window.begin),
+            "to": to_iso(window.end),
+            "at": to_iso(at),
+            "by": "dollars" if peak is None else "account",
+            "turns": used.turns,
+            "costUsd": used.cost_usd,
+        }
 
     def _filled(self, window: Window, ledger: Path) -> dict[str, Any]:
         stretch = Stretch(window.begin, window.end)

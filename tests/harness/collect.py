@@ -27,7 +27,7 @@ from burnd.harness.claude_code.state import (
 from burnd.logfiles.log_reader import AgentLink, Counts
 from burnd.recording.candidate import Candidate, turn_of
 from burnd.recording.ownership import Decision, decide
-from burnd.records import Compaction, Content, Event, Overhead, Request, Turn
+from burnd.records import Compaction, Content, Event, Overhead, Quota, Request, Turn
 
 SESSION = "5e551011-0000-4000-8000-000000000001"
 PATH = LogPath(stem=SESSION, session_id=SESSION)
@@ -66,6 +66,7 @@ class Collected:
         self.candidates: dict[str, Candidate] = {}
         self.content: list[Content] = []
         self.events: list[Event] = []
+        self.quotas: list[Quota] = []
         self.compactions: list[Compaction] = []
         self.overheads: list[Overhead] = []
         self.requests: dict[str, Request] = {}
@@ -88,7 +89,7 @@ class Collected:
         self.offsets.update(reading.offsets)
         self.candidates.update({one.message_id: one for one in reading.candidates})
         self.candidates = {name: one for name, one in self.candidates.items() if not one.dropped}
-        for name in ("content", "events", "compactions", "overheads", "agents", "titles", "saved"):
+        for name in ("content", "events", "quotas", "compactions", "overheads", "agents", "titles", "saved"):
             getattr(self, name).extend(getattr(reading, name))
         self.requests.update({one.id: one for one in reading.requests})
         self.requests = {name: one for name, one in self.requests.items() if not one.withdrawn}

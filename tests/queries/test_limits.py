@@ -285,7 +285,7 @@ async def test_how_often_a_limit_was_reached_and_what_a_percent_cost(opened: Ope
     assert (reached["from"], reached["to"], reached["at"], reached["by"]) == (at(5), at(10), at(7), "account")
     assert (reached["turns"], reached["costUsd"]) == (1, 0.06)
     assert (windows["reachedCount"], windows["windowCount"], windows["limitUsd"]) == (1, 3, None)
-    assert windows["usdPerPercent"] == pytest.approx(2 * 0.015 / (10 + 20))
+    assert windows["usdPerPercent"] == pytest.approx((0.015 + 0.06 + 0.015) / (10 + 100 + 20))
     week = (await asked(pipeline, 13))["windows"]["7d"]
     assert "reached" not in week
 
@@ -296,9 +296,30 @@ async def test_a_plan_in_dollars(opened: Opened) -> None:
     await pipeline.commit(Batch(entries=[spends("m1", 0.5), spends("m2", 6, output=4000), spends("m3", 12)]))
     answer = await look(pipeline, lambda view: limits(view, LimitsParams(), None, {"5h": 0.05}), at(13))
     windows = answer["windows"]["5h"]
-    assert [(one["by"], one["at"], one["costUsd"]) for one in windows["reached"]] == [("dollars", None, 0.06)]
+    assert [(one["by"], one["at"], one["costUsd"]) for one in windows["reached"]] == [("dollars", at(6), 0.06)]
     assert (windows["windowCount"], windows["limitUsd"]) == (3, 0.05)
     assert windows["usdPerPercent"] == pytest.approx(0.0005)
+
+
+async def test_dollars_count_for_the_whole_window(opened: Opened) -> None:
+    """A reading before the end does not hide what was spent after it; `at` is the quarter of an hour."""
+    pipeline = await opened()
+    turns = [spends("m1", 0.5), spends("m2", 2.6), spends("m3", 4)]
+    await pipeline.commit(Batch(entries=[*turns, said(1, 10, 5)]))
+    answer = await look(pipeline, lambda view: limits(view, LimitsParams(), None, {"5h": 0.03}), at(6))
+    (reached,) = answer["windows"]["5h"]["reached"]
+    assert (reached["by"], reached["at"], reached["costUsd"]) == ("dollars", at(2.5), 0.045)
+    assert answer["windows"]["5h"]["usdPerPercent"] == pytest.approx(0.015 / 10)
+
+
+async def test_a_reading_without_a_reset_is_of_the_window_at_its_time(opened: Opened) -> None:
+    """As from a message in a log that a limit is reached."""
+    pipeline = await opened()
+    full = Quota(ts=at(7), source="claude-code", window="5h", used_percent=100.0)
+    await pipeline.commit(Batch(entries=[spends("m1", 0.5), spends("m2", 6.5), full]))
+    windows = (await asked(pipeline, 13))["windows"]["5h"]
+    assert [(one["from"], one["at"], one["by"]) for one in windows["reached"]] == [(at(6), at(7), "account")]
+    assert windows["usdPerPercent"] == pytest.approx(0.015 / 100)
 
 
 async def test_what_filled_a_window(opened: Opened) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 from zlib import crc32
 
 from msgspec.structs import replace
@@ -43,8 +43,9 @@ from burnd.recording.candidate import (
     Candidate,
     LineKey,
 )
-from burnd.records import Block, Event, Subagent, Usage
+from burnd.records import Block, Event, Quota, Subagent, Usage
 from burnd.records.content import MAIN
+from burnd.records.times import to_iso
 from burnd.records.turn import FORKED, token_count
 
 REFUSAL: Final = "refusal"
@@ -55,6 +56,13 @@ MOST_BLOCKS: Final = 2000
 # The first release with `stop_details` on every completed line. Since then a stop reason alone proves nothing: a stream
 # that died is logged with `end_turn` and a placeholder count.
 _STOP_DETAILS_SINCE: Final = (2, 1, 150)
+# As 1.0.100, 2.0.60 and 2.1.327 write it. Weekly limits of a model alone are other limits.
+_LIMIT_REACHED: Final = re.compile(
+    r"Claude(?: AI)? usage limit reached\|(?P<reset>\d{10})\b"
+    r"|(?P<window>5-hour|weekly) limit (?:reached|resets)"
+    r"|You've hit your (?P<other>session|5-hour|weekly) limit",
+    re.IGNORECASE,
+)
 _FAILED_SHELL: Final = re.compile(PRODUCT.failed_shell)
 
 
@@ -108,7 +116,22 @@ def _read_synthetic(memory: Memory, spot: Spot) -> None:
             add_event(memory, spot, REFUSAL, id=line.refused_message_id, message_id=line.refused_message_id)
         return
     add_event(memory, spot, "api_error" if line.is_api_error_message else "no_response", status=line.api_error_status)
+    if line.is_api_error_message:
+        _read_limit(memory, spot)
     fail_run(memory, line.api_error_status if line.is_api_error_message else None)
+
+
+def _read_limit(memory: Memory, spot: Spot) -> None:
+    """Records that a window of the plan is full, if the client says so in the place of a response."""
+    content = spot.line.message.content if spot.line.message is not None else None
+    texts = [block.text for block in content if block.text] if isinstance(content, list) else [content]
+    match = _LIMIT_REACHED.match(texts[0]) if texts and texts[0] else None
+    if match is None or memory.repeats(spot):
+        return
+    reset = int(match["reset"] or 0) * 1000
+    window: Literal["5h", "7d"] = "7d" if (match["window"] or match["other"] or "").lower() == "weekly" else "5h"
+    resets_at = to_iso(reset) if reset else None
+    memory.out.quotas.append(Quota(ts=spot.ts, source=SOURCE, window=window, used_percent=100.0, resets_at=resets_at))
 
 
 def add_event(

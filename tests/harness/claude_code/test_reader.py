@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.records import Usage
 from tests.harness.claude_code.transcript import Transcript, call, text
@@ -66,6 +68,30 @@ def test_running_totals_are_stated_by_model() -> None:
         "opus": Usage(input=71, output=101, reasoning=70, cache_read=7100, cache_create_5m=700, cache_create_1h=10)
     }
     assert overhead.ts == t.time(0)
+
+
+LIMITS = [
+    ("Claude AI usage limit reached|1763136000", ("5h", "2025-11-14T16:00:00.000Z")),
+    ("5-hour limit reached ∙ resets 3pm", ("5h", None)),
+    ("5-hour limit resets 3pm ∙ contact an admin to keep working", ("5h", None)),
+    ("Weekly limit reached · resets Oct 9 at 5pm · /upgrade to Max 20x", ("7d", None)),
+    ("You've hit your session limit · resets 8pm (UTC)", ("5h", None)),
+    ("You've hit your weekly limit · resets Mon 12:00am", ("7d", None)),
+    ("Opus weekly limit reached · resets Oct 9", None),
+    ("You've hit your monthly spend limit", None),
+    ("Claude AI usage limit reached|never", None),
+    ("API Error: 529", None),
+]
+
+
+@pytest.mark.parametrize(("words", "limit"), LIMITS)
+def test_a_limit_that_is_reached_is_a_reading(words: str, limit: tuple[str, str | None] | None) -> None:
+    """The client writes it in the place of a response; the same words of a model are none."""
+    t = Transcript()
+    t.says("uuid-1", text(words), model="<synthetic>", isApiErrorMessage=True)
+    t.says("uuid-2", text(words))
+    expected = [] if limit is None else [(t.time(0), *limit, 100.0)]
+    assert [(one.ts, one.window, one.resets_at, one.used_percent) for one in read(t.lines).quotas] == expected
 
 
 def test_what_the_client_says_in_the_models_place_is_an_event() -> None:
