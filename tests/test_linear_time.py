@@ -229,4 +229,4 @@ def test_a_probe_tells_quadratic_from_linear() -> None:
     """An expression that was in use, and froze the daemon for seconds."""
     slow = re.compile(r"<cwd>(.*?)</cwd>|^Current working directory: (.*)$", re.MULTILINE)
     assert any(pump.startswith("<cwd>") for _, pump in texts_for(slow))
-    assert not is_linear(slow.search, repeated("<cwd>"), 2 * SHORT)
+    assert not is_linear(slow.search, repeated("<cwd>"), SHORT)
