@@ -15,7 +15,7 @@ from burnd import tasks
 from burnd.errors import IndexDamaged, NotNow
 from burnd.harness.product import Product
 from burnd.harness.registry import PRODUCTS
-from burnd.queries.lost_logs import BACK, CLEANED, GONE, LoggedSession, logged_sessions
+from burnd.queries.sessions import BACK, CLEANED, GONE, LoggedSession, logged_sessions
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline

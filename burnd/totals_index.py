@@ -15,8 +15,8 @@ from burnd.harness.quick_pass import QuickPass, Report, find_logs, scan_logs
 from burnd.harness.totals import LogTask, PassRequest, Places
 from burnd.index import schema
 from burnd.index.apply import Applier
-from burnd.index.bulk_load import BulkLoader, TurnGroup
 from burnd.index.change import Change
+from burnd.index.rows import BulkLoader, TurnGroup
 from burnd.index.store import IndexStore, Writer, set_meta
 from burnd.ledger.journal import Logged
 from burnd.paths import Home, user_home

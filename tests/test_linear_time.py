@@ -48,7 +48,7 @@ _METHODS: dict[str, Callable[[re.Pattern[Any], Any], object]] = {
 _LIKE_FINDITER = ("sub", "subn", "findall", "split")
 # Made while burnd runs, from text or from tables; tried below by what makes them.
 _MADE = {
-    ("burnd.lost_logs", "_changes"),  # of whole ids, which `burnd.queries.session_ids` has at its top
+    ("burnd.lost_logs", "_changes"),  # of whole ids, which `burnd.queries.names` has at its top
     ("burnd.search.passages", "_phrase"),
     ("burnd.search.passages", "_odd_pieces"),
     ("burnd.tokens.words", "_mark_rows"),

@@ -33,7 +33,7 @@ from burnd.clients.announcements import (
 )
 from burnd.errors import IndexDamaged, NotNow
 from burnd.ledger import files
-from burnd.queries.session_ids import no_such_session, resolve_stamp_sessions
+from burnd.queries.names import no_such_session, resolve_stamp_sessions
 from burnd.queries.view import Refusal
 from burnd.quota import Quotas
 from burnd.recording.candidate import Batch

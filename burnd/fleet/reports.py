@@ -16,7 +16,7 @@ from burnd.contract.reports import COMPARED, DIMENSIONS, UNLABELLED, ComparePara
 from burnd.fleet.selection import Dimension, Engine, Rows, Scope, choose, dimension, models, refuse, split, time_of
 from burnd.protocol import USAGE_FIELDS
 from burnd.queries.compare import median
-from burnd.queries.quality import OUTCOMES, rate, wilson
+from burnd.queries.summary import OUTCOMES, rate, wilson
 from burnd.records.times import to_iso
 
 TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h")

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from burnd.harness.registry import PRODUCTS
 from burnd.harness.totals import LogTask, LogTotals, Places
-from burnd.index.bulk_load import TurnGroup, TurnRow, row_of
+from burnd.index.rows import TurnGroup, TurnRow, row_of
 from burnd.ledger.journal import identity, outranks
 from burnd.logfiles.scanner import Refused
 from burnd.recording.candidate import Candidate, billed_turn, turn_of

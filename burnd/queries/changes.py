@@ -29,10 +29,10 @@ from burnd.attribution.saved_findings import sizes_of
 from burnd.attribution.segments import ALL_ACTIVITIES, SHIFT_MS
 from burnd.attribution.tally import Sums
 from burnd.contract.reports import ChangesParams
-from burnd.index.tags import tags_of
 from burnd.queries.bills import Pricer
 from burnd.queries.cause_sums import CauseSum
 from burnd.queries.export import TURN_COLUMNS, TURN_NAMES, ExportRow, turn_answer
+from burnd.queries.selection import tags_of
 from burnd.queries.tally import Kinds, kinds_of, shown_model, shown_provider, usage
 from burnd.queries.view import View
 from burnd.records.times import DAY_MS, to_iso

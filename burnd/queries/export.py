@@ -8,11 +8,10 @@ import msgspec
 
 from burnd import protocol
 from burnd.contract.reports import ExportParams
-from burnd.index.tags import tags_of
 from burnd.pricing import PriceTable, Tokens
 from burnd.pricing.terms import terms_of
 from burnd.queries.periods import Stretch
-from burnd.queries.selection import Selection, choose
+from burnd.queries.selection import Selection, choose, tags_of
 from burnd.queries.sums import TURNS, during, selected
 from burnd.queries.view import Refusal, View
 from burnd.records.times import DAY_MS, to_iso

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from burnd.attribution.rates import Rate, Rates, Spent, spent_by
 from burnd.contract.reports import FlowParams
 from burnd.pricing import usd
-from burnd.queries import session_ids, sessions
+from burnd.queries import names, sessions
 from burnd.queries.bills import Bill, BillReader, Pricer, billed, total
 from burnd.queries.cause_names import about
 from burnd.queries.view import View
@@ -26,7 +26,7 @@ def flow(view: View, ledger: Path, params: FlowParams) -> dict[str, Any]:
     """The answer of the method `flow`."""
     session = sessions.find(view, params.session)
     reader = BillReader(view, ledger)
-    rails = reader.rails(session_ids.below(view, [session.row]), session.row)
+    rails = reader.rails(names.below(view, [session.row]), session.row)
     turns = {rail.key: rail.turns for rail in rails}
     bills = reader.bills(rails)
     every = [bill for root in bills for bill in root.every()]

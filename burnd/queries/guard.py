@@ -10,7 +10,7 @@ from burnd.classify.shell import verb
 from burnd.classify.tools import kind
 from burnd.pricing import usd
 from burnd.queries.limits import running_window
-from burnd.queries.session_ids import below
+from burnd.queries.names import below
 from burnd.queries.spending import Spending, period_of
 from burnd.queries.tally import Tally
 from burnd.queries.view import View

@@ -1,4 +1,4 @@
-"""Limits: the current window of a plan with its pace and projection, and earlier windows.
+"""Limits: the current window of a plan with its pace, projection and what filled it, and earlier windows.
 
 A window starts with the first request after the last one ended. Claude's windows start at the full hour before that;
 the reset time in a reading of the account overrides the estimate.
@@ -6,21 +6,26 @@ the reset time in a reading of the account overrides the estimate.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from burnd.attribution.cause_keys import NAMED_CAUSES, TOOL
 from burnd.contract.reports import LimitsParams
-from burnd.queries import names
+from burnd.queries import dimensions, names
+from burnd.queries.cause_names import group_of
+from burnd.queries.cause_sums import CauseReader, CauseSum
 from burnd.queries.periods import Stretch
+from burnd.queries.selection import Selection
 from burnd.queries.spending import Spending, budget_uses
-from burnd.queries.tally import Tally, kinds_of
+from burnd.queries.sums import Reader
+from burnd.queries.tally import Kinds, Tally, kinds_of, tallied
 from burnd.queries.view import View
-from burnd.queries.window_fill import filled_by
 from burnd.records.times import HOUR_MS, to_iso
 
 LENGTHS: dict[str, int] = {"5h": 5 * HOUR_MS, "7d": 7 * 24 * HOUR_MS}
@@ -434,3 +439,48 @@ WITH RECURSIVE window(ts) AS (
   FROM window WHERE window.ts IS NOT NULL
 ) SELECT ts FROM window WHERE ts IS NOT NULL
 """
+
+
+_MOST: Final = 5
+
+
+def filled_by(view: View, ledger: Path, kinds: Kinds, chosen: Iterable[int], stretch: Stretch) -> dict[str, Any]:
+    """The most expensive projects, sessions and groups of causes of a period, each with its share of the cost."""
+    selection = Selection(begin=stretch.begin, end=stretch.end, kinds=frozenset(chosen))
+    reader = Reader(view, selection, kinds)
+    answer: dict[str, Any] = {}
+    whole = 0
+    for name, by in (("projects", "project"), ("sessions", "session")):
+        dimension = dimensions.dimension(view, [by], selection)
+        sums = tallied(reader.read(dimension.by), kinds, dimension.label)
+        whole = sum(tally.units for tally in sums.values())
+        first = sorted(sums, key=lambda key: (-sums[key].units, repr(key)))[:_MOST]
+        answer[name] = [
+            {**facts, "costUsd": sums[key].cost_usd, "share": _share(sums[key].units, whole)}
+            for key, facts in zip(first, dimension.describe(first), strict=True)
+        ]
+    answer["causes"] = _causes(view, CauseReader(view, ledger, selection, reader), kinds, whole)
+    return answer
+
+
+def _causes(view: View, causes: CauseReader, kinds: Kinds, whole: int) -> list[dict[str, Any]]:
+    """Groups of causes as `why` has them."""
+    groups: defaultdict[str, CauseSum] = defaultdict(CauseSum)
+    rows = [*causes.read(TOOL)]
+    keys = {number: key for number, *key in view.keyed(_WINDOW_FILL_NAMED, sorted({(row.cause,) for row in rows}))}
+    for row in rows:
+        kind, tool, *_ = keys[row.cause]
+        groups[group_of(kind, tool, None)].add(kinds[row.kind], row.counts)
+    first = sorted(groups, key=lambda key: (-groups[key].units, key))[:_MOST]
+    return [
+        {"key": key, "costUsd": groups[key].cost_usd, "share": _share(groups[key].units, whole)}
+        for key in first
+        if groups[key]
+    ]
+
+
+def _share(units: int, whole: int) -> float | None:
+    return units / whole if whole else None
+
+
+_WINDOW_FILL_NAMED: Final = NAMED_CAUSES + "WHERE c.id IN ({keys})"

@@ -12,7 +12,7 @@ from burnd import protocol
 from burnd.content.recall import Recall, SidecarReader, is_reference, reference
 from burnd.contract.sessions import BLOCK_BYTES, MOST_MESSAGES, MessagesParams
 from burnd.pricing import Tokens
-from burnd.queries import names, session_ids
+from burnd.queries import names
 from burnd.queries.sessions import SessionEntry, find, rails
 from burnd.queries.view import Missing, NoSession, View
 from burnd.records import BlobRef, Content
@@ -53,7 +53,7 @@ def family(view: View, session_id: str) -> set[str]:
     """A session and all its descendants. Raises Missing."""
     if not (rows := view.rows("SELECT id FROM sessions WHERE session_id = ?", (session_id,))):
         raise NoSession(f"there is no session {session_id[:100]!r}")
-    return set(session_ids.below(view, [rows[0][0]]).values())
+    return set(names.below(view, [rows[0][0]]).values())
 
 
 def of_project(view: View, project: str) -> set[str]:
@@ -61,7 +61,7 @@ def of_project(view: View, project: str) -> set[str]:
     own = names.sessions(view, project)
     if not own:
         raise Missing(f"there is no session of project {project[:200]!r}")
-    return set(session_ids.below(view, own).values())
+    return set(names.below(view, own).values())
 
 
 def summaries(view: View, session_ids: Sequence[str]) -> list[dict[str, Any]]:

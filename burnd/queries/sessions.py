@@ -1,22 +1,24 @@
-"""Sessions: lists them in pages and gives the facts of one, without content."""
+"""Sessions: lists them in pages with those whose logs are gone, gives the facts of one, and lists stamps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from burnd.contract.daemon import ListStampsParams
 from burnd.contract.sessions import MOST_SESSIONS, ListParams, MetaParams
 from burnd.queries import names
-from burnd.queries.lost_logs import gone_sessions
-from burnd.queries.names import check_source
+from burnd.queries.names import IS_A_SESSION, check_source, row_of, short_ids
 from burnd.queries.periods import moment, zone_of
 from burnd.queries.selection import Selection
-from burnd.queries.session_ids import IS_A_SESSION, row_of, short_ids
 from burnd.queries.spending import Spending
 from burnd.queries.sums import By, Reader
 from burnd.queries.tally import Tally, kinds_of, tallied
 from burnd.queries.view import Refusal, View
 from burnd.records.content import MAIN, NO_RAIL
+from burnd.records.names import bounded
 from burnd.records.times import to_iso, to_ms
 
 _SUMMARY_LISTED: Final = 500  # characters
@@ -194,4 +196,106 @@ CASE WHEN s.kept_count > 0 THEN 'yes' WHEN s.pruned_up_to IS NOT NULL THEN 'prun
 FROM sessions s LEFT JOIN names n ON n.id = s.source
 LEFT JOIN names p ON p.id = coalesce(s.project, (SELECT t.project {_FIRST_TURN}))
 LEFT JOIN names k ON k.id = coalesce(s.project_key, (SELECT t.project_key {_FIRST_TURN}))
+"""
+
+
+GONE: Final = "log_gone"
+CLEANED: Final = "log_cleaned"  # at an age at which the harness deletes it
+BACK: Final = "log_back"
+_REASONS: Final = {GONE: "unknown", CLEANED: "clean-up"}
+
+
+class LoggedSession(NamedTuple):
+    """A session that has own responses, and the newest event about its log."""
+
+    session_id: str
+    updated_ms: int
+    event: str | None
+    event_ms: int | None
+
+
+def logged_sessions(view: View, source: str) -> list[LoggedSession]:
+    return [LoggedSession(*row) for row in view.rows(_SESSIONS, (source,))]
+
+
+def gone_sessions(view: View) -> dict[int, dict[str, Any]]:
+    """The sessions whose logs are gone, by row: when that was noticed, and the reason if it is known."""
+    rows = view.rows(f"SELECT session, ts, name FROM ({_EVENTS}) WHERE name <> '{BACK}'")
+    return {session: {"goneAt": to_iso(ts), "goneBy": _REASONS[name]} for session, ts, name in rows}
+
+
+_EVENTS: Final = f"""
+SELECT f.session, max(f.ts) AS ts, n.name FROM names n
+CROSS JOIN facts f ON f.kind = 'event' AND f.name = n.id
+WHERE n.name IN ('{GONE}', '{CLEANED}', '{BACK}') GROUP BY f.session
+"""
+_SESSIONS: Final = f"""
+SELECT s.session_id, coalesce(s.updated_at, 0), e.name, e.ts FROM sessions s
+LEFT JOIN ({_EVENTS}) e ON e.session = s.id
+WHERE s.source = (SELECT id FROM names WHERE name = ?)
+  AND EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id AND t.rail = '{MAIN}')
+"""
+
+
+_PAGE_BYTES: Final = 4 << 20  # a page ends with the stamp that exceeds it; one stamp fits a request of 1 MiB
+
+
+def list_stamps(view: View, params: ListStampsParams) -> dict[str, Any]:
+    """Stamps in the order they were recorded; `next` is the `after` of the next page."""
+    since = None if params.since is None else time_of(params.since, "since")
+    until = None if params.until is None else time_of(params.until, "until")
+    filters = (params.after, params.session, params.message, since, until)
+    stamps: list[dict[str, Any]] = []
+    last = size = 0
+    for row in view.db.execute(_STAMPS, filters):
+        stamp = _answer(row)
+        if not _has(stamp, params):
+            continue
+        if len(stamps) == params.limit or size >= _PAGE_BYTES:
+            return {"stamps": stamps, "next": last}
+        stamps.append(stamp)
+        last = row[0]
+        size += sum(len(text.encode()) for text in (row[2], row[3], row[6]) if text is not None)
+    return {"stamps": stamps, "next": None}
+
+
+def time_of(text: str, name: str) -> int:
+    try:
+        return to_ms(text)
+    except ValueError:
+        raise Refusal(f"{name} is not an ISO time", "for example 2026-11-16T09:30:00Z") from None
+
+
+def unknown_keys(view: View, keys: Iterable[str]) -> list[str]:
+    """The keys that no stamp has."""
+    return [key for key in keys if not view.rows(_WITH_KEY, (bounded(key),))]
+
+
+def _has(stamp: dict[str, Any], params: ListStampsParams) -> bool:
+    tags = stamp["enrichment"] | dict.fromkeys(stamp.get("removes", ()))
+    if params.key is None:
+        return params.value is None or params.value in tags.values()
+    key = bounded(params.key)
+    return any(bounded(name) == key and params.value in (None, value) for name, value in tags.items())
+
+
+def _answer(row: tuple[Any, ...]) -> dict[str, Any]:
+    _, ts, session_id, message_id, from_ts, to_ts, enrichment = row
+    selector: dict[str, Any] = {"messageId": message_id} if session_id is None else {"sessionId": session_id}
+    if from_ts is not None:
+        selector["range"] = {"fromTs": to_iso(from_ts), "toTs": to_iso(to_ts)}
+    tags = msgspec.json.decode(enrichment)
+    values = {key: value for key, value in tags.items() if value is not None}
+    removes = [key for key in tags if key not in values]
+    return {"ts": to_iso(ts), "selector": selector, "enrichment": values} | ({"removes": removes} if removes else {})
+
+
+_STAMPS = """
+SELECT position, ts, session_id, message_id, from_ts, to_ts, enrichment FROM stamps
+WHERE position > ?1 AND (?2 IS NULL OR session_id = ?2) AND (?3 IS NULL OR message_id = ?3)
+  AND (?4 IS NULL OR ts >= ?4) AND (?5 IS NULL OR ts < ?5)
+ORDER BY position
+"""
+_WITH_KEY = """
+SELECT 1 FROM session_tags WHERE key = ?1 UNION ALL SELECT 1 FROM narrow_tags WHERE key = ?1 LIMIT 1
 """

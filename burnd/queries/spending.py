@@ -1,4 +1,4 @@
-"""Spending: turns, tokens and exact cost of a period, of windows or of a session; and the use of budgets."""
+"""Spending of a period, of windows or of a session; the use of budgets; and the price of a model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from burnd.pricing import UNITS_PER_USD, usd
-from burnd.queries import session_ids
+from burnd import protocol
+from burnd.contract.reports import PricingParams
+from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD, Price, PriceTable, Rates, usd, usd_per_million
+from burnd.pricing.names import LOCAL_PROVIDERS, provider_id
+from burnd.queries import names
 from burnd.queries.periods import Stretch
 from burnd.queries.selection import Scope, Selection
 from burnd.queries.sums import By, Reader
 from burnd.queries.tally import Kinds, Parts, Tally, kinds_of, tallied, usage
-from burnd.queries.view import View
+from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 
 
@@ -40,7 +43,7 @@ class Spending:
     def of_session(self, session_id: str) -> Tally:
         """The sum of a session, its subagents and child sessions."""
         own = [row for (row,) in self._view.rows("SELECT id FROM sessions WHERE session_id = ?", (session_id,))]
-        return self.of_rows(session_ids.below(self._view, own))
+        return self.of_rows(names.below(self._view, own))
 
     def of_rows(self, sessions: Iterable[int]) -> Tally:
         """The sum of these sessions alone, by their numbers in the index."""
@@ -161,3 +164,59 @@ def period_of(name: str, now: int) -> Period:
 def _ms(local: datetime) -> int:
     """Milliseconds of a naive local time."""
     return int(local.timestamp() * 1000)
+
+
+def price_of_model(view: View, params: PricingParams) -> dict[str, Any]:
+    """The price used for turns of this model; `priced` is false without one."""
+    if not params.model.strip():
+        raise Mistaken("a model's name must not be empty")
+    prices = view.prices
+    price = prices.find(params.model, params.provider)
+    answer = {
+        "model": params.model,
+        "provider": params.provider,
+        "priced": price is not None,
+        "lookedIn": prices.searched_providers(params.model, params.provider),
+    }
+    return answer | (_unpriced(prices, params) if price is None else _priced(prices, price))
+
+
+def _priced(prices: PriceTable, price: Price) -> dict[str, Any]:
+    origin = prices.origin(price)
+    return {
+        "found": {
+            "provider": price.provider,
+            "model": price.model,
+            "list": origin.listing,
+            "asOf": origin.as_of,
+            "retiredAfter": price.retired_after,
+        },
+        "tiers": _tiers(price, price.standard),
+        "fast": _tiers(price, price.fast),
+        "searchUsd": float(usd(SEARCH_UNITS)),
+    }
+
+
+def _tiers(price: Price, rates: tuple[Rates, ...]) -> list[dict[str, Any]]:
+    """Dollars per million tokens; a tier applies above `over` tokens of context."""
+    sizes = (0, *price.thresholds)
+    return [
+        {"over": over, **{name: float(usd_per_million(rate)) for name, rate in zip(_KINDS, of_tier, strict=True)}}
+        for over, of_tier in zip(sizes, rates, strict=True)
+    ]
+
+
+def _unpriced(prices: PriceTable, params: PricingParams) -> dict[str, Any]:
+    sellers = prices.sellers(params.model)
+    return {"reason": _reason(params, sellers), "soldBy": sellers, "near": prices.similar_names(params.model)}
+
+
+def _reason(params: PricingParams, sellers: list[str]) -> str:
+    if params.provider is None:
+        return "its maker does not sell it, and no provider is named" if sellers else "no list has a model of this name"
+    if provider_id(params.provider, ()) in LOCAL_PROVIDERS:
+        return "it ran on your own machine"
+    return "neither its provider nor its maker lists it"
+
+
+_KINDS = protocol.USAGE_FIELDS

@@ -1,4 +1,4 @@
-"""Finds waste in many sessions: reads saved findings, and computes those that are missing or outdated.
+"""Finds waste in many sessions, and the cost of their prefixes, from saved findings or new ones.
 
 A session is examined together with the sessions that it started, its family. If filters select only a part of a family,
 only the selected turns are examined, and the findings are not saved. Other families of the same projects are read for
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median_low
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -24,7 +25,8 @@ from burnd.attribution.rail_entries import RailEntries, RailName, load
 from burnd.attribution.saved_findings import Family, SavedFindings, sizes_of
 from burnd.classify.generated import generated_folder
 from burnd.contract.reports import WasteParams
-from burnd.queries import session_ids
+from burnd.pricing import usd
+from burnd.queries import names
 from burnd.queries.bills import Cost, Pricer, total
 from burnd.queries.cause_names import within
 from burnd.queries.quotes import Quotes
@@ -138,7 +140,7 @@ def plan(view: View, scope: Scope, *, compared: bool) -> WastePlan:
     turns: dict[int, int] = dict(view.rows(_TURNS_OF))
     saved = SavedFindings(view.db, sizes_of(view.prices))
     selected_families = []
-    for root, members in session_ids.by_root(view, selected).items():
+    for root, members in names.by_root(view, selected).items():
         n = sum(turns.get(member, 0) for member in members)
         is_whole = n == sum(selected[member] for member in members)
         selected_families.append(saved.family(root, members, n, is_whole=is_whole))
@@ -148,7 +150,7 @@ def plan(view: View, scope: Scope, *, compared: bool) -> WastePlan:
     beside = {session for (session,) in view.keyed(_BESIDE, [(family.root,) for family in selected_families])} - own
     others = [
         saved.family(root, members, n, is_whole=True)
-        for root, members in session_ids.by_root(view, beside).items()
+        for root, members in names.by_root(view, beside).items()
         if own.isdisjoint(members) and (n := sum(turns.get(member, 0) for member in members))
     ]
     return WastePlan(scope, selected_families, others)
@@ -468,4 +470,73 @@ _SESSIONS = """
 SELECT s.session_id, s.id, coalesce(k.name, p.name), p.name, n.name FROM sessions s
 LEFT JOIN names p ON p.id = s.project LEFT JOIN names k ON k.id = s.project_key LEFT JOIN names n ON n.id = s.source
 WHERE s.session_id IN ({keys})
+"""
+
+
+def overhead(view: View, seen: WasteFindings) -> dict[str, Any]:
+    """The answer of the method `overhead`."""
+    scope = seen.scope.in_view(view)
+    prefixes = [one.prefix for one in seen.families if one.prefix is not None and one.prefix.spent]
+    sources: dict[str, str] = dict(view.keyed(_SOURCES, [(prefix.session_id,) for prefix in prefixes]))
+    by_source: defaultdict[str, list[Prefix]] = defaultdict(list)
+    for prefix in prefixes:
+        by_source[sources.get(prefix.session_id) or ""].append(prefix)
+    pricer = Pricer(view.prices)
+    return {
+        "filters": scope.filters,
+        **totals_of(view, scope),
+        "sources": [_source(name, some, pricer) for name, some in sorted(by_source.items())],
+        "servers": _servers(view, scope),
+    }
+
+
+def _source(name: str, prefixes: list[Prefix], pricer: Pricer) -> dict[str, Any]:
+    """`usdPerToken` is the cost of one more token in every one of these prefixes."""
+    costs = [(prefix.tokens, pricer.of(dict(prefix.spent))) for prefix in prefixes]
+    sizes = [tokens for tokens, _ in costs]
+    per_token = sum(cost.units / tokens for tokens, cost in costs)
+    whole = total([cost for _, cost in costs])
+    return {
+        "source": name,
+        "sessions": len(prefixes),
+        "prefix": {"median": median_low(sizes), "smallest": min(sizes), "largest": max(sizes)},
+        "rides": _rides(prefixes),
+        **whole.answer(),
+        "usdPerToken": float(usd(round(per_token))) if whole.is_priced else None,
+        "instructions": _instructions(prefixes),
+    }
+
+
+def _instructions(prefixes: Iterable[Prefix]) -> list[dict[str, Any]]:
+    """Instruction files in logs, with their size in the newest session that started with each."""
+    sizes: dict[str, int] = {}
+    sessions: defaultdict[str, int] = defaultdict(int)
+    for prefix in sorted(prefixes, key=lambda one: (one.ts, one.session_id)):
+        for path, size in prefix.instructions:
+            sizes[path] = size
+            sessions[path] += 1
+    return [{"path": path, "bytes": sizes[path], "sessions": sessions[path]} for path in sorted(sizes)]
+
+
+def _rides(prefixes: Iterable[Prefix]) -> int:
+    """The number of requests that paid for a prefix, in full or from the cache."""
+    return sum(sum(tokens.context for _, tokens in prefix.spent) // prefix.tokens for prefix in prefixes)
+
+
+def _servers(view: View, scope: Scope) -> list[dict[str, Any]]:
+    """The MCP servers called in these sessions, the busiest first."""
+    sessions = {keys for keys, *_ in Reader(view, scope.selection, scope.kinds).read(By(("session",)))}
+    calls: defaultdict[str, int] = defaultdict(int)
+    for name, times in view.keyed(_CALLED, sessions):
+        calls[name.split("__")[1]] += times
+    return [{"server": name, "calls": calls[name]} for name in sorted(calls, key=lambda name: (-calls[name], name))]
+
+
+_SOURCES = """
+SELECT s.session_id, n.name FROM sessions s JOIN names n ON n.id = s.source WHERE s.session_id IN ({keys})
+"""
+_CALLED = """
+WITH w(session) AS ({keys}) SELECT n.name, count(*) FROM w CROSS JOIN turns t ON t.session = w.session
+CROSS JOIN tool_calls c ON c.turn = t.id CROSS JOIN names n ON n.id = c.name AND n.name GLOB 'mcp__?*__*'
+GROUP BY n.name
 """

@@ -20,7 +20,7 @@ from burnd.attribution.rates import add_up as add_spent
 from burnd.content.recall import Recall
 from burnd.contract.reports import MOST_CAUSES, Filters, WhyParams
 from burnd.pricing import usd
-from burnd.queries import dimensions, session_ids, sessions
+from burnd.queries import dimensions, names, sessions
 from burnd.queries.bills import Bill, BillReader, Cost, Item, Pricer, total, without
 from burnd.queries.cause_names import SUBAGENTS, group_of, label, part_of
 from burnd.queries.quotes import Quotes, add_titles
@@ -68,7 +68,7 @@ def _answer(
     view: View, ledger: Path, recall: Recall | None, params: WhyParams, session: SessionEntry
 ) -> dict[str, Any]:
     reader = BillReader(view, ledger)
-    family = session_ids.below(view, [session.row])
+    family = names.below(view, [session.row])
     quotes = Quotes(view, recall)
     if params.turn is not None:
         rails = reader.rails(family, session.row)

@@ -10,7 +10,7 @@ from burnd.contract.reports import PricingParams
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.pricing.pricefile import read_user_lists
-from burnd.queries.pricing import show
+from burnd.queries.spending import price_of_model
 from burnd.queries.view import View
 from tests.burnctl.fake_daemon import FakeConnection, fake_daemon
 from tests.burnctl.invoke import run, seen
@@ -21,7 +21,7 @@ SHIPPED = PriceTable.load()
 
 def answer(params: dict[str, Any], _talk: FakeConnection) -> dict[str, Any]:
     prices = SHIPPED.under(read_user_lists(OWN, "own"))
-    return show(View(None, prices, 0), PricingParams(**params))  # type: ignore[arg-type]
+    return price_of_model(View(None, prices, 0), PricingParams(**params))  # type: ignore[arg-type]
 
 
 def shown(home: Home, *words: str) -> str:

@@ -19,10 +19,10 @@ from burnd.index import apply
 from burnd.index.build import aside
 from burnd.index.rows import ROLE_AND_KIND
 from burnd.index.schema import TABLES
-from burnd.index.tags import tags_of
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.queries import quotes, search
+from burnd.queries.selection import tags_of
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.records import Compaction, Copy, Event, Overhead, Quota, Session, Turn, Usage

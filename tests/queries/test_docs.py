@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from burnd.contract.reports import DIMENSIONS, Filters
-from burnd.queries.quality import OUTCOMES
+from burnd.queries.summary import OUTCOMES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reports.md").read_text()
 PROTOCOL = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()

@@ -9,7 +9,7 @@ import pytest
 
 from burnd.attribution import saved_findings
 from burnd.contract.reports import OverheadParams
-from burnd.queries import overhead, waste
+from burnd.queries import waste
 from burnd.queries.selection import choose
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
@@ -77,7 +77,7 @@ async def _asked(pipeline: Pipeline, params: OverheadParams) -> dict[str, Any]:
         view = View(db, PRICES, NOW)  # type: ignore[arg-type]
         plan = waste.plan(view, choose(view, params), compared=False)
         told = waste.examine(view, pipeline.home.ledger, plan.scope, plan.families)
-        return overhead.answer(view, plan.findings({family.root: found for family, found in told}))
+        return waste.overhead(view, plan.findings({family.root: found for family, found in told}))
 
     return msgspec.convert(await pipeline.index.ask(ask), dict)
 
@@ -99,5 +99,5 @@ async def test_a_new_kind_of_turn_may_land_between_search_and_answer(opened: Ope
 
     seen = await pipeline.index.ask(search)
     await pipeline.commit(Batch(entries=[make.turn("late", session_id="s2", model="model-x")]))
-    answer = await pipeline.index.ask(lambda db: overhead.answer(View(db, PRICES, NOW), seen))
+    answer = await pipeline.index.ask(lambda db: waste.overhead(View(db, PRICES, NOW), seen))
     assert (answer["totals"]["turns"], len(answer["sources"])) == (4, 1)

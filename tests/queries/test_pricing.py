@@ -9,7 +9,7 @@ import pytest
 from burnd.contract.reports import PricingParams
 from burnd.pricing import PriceTable
 from burnd.pricing.pricefile import read_user_lists
-from burnd.queries.pricing import show
+from burnd.queries.spending import price_of_model
 from burnd.queries.view import Refusal, View
 
 SHIPPED = PriceTable.load()
@@ -22,7 +22,7 @@ OWN = b"""{
 
 def shown(model: str, provider: str | None = None, prices: PriceTable = SHIPPED) -> dict[str, Any]:
     view = View(None, prices, 0)  # type: ignore[arg-type]
-    return show(view, PricingParams(model=model, provider=provider))
+    return price_of_model(view, PricingParams(model=model, provider=provider))
 
 
 def test_rates_of_every_kind() -> None:

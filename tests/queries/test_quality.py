@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from burnd.queries.quality import OUTCOMES, outcome, wilson
+from burnd.queries.summary import OUTCOMES, outcome, wilson
 from burnd.recording.candidate import Batch
 from burnd.records import Event, Session, Subagent, ToolCall
 from tests.conftest import Opened

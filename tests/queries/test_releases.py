@@ -10,7 +10,7 @@ import pytest
 from burnd.attribution.explainer import Explainer
 from burnd.contract.reports import WasteParams
 from burnd.contract.validation import checked
-from burnd.queries.releases import release_changes
+from burnd.queries.compare import release_changes
 from burnd.queries.selection import choose
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch

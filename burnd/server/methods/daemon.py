@@ -31,10 +31,9 @@ from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.query_pool import TookTooLong
 from burnd.pricing import UNITS_PER_USD, PriceTable, Tokens, terms_text
 from burnd.pricing.terms import figure_of
-from burnd.queries.names import Project, future_project
-from burnd.queries.session_ids import no_such_session, resolve_stamp_sessions
+from burnd.queries.names import Project, future_project, no_such_session, resolve_stamp_sessions
+from burnd.queries.sessions import list_stamps, time_of, unknown_keys
 from burnd.queries.spending import budget_uses
-from burnd.queries.stamps import list_stamps, time_of, unknown_keys
 from burnd.queries.view import Refusal
 from burnd.reclassify import reclassify
 from burnd.recording.candidate import Batch

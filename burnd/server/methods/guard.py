@@ -6,7 +6,7 @@ from functools import partial
 
 from burnd.contract.daemon import AllowParams, CheckGuardParams, GuardStatusParams, SwitchGuardParams
 from burnd.queries.guard import NextCall, Use, uses
-from burnd.queries.session_ids import row_of
+from burnd.queries.names import row_of
 from burnd.queries.view import View
 from burnd.records.times import to_iso
 from burnd.server.method import AnyMethod, Method, Result

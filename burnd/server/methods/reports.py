@@ -31,12 +31,12 @@ from burnd.contract.reports import (
     WhyParams,
 )
 from burnd.errors import StorageError
-from burnd.queries import changes, compare, export, overhead, pricing, summary, waste
+from burnd.queries import changes, compare, export, spending, summary, waste
+from burnd.queries.compare import release_changes
 from burnd.queries.flow import flow
 from burnd.queries.hotspots import hotspots
 from burnd.queries.limits import limits
 from burnd.queries.quotes import Quotes, name_sessions
-from burnd.queries.releases import release_changes
 from burnd.queries.selection import choose
 from burnd.queries.status import statusline
 from burnd.queries.view import Refusal, View
@@ -103,7 +103,7 @@ async def search_waste(service: Service, params: WasteParams, caller: Caller) ->
 
 async def show_overhead(service: Service, params: OverheadParams, caller: Caller) -> Result:
     search = await _searched(service, params, caller, compared=False)
-    return await service.ask(lambda view: at_its_prices(view, overhead.answer(view, search)))
+    return await service.ask(lambda view: at_its_prices(view, waste.overhead(view, search)))
 
 
 async def show_flow(service: Service, params: FlowParams) -> Result:
@@ -218,7 +218,7 @@ METHODS: tuple[AnyMethod, ...] = (
     _of_money(CompareParams, compare.compare),
     Method(ExportParams, export_turns),
     Method(ChangesParams, show_changes),
-    _of_money(PricingParams, pricing.show),
+    _of_money(PricingParams, spending.price_of_model),
     Method(WhyParams, explain),
     Method(HotspotsParams, show_hotspots),
     Method(ByToolParams, show_by_tool),
