@@ -16,8 +16,7 @@ from typing import Final, NamedTuple, overload
 import msgspec
 
 from burnd.attribution.blocks import Kind
-from burnd.attribution.cache_ttl import CacheBills, CacheMeter
-from burnd.attribution.misses import Miss
+from burnd.attribution.misses import CacheBills, CacheMeter, Miss
 from burnd.attribution.rail import CauseOrigin, Rail, RailEntry, Step
 from burnd.attribution.rates import CACHE_READ, CLASSES, Rate, Rates, Spent, add_up
 from burnd.attribution.row import ROOT
@@ -351,12 +350,12 @@ def explain(entries: Iterable[RailEntry], thresholds: Sequence[int], selected: S
             shrinks.append(Shrink(turn.turn_index, turn.message_id, step.bounds.read))
         if selected is not None and not selected(turn):
             account.skip(step)
-            meter.add(turn.ts, step, None)
+            meter.add(turn.ts, step.bounds, step.miss, None)
             continue
         turns += turn.quality != "empty"
         rate = rates.of(turn, step.bounds.end)
         account.add(rate, step)
-        meter.add(turn.ts, step, rate)
+        meter.add(turn.ts, step.bounds, step.miss, rate)
         if step.miss is not None:
             misses.append(TurnMiss(turn.turn_index, turn.message_id, rate, step.miss))
     return Explained(

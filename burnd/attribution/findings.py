@@ -14,7 +14,7 @@ import msgspec
 from burnd.attribution.causes import Cause
 from burnd.attribution.misses import Proof
 from burnd.attribution.rates import Rate, Spent, add_up
-from burnd.records import PromptChange, Turn
+from burnd.records import PromptChange
 
 FindingKind = Literal[
     "reread",
@@ -161,39 +161,3 @@ def _order(one: Finding) -> tuple[int, str, tuple[str, ...], str, tuple[int, ...
         evidence.reason or "",
         evidence.proof or "",
     )
-
-
-class Lineage:
-    """The tree of turns by parent, to check whether one turn is an ancestor of another."""
-
-    def __init__(self, turns: Sequence[Turn]) -> None:
-        ids = {turn.message_id for turn in turns}
-        below: dict[str | None, list[str]] = {}
-        before: str | None = None
-        for turn in turns:
-            parent = turn.parent if turn.parent in ids and turn.parent != turn.message_id else before
-            below.setdefault(parent, []).append(turn.message_id)
-            before = turn.message_id
-        self._first: dict[str, int] = {}
-        self._last: dict[str, int] = {}
-        self._number(below)
-
-    def _number(self, below: dict[str | None, list[str]]) -> None:
-        """Numbers each turn before and after its descendants."""
-        waiting: list[tuple[str, bool]] = [(name, False) for name in reversed(below.get(None, []))]
-        count = 0
-        while waiting:
-            name, done = waiting.pop()
-            count += 1
-            if done:
-                self._last[name] = count
-            elif name not in self._first:
-                self._first[name] = count
-                waiting.append((name, True))
-                waiting += [(child, False) for child in reversed(below.get(name, []))]
-
-    def is_above(self, one: str, other: str) -> bool:
-        """Whether `one` is `other` or an ancestor of it."""
-        if one not in self._first or other not in self._first:
-            return False
-        return self._first[one] <= self._first[other] and self._last[other] <= self._last[one]

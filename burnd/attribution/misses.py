@@ -1,4 +1,5 @@
-"""Cache misses: the tokens that a turn paid again, and why the provider's cache did not have them.
+"""Cache misses: the tokens that a turn paid again, and why the provider's cache did not have them; and bills with
+other lifetimes of cache writes.
 
 A reason is proved if the log leaves no other: the provider or the hashes of two requests show what changed, or that
 nothing did. Otherwise it is inferred from times, models and sizes.
@@ -6,9 +7,10 @@ nothing did. Otherwise it is inferred from times, models and sizes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
-from burnd.attribution.rates import CLASSES, Spent
+from burnd.attribution.rates import CLASSES, ByRate, Rate, Spent, add_up
 from burnd.attribution.row import Bounds
 from burnd.records import PromptChange, Turn
 from burnd.records.times import HOUR_MS, index_ms
@@ -154,12 +156,14 @@ def _proved(facts: Circumstances, turn: Turn) -> Reason | None:
         return "model-switch"
     if stated in _STATED:
         return _STATED[stated]
-    now, before = prompt_print(turn), facts.prompt
-    if now is None or before is None or request is None:
+    before = facts.prompt
+    if before is None or request is None:
         return "edited" if stated == _MESSAGES_CHANGED and not facts.rewound else None
-    if _differ(now.shape, before.shape):
+    if _differ(request.shape, before.shape):
         return "prefix"
-    if _differ(now.params, before.params) or _is_other_effort(now, before):
+    # A request without an effort has the default, if its other settings could be read.
+    is_comparable = None not in (request.effort, before.effort) or None not in (request.params, before.params)
+    if _differ(request.params, before.params) or (is_comparable and request.effort != before.effort):
         return "settings"
     is_changed = request.same is not None and request.same < (request.before or 0)
     if is_changed or stated == _MESSAGES_CHANGED:
@@ -168,8 +172,7 @@ def _proved(facts: Circumstances, turn: Turn) -> Reason | None:
     has_cached = usage.cache_read or usage.cache_create_5m or usage.cache_create_1h
     if not request.breakpoints and not has_cached:  # a log may lack the points of a request that did ask for caching
         return "not-requested"
-    is_same = now.shape is not None and request.same is not None and not facts.rewound
-    if not is_same:
+    if request.shape is None or request.same is None or facts.rewound:
         return None
     if _is_expired(facts):
         return "slow-call" if facts.waited else "pause"
@@ -205,12 +208,71 @@ def _is_expired(facts: Circumstances) -> bool:
     return facts.earlier != "" and index_ms(facts.later) - index_ms(facts.earlier) > lifetime
 
 
-def _is_other_effort(now: PromptPrint, before: PromptPrint) -> bool:
-    """Whether the effort changed. A request without one has the default, if its other settings could be read."""
-    if now.effort is None or before.effort is None:
-        return now.effort != before.effort and now.params is not None and before.params is not None
-    return now.effort != before.effort
-
-
 def _differ(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and one != other
+
+
+class CacheBills(NamedTuple):
+    """Tokens of contexts, without output: as billed, and as if all cache writes lived five minutes or an hour.
+
+    With an hour, what was paid again after a pause of up to an hour would have been read. With five minutes, what was
+    read after a longer pause would have been written again. An estimate: other sessions may keep a prefix cached.
+    """
+
+    now: ByRate = {}  # noqa: RUF012 - never changed
+    five: ByRate = {}  # noqa: RUF012
+    hour: ByRate = {}  # noqa: RUF012
+
+    @property
+    def is_written(self) -> bool:
+        return any(spent.cache_create_5m or spent.cache_create_1h for spent in self.now.values())
+
+    @classmethod
+    def total(cls, bills: Iterable[CacheBills]) -> CacheBills:
+        return cls(*(add_up(some) for some in zip(cls(), *bills, strict=True)))
+
+
+class CacheMeter:
+    """Adds up the contexts of the turns of a rail, in order."""
+
+    def __init__(self) -> None:
+        # By rate: fresh input, reads, writes for five minutes and an hour; then reads that would have expired with five
+        # minutes, and writes and fresh input that would have been reads with an hour.
+        self._sums: dict[Rate, list[int]] = {}
+        self._at = -1  # time of the turn before
+        self._is_hour = False  # the lifetime of the last write
+
+    def add(self, ts: str, bounds: Bounds, miss: Miss | None, rate: Rate | None) -> None:
+        """Adds a turn; without a rate it only counts as the turn before the next."""
+        if not bounds.end:
+            return
+        now, was_hour = index_ms(ts), self._is_hour
+        gap = now - self._at if self._at >= 0 else 0
+        self._at = now
+        read, until_hour, until_five = bounds.read, bounds.hour, bounds.five
+        if until_five > read:
+            self._is_hour = until_five == until_hour
+        if rate is None:
+            return
+        sums = self._sums.get(rate)
+        if sums is None:
+            sums = self._sums[rate] = [0] * 7
+        sums[0] += bounds.end - until_five
+        sums[1] += read
+        sums[2] += until_five - until_hour
+        sums[3] += until_hour - read
+        if FIVE_MINUTES_MS < gap <= HOUR_MS:
+            sums[4] += read if was_hour else 0
+            if miss is not None and miss.reason in ("pause", "slow-call"):
+                missed = miss.spent
+                sums[5] += missed.cache_create_1h + missed.cache_create_5m
+                sums[6] += missed.input
+
+    def bills(self) -> CacheBills:
+        now, all_five, all_hour = {}, {}, {}
+        for rate, (fresh, read, five, hour, expired, written, missed) in self._sums.items():
+            now[rate] = Spent(input=fresh, cache_read=read, cache_create_5m=five, cache_create_1h=hour)
+            all_five[rate] = Spent(input=fresh, cache_read=read - expired, cache_create_5m=five + hour + expired)
+            reads = read + written + missed
+            all_hour[rate] = Spent(input=fresh - missed, cache_read=reads, cache_create_1h=five + hour - written)
+        return CacheBills(now, all_five, all_hour)

@@ -17,12 +17,12 @@ import msgspec
 
 from burnd.attribution import Explained, Rate, Spent, add_up, explain
 from burnd.attribution.blocks import INSTRUCTIONS
-from burnd.attribution.cache_ttl import CacheBills, add_bills
 from burnd.attribution.causes import Selected
-from burnd.attribution.context_waste import SessionPrefix, in_project, in_session
 from burnd.attribution.findings import MOST_EVIDENCE, Evidence, Finding, FindingKind, advice_for, weight
+from burnd.attribution.misses import CacheBills
 from burnd.attribution.rail_entries import RailEntries, RailName, load
 from burnd.attribution.saved_findings import Family, SavedFindings, sizes_of
+from burnd.attribution.waste import SessionPrefix, in_project, in_session
 from burnd.classify.generated import generated_folder
 from burnd.contract.reports import WasteParams
 from burnd.pricing import usd
@@ -189,7 +189,7 @@ def _in_family(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> FamilyFindi
         if one.tokens
     )
     together = list(avoidable.items())
-    caching = tuple(list(bill.items()) for bill in add_bills(explained.caching for explained, _ in rails))
+    caching = tuple(list(bill.items()) for bill in CacheBills.total(explained.caching for explained, _ in rails))
     main, turns = next((rail for rail in rails if rail[0].rail_id == MAIN), (None, ()))
     if main is None or main.agent is not None or not main.prefix:
         return FamilyFindings(wasted, None, together, caching)
@@ -266,7 +266,7 @@ def answer(view: View, quotes: Quotes, params: WasteParams, seen: WasteFindings)
         "families": len(seen.families),
         "avoidable": _avoidable(seen, bloated, pricer).answer(),
         "cacheTtl": ttl_answer(
-            add_bills(CacheBills(*map(dict, one.caching)) for one in seen.families if one.caching), pricer
+            CacheBills.total(CacheBills(*map(dict, one.caching)) for one in seen.families if one.caching), pricer
         ),
         "severities": {"high": _HIGH, "medium": _MEDIUM},
         "kinds": _kinds(every),

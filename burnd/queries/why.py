@@ -11,9 +11,8 @@ import msgspec
 from burnd import protocol
 from burnd.attribution import CauseShare, anatomy, rate_of
 from burnd.attribution.blocks import Kind
-from burnd.attribution.cache_ttl import CacheBills, add_bills
 from burnd.attribution.causes import Selected, TurnMiss
-from burnd.attribution.misses import Miss, MissGroup, advice_on
+from burnd.attribution.misses import CacheBills, Miss, MissGroup, advice_on
 from burnd.attribution.rail_entries import RailEntries
 from burnd.attribution.rates import Rate
 from burnd.attribution.rates import add_up as add_spent
@@ -94,7 +93,7 @@ def _answer(
         "groups": _groups(bills, totals.sums.total.units),
         "misses": misses_of(bills, reader.pricer, totals.sums.total.units),
         "cacheTtl": ttl_answer(
-            add_bills(bill.explained.caching for root in bills for bill in root.every()), reader.pricer
+            CacheBills.total(bill.explained.caching for root in bills for bill in root.every()), reader.pricer
         ),
         "causes": rows.of_session(),
     }

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from burnd.attribution import context_waste as findings
+from burnd.attribution import waste as findings
 from burnd.attribution.causes import explain
-from burnd.attribution.context_waste import SessionPrefix
 from burnd.attribution.findings import MOST_EVIDENCE, MOST_OF_A_KIND, Finding
 from burnd.attribution.rail import RailEntry
 from burnd.attribution.rates import add_up
+from burnd.attribution.waste import SessionPrefix
 from burnd.records import Block, Subagent, ToolCall, Turn, Usage
 from tests.attribution.scenes import MODEL, Scene, call, only, prompt, result, said
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
@@ -50,7 +50,7 @@ class Calls(Scene):
 
     def found(self, kind: str) -> list[Finding]:
         self.step(made=(said(),))
-        return [one for one in findings.in_rail(self.explained(), self.turns) if one.kind == kind]
+        return [one for one in findings.in_session([(self.explained(), self.turns)])[0] if one.kind == kind]
 
 
 def test_an_unchanged_file_that_is_read_again() -> None:
