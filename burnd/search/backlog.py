@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -15,15 +15,19 @@ from burnd.ledger.sqlite_files import batches
 from burnd.records.codec import hash_of
 from burnd.records.content import NO_RAIL
 from burnd.search.documents import Coverage, Place, session_key
+from burnd.tokens.record_words import SearchWords
 
 if TYPE_CHECKING:
     from burnd.search.index import SearchIndex
 
 AT_ONCE_BYTES: Final = 1 << 20  # of a sidecar: some thousand messages
-_Row = tuple[str, str, int, int, int, int]  # a record's rail and message, and its MessageRow
+# A record's number and block in its message, and the position and length of its line in the sidecar.
+RecordRow = tuple[int, int, int, int]
+# The rail and message of a record, its RecordRow, and its words if they are in memory.
+_Row = tuple[str, str, int, int, int, int, SearchWords | None]
 # The records added to a session between two positions, if they are in memory.
 Recent = Callable[[str, int, int], Sequence[Placed]]
-_position = itemgetter(2)
+_position, _record = itemgetter(4), itemgetter(2, 3)
 
 
 class SessionState(NamedTuple):
@@ -45,21 +49,13 @@ class SessionState(NamedTuple):
         return Coverage(self.bytes, self.pruned, title)
 
 
-class MessageRow(NamedTuple):
-    """The position of one record of a message in the sidecar."""
-
-    n: int
-    b: int
-    position: int
-    length: int
-
-
 class PendingMessage(NamedTuple):
     """A message with something new: the newest line of each of its records, in their order."""
 
     place: Place
-    rows: Sequence[MessageRow]
+    rows: Sequence[RecordRow]
     is_indexed: bool  # an index with the coverage before may have a part of it
+    words: Sequence[SearchWords | None]  # of each record, if they are in memory
 
 
 class SessionPlan(NamedTuple):
@@ -135,42 +131,42 @@ def _plan(db: sqlite3.Connection, session: SessionState, before: Coverage, recen
     elif start < stop:
         rows = db.execute(_ALL_ROWS if start == 0 else _GROWN_ROWS, (session.row, start, stop)).fetchall()
         # The earlier line of a block that was written again is not in the rows any more, so each may have one.
-        messages = [message._replace(is_indexed=start > 0) for message in _messages(session, rows, start)]
+        messages = [message._replace(is_indexed=start > 0) for message in _messages(session.session_id, rows, start)]
     return SessionPlan(session, before, is_fresh, messages, Coverage(stop, aim.pruned, aim.title))
 
 
 def _recent_messages(db: sqlite3.Connection, session: SessionState, new: Sequence[Placed]) -> list[PendingMessage]:
     """The messages of records that are in memory. At the start of a session there is nothing before them."""
     start = new[0].position
-    rows = [
-        (item.label.rail, item.label.message_id, item.label.n, item.label.b, item.position, item.length)
-        for item in new
-        if item.label.rail != NO_RAIL
+    rows: list[_Row] = [
+        (label.rail, label.message_id, label.n, label.b, position, length, search)
+        for label, position, length, search, _ in new
+        if label.rail != NO_RAIL
     ]
     before: list[_Row] = []
     if start:
         for some in batches(list({row[1] for row in rows})):
             sql = _ROWS_OF.format(ids=",".join(["(?)"] * len(some)))
             before += db.execute(sql, (*some, session.row, start)).fetchall()
-    messages = _messages(session, [*before, *rows], start)
+    messages = _messages(session.session_id, [*before, *rows], start)
     repeated = {(item.label.rail, item.label.message_id) for item in new if item.anew} if start else ()
     return [message._replace(is_indexed=True) if message.place[1:] in repeated else message for message in messages]
 
 
-def _messages(session: SessionState, rows: Sequence[_Row], start: int) -> list[PendingMessage]:
+def _messages(session_id: str, rows: Sequence[_Row], start: int) -> list[PendingMessage]:
     """The messages with a record at or after `start`, each with all its records."""
-    by_message: dict[tuple[str, str], list[MessageRow]] = {}
-    for rail, message_id, n, b, position, length in rows:
-        by_message.setdefault((rail, message_id), []).append(MessageRow(n, b, position, length))
+    by_message: dict[tuple[str, str], list[_Row]] = {}
+    for row in rows:
+        by_message.setdefault(row[:2], []).append(row)
     messages = []
-    for (rail, message_id), every in by_message.items():
-        every.sort(key=_position)
-        if every[-1].position >= start:
-            newest = list({(row.n, row.b): row for row in every}.values())
-            newest.sort()
-            place = Place(session.session_id, rail, message_id)
-            messages.append(PendingMessage(place, newest, every[0].position < start))
-    messages.sort(key=attrgetter("place"))
+    for (rail, message_id), every in sorted(by_message.items()):
+        if len(every) > 1:
+            every.sort(key=_position)
+        if every[-1][4] >= start:
+            newest = sorted({row[2:4]: row for row in every}.values(), key=_record) if len(every) > 1 else every
+            place = Place(session_id, rail, message_id)
+            is_indexed = every[0][4] < start
+            messages.append(PendingMessage(place, [row[2:6] for row in newest], is_indexed, [row[6] for row in newest]))
     return messages
 
 
@@ -189,17 +185,17 @@ SELECT session_id, id, content_bytes, coalesce(pruned_up_to, 0) + erasures,
 FROM sessions
 """
 _ALL_ROWS = f"""
-SELECT rail, message_id, n, b, position, length FROM messages
+SELECT rail, message_id, n, b, position, length, NULL FROM messages
 WHERE session = ? AND rail != '{NO_RAIL}' AND position >= ? AND position < ?
 """
 _ROWS_OF = f"""
 WITH wanted(id) AS (VALUES {{ids}})
-SELECT m.rail, m.message_id, m.n, m.b, m.position, m.length FROM wanted
+SELECT m.rail, m.message_id, m.n, m.b, m.position, m.length, NULL FROM wanted
 CROSS JOIN {MESSAGES_BY_ID} ON m.session = ? AND {is_message("wanted.id")}
 WHERE m.rail != '{NO_RAIL}' AND m.position < ?
 """
 _GROWN_ROWS = f"""
-SELECT m.rail, m.message_id, m.n, m.b, m.position, m.length FROM (
+SELECT m.rail, m.message_id, m.n, m.b, m.position, m.length, NULL FROM (
   SELECT DISTINCT rail, msg_idx FROM messages
   WHERE session = ?1 AND rail != '{NO_RAIL}' AND position >= ?2 AND position < ?3) w
 CROSS JOIN messages m ON m.session = ?1 AND m.rail = w.rail AND m.msg_idx = w.msg_idx WHERE m.position < ?3

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -75,8 +76,8 @@ class Document(NamedTuple):
     place: Place
     ts: int
     words: Sequence[str]
-    roles: frozenset[str] = frozenset()
-    tools: frozenset[str] = frozenset()
+    roles: AbstractSet[str] = frozenset()
+    tools: AbstractSet[str] = frozenset()
 
 
 class Names:
@@ -95,26 +96,27 @@ class Names:
             return record.tool_use.name
         return self._of.get(record.tool_result.tool_use_id) if record.tool_result is not None else None
 
-    def among(self, records: Iterable[SearchWords]) -> Iterator[str]:
-        """The tools that these records call or return results of. Learns the calls among them."""
-        calls = [(record.call, record.tool) for record in records if record.call is not None]
-        for call, tool in calls:
-            if tool is not None:
-                self._of[call] = tool
-        for call, tool in calls:
-            name = tool or self._of.get(call)
-            if name:
-                yield name
+    def among(self, records: Iterable[SearchWords]) -> set[str]:
+        """The tools that these records call or return results of, in lower case. Learns the calls among them."""
+        tools, results = set(), []
+        for record in records:
+            if record.call is not None and record.tool is not None:
+                self._of[record.call] = record.tool
+                tools.add(record.tool.lower())
+            elif record.call is not None:
+                results.append(record.call)
+        tools.update([self._of[call].lower() for call in results if call in self._of])
+        return tools - {""}
 
 
 def message_documents(place: Place, records: Sequence[SearchWords], names: Names) -> list[Document]:
     """The documents of a message: one, several if it is very long, or none if it has no words."""
-    tools = frozenset([name.lower() for name in names.among(records)])
+    tools = names.among(records)
     words = [text for record in records for text in record.words]
     if not words:
         return []
     ts = min([record.ts for record in records])
-    roles = frozenset([record.role for record in records])
+    roles = {record.role for record in records}
     summary = [signed(text, SIGNS[COMPACTION]) for record in records if record.is_summary for text in record.words]
     of_session = compaction_place(place) if summary and place.rail == MAIN else None
     if sum(map(len, words)) <= LONGEST:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -66,9 +66,6 @@ class RecentWords:
             start += item.length
         return found
 
-    def by_position(self, session_id: str) -> dict[int, SearchWords]:
-        return {item.position: item.search for item in self._placed.get(session_id, ())[:] if item.search is not None}
-
     def drop(self, session_id: str, end: int) -> None:
         """Drops the records of a session before a position, which were indexed."""
         items = self._placed.pop(session_id, [])
@@ -115,7 +112,7 @@ class IndexFiller:
         """Whether a plan must have the tools of the session's calls."""
         return session_id not in self._names
 
-    def take_all(self, plans: Sequence[SessionPlan], recall: Recall, recent: RecentWords | None) -> None:
+    def take_all(self, plans: Sequence[SessionPlan], recall: Recall) -> None:
         """Carries out plans. A session that crashed an earlier process is committed alone."""
         plans = [plan for plan in plans if not self._skips(plan)]
         self.index.expect(sum(len(plan.messages) for plan in plans))
@@ -125,7 +122,7 @@ class IndexFiller:
         for some in filter(None, (*suspects, others)):
             self.begin([plan.session.session_id for plan in some])
             for plan in some:
-                self._take(plan, recall, recent)
+                self._take(plan, recall)
                 self._in_progress[plan.session.session_id] = plan.is_last
 
     def retry(self, session_id: str) -> None:
@@ -155,7 +152,7 @@ class IndexFiller:
         in_progress = [[*filler._in_progress][-_NOTED:] for filler in self._fillers]
         self._guard.set_in_progress([*dict.fromkeys(chain.from_iterable(in_progress))])
 
-    def _take(self, plan: SessionPlan, recall: Recall, recent: RecentWords | None) -> None:
+    def _take(self, plan: SessionPlan, recall: Recall) -> None:
         """Carries out a plan. What cannot be read any more was pruned meanwhile, which a later plan will see."""
         session_id = plan.session.session_id
         skipped = self._guard.skipped(session_id)
@@ -171,7 +168,7 @@ class IndexFiller:
         names = self._names_of(plan)
         messages = [message for message in plan.messages if not skipped or _name(message) not in skipped]
         last: Document | None = None
-        for message, words in self._read(session_id, messages, recall, recent):
+        for message, words in self._read(session_id, messages, recall):
             if message.is_indexed or is_uncertain:
                 self.index.remove(message.place)
                 self.index.remove(compaction_place(message.place))
@@ -187,15 +184,14 @@ class IndexFiller:
         self.index.set_coverage(session_id, plan.after)
 
     def _read(
-        self, session_id: str, messages: Sequence[PendingMessage], recall: Recall, recent: RecentWords | None
-    ) -> Iterator[tuple[PendingMessage, list[SearchWords]]]:
-        in_memory = recent.by_position(session_id) if recent is not None else {}
+        self, session_id: str, messages: Sequence[PendingMessage], recall: Recall
+    ) -> Iterator[tuple[PendingMessage, Sequence[SearchWords]]]:
         if not self._guard.takes_items(session_id):
-            yield from _read(session_id, messages, recall, in_memory)
+            yield from _read(session_id, messages, recall)
             return
         for message in messages:
             with self._guarded(session_id, _name(message)):
-                yield from _read(session_id, [message], recall, in_memory)
+                yield from _read(session_id, [message], recall)
 
     @contextlib.contextmanager
     def _guarded(self, session_id: str, item: str) -> Iterator[None]:
@@ -249,20 +245,22 @@ def _name(message: PendingMessage) -> str:
 
 
 def _read(
-    session_id: str, messages: Sequence[PendingMessage], recall: Recall, in_memory: Mapping[int, SearchWords]
-) -> Iterator[tuple[PendingMessage, list[SearchWords]]]:
-    """Each message with the words of its records."""
+    session_id: str, messages: Sequence[PendingMessage], recall: Recall
+) -> Iterator[tuple[PendingMessage, Sequence[SearchWords]]]:
+    """Each message with the words of its records; those that are not in memory are read from content."""
     missing = [
-        Spot(row.position, row.length) for message in messages for row in message.rows if row.position not in in_memory
+        Spot(row[2], row[3])
+        for message in messages
+        for row, words in zip(message.rows, message.words, strict=True)
+        if words is None
     ]
     pieces = [missing[begin : begin + _READ_AT_ONCE] for begin in range(0, len(missing), _READ_AT_ONCE)]
     records = chain.from_iterable(recall.records((session_id, piece) for piece in pieces))
     for message in messages:
-        words = []
-        for row in message.rows:
-            own = in_memory.get(row.position)
-            if own is None and (record := next(records)) is not None:
-                own = search_words(record)
-            if own is not None:
-                words.append(own)
-        yield message, words
+        every = []
+        for words in message.words:
+            if words is not None:
+                every.append(words)
+            elif (record := next(records)) is not None:
+                every.append(search_words(record))
+        yield message, every

@@ -14,7 +14,6 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 import structlog
@@ -148,8 +147,11 @@ class SearchIndex:
             entry.add_text("role", _COVERAGE)
             for name, value in zip(Coverage._fields, coverage, strict=True):
                 entry.add_integer(name, value)
-        with as_unusable():
+        try:  # a context manager would take as long as tantivy itself
             self._open_writer().add_document(entry)
+        except BaseException as error:
+            _raise_unusable(error)
+            raise
         self._added += 1
 
     def expect(self, documents: int) -> None:
@@ -269,25 +271,20 @@ def _text_path(folder: Path) -> Iterator[str]:
         yield str(folder)
 
 
-class _AsUnusable:
+def _raise_unusable(error: BaseException) -> None:
     """Turns errors of tantivy into Unusable: ValueError for its files, RuntimeError for a writer that is gone.
 
     A Rust panic is no Exception in Python and has no importable class: it is recognised by its name.
     """
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, ValueError | RuntimeError | OSError) or type(error).__name__ == "PanicException":
-            raise Unusable(f"{type(error).__name__}: {str(error)[:200]}") from error
+    if isinstance(error, ValueError | RuntimeError | OSError) or type(error).__name__ == "PanicException":
+        raise Unusable(f"{type(error).__name__}: {str(error)[:200]}") from error
 
 
-_as_unusable: Final = _AsUnusable()  # one for all: it is used once per document
-
-
-def as_unusable() -> _AsUnusable:
+@contextlib.contextmanager
+def as_unusable() -> Iterator[None]:
     """A context around calls of tantivy: their failures become Unusable."""
-    return _as_unusable
+    try:
+        yield
+    except BaseException as error:
+        _raise_unusable(error)
+        raise

@@ -255,7 +255,7 @@ class SearchIndexer(BackgroundFollower):
             lambda db: backlog.plans(db, some, filler.index.coverage, AT_ONCE, filler.needs_calls, between)
         )
         self._pages.writing()
-        await self._in_thread(lambda: filler.take_all(plans, self.recall, recent))
+        await self._in_thread(lambda: filler.take_all(plans, self.recall))
         if recent is not None:
             for plan in plans:
                 recent.drop(plan.session.session_id, plan.after.covered)
