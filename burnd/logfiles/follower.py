@@ -338,8 +338,10 @@ class LogFollower:
     # Large and old logs
 
     async def _follow_old(self) -> None:
-        """Reads large and old logs; one batch is committed while the next is read."""
-        to_commit, batches = anyio.create_memory_object_stream[list[Piece]](0)
+        """Reads large and old logs; one batch is committed while the next two are read, so that the child never waits
+        for a slow commit.
+        """
+        to_commit, batches = anyio.create_memory_object_stream[list[Piece]](1)
         async with to_commit, batches, anyio.create_task_group() as tasks:
             tasks.start_soon(self._commit_old, batches)
             while True:

@@ -32,6 +32,7 @@ def to_ms(text: str) -> int:
     return delta.days * DAY_MS + delta.seconds * 1000 + delta.microseconds // 1000
 
 
+@lru_cache(maxsize=2048)
 def index_ms(text: str) -> int:
     """The time as the index stores it: clamped to 1970 to 2099.
 
