@@ -372,4 +372,4 @@ def is_message(message_id: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FEED + _FINDINGS + _CAUSES
-LAYOUT = 54  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 55  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
