@@ -60,7 +60,7 @@ def selector_of(
 ) -> dict[str, Any]:
     """Which turns: of a session, of a session within a time, or one message. Raises BadStamp."""
     if (session is None) == (message is None):
-        raise BadStamp("a stamp is for a session or for a message: name one of them")
+        raise BadStamp("a tag needs a session or a message", "add --session ID or --message ID, one of them")
     _text(session if message is None else message, "the id")
     if message is not None:
         if from_ts is not None or to_ts is not None:

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     params = {name: getattr(options, name) for name in ("session", "project", "match")}
     if sum(value is not None for value in params.values()) != 1:
-        raise UsageError("forget: say one of SESSION, --project and --match", "see: burnctl help forget")
+        raise UsageError("forget: name one of SESSION, --project and --match", "see: burnctl help forget")
     client = reach(options)
     params["session"] = whole_id(client, params["session"])
     with ProgressLine("looking") as client.progress:

@@ -88,7 +88,17 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
     _add_notes(answer, screen)
     by = answer["by"].partition(",")[0]
     none = by in _NONE_OF and all(row["kind"] == OTHER for row in answer["rows"])
-    return "\n\n".join(filter(None, [_NONE_OF[by] if none else _headline(answer, by, screen), _table(answer, screen)]))
+    head = _NONE_OF[by] if none else _headline(answer, by, screen)
+    return "\n\n".join(filter(None, [_pending(answer, screen), head, _table(answer, screen)]))
+
+
+def _pending(answer: dict[str, Any], screen: Screen) -> str:
+    """A yellow line while the causes of some conversations are not known."""
+    is_short = any(row["key"] == NOT_COUNTED and row["kind"] == OTHER for row in answer["rows"])
+    if not answer["pending"] or not (is_short or answer["by"] == "cache-miss"):
+        return ""
+    pending = counted(answer["pending"], "conversation")
+    return screen.paragraph(f"Attribution pending for {pending}: try again in a moment.", "yellow")
 
 
 def _headline(answer: dict[str, Any], by: str, screen: Screen) -> str:
@@ -192,10 +202,7 @@ def _place(row: dict[str, Any]) -> list[object]:
 
 
 def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
-    rows, pending = answer["rows"], answer["pending"]
-    is_short = any(row["key"] == NOT_COUNTED and row["kind"] == OTHER for row in rows)
-    if pending and (is_short or answer["by"] == "cache-miss"):
-        screen.footnote(f"Attribution pending for {counted(pending, 'conversation')}: try again in a moment.")
+    rows = answer["rows"]
     if any("proof" in row for row in rows):
         screen.note("Proved: the log leaves no other reason. Inferred: likely by times and sizes.")
         screen.note("What to do about each: burnctl waste --kind cache-miss")

@@ -351,9 +351,10 @@ def _running_part(session: dict[str, Any]) -> str:
 
 
 def _covered(plan: dict[str, Any], harnesses: Sequence[dict[str, Any]], span: str) -> str:
-    """`Claude Max 20x, $200.00 a month, covers $310.22 of 30 days`."""
+    """`Claude Max 20x, $200.00 a month, covers $310.22 of the last 30 days`."""
     cost = sum(row["costUsd"] or 0 for row in harnesses if row["key"] == plan["source"])
-    return f"{plan['title']}, {money(plan['monthlyUsd'])} a month, covers {money(cost)} of {span}"
+    when = "today" if span == "today" else f"of the last {span}"
+    return f"{plan['title']}, {money(plan['monthlyUsd'])} a month, covers {money(cost)} {when}"
 
 
 def _used_percents(plans: Sequence[dict[str, Any]]) -> Iterable[float]:

@@ -113,7 +113,7 @@ def _priced(answer: Pricing, screen: Screen) -> str:
 
 
 def _unpriced(answer: Pricing, screen: Screen) -> str:
-    lines = [f"{_name(answer)} is unpriced: {answer['reason']}. Its turns and tokens are counted, without a cost."]
+    lines = [f"{_name(answer)} is unpriced: {answer['reason']}. Its requests and tokens are counted, without a cost."]
     if answer["lookedIn"]:
         lines.append(f"Looked for at: {_listed(answer['lookedIn'])}.")
     if answer["soldBy"]:
@@ -131,7 +131,7 @@ def _told(answer: Pricing, lines: list[str], screen: Screen) -> str:
 
     name = _name(answer)
     lines += map(clean, caveats(answer))
-    text = "\n".join(_wrapped(line, screen) for line in lines)
+    text = "\n".join(line if "\n" in line else screen.paragraph(line) for line in lines)
     return screen.paint(name, "bold") + text.removeprefix(name) if text.startswith(name) else text
 
 
@@ -165,9 +165,3 @@ def _rate(usd: float) -> str:
     """`$15`, `$2.50`, `$0.125`: cents where there are any, and more digits where they say more."""
     whole, _, rest = f"{usd:.7f}".rstrip("0").partition(".")
     return f"${whole}.{rest:0<2}" if rest else f"${whole}"
-
-
-def _wrapped(line: str, screen: Screen) -> str:
-    from burnctl.render.text import wrap
-
-    return line if "\n" in line else "\n".join(wrap(line, screen.width))

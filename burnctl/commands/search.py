@@ -33,7 +33,7 @@ EXAMPLES = (
 )
 _HITS = 10
 _LINES = 6  # of a message that matched, with the messages around it
-_NAME, _TITLE, _PROJECT, _PASSAGE, _PIPE_PASSAGE = 11, 36, 12, 30, 200
+_NAME, _TITLE, _LEAST_TITLE, _PROJECT, _PASSAGE, _PIPE_PASSAGE = 11, 36, 18, 12, 28, 200
 _MARK = "bold red"
 _ON, _OFF = "\ue000", "\ue001"  # characters for private use, which `_with_marks` removes from the text first
 
@@ -135,16 +135,18 @@ def _line(hit: Mapping[str, Any], hits: Sequence[Mapping[str, Any]], screen: Scr
     wide = [max(width_of(one[n]) for one in facts) for n in range(3)]
     wide[1] = wide[1] if screen.is_pipe else min(wide[1], _PROJECT)
     name = pad(clean(enough_of_id(hit)), ids)
+    left = screen.width - ids - 2 - _LEAST_TITLE - 2 - _PASSAGE  # for project, age, and more of title and passage
+    places = []
+    for n, text, what in ((1, project, "project"), (2, age, "age")):
+        if screen.is_pipe or wide[n] + 2 <= left:
+            places.append(screen.paint(pad(cut(text, wide[n]), wide[n]), "dim"))
+            left -= wide[n] + 2
+        else:
+            screen.hide(what)
     if not screen.is_pipe:
-        room = screen.width - ids - 2 - 6 - wide[1] - wide[2]
-        wide[0] = min(wide[0], _TITLE, max(room - _PASSAGE, 12))
-    parts = [screen.paint(name, "cyan"), screen.paint(pad(cut(title, wide[0]), wide[0]), "bold")]
-    used = ids + 2 + wide[0]
-    for n, text in ((1, project), (2, age)):
-        if screen.is_pipe or used + wide[n] + 2 + _PASSAGE <= screen.width:
-            parts.append(screen.paint(pad(cut(text, wide[n]), wide[n]), "dim"))
-            used += wide[n] + 2
-    room = _PIPE_PASSAGE if screen.is_pipe else screen.width - used - 2
+        wide[0] = min(wide[0], _TITLE, max(_LEAST_TITLE + left // 2, 12))
+    parts = [screen.paint(name, "cyan"), screen.paint(pad(cut(title, wide[0]), wide[0]), "bold"), *places]
+    room = _PIPE_PASSAGE if screen.is_pipe else left + _LEAST_TITLE + _PASSAGE - wide[0]
     return "  ".join([*parts, *([_passage(hit, room, screen)] if room >= 10 else [])]).rstrip()
 
 

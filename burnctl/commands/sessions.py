@@ -86,7 +86,8 @@ def drawn(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
     if not sessions:
         return ""
     if answer.get("next"):
-        screen.hint(f"more: --limit {min(2 * len(sessions), MOST_SESSIONS)} or --next {answer['next']}")
+        limit = 2 * len(sessions)
+        screen.hint(f"more: --limit {limit}" if limit <= MOST_SESSIONS else f"more: --next {answer['next']}")
     if answer.get("more"):
         screen.hint(f"{count(answer['more'])} more: --limit {len(sessions) + answer['more']}")
     if gone := answer.get("gone"):

@@ -6,7 +6,7 @@ import time
 
 from burnctl import flags
 from burnctl.daemon import reach
-from burnctl.errors import UsageError
+from burnctl.errors import BurnctlError, UsageError
 from burnctl.output import present
 from burnctl.render import styles
 from burnctl.render.charts import bar, sparkline
@@ -124,6 +124,8 @@ def run(options: argparse.Namespace) -> int:
         series=wants_series or options.chart or None,
         tz=flags.time_zone() if by_time or options.chart or wants_series else None,
     )
+    if verb == "tags" and wants_series and not any(row["key"] for row in answer["rows"]) and answer["rows"]:
+        raise BurnctlError(f"no request has a tag {options.key!r}", "burnctl tags lists the tags")
     if wants_series and answer.get("plans"):
         rows = answer["rows"] if by == "source" else flags.ask(client, SummaryParams, options, by="source")["rows"]
         costs = {row["key"]: row["costUsd"] for row in rows}
@@ -258,7 +260,8 @@ def _of_dimension(row: dict[str, Any], name: str) -> dict[str, Any]:
 def _name_column(name: str, labels: list[str]) -> Column:
     """Names are cut only when no more columns can be hidden: rows that look alike are useless."""
     longest = max(map(width_of, labels), default=0)
-    return Column(_TITLES.get(name, name.removeprefix("tag:")), least=min(longest, _LONGEST_NAME), where="middle")
+    where = "start" if name == "project" else "middle"
+    return Column(_TITLES.get(name, name.removeprefix("tag:")), least=min(longest, _LONGEST_NAME), where=where)
 
 
 def _labels(rows: list[dict[str, Any]], by: str) -> list[str]:

@@ -109,7 +109,8 @@ def draw_session(answer: Mapping[str, Any], screen: Screen) -> str:
     causes = [row for row in answer["causes"] if row["kind"] != "smaller"]
     is_all = len(causes) == len(answer["causes"])
     count = "ten" if len(causes) == _CAUSES else f"{len(causes):,}"
-    lines.append(screen.paint("all causes" if is_all else f"the {count} most expensive causes", "bold"))
+    tokens = ", with their tokens" if _is_short(screen) else ""
+    lines.append(screen.paint(f"{'all causes' if is_all else f'the {count} most expensive causes'}{tokens}", "bold"))
     lines.append(_cause_table(causes, screen))
     lines += _misses(answer, screen)
     session = short_id(answer["sessionId"])
@@ -379,12 +380,16 @@ def _group_label(group: Mapping[str, Any], agents: int) -> str:
     return f"{name} ({', '.join(tools[:3])}{', ...' if len(tools) > 3 else ''})"
 
 
+def _is_short(screen: Screen) -> bool:
+    return not screen.is_pipe and _NARROW <= screen.width < _WIDE
+
+
 def _cause_table(rows: Sequence[Mapping[str, Any]], screen: Screen) -> str:
     """A line for each cause: its cost, its name, the tokens it added and how often these were sent."""
     from burnctl.render.numbers import money
     from burnctl.render.tables import Column, table
 
-    is_short = not screen.is_pipe and screen.width < _WIDE
+    is_short = _is_short(screen)
     lines = [
         (
             (money(row["costUsd"]), "bold" if (row["share"] or 0) >= 0.1 else ""),
@@ -453,6 +458,8 @@ def _detail(row: Mapping[str, Any], *, is_short: bool) -> str:
         most = "up to " if row["kind"] == "unexplained" else ""
         uncached = row["reentries"]
         facts.append(f"re-sent {most}{rides:,}\u00d7" if is_short else f"re-sent in {most}{counted(rides, 'request')}")
+        if is_short and len(facts) == 2:
+            facts = [f"{facts[0].removesuffix(' tokens')} {facts[1]}"]
         if uncached:
             whose = "" if is_short or rides == 1 else "all of them " if uncached == rides else f"{uncached:,} of them "
             facts.append(f"{uncached:,} uncached" if is_short else f"{whose}uncached")

@@ -102,6 +102,8 @@ def no_matches(client: Client, options: argparse.Namespace, lead: str = "") -> s
         # A session without an answered request has no turns, but can be listed and searched.
         if lead and client.sessions_list(limit=1)["sessions"]:
             return f"{lead}{when}."
+        if getattr(options, "scan", False):
+            return "No logs were found. `burnctl doctor` shows where they are looked for."
         return "Nothing is recorded yet. `burnctl status` shows what burnd is reading."
     import time
 
@@ -110,7 +112,7 @@ def no_matches(client: Client, options: argparse.Namespace, lead: str = "") -> s
     age = ago(newest, time.time() * 1000)
     if not lead:
         is_filtered = any(getattr(options, name, None) for name in _FILTERS)
-        return f"{'No requests match' if is_filtered else 'No requests'}{when}; the last one of all was {age}."
+        return f"{'No requests match' if is_filtered else 'No requests'}{when}; the last request was {age}."
     return f"{lead}{when}; the last request was {age}." if when else f"{lead}."
 
 

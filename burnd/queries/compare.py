@@ -267,7 +267,10 @@ def _target(view: View, name: str | None) -> Price | None:
     price = view.prices.find(name)
     if price is None:
         near = view.prices.similar_names(name)
-        raise Missing(f"{name[:80]!r} has no price", f"did you mean: {', '.join(near)}" if near else "")
+        raise Missing(
+            f"{name[:80]!r} has no price",
+            f"did you mean: {', '.join(near)}" if near else "use a name from a price list, such as gpt-5",
+        )
     return price
 
 

@@ -80,7 +80,7 @@ def _matching(kinds: Kinds, is_match: Callable[[Kind], bool]) -> frozenset[int]:
 def branch(view: View, given: str) -> frozenset[int]:
     rows = view.rows("SELECT id FROM names WHERE name = ?", (given,))
     if not rows:
-        raise Missing(f"no turn was made on a branch {given[:80]!r}", "burnctl summary --by branch lists them")
+        raise Missing(f"no usage recorded for branch {given[:80]!r}", "burnctl summary --by branch lists them")
     return frozenset(row[0] for row in rows)
 
 

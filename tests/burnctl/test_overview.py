@@ -82,7 +82,7 @@ def test_the_plan_shows_what_it_covers_and_what_is_left() -> None:
     plan = {"name": "max20", "source": "claude-code", "title": "Claude Max 20x", "monthlyUsd": 200}
     said = answer(windows=[{"source": "claude-code", "windows": {"5h": window, "7d": week}}], plans=[plan])
     lines = drawn(said, Screen(100)).splitlines()
-    assert "plan     Claude Max 20x, $200.00 a month, covers $310.22 of 30 days" in lines
+    assert "plan     Claude Max 20x, $200.00 a month, covers $310.22 of the last 30 days" in lines
     assert "Claude Code 5-hour window 42% used, resets 15:00 · week 61% used, on course for 88%" in lines[-1]
 
 

@@ -32,9 +32,9 @@ def shown(home: Home, *words: str) -> str:
 
 
 def test_a_price(home: Home) -> None:
+    day = SHIPPED.as_of
     assert shown(home, "claude-sonnet-4-5").splitlines() == [
-        "claude-sonnet-4-5 is priced as anthropic claude-sonnet-4-5, by the list shipped",
-        f"with burnd of {SHIPPED.as_of}.",
+        f"claude-sonnet-4-5 is priced as anthropic claude-sonnet-4-5, by the list shipped with burnd of {day}.",
         "",
         "USD per million tokens:",
         "  context   input  output  reasoning  cache read  5-min write  1-hour write",

@@ -47,11 +47,11 @@ def test_filters_narrow_it(demo: DemoHome) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("summary --since 1h", "No requests in the last hour; the last one of all was 19 h ago."),
-        ("compare --since 30m", "No requests in the last 30 min; the last one of all was 19 h ago."),
-        ("hotspots --since 2h --model gpt-5", "No requests match in the last 2 h; the last one of all was 19 h ago."),
-        ("by-tool --tag persona=nobody", "No requests match; the last one of all was 19 h ago."),
-        ("waste --until 2020-01-01", "No requests up to 2020-01-01; the last one of all was 19 h ago."),
+        ("summary --since 1h", "No requests in the last hour; the last request was 19 h ago."),
+        ("compare --since 30m", "No requests in the last 30 min; the last request was 19 h ago."),
+        ("hotspots --since 2h --model gpt-5", "No requests match in the last 2 h; the last request was 19 h ago."),
+        ("by-tool --tag persona=nobody", "No requests match; the last request was 19 h ago."),
+        ("waste --until 2020-01-01", "No requests up to 2020-01-01; the last request was 19 h ago."),
         ("sessions --since 2h", "No sessions in the last 2 h; the last request was 19 h ago."),
         ("search cron --since 2h", "Nothing was found in the last 2 h; the last request was 19 h ago."),
         ("search zebrafish", "Nothing was found."),

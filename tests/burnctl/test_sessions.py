@@ -158,7 +158,7 @@ def test_lists_fit_any_width(width: int) -> None:
     assert "00000001" in text
     assert "content pruned" in text or width < 80
     assert "3,000" in text or width < 120
-    assert "--next 1.x" in text
+    assert "more: --limit 6" in text
     assert listed({"sessions": []}, Screen(width), NOW) == ""
 
 

@@ -152,7 +152,7 @@ def test_a_removal_waits_in_the_spool(folder: Path) -> None:
 
 WRONG = {
     ("--session", SESSION): (2, "KEY"),
-    ("persona",): (2, "for a session or for a message"),
+    ("persona",): (2, "a tag needs a session or a message"),
     ("--session", SESSION, "persona=senior"): (2, "name the key alone: persona"),
     ("--session", SESSION, ""): (2, "must not be empty"),
     ("--message", "msg_1", "--from", "2026-11-16", "verdict"): (2, "goes with a session"),

@@ -46,7 +46,7 @@ def drawn(answer: dict[str, Any], width: int = 120) -> str:
     ("facts", "detail", "short"),
     [
         ({"entered": 18_300, "rides": 341, "reentries": 14},
-         "18.3k tokens, re-sent in 341 requests, 14 of them uncached", "18.3k tokens, re-sent 341×, 14 uncached"),  # noqa: RUF001
+         "18.3k tokens, re-sent in 341 requests, 14 of them uncached", "18.3k re-sent 341×, 14 uncached"),  # noqa: RUF001
         ({"entered": 1, "rides": 1, "reentries": 1}, "1 token, re-sent in 1 request, uncached", "1 uncached"),
         ({"entered": 10, "rides": 3, "reentries": 3}, "re-sent in 3 requests, all of them uncached", "3 uncached"),
         ({"kind": "unexplained", "entered": 10, "rides": 3}, "10 tokens, re-sent in up to 3 requests", "up to 3×"),  # noqa: RUF001

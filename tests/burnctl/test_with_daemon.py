@@ -268,7 +268,7 @@ def test_forget_wants_one_thing(home: Home) -> None:
     for words in ([], ["s", "--match", "x"], ["--project", ".", "--match", "x"]):
         done = run(home, "forget", *words)
         assert done.returncode == 2
-        assert "say one of SESSION, --project and --match" in done.stderr
+        assert "name one of SESSION, --project and --match" in done.stderr
 
 
 def test_content_prune(recorded: Home) -> None:
