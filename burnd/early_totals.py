@@ -24,8 +24,7 @@ import msgspec
 import structlog
 
 from burnd.errors import IndexDamaged, StorageError
-from burnd.harness.quick_pass import find_logs
-from burnd.harness.totals import LogTask, PassRequest, Places
+from burnd.harness.quick_pass import LogTask, PassRequest, Places, find_logs
 from burnd.index.apply import Applier
 from burnd.index.change import Change
 from burnd.index.keys import copy_holder, copy_spans, path_key, selecting_copies

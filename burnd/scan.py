@@ -17,8 +17,7 @@ from burnd.contract import Params
 from burnd.contract.reports import NOT_OF_TOTALS, OF_TOTALS, SummaryParams
 from burnd.contract.sessions import ListParams
 from burnd.contract.validation import decoded
-from burnd.harness.quick_pass import find_logs, scan_logs
-from burnd.harness.totals import Places
+from burnd.harness.quick_pass import Places, find_logs, scan_logs
 from burnd.index.store import IndexStore
 from burnd.paths import Home, user_home
 from burnd.pricing import PriceTable

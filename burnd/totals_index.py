@@ -11,8 +11,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from burnd.harness.quick_pass import QuickPass, Report, find_logs, scan_logs
-from burnd.harness.totals import LogTask, PassRequest, Places
+from burnd.harness.quick_pass import LogTask, PassRequest, Places, QuickPass, Report, find_logs, scan_logs
 from burnd.index import schema
 from burnd.index.apply import Applier
 from burnd.index.change import Change

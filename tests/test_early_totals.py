@@ -21,7 +21,7 @@ from burnctl.client import Client
 from burnd import early_totals
 from burnd.early_totals import EarlyTotals, LogPass
 from burnd.harness.opencode.follower import DatabaseFollower
-from burnd.harness.totals import LogTask, PassRequest
+from burnd.harness.quick_pass import LogTask, PassRequest
 from burnd.paths import socket_file
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline

@@ -19,8 +19,8 @@ from burnd.clients.spool import Spool
 from burnd.daemon.service_manager import Notifier, Watchdog, adopt_sockets
 from burnd.early_totals import EarlyTotals, LogPass
 from burnd.errors import HomeError, IndexDamaged, NotAllowed, NotNow
+from burnd.harness.quick_pass import Places
 from burnd.harness.supervisor import SOURCES, Make, SourceContext, SourceSupervisor
-from burnd.harness.totals import Places
 from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import HomeLock, as_storage_error, prepare_home
 from burnd.pass_process import PassProcess

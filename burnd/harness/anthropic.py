@@ -169,7 +169,6 @@ class EmbeddedFile(NamedTuple):
 
     @property
     def file(self) -> File | None:
-        """The file with its bytes; None if the base64 cannot be decoded."""
         try:
             data = binascii.a2b_base64(self.base64) if self.base64 else None
         except ValueError:
@@ -223,7 +222,6 @@ def target_of(name: str, arguments: dict[str, Any]) -> str | None:
 
 
 def result_of(call_id: str | None, raw: msgspec.Raw) -> Result:
-    """Sizes and hash of a `tool_result` block's content: a text or a list of blocks."""
     content = result_content(raw)
     if isinstance(content, str):
         data = content.encode()
@@ -275,7 +273,6 @@ def _composed_files(name: str | None, raw: msgspec.Raw) -> list[EmbeddedFile]:
 
 
 def result_content(raw: msgspec.Raw) -> str | list[ContentBlock]:
-    """A result's content: text, blocks, or the JSON text of anything else."""
     if not raw:
         return ""
     try:

@@ -143,18 +143,15 @@ class Log:
         raise NotImplementedError
 
     def respond(self, act: Say, tokens_a_second: int) -> dict[str, int]:
-        """The usage of a response; moves the clock on by the time it takes."""
         self.clock += 2 + output_tokens(act) / tokens_a_second
         return self.meter.respond(self.clock, self.entered, output_tokens(act))
 
 
 def output_tokens(act: Say) -> int:
-    """The tokens of a response: thinking, words, arguments of calls."""
     return tokens(act.words) + tokens(act.thinking) + sum(tokens(str(call.arguments)) + 20 for call in act.calls)
 
 
 def input_tokens(act: Act) -> int:
-    """The tokens before the next response: a prompt, or results of calls."""
     if isinstance(act, Say):
         return sum(tokens(call.output) for call in act.calls)
     return tokens(act.words) if isinstance(act, Ask) else 0

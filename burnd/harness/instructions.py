@@ -65,7 +65,6 @@ class InstructionFiles:
         self._nested: list[str] = []
 
     def files(self) -> list[MemoryFile]:
-        """All files; one that is read at the start is not listed as nested too."""
         for path in self._nested:
             self._add(path, "nested", None, 0)
         return self._files
@@ -116,7 +115,6 @@ def markdown_below(folder: str) -> list[str]:
 
 
 def read(path: str) -> bytes | None:
-    """The content of a regular file; None if it is missing or too large for instructions."""
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST:
             return None
@@ -171,7 +169,6 @@ def _outside_code(text: bytes) -> Iterator[str]:
 
 
 def upwards(folder: str) -> list[str]:
-    """The folder and those above it, highest first."""
     folders = [os.path.abspath(folder)]
     while (above := os.path.dirname(folders[-1])) != folders[-1]:
         folders.append(above)

@@ -187,11 +187,9 @@ class Product:
         yield from ()
 
     def clean_up_days(self, homes: Iterable[str]) -> float | None:  # noqa: ARG002
-        """The age in days at which it deletes its logs; None if it does not."""
         return None
 
     def checks(self, homes: Iterable[str]) -> Iterator[Check]:  # noqa: ARG002
-        """What `burnctl doctor` checks for this product alone."""
         yield from ()
 
 

@@ -1,8 +1,9 @@
 """Runs the quick passes of all harnesses over all logs, and merges what they find into turns that are billed once.
 
-Logs are read in as many processes as there are cores, at most four, the newest first. What comes back is compressed:
-two gigabytes of logs take some tens of megabytes. Ownership is decided as for the full read: a message that one log
-alone has is that log's, others go through `recording.ownership`.
+A quick pass reads what totals need and nothing else, in seconds where the full read takes minutes. Each harness has one
+in its package, `totals`, with the same candidates as its reader. Logs are read in as many processes as there are cores,
+at most four, the newest first. What comes back is compressed: two gigabytes of logs take some tens of megabytes. A
+message that one log alone has is that log's, others go through `recording.ownership`.
 """
 
 from __future__ import annotations
@@ -14,21 +15,24 @@ import sqlite3
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from importlib import import_module
 from itertools import chain, pairwise
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 import zstandard
 from msgspec.structs import replace
 
+from burnd.harness.product import Product
 from burnd.harness.registry import PRODUCTS
-from burnd.harness.totals import LogTask, LogTotals, Places
+from burnd.index.keys import path_key
 from burnd.index.rows import TurnGroup, TurnRow, row_of
 from burnd.ledger.journal import identity, outranks
-from burnd.logfiles.scanner import Refused
+from burnd.logfiles.scanner import Refused, below, open_regular, present, walk
+from burnd.logfiles.tail import MAX_LINE
 from burnd.recording.candidate import Candidate, billed_turn, turn_of
 from burnd.recording.dedupe import overhead_size
 from burnd.recording.ownership import (
@@ -47,10 +51,129 @@ from burnd.records import Compaction, Copy, Overhead, Request, Session, Turn
 from burnd.records.codec import Entry
 from burnd.records.content import MAIN
 from burnd.records.times import index_ms
+from burnd.settings.config import Settings
 
+_BLOCK: Final = 1 << 20
 MOST_PROCESSES: Final = 4
 _CHUNKS: Final = 32  # of logs per process: each takes a message there and back
 _SMALL_BYTES: Final = 8 << 20  # as quickly read here as in processes that must be started first
+
+
+class LogTask(NamedTuple):
+    """A log, or the databases of a harness; `module` has the quick pass that reads it."""
+
+    module: str
+    paths: tuple[str, ...]
+    root: str
+    changed: float
+    size: int
+    options: Any = None
+
+    @property
+    def path(self) -> str:
+        return self.paths[0]
+
+    def open(self) -> BinaryIO:
+        """The log, opened only if it is a regular file of ours. Raises Refused or OSError."""
+        return os.fdopen(open_regular(self.path, root=self.root), "rb", buffering=_BLOCK)
+
+
+class PassRequest(msgspec.Struct):
+    """What a process that runs a pass for the daemon is given. `path` is that of the index to write."""
+
+    home: str
+    path: str
+    sources: list[str]
+    announced: dict[str, list[str]]
+
+
+class Places(NamedTuple):
+    """The settings and the environment that name folders of logs, and those that clients announced, by source."""
+
+    settings: Settings
+    environ: Mapping[str, str]
+    user_home: str
+    announced: Mapping[str, list[str]] = MappingProxyType({})
+
+    def logs(self, product: Product) -> list[str]:
+        extra = [*self.settings.roots_of(product), *self.announced.get(product.source, ())]
+        return product.logs(self.environ, self.user_home, extra)
+
+    def files(
+        self, product: Product, module: str, suffixes: tuple[str, ...], place_of: Callable[[str], object | None]
+    ) -> list[LogTask]:
+        return files_below(self.logs(product), module, suffixes, place_of)
+
+
+def files_below(
+    folders: Iterable[str], module: str, suffixes: tuple[str, ...], place_of: Callable[[str], object | None]
+) -> list[LogTask]:
+    tasks: dict[str, LogTask] = {}
+    for root in present(folders):
+        for entry in walk(root.path, suffix=suffixes):
+            if place_of(path_key(below(entry.path, root.path))) is not None:
+                tasks[entry.path] = LogTask(module, (entry.path,), root.path, entry.mtime, entry.size)
+    return list(tasks.values())
+
+
+class LogTotals(msgspec.Struct, array_like=True):
+    """All that one log or database adds to totals. Candidates have no calls, blocks or prompts.
+
+    `session_id` and `project` are those of the log's session if no record states them, `folder` is the log's own.
+    `needs_keys`: the keys of projects are looked up, not stated.
+    """
+
+    source: str
+    session_id: str | None = None
+    project: str | None = None
+    candidates: list[Candidate] = []
+    sessions: list[Session] = []
+    overheads: list[Overhead] = []
+    requests: list[Request] = []
+    compactions: list[Compaction] = []
+    folder: str | None = None
+    needs_keys: bool = False
+
+
+def without_content(candidate: Candidate) -> Candidate:
+    """The candidate as totals need it; of its calls only those with billed searches."""
+    candidate.settled = True
+    candidate.calls = tuple([call for call in candidate.calls if call.searches])
+    candidate.entered = candidate.made = ()
+    candidate.files = candidate.lines = candidate.prompt_words = ()
+    candidate.prints = ()
+    return candidate
+
+
+def lines_in(file: BinaryIO, most: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """The lines of a log with their offsets, as `logfiles.tail` has them.
+
+    Blank lines and those longer than a line may be are left out, and so is a last line without a newline unless it is
+    complete. Lines from the byte `most` on are not read.
+    """
+    offset = 0
+    while line := file.readline(MAX_LINE + 1):
+        at, size = offset, len(line)
+        while size > MAX_LINE and not line.endswith(b"\n"):
+            line = file.readline(_BLOCK)
+            if not line:
+                return
+            size += len(line)
+        offset += size
+        if most is not None and offset > most:
+            return
+        if size > MAX_LINE + 1 or line.isspace():
+            continue
+        if not line.endswith(b"\n") and not _is_object(line):
+            return
+        yield at, line
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(line), dict)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
 
 
 class PackedLog(NamedTuple):
@@ -67,7 +190,6 @@ class PackedLog(NamedTuple):
 
 
 def find_logs(places: Places, sources: Sequence[str] | None = None) -> list[LogTask]:
-    """All logs of these harnesses, or of all, the newest first."""
     products = [product for product in PRODUCTS if sources is None or product.source in sources]
     products = [one for one in products if any(map(os.path.exists, places.logs(one)))]  # others need no import
     modules = [import_module(product.totals) for product in products if product.totals]
@@ -91,7 +213,6 @@ def read_all(tasks: Sequence[LogTask], processes: int | None = None) -> Iterator
 
 
 def read_packed(task: LogTask) -> tuple[int, list[PackedLog]]:
-    """Reads one log, in this process or a child."""
     try:
         logs: list[LogTotals] = import_module(task.module).read_logs(task)
     except (Refused, OSError, sqlite3.Error):
@@ -158,16 +279,13 @@ class QuickPass:
 
     @property
     def left(self) -> int:
-        """The number of logs whose turns were not taken yet."""
         return len(self._packed)
 
     def add(self, log: PackedLog) -> None:
-        """Adds what one log has."""
         self._learn(_facts.decode(log.facts), has_turns=bool(log.hashes))
         self._packed.append(log._replace(facts=b""))
 
     def look_up_projects(self) -> None:
-        """Finds the projects of all folders."""
         self._keys.learn(sorted(self._folders))
         for name in self._without_keys:
             session = self._sessions[name]
@@ -258,14 +376,12 @@ class QuickPass:
         return candidate
 
     def _rows(self, candidates: Sequence[Candidate]) -> Iterator[TurnGroup | Copy]:
-        """Rows of databases that may be copies of each other."""
         turns = [turn_of(candidate) for candidate in candidates]
         copies = {(turn.source, turn.message_id) for turn, _ in copied_rows(turns)}
         for turn in turns:
             yield copy_of(turn) if (turn.source, turn.message_id) in copies else _alone(turn)
 
     def _owned(self, candidates: Iterable[Candidate], first_own: dict[str, int]) -> Iterator[TurnGroup | Copy]:
-        """Messages that several logs have, by the claims of their holders."""
         decisions: dict[tuple[str, str], Decision] = {}
         by_holder: dict[tuple[str, tuple[str, str]], Candidate] = {}
         for candidate in candidates:
@@ -297,7 +413,6 @@ Report = Callable[[int, int], None]  # of the bytes read, and all there are
 async def scan_logs(
     tasks: Sequence[LogTask], processes: int | None = None, report: Report = lambda _done, _total: None
 ) -> QuickPass:
-    """Reads and merges these logs."""
     quick_pass = QuickPass()
     done, total = 0, sum(task.size for task in tasks)
     for size, logs in read_all(tasks, processes):

@@ -37,12 +37,10 @@ class Recording:
         self.missing: Counter[str] = Counter()
 
     def rails(self) -> list[str]:
-        """The rails with content, the main conversation first."""
         rails = dict.fromkeys(record["railId"] for record in self.records if not is_title(record))
         return sorted(rails, key=lambda rail: rail != MAIN)
 
     def title(self, name: str) -> str:
-        """The newest title of this name."""
         titles = [record for record in self.records if record["messageId"] == TITLE + name]
         newest = max(titles, key=lambda record: int(record["n"]), default={})
         text = newest.get("text")
@@ -60,7 +58,6 @@ class Recording:
             yield [blocks[b] for b in sorted(blocks)]
 
     def text(self, value: Any) -> str:
-        """A text; a note in place of one that is lost."""
         if isinstance(value, str):
             return value
         self.missing[LOST] += 1

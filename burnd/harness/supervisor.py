@@ -38,7 +38,6 @@ Make = Callable[[SourceContext], Source]
 
 
 def maker(product: Product) -> Make:
-    """Makes the product's source; imports its module only then."""
 
     def make(context: SourceContext) -> Source:
         source: Source = import_module(product.module).make(context)
@@ -86,7 +85,6 @@ class SourceSupervisor:
         return reason if is_done else f"stopped on {self.last_failure or 'a failure'} and is started again"
 
     def add_roots(self, folders: Sequence[str]) -> None:
-        """Adds folders to a running source that takes any; a later one is made with them."""
         if isinstance(self.source, Rooted):
             self.source.add_roots(folders)
 

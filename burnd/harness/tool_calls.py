@@ -38,7 +38,6 @@ Change = tuple[str, str]  # the text before an edit and after it
 
 
 def text_target(value: Any) -> str | None:
-    """A path or name from arguments, cut to length."""
     return value[:LONGEST_TARGET] if isinstance(value, str) and value else None
 
 
@@ -69,7 +68,6 @@ def first_word(value: Any) -> str | None:
 
 
 def patched_files(patch: Any) -> tuple[str, ...]:
-    """The files that an `apply_patch` patch names."""
     if not isinstance(patch, str) or "*** " not in patch:
         return ()
     headers = (line for line in patch.split("\n") if line.startswith(_PATCHED_FILE))
@@ -112,7 +110,6 @@ def edit_hash(target: str | None, arguments: dict[str, Any]) -> str | None:
 
 
 def patch_hash(target: str | None, patch: Any) -> str | None:
-    """The hash of an edit given as an `apply_patch` patch."""
     if not isinstance(patch, str):
         return None
     lines = patch.splitlines()
@@ -146,7 +143,6 @@ def decoded_size(base64_text: str) -> int:
 
 
 def inline_data(url: str) -> str | None:
-    """The base64 text of a `data:` URL."""
     head, comma, data = url.partition(",") if url.startswith("data:") else ("", "", "")
     return data if comma and head.endswith(";base64") else None
 

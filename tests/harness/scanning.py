@@ -12,8 +12,7 @@ from burnd.harness.claude_code.lines import parse_path
 from burnd.harness.codex.reader import COMPRESSED, place_of
 from burnd.harness.opencode.product import present_databases
 from burnd.harness.opencode.reader import ReadOptions
-from burnd.harness.quick_pass import scan_logs
-from burnd.harness.totals import LogTask, files_below
+from burnd.harness.quick_pass import LogTask, files_below, scan_logs
 from burnd.index.store import IndexStore
 from burnd.queries.summary import summary
 from burnd.queries.view import View

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import zstandard
 
-from burnd.harness.totals import LogTask, lines_in
+from burnd.harness.quick_pass import LogTask, lines_in
 from tests.bench.corpus import Tree
 from tests.capture.adversary import World
 from tests.capture.codex_logs import all_cases

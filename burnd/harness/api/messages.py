@@ -179,7 +179,6 @@ def _record(session_id: str, message: PushedMessage, ts: str, b: int, piece: Con
 
 
 def _kind_of(role: str, piece: ContentBlock) -> Kind | None:
-    """The kind of content of a block; None if it is not stored."""
     if piece.type in CALLS:
         return "tool_use"
     if piece.type == "tool_result":
@@ -253,7 +252,6 @@ def turns_of(parsed: ParsedMessage, bill: Bill, context: TurnContext) -> list[Tu
 
 
 def with_outcomes(turn: Turn, outcomes: Sequence[CallOutcome]) -> Turn:
-    """The turn with the outcomes of its calls; the same object if nothing changes."""
     by_call = {one.call_id: one for one in outcomes}
     calls = tuple(
         msgspec.structs.replace(call, result_hash=one.hash, is_error=one.failed, is_refused=one.is_refused)
@@ -343,7 +341,6 @@ def _gemini(usage: Mapping[str, Any]) -> Usage:
 
 
 def _number(usage: Mapping[str, Any], *names: str) -> int | None:
-    """The first of these counts that is present. Raises InvalidUsage if it is not a number."""
     name = next((name for name in names if usage.get(name) is not None), None)
     if name is None:
         return None

@@ -141,7 +141,6 @@ async def append(pipeline: Pipeline, query: Query, recall: Recall, params: Appen
 
 
 def _given(params: AppendParams, name: str) -> list[PushedMessage]:
-    """The messages in a parameter. Raises BadParams."""
     raw = getattr(params, name)
     messages: list[PushedMessage] = [] if raw is None else parsed(raw, list[PushedMessage], {}, name)
     return messages
@@ -169,7 +168,6 @@ def _check_messages(messages: Sequence[PushedMessage]) -> None:
 
 
 def _parse(message: PushedMessage, existing: ExistingSession, now: str) -> ParsedMessage:
-    """Parses a message, with its recorded time if it has one."""
     ts = _time(message, now)
     try:
         parsed = parse(existing.session.session_id, message, existing.times.get(message.id) or ts)
@@ -260,7 +258,6 @@ def _new_context(existing: ExistingSession, rail: str, source: str) -> TurnConte
 
 
 def _context_of(turn: Turn) -> TurnContext:
-    """The context of a turn that is recorded already."""
     return TurnContext(
         session_id=turn.session_id,
         source=turn.source,
@@ -320,7 +317,6 @@ class ExistingSession(NamedTuple):
 
 
 def existing_session(view: View, recall: Recall, session_id: str, messages: Sequence[PushedMessage]) -> ExistingSession:
-    """Raises NoSession."""
     session = exactly(view, session_id)
     if session is None:
         raise NoSession(f"there is no session {session_id[:80]!r}", "sessions.new creates one")
@@ -355,7 +351,6 @@ def message_event(session_id: str, message: PushedMessage, ts: str) -> Event:
 
 
 def _rail_input(view: View, recall: Recall, session: SessionEntry, rail: str) -> RailInput:
-    """The input of the rail's next turn, from the content after its last turn."""
     since: list[tuple[Any, ...]] = []
     is_answered, prompt = False, None
     for row in view.db.execute(_LATEST, (session.row, rail, _RECENT_RECORDS)):

@@ -59,7 +59,6 @@ HOOKS: Final = frozenset(
 
 
 def attached_file(attachment: Attachment) -> EmbeddedFile | None:
-    """An attached image or document with its bytes."""
     content = claude_lines.file_contents.value(attachment.content) if b'"base64"' in bytes(attachment.content) else None
     if content is None or content.file is None or not content.file.base64:
         return None
@@ -162,7 +161,6 @@ class Records:
             self.add_result(block)
 
     def add_input(self, block: ContentBlock, role: Role, kind: Kind) -> None:
-        """Adds a block that a model received: a result, a file, or a text in this role."""
         if block.type == "tool_result":
             self.add_result(block)
         elif block.text:
@@ -184,7 +182,6 @@ class Records:
 
 
 def record_message(memory: Memory, spot: Spot, message_id: str, n: int, blocks: Sequence[ContentBlock]) -> None:
-    """Records the blocks in line `n` of a model's message."""
     records = Records(memory, spot, message_id, n)
     for block in blocks:
         records.add_output(block)
@@ -280,7 +277,6 @@ def whole_contexts(content: Iterable[Content], line_at: Callable[[int, int], byt
 
 
 def _without_files(raw: msgspec.Raw) -> tuple[msgspec.Raw, Sequence[File]]:
-    """A result's content without the bytes of its images, and these images."""
     if bytes(memoryview(raw)[:1]) == b'"':
         return raw, ()
     value, readable = unpack(raw)

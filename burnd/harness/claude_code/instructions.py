@@ -45,7 +45,6 @@ def _add_project(files: InstructionFiles, folders: Iterable[str]) -> None:
 
 
 def _add_folder(files: InstructionFiles, folder: str, how: str) -> bool:
-    """Adds the files of a folder; returns whether it has a CLAUDE.md of any kind."""
     added = [files.add(os.path.join(folder, name), how) for name in _OWN]
     _add_rules(files, os.path.join(folder, ".claude"), how)
     return any([*added, files.add(os.path.join(folder, _LOCAL), how)])
@@ -84,7 +83,6 @@ def _beginning(text: bytes) -> bytes:
 
 
 def _main_worktree(folder: str) -> str:
-    """The folder of the repository, or of the main worktree if `.git` is a file."""
     root = repository(folder) or folder
     text = read(os.path.join(root, ".git")) or b""
     where, _, worktree = text.decode("utf-8", "replace").removeprefix("gitdir:").strip().partition("/.git/worktrees/")
@@ -92,7 +90,6 @@ def _main_worktree(folder: str) -> str:
 
 
 def servers(folder: str, environ: Mapping[str, str]) -> list[str]:
-    """The MCP servers in the settings of the user and the project."""
     home = os.path.expanduser("~")
     settings = _json(os.path.join(environ.get("CLAUDE_CONFIG_DIR") or home, ".claude.json"))
     names = [*_servers_in(settings)]

@@ -350,7 +350,6 @@ def parse_path(relative_path: str) -> LogPath | None:
 
 
 def meta_path(relative_path: str) -> str | None:
-    """The path of an agent's meta file; None for a main transcript."""
     path = parse_path(relative_path)
     return relative_path.removesuffix(ENDING) + ".meta.json" if path is not None and path.rail_id else None
 

@@ -205,7 +205,6 @@ class Memory:
         is_attachment: bool = False,
         text_key: str | None = None,
     ) -> None:
-        """Adds blocks that may enter the context of the rail's next message."""
         if not blocks:
             return
         rail, parent = spot.rail, spot.parent.uuid if spot.parent is not None else None
@@ -279,7 +278,6 @@ class Memory:
         return self.past().candidates.get(message_id)
 
     def touch(self, candidate: Candidate) -> None:
-        """Outputs a new or changed candidate with the next reading, unless it is restored."""
         state, message_id = self.state, candidate.message_id
         if not candidate.restored:
             self._touched[message_id] = candidate
@@ -370,7 +368,6 @@ class Memory:
         return rail
 
     def take(self) -> ClaudeReading:
-        """The output since the last call, with the state to continue from."""
         out, state, links = self.out, self.state, self._rows.links
         for candidate in self._touched.values():
             candidate.late_born = state.birth is not None and state.birth > candidate.ts
@@ -384,7 +381,6 @@ class Memory:
         return out
 
     def rows(self) -> LineRows:
-        """The rows of all lines since the last reading."""
         for name, candidate in self._touched.items():
             candidate.settled, candidate.submitted_calls = True, tuple([one.n for one in candidate.billed_calls])
             self._rows.candidates[name] = candidate

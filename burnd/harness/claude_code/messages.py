@@ -67,7 +67,6 @@ _FAILED_SHELL: Final = re.compile(PRODUCT.failed_shell)
 
 
 def read_assistant(memory: Memory, spot: Spot) -> None:
-    """Reads a line of a response, or of a message that the client wrote in its place."""
     message = spot.line.message
     if message is None or message.model == SYNTHETIC:
         memory.follow(spot)
@@ -108,7 +107,6 @@ def _message_id(memory: Memory, spot: Spot, message: ClaudeMessage) -> str:
 
 
 def _read_synthetic(memory: Memory, spot: Spot) -> None:
-    """Reads the client's message about a request that failed, was refused or got no response."""
     line = spot.line
     if line.refused_message_id is not None:
         refused = memory.candidate(line.refused_message_id)
@@ -239,7 +237,6 @@ def stated_output(usage: UsageObject | None) -> int:
 
 
 def rank_of(memory: Memory, line: LineHead) -> int:
-    """The evidence against a holder that a line alone shows."""
     rank = 0
     if line.request_ref is None or line.request_ref not in memory.state.requests:
         rank |= LACKS_REQUEST
@@ -348,7 +345,6 @@ def add_result(memory: Memory, spot: Spot, block: ContentBlock) -> tuple[tuple[B
 
 
 def _message_with(memory: Memory, spot: Spot, call_id: str) -> Candidate | None:
-    """The candidate with this call: of the turn above, of the line that the result names, or a recent one."""
     above = memory.candidate(spot.parent.turn) if spot.parent is not None else None
     if above is not None and _has_call(above, call_id):
         return above

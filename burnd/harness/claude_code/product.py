@@ -141,7 +141,6 @@ class ClaudeCode(Product):
         return days if isinstance(days, int | float) and days > 0 else None
 
     def checks(self, homes: Iterable[str]) -> Iterator[Check]:
-        """Checks how long Claude Code keeps its logs."""
         home = next((folder for folder in homes if os.path.isdir(os.path.join(folder, "projects"))), None)
         if home is None:
             return

@@ -122,7 +122,6 @@ def _read_result(memory: Memory, spot: Spot, content: list[ContentBlock]) -> Non
 
 
 def read_attachment(memory: Memory, spot: Spot) -> None:
-    """Reads an attachment, or a prompt that was queued while the agent was busy."""
     attachment = claude_lines.attachments.value(spot.line.attachment)
     if attachment is None:
         memory.follow(spot)
@@ -204,7 +203,6 @@ def _begin_prompt(memory: Memory, spot: Spot, text: str, blocks: tuple[Block, ..
 
 
 def _claim_delegation(memory: Memory, spot: Spot, text: str) -> None:
-    """Links a sidechain in the main file to the call with the same prompt."""
     rail, delegations, prompt_hash = spot.rail, memory.state.delegations, short_hash(text.encode())
     call = next((one for one in delegations.values() if one.prompt_hash == prompt_hash), None)
     if call is not None:
@@ -214,7 +212,6 @@ def _claim_delegation(memory: Memory, spot: Spot, text: str) -> None:
 
 
 def _read_harness_text(memory: Memory, spot: Spot, text: str) -> None:
-    """Records an interrupt, or the agent of a task notification."""
     if text.lstrip().startswith(_INTERRUPT):
         turn = spot.parent.turn if spot.parent is not None else None
         add_event(memory, spot, "interrupt", message_id=spot.line.interrupted_message_id or turn)
@@ -230,7 +227,6 @@ def _read_harness_text(memory: Memory, spot: Spot, text: str) -> None:
 
 
 def _notification(text: str) -> tuple[str, str] | None:
-    """The task and the call of a task notification."""
     match = _NOTIFICATION.search(text, 0, _HEAD) if text.lstrip().startswith(_TASK_NOTIFICATION) else None
     return (match[1], match[2]) if match else None
 
@@ -269,7 +265,6 @@ def _read_agent_id(memory: Memory, spot: Spot, block: ContentBlock, callers: Ite
 
 
 def _read_outcome(memory: Memory, spot: Spot, outcome: Outcome, call_id: str, callers: Iterable[Candidate]) -> None:
-    """Reads a `toolUseResult`: agents that a call started, web searches, output saved in a file."""
     call = _call_in(callers, call_id)
     agent_type = call.target if call is not None else None
     for agent_id in filter(None, (outcome.agent_id, outcome.run_id, outcome.teammate_id)):
@@ -306,7 +301,6 @@ def _with_call(blocks: tuple[Block, ...], text: str, call_id: str | None = None)
 
 
 def _blocks_of(content: str | list[ContentBlock] | None, kind: str) -> tuple[Block, ...]:
-    """The blocks of a user line or queued prompt without results: texts of this kind, images, files."""
     if isinstance(content, str):
         return (Block(kind=kind, bytes=size(content)),) if content else ()
     blocks: list[Block] = []
@@ -321,7 +315,6 @@ def _blocks_of(content: str | list[ContentBlock] | None, kind: str) -> tuple[Blo
 
 
 def _attached_blocks(line: ClaudeLine, attachment: Attachment, *, is_prompt: bool) -> tuple[Block, ...]:
-    """The blocks that an attachment showed to the model."""
     if attachment.type == _INSTRUCTIONS:
         files = [file for file in attachment.files or () if file.content]
         return tuple([Block(kind=_INSTRUCTIONS, bytes=size(file.content or ""), name=file.path) for file in files])

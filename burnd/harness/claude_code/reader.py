@@ -74,7 +74,6 @@ class ClaudeReader:
         self._memory.send_meta()
 
     def _read_again(self) -> LineRows:
-        """The rows of all lines before this reading."""
         memory = self._memory
         reader = ClaudeReader(memory.path, ClaudeState(counted=dict(memory.state.counted)), memory.history)
         for offset, line in memory.history.lines() if memory.history is not None else ():
@@ -104,7 +103,6 @@ class ClaudeReader:
         return reason if decoded is None else self._read(decoded, line, offset) or reason
 
     def flush(self, *, answered_only: bool = False) -> None:
-        """Settles open messages; more may still come."""
         for candidate in self.open_candidates():
             if candidate.answered or not answered_only:
                 self._memory.settle(candidate.message_id)
@@ -121,7 +119,6 @@ class ClaudeReader:
         return [candidate for candidate in newest if candidate is not None and not candidate.settled]
 
     def take(self) -> ClaudeReading:
-        """The output since the last call, and the state to continue from."""
         return self._memory.take()
 
     def again(self) -> bytes:
@@ -237,7 +234,6 @@ def _total(model: ModelUsage) -> Usage:
 
 
 def read_system(memory: Memory, spot: Spot) -> None:
-    """Reads compactions, retries and fallbacks; other system lines only continue the chain."""
     line = spot.line
     if line.subtype == "compact_boundary":
         read_compaction(memory, spot)

@@ -74,7 +74,6 @@ class LeafTitles:
             raise index.failed(error) from error
 
     async def add_to(self, batch: Batch, pipeline: Pipeline, pieces: Sequence[Piece]) -> None:
-        """Adds the summaries of lines in these or earlier pieces."""
         new: dict[Summary, Content] = {}
         by_folder: defaultdict[str, defaultdict[str, list[Content]]] = defaultdict(lambda: defaultdict(list))
         for piece in pieces:
@@ -112,7 +111,6 @@ def _cursor(leaf: str, summary: Summary) -> CursorChange:
 
 
 def _read_summaries(leaf: str, summaries: Iterable[Summary], new: Mapping[Summary, Content]) -> list[Content]:
-    """The summaries of a line: of this batch, and others from their files if still there."""
     titles = [new.get(one) or parse_summary(_line_at(one), leaf, one.ts) for one in sorted(summaries)]
     return [title for title in titles if title is not None]
 
@@ -175,7 +173,6 @@ class LiveProcesses:
         self._sessions = {key: bytes(value).decode("utf-8", "replace") for key, value in rows}
 
     async def add_to(self, batch: Batch, roots: Iterable[str], now_ms: int) -> None:
-        """Adds the origins of sessions that processes of these roots switched to."""
         async with self._lock:
             self._compare(batch, await anyio.to_thread.run_sync(_live, sorted(set(roots))), now_ms)
 

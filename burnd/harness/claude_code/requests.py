@@ -207,7 +207,6 @@ def read_prompt_changes(memory: Memory, attachment: Attachment, *, is_begun: boo
 
 
 def read_memory_edit(memory: Memory, call: ToolCall) -> None:
-    """Notes an edit of a memory file."""
     if call.target and kind(call.name) == "edit" and PurePosixPath(call.target).name.lower() in _MEMORY_FILES:
         _add_change(memory, PromptChange(kind="memory", name=call.target))
 
@@ -234,7 +233,6 @@ def read_pull_link(memory: Memory, address: str) -> None:
 
 
 def read_pull_result(memory: Memory, candidate: Candidate, call_id: str, content: msgspec.Raw) -> None:
-    """Finds the address that `gh pr create` prints."""
     if call_id not in memory.state.pull_calls:
         return
     del memory.state.pull_calls[call_id]
@@ -278,7 +276,6 @@ def refuse_attempt(memory: Memory, ts: str, error: claude_lines.ErrorFacts | Non
 
 
 def fail_run(memory: Memory, status: int | None) -> None:
-    """Handles a client that gave up, perhaps with an HTTP status."""
     attempts = _run(memory)
     if status is not None:
         is_repeated = status == _RATE_LIMIT or status >= 500
@@ -288,7 +285,6 @@ def fail_run(memory: Memory, status: int | None) -> None:
 
 
 def fall_back(memory: Memory, model: str | None) -> None:
-    """Handles a fallback to another model because of overload."""
     before = [attempt for attempt in _run(memory) if attempt.model == model]
     if before:
         _refuse(memory, before[-1])
@@ -309,7 +305,6 @@ def report_attempts(memory: Memory) -> None:
 
 
 def awaits_response(memory: Memory) -> bool:
-    """Whether an attempt without a response is unreported."""
     return any(attempt.reported == UNREPORTED for attempt in memory.state.attempts.values())
 
 
@@ -349,5 +344,4 @@ def _record(memory: Memory, attempt: Attempt) -> Request:
 
 
 def error_of(spot: Spot) -> claude_lines.ErrorFacts | None:
-    """The error of the attempt before a retry."""
     return claude_lines.error_facts.value(spot.line.error) if spot.line.error else None

@@ -80,7 +80,6 @@ class _RestoredTranscript:
         return "".join(_json({**line, **MARK}) + "\n" for line in (*lines, *more))
 
     def _above(self, name: str | None) -> str | None:
-        """The nearest line above that is not left out."""
         for _ in self._gaps:
             if name not in self._gaps:
                 break
@@ -114,7 +113,6 @@ class _RestoredTranscript:
         return str(uuid.uuid5(_MADE_UP, f"{record['messageId']} {record['n']}"))
 
     def _add_context(self, rail: str, line: dict[str, Any]) -> None:
-        """Adds a line that was stored whole, or the link that one leaves."""
         self._last[rail] = line["uuid"]
         if "type" in line:
             self._lines.append(line | {"parentUuid": line.get("parentUuid")})
@@ -199,7 +197,6 @@ class _RestoredTranscript:
 
 
 def _flags(first: Fields, content: Any) -> dict[str, bool]:
-    """The marks of a line that no person wrote."""
     if first["kind"] == "summary":
         return {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
     is_meta = first["role"] == "system" and isinstance(content, str) and not content.lstrip().startswith(_NO_META)

@@ -73,7 +73,6 @@ class ClaudeLogs(LogFormat):
         return ClaudeReader(log.place, state, history)
 
     def look_beside(self, log: Log) -> None:
-        """Reads an agent's meta file, which may appear after its transcript."""
         if log.place.rail_id is None or log.place.meta is not None:
             return
         relative = meta_path(below(log.path, log.root))
@@ -120,7 +119,6 @@ def make(context: SourceContext) -> Source:
 
 
 def _with_saved_outputs(log: Log, reading: ClaudeReading) -> list[Content]:
-    """The content of a reading, with saved results right after their previews."""
     outputs = {output.message_id: output for output in reading.saved}
     content: list[Content] = []
     for record, following in zip(reading.content, [*reading.content[1:], None], strict=True):

@@ -45,7 +45,7 @@ from burnd.harness.claude_code.reader import ClaudeReader, read_compaction
 from burnd.harness.claude_code.requests import answer_attempt, end_run, error_of, fail_run, fall_back, refuse_attempt
 from burnd.harness.claude_code.state import ClaudeRail
 from burnd.harness.product import RESTORED
-from burnd.harness.totals import LogTask, LogTotals, Places, lines_in, without_content
+from burnd.harness.quick_pass import LogTask, LogTotals, Places, lines_in, without_content
 from burnd.index.keys import path_key
 from burnd.logfiles.log_reader import decode_line
 from burnd.logfiles.scanner import below
@@ -87,7 +87,6 @@ class _NeedsTree(Exception):
 
 
 def find_logs(places: Places) -> list[LogTask]:
-    """All transcripts."""
     return places.files(PRODUCT, __name__, (ENDING,), parse_path)
 
 
@@ -153,7 +152,6 @@ class _Response:
             self.best, self.model, self.usage = key, message.model or "", message.usage
 
     def candidates(self, birth: str | None) -> Iterable[Candidate]:
-        """The candidate and those of calls that were billed within the response."""
         candidate = self.candidate
         candidate.best, candidate.model = LineKey(*self.best), self.model
         bill = bill_of(self.usage)
@@ -355,7 +353,6 @@ class _TotalsReader(ClaudeReader):
             fall_back(memory, spot.line.original_model)
 
     def _spot(self, data: bytes, ts: str, offset: int) -> Spot | None:
-        """The whole line, without the one above it."""
         line, _ = decode_line(claude_lines.lines, data, offset, self._memory.out.counts)
         if line is None:
             return None
@@ -375,7 +372,6 @@ class _TotalsReader(ClaudeReader):
             self._searches[call_id] = token_count(outcome.search_count)
 
     def _add_searches(self, lines: Iterable[tuple[int, bytes]]) -> None:
-        """Adds web searches to the messages that called for them."""
         call_ids = [call_id.encode() for call_id in self._searches]
         for offset, data in lines:
             if WEB_SEARCH.encode() not in data or not any(call_id in data for call_id in call_ids):

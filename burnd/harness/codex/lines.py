@@ -41,7 +41,6 @@ class CodexLine(msgspec.Struct, gc=False):
     record_type: str | None = None
 
     def unwrap(self, raw: bytes) -> tuple[str, bytes]:
-        """The line's type and payload; `raw` is the whole line."""
         if self.payload != EMPTY:
             return self.type or "", bytes(self.payload)
         if self.type in ITEMS:
@@ -203,7 +202,6 @@ def plain(raw: msgspec.Raw) -> Any:
 
 
 def texts(content: str | list[Piece] | None) -> list[str]:
-    """The texts of a message, one per piece."""
     if isinstance(content, str):
         return [content]
     return [piece.text for piece in content or () if piece.text is not None]

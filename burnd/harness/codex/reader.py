@@ -20,7 +20,6 @@ from burnd.harness.codex.lines import (
     Compacted,
     EventMessage,
     Item,
-    LimitWindow,
     RateLimits,
     ThreadSettings,
     plain,
@@ -45,7 +44,7 @@ from burnd.harness.codex.rollout import (
     is_uuid,
     record_usage,
 )
-from burnd.harness.codex.tools import Result, image_block, result_of, started_agent
+from burnd.harness.codex.tools import image_block, result_of, started_agent
 from burnd.harness.product import RESTORED, uuid7_ms
 from burnd.harness.tool_calls import creates_pull_request, inline_bytes, pull_request_in, size
 from burnd.logfiles.log_reader import AgentLink, LogReading, decode_line, iso, rejected, tally
@@ -350,20 +349,27 @@ def read_event(log: RolloutLog, line: LineRef, event: EventMessage) -> bool:
             log.state.model = event.info.model or log.state.model
             total, last = totals_of(event.info.total_token_usage), totals_of(event.info.last_token_usage)
             count_tokens(log, line, total, last)
-        if event.rate_limits is not None and not log.repeats(line.ts):
-            _read_limits(log, line, event.rate_limits)
+        _read_limits(log, line, event.rate_limits)
     elif kind in ("task_started", "turn_started"):
         begin_task(log, event.turn_id)
     elif kind in ("task_complete", "turn_complete"):
         end_task(log)
     elif kind == "turn_aborted":
-        _abort(log, line)
+        if log.current is not None and not log.current.final:
+            log.current.stop_reason = "aborted"  # it was cut off, and stays billed
+            log.touch(log.current)
+        log.add_event(line, "interrupt")
+        end_task(log)
     elif kind == "thread_rolled_back":
         _roll_back(log, event.num_turns or 0)
     elif kind == "thread_name_updated":
         _set_name(log, line, event.thread_name)
     elif kind == "thread_settings_applied":
-        _apply_settings(log, event.thread_settings or ThreadSettings())
+        settings = event.thread_settings or ThreadSettings()
+        log.state.model = settings.model or log.state.model
+        if (tier := settings.service_tier) is not msgspec.UNSET:
+            log.state.speed = "fast" if tier in _FAST_TIERS else None
+            log.state.service_tier = tier if tier in _CHEAP_TIERS else None
     elif kind in _ERRORS:
         log.add_event(line, _ERRORS[kind])
     else:
@@ -371,17 +377,9 @@ def read_event(log: RolloutLog, line: LineRef, event: EventMessage) -> bool:
     return True
 
 
-def _apply_settings(log: RolloutLog, settings: ThreadSettings) -> None:
-    state, tier = log.state, settings.service_tier
-    state.model = settings.model or state.model
-    if tier is not msgspec.UNSET:
-        state.speed = "fast" if tier in _FAST_TIERS else None
-        state.service_tier = tier if tier in _CHEAP_TIERS else None
-
-
-def _read_limits(log: RolloutLog, line: LineRef, limits: RateLimits) -> None:
+def _read_limits(log: RolloutLog, line: LineRef, limits: RateLimits | None) -> None:
     """Outputs changed values of the plan's windows. Other limits have windows of the same lengths."""
-    if limits.limit_id not in (None, _PLAN):
+    if limits is None or log.repeats(line.ts) or limits.limit_id not in (None, _PLAN):
         return
     for window in (limits.primary, limits.secondary):
         if window is None or window.window_minutes is None or window.used_percent is None:
@@ -390,34 +388,18 @@ def _read_limits(log: RolloutLog, line: LineRef, limits: RateLimits) -> None:
         name = next((n for length, n in _WINDOWS.items() if abs(length - minutes) <= _WINDOW_TOLERANCE_MIN), None)
         if name is None:
             continue
-        percent, reset_ms = round(window.used_percent, 1), _reset_ms(window, line.ts)
+        reset = 0.0
+        if window.resets_at is not None:
+            reset = window.resets_at * 1000
+        elif window.resets_in_seconds is not None:
+            reset = to_ms(line.ts) + window.resets_in_seconds * 1000
+        percent, reset_ms = round(window.used_percent, 1), int(reset) if 0 < reset < LATEST_MS else 0
         before = log.state.quotas.get(name)
         if before is not None and before[0] == percent and abs(before[1] - reset_ms) <= _SAME_RESET_MS:
             continue
         log.state.quotas[name] = (percent, reset_ms)
         resets_at = to_iso(reset_ms) if reset_ms else None
         log.out.quotas.append(Quota(ts=line.ts, source=SOURCE, window=name, used_percent=percent, resets_at=resets_at))
-
-
-def _reset_ms(window: LimitWindow, ts: str) -> int:
-    """The end of a window in milliseconds; 0 if unknown."""
-    if window.resets_at is not None:
-        reset = window.resets_at * 1000
-    elif window.resets_in_seconds is not None:
-        reset = to_ms(ts) + window.resets_in_seconds * 1000
-    else:
-        return 0
-    return int(reset) if 0 < reset < LATEST_MS else 0
-
-
-def _abort(log: RolloutLog, line: LineRef) -> None:
-    """Ends an aborted task. Its billed responses stay; one that was cut off is marked."""
-    current = log.current
-    if current is not None and not current.final:
-        current.stop_reason = "aborted"
-        log.touch(current)
-    log.add_event(line, "interrupt")
-    end_task(log)
 
 
 def _roll_back(log: RolloutLog, count: int) -> None:
@@ -449,12 +431,22 @@ def title_request(session_id: str, ts: str) -> Request:
 
 
 def read_message(log: RolloutLog, line: LineRef, item: Item) -> None:
-    """Reads a message to the model: a prompt, or text that the harness adds."""
-    parts = texts(item.content)
-    typed = _typed_texts(item, parts) if item.role == "user" else []
-    session, message_id = log.state.session, item.id or line.id
+    parts, typed = texts(item.content), []
+    state, session, message_id = log.state, log.state.session, item.id or line.id
+    if item.role == "user":
+        kinds = item.metadata.content_item_kinds if item.metadata is not None else None
+        if kinds is not None and len(kinds) == len(parts):
+            typed = [text for text, kind in zip(parts, kinds, strict=True) if kind.partition(".")[0] == "user"]
+        else:
+            typed = [text for text in parts if not is_harness_text(text)]
     if typed:
-        _begin_prompt(log, message_id, "\n".join(typed))
+        if state.task is None:
+            end_task(log)  # without tasks, every prompt begins one
+        else:
+            end_response(log)
+        state.prompt_count += 1
+        prompt = CodexPrompt(message_id, prompt_words("\n".join(typed)), state.last_turn)
+        state.prompts = [*state.prompts, prompt][-MAX_PROMPTS:]
     for b, text in enumerate(parts):
         is_typed = text in typed
         log.enter(Block(kind="prompt" if is_typed else "reminder", bytes=size(text)))
@@ -465,14 +457,6 @@ def read_message(log: RolloutLog, line: LineRef, item: Item) -> None:
     images = [piece.image_url for piece in pieces if piece.image_url]
     log.enter(*(image_block(url) for url in images))
     _add_images(log, line, message_id, images, "user", len(parts))
-
-
-def _typed_texts(item: Item, parts: Sequence[str]) -> list[str]:
-    """The typed texts of a `user` message, by their kinds or else their form."""
-    kinds = item.metadata.content_item_kinds if item.metadata is not None else None
-    if kinds is not None and len(kinds) == len(parts):
-        return [text for text, kind in zip(parts, kinds, strict=True) if kind.startswith("user.") or kind == "user"]
-    return [text for text in parts if not is_harness_text(text)]
 
 
 def is_harness_text(text: str) -> bool:
@@ -490,7 +474,6 @@ def is_harness_text(text: str) -> bool:
 
 
 def folder_in(text: str) -> str | None:
-    """The folder in an `<environment_context>`, as an element or a line."""
     if not text.lstrip().startswith("<environment_context>"):
         return None
     for line in text.split("\n"):
@@ -502,18 +485,7 @@ def folder_in(text: str) -> str | None:
     return None
 
 
-def _begin_prompt(log: RolloutLog, prompt_id: str, text: str) -> None:
-    state = log.state
-    if state.task is None:
-        end_task(log)  # without tasks, every prompt begins one
-    else:
-        end_response(log)
-    state.prompt_count += 1
-    state.prompts = [*state.prompts, CodexPrompt(prompt_id, prompt_words(text), state.last_turn)][-MAX_PROMPTS:]
-
-
 def read_result(log: RolloutLog, line: LineRef, item: Item) -> None:
-    """Reads a call's result, and notes its outcome in the response with the call."""
     result = result_of(item)
     call_id, message_id = item.call_id or "", item.id or line.id
     log.enter(*result.blocks)
@@ -528,19 +500,14 @@ def read_result(log: RolloutLog, line: LineRef, item: Item) -> None:
                 candidate.pull_request = pull_request_in(result.text) or candidate.pull_request
             log.touch(candidate)
             break
-    _link_agent(log, line, call_id, result)
+    agent_type = log.state.spawns.pop(call_id, None)
+    if agent_type is not None and (thread := started_agent(result)) is not None:
+        link = AgentLink(thread, MAIN, "result", tool_use_id=call_id, type=agent_type or None, ts=line.ts)
+        log.out.agents.append(link)
     content = msgspec.Raw(msgspec.json.encode(result.text))
     tool_result = ToolResult(tool_use_id=call_id, content=content, is_error=result.failed)
     log.add_content(line, message_id, "tool_result", "tool_result", tool_result=tool_result)
     _add_images(log, line, message_id, result.images, "tool_result", 1)
-
-
-def _link_agent(log: RolloutLog, line: LineRef, call_id: str, result: Result) -> None:
-    agent_type = log.state.spawns.pop(call_id, None)
-    thread = started_agent(result) if agent_type is not None else None
-    if thread is not None:
-        link = AgentLink(thread, MAIN, "result", tool_use_id=call_id, type=agent_type or None, ts=line.ts)
-        log.out.agents.append(link)
 
 
 def _add_images(log: RolloutLog, line: LineRef, message_id: str, urls: Sequence[str], role: Role, first: int) -> None:

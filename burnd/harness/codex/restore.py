@@ -66,7 +66,6 @@ def _is_instructions(record: Fields) -> bool:
 
 
 def _lines(recording: Recording) -> Iterator[Fields]:
-    """The rollout's lines; after each response, the thread's tokens so far."""
     totals: dict[str, int] = {}
     lines = list(recording.lines([MAIN]))
     last = {blocks[0]["messageId"]: number for number, blocks in enumerate(lines)}
@@ -81,7 +80,6 @@ def _lines(recording: Recording) -> Iterator[Fields]:
 
 
 def _line(recording: Recording, blocks: list[Fields]) -> Iterator[Fields]:
-    """A line with those before it that have no text."""
     first = blocks[0]
     by_number = {record["b"]: record for record in blocks}
     for line in json.loads(first["context"]) if first.get("context") else ():
@@ -101,7 +99,6 @@ def _line(recording: Recording, blocks: list[Fields]) -> Iterator[Fields]:
 
 
 def _filled(recording: Recording, value: Any, records: dict[int, Fields]) -> Any:
-    """The value with the texts of records in place of their numbers."""
     if isinstance(value, list):
         return [_filled(recording, one, records) for one in value]
     if not isinstance(value, dict):
@@ -120,7 +117,6 @@ def _filled(recording: Recording, value: Any, records: dict[int, Fields]) -> Any
 
 
 def _item(recording: Recording, blocks: list[Fields]) -> dict[str, Any] | None:
-    """A line of a recording without context, as an item of the conversation."""
     first = blocks[0]
     if _is_instructions(first):
         return None
@@ -142,7 +138,6 @@ def _item(recording: Recording, blocks: list[Fields]) -> dict[str, Any] | None:
 
 
 def _count(turn: Fields, totals: dict[str, int]) -> Fields:
-    """A line with the thread's tokens up to a response, and those of the response."""
     usage = turn["usage"]
     written = usage["cacheCreate5m"] + usage["cacheCreate1h"]
     last = {

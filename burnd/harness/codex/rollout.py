@@ -152,7 +152,6 @@ class RolloutLog:
         return self.state.prompts[-1] if self.state.prompts else None
 
     def time_of(self, timestamp: str | float | None) -> str:
-        """A line's time in canonical form, or that of the line before."""
         if timestamp is None or isinstance(timestamp, str):
             ts = iso(timestamp)
         else:  # seconds, or milliseconds if that many seconds are far away
@@ -181,7 +180,6 @@ class RolloutLog:
         return self.state.session.subagent is not None and self.repeats(ts)
 
     def touch(self, candidate: Candidate) -> None:
-        """Stores a new or changed candidate for the next `take`, unless it is restored."""
         if not candidate.restored:
             self.touched[candidate.message_id] = candidate
         candidates = self.state.candidates
@@ -248,7 +246,6 @@ class RolloutLog:
         )
 
     def add_event(self, line: LineRef, name: str) -> None:
-        """Outputs an event, unless it is copied."""
         if self.repeats(line.ts):
             return
         self.out.events.append(

@@ -129,7 +129,6 @@ def read_compressed(path: str, cursor: Cursor | None, *, root: str | None, max_b
 
 @contextlib.contextmanager
 def unpacked(file: BinaryIO) -> Iterator[BinaryIO]:
-    """The text of a compressed rollout. Reading raises ZstdError."""
     decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
     with decompressor.stream_reader(file, read_across_frames=True, closefd=False) as stream:
         yield cast("BinaryIO", io.BufferedReader(stream, _BLOCK))
@@ -228,7 +227,6 @@ class ThreadNames:
                 self._waiting += [*titles, *title_requests(titles)]
 
     async def batch(self, index: IndexStore) -> Batch | None:
-        """The names of threads that are recorded by now."""
         if not self._waiting:
             return None
         ids = sorted({one.session_id for one in self._waiting})

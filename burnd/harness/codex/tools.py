@@ -148,7 +148,6 @@ def image_block(url: str, call_id: str | None = None) -> Block:
 
 
 def started_agent(result: Result) -> str | None:
-    """The thread of the agent that a call started."""
     value = _parsed(result.text)
     agent = value.get("agent_id") if isinstance(value, dict) else None
     return agent if isinstance(agent, str) and agent else None
@@ -165,7 +164,6 @@ def _name_of(item: Item) -> str:
 
 
 def _command_of(fields: dict[str, Any]) -> str | None:
-    """The shell command, without the shell that runs it."""
     command = fields.get("cmd", fields.get("command"))
     if isinstance(command, str):
         return command
@@ -196,7 +194,6 @@ def _target_of(name: str, fields: dict[str, Any], command: str | None, files: tu
 
 
 def _is_failure(text: str) -> bool:
-    """Whether a result has a nonzero exit code, or the call was not made."""
     head = text[:_HEAD]
     if match := _EXIT_CODE.search(head):
         return int(match[1]) != 0
@@ -222,7 +219,6 @@ def _pieces_of(value: Any) -> list[Piece]:
 
 
 def _parsed(value: Any) -> Any:
-    """The object or list in a JSON text, else the value itself."""
     if not isinstance(value, str) or value[:1] not in ("{", "["):
         return value
     parsed = plain(msgspec.Raw(value.encode("utf-8", "replace")))

@@ -27,7 +27,7 @@ from burnd.harness.codex.product import PRODUCT
 from burnd.harness.codex.reader import COMPRESSED, CodexReader, place_of
 from burnd.harness.codex.rollout import SOURCE, CodexState, RolloutLog, RolloutName
 from burnd.harness.product import RESTORED
-from burnd.harness.totals import LogTask, LogTotals, Places, lines_in, without_content
+from burnd.harness.quick_pass import LogTask, LogTotals, Places, lines_in, without_content
 from burnd.index.keys import path_key
 from burnd.logfiles.scanner import SUFFIX, below, small_file
 
@@ -64,7 +64,6 @@ _FAILURES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def find_logs(places: Places) -> list[LogTask]:
-    """All rollouts, compressed ones too, and the files of thread names."""
     folders = dict.fromkeys(os.path.dirname(os.path.realpath(folder)) for folder in places.logs(PRODUCT))
     names = [(os.path.join(folder, NAMES_FILE), folder) for folder in folders]
     tasks = [LogTask(__name__, (path,), folder, 0.0, 0) for path, folder in names if os.path.isfile(path)]
@@ -91,7 +90,6 @@ def read_logs(task: LogTask) -> list[LogTotals]:
 
 
 def _read_names(task: LogTask) -> list[LogTotals]:
-    """The requests that made the names of threads."""
     from burnd.harness.codex.source import LARGEST_NAMES_FILE, title_requests, titles_in  # noqa: PLC0415
 
     data = small_file(task.path, task.root, LARGEST_NAMES_FILE) or b""

@@ -73,7 +73,6 @@ def cursor_changes(
 
 
 def load_cursors(stored: Iterable[tuple[str, bytes]]) -> Cursors:
-    """Stored cursors, without those that cannot be decoded, as after an upgrade."""
     rows, sessions = RowCursor(), {}
     for key, value in stored:
         if key == _ROWS:
@@ -120,7 +119,6 @@ class ChangeFinder:
             self._live.add(session_id)
 
     def in_order(self) -> list[tuple[str, bool]]:
-        """The waiting sessions: live ones, then the one with the newest message first."""
         live = [item for item in self.waiting.items() if item[0] in self._live]
         return live + [item for item in reversed(self.waiting.items()) if item[0] not in self._live]
 
@@ -205,13 +203,11 @@ class ChangeFinder:
                 self.mark(session_id, deep=True)
 
     def reread(self, session_id: str) -> None:
-        """Marks a session to be read even if unchanged."""
         if session_id in self.sessions:
             self.sessions[session_id] = replace(self.sessions[session_id], pending=True)
             self.mark(session_id, deep=True)
 
     def committed(self, rows: RowCursor | None, sessions: dict[str, SessionCursor | None]) -> None:
-        """Takes durable cursors."""
         for session_id, cursor in sessions.items():
             self.with_unusable.pop(session_id, None)
             if cursor is None:

@@ -71,7 +71,6 @@ class DataVersion(NamedTuple):
     state: object
 
     def has_changed_since(self, earlier: DataVersion) -> bool:
-        """Whether rows have certainly changed."""
         return self.connection == earlier.connection and self.state != earlier.state
 
 
@@ -90,7 +89,6 @@ class Database:
         return self._connection is not None
 
     def signature(self) -> Signature | None:
-        """None if there is no database."""
         try:
             facts = os.stat(self.path)
         except OSError:

@@ -24,7 +24,6 @@ from burnd.harness.opencode.rows import (
     Part,
     PartData,
     SessionRow,
-    ToolMetadata,
     ToolState,
     iso,
     message_cost,
@@ -192,21 +191,19 @@ def _user_message(parts: Sequence[Part]) -> UserMessage:
     ]
     text = "\n".join(part.text for part in human if part.type == "text" and part.text)
     compaction = next((part.data for part in parts if part.data.type == "compaction"), None)
+    blocks: list[Block] = []
+    for _, part in parts:
+        if part.type == "text" and part.text and not part.ignored:
+            blocks.append(Block(kind="reminder" if part.synthetic else "prompt", bytes=size(part.text)))
+        elif part.type == "file" and (block := attached_block(_attachment(part))) is not None:
+            blocks.append(block)
     return UserMessage(
-        blocks=tuple(block for part in parts if (block := _input_block(part.data)) is not None),
+        blocks=tuple(blocks),
         is_human=bool(human),
         words=prompt_words(text),
         text_hash=short_hash(text.encode()) if text else None,
         trigger=None if compaction is None else "auto" if compaction.auto else "manual",
     )
-
-
-def _input_block(part: PartData) -> Block | None:
-    if part.type == "file":
-        return attached_block(_attachment(part))
-    if part.type != "text" or not part.text or part.ignored:
-        return None
-    return Block(kind="reminder" if part.synthetic else "prompt", bytes=size(part.text))
 
 
 def _response(
@@ -233,7 +230,15 @@ def _response(
         results=tuple(block for call in calls.values() for block in call.results),
         files=tuple(dict.fromkeys([*files, *changed])),
         children=tuple((call.call.id, call.child) for call in calls.values() if call.child),
-        retries=tuple(_retry(part) for part in parts if part.data.type == "retry"),
+        retries=tuple(
+            (
+                part.id,
+                milliseconds(part.data.time.created) if part.data.time is not None else None,
+                _status(part.data.error.data) if part.data.error is not None else None,
+            )
+            for part in parts
+            if part.data.type == "retry"
+        ),
         pull_request=next((call.pull_request for call in calls.values() if call.pull_request), None),
     )
 
@@ -249,7 +254,6 @@ def _status(data: FailureData | None) -> int | None:
 
 
 def _output_blocks(parts: Sequence[Part], calls: Mapping[int, OpencodeCall]) -> tuple[Block, ...]:
-    """The output in order; hidden thinking has the size of its signature."""
     blocks: list[Block] = []
     for n, (_, part) in enumerate(parts):
         if part.type == "tool":
@@ -259,11 +263,6 @@ def _output_blocks(parts: Sequence[Part], calls: Mapping[int, OpencodeCall]) -> 
         elif part.type == "reasoning" and (part.text or part.metadata):
             blocks.append(Block(kind="thinking", bytes=size(part.text) if part.text else len(part.metadata)))
     return tuple(blocks)
-
-
-def _retry(part: Part) -> tuple[str, int | None, int | None]:
-    at = milliseconds(part.data.time.created) if part.data.time is not None else None
-    return (part.id, at, _status(part.data.error.data) if part.data.error is not None else None)
 
 
 # Tool calls
@@ -286,16 +285,23 @@ def call_of(part: PartData, call_id: str) -> OpencodeCall:
     state = part.state or ToolState()
     value, well_formed = unpack(state.input) if state.input else Unpacked(None, state.input)
     arguments: dict[str, Any] = value if isinstance(value, dict) else {}
-    files = _named_files(name, arguments)
-    answer = _answer(state)
-    has_failed = _has_failed(name, state)
+    patch = arguments.get("patchText") or arguments.get("patch") if name in _PATCH_TOOLS else None
+    path = text_target(arguments.get("filePath")) if name in _FILE_TOOLS else None
+    files = patched_files(patch) if name in _PATCH_TOOLS else (path,) if path is not None else ()
+    answer = state.error or "" if state.status == "error" else None
+    if state.status == "completed":
+        answer = state.output or ""
+    # opencode calls a command with a nonzero exit code `completed`.
+    exit_code = state.metadata.exit if tool_kind(name) == "shell" and state.metadata is not None else None
+    has_failed = state.status == "error" or name == _INVALID or bool(exit_code)
     target = _target(name, arguments, files)
+    change = edit_hash(target, arguments) if name in _REPLACING_TOOLS else None
     call = ToolCall(
         id=call_id,
         name=name,
         target=target,
         args_hash=args_hash(state.input, value) if state.input else None,
-        edit_hash=_edit_hash(name, target, arguments),
+        edit_hash=patch_hash(target, patch) if name in _PATCH_TOOLS else change,
         result_hash=short_hash(answer.encode()) if answer is not None else None,
         is_error=has_failed if answer is not None else None,
         is_refused=answer is not None and has_failed and _REFUSAL.match(answer) is not None,
@@ -317,7 +323,6 @@ def call_of(part: PartData, call_id: str) -> OpencodeCall:
 
 
 def attached_block(file: Attachment, call_id: str | None = None) -> Block | None:
-    """The block of a file with bytes in the row; None for one that is only named and shown as text."""
     data = inline_data(file.url or "")
     if data is None:
         return None
@@ -327,20 +332,6 @@ def attached_block(file: Attachment, call_id: str | None = None) -> Block | None
 
 def _attachment(part: PartData) -> Attachment:
     return Attachment(mime=part.mime, filename=part.filename, url=part.url)
-
-
-def _answer(state: ToolState) -> str | None:
-    if state.status == "error":
-        return state.error or ""
-    return state.output or "" if state.status == "completed" else None
-
-
-def _has_failed(name: str, state: ToolState) -> bool:
-    """Whether it is an error, an unknown tool, or a nonzero exit code, which opencode calls `completed`."""
-    if state.status == "error" or name == _INVALID:
-        return True
-    code = (state.metadata or ToolMetadata()).exit
-    return tool_kind(name) == "shell" and code is not None and code != 0
 
 
 def _target(name: str, arguments: dict[str, Any], files: tuple[str, ...]) -> str | None:
@@ -355,23 +346,6 @@ def _target(name: str, arguments: dict[str, Any], files: tuple[str, ...]) -> str
         return files[0] if len(files) == 1 else None
     key = _TARGET_ARGUMENTS.get(name)
     return text_target(arguments.get(key)) if key else None
-
-
-def _edit_hash(name: str, target: str | None, arguments: dict[str, Any]) -> str | None:
-    if name in _PATCH_TOOLS:
-        return patch_hash(target, _patch(arguments))
-    return edit_hash(target, arguments) if name in _REPLACING_TOOLS else None
-
-
-def _patch(arguments: dict[str, Any]) -> Any:
-    return arguments.get("patchText") or arguments.get("patch")
-
-
-def _named_files(name: str, arguments: dict[str, Any]) -> tuple[str, ...]:
-    if name in _PATCH_TOOLS:
-        return patched_files(_patch(arguments))
-    path = text_target(arguments.get("filePath")) if name in _FILE_TOOLS else None
-    return (path,) if path is not None else ()
 
 
 # Content
@@ -410,7 +384,6 @@ def content_of(
 
 
 def _context(row: MessageRow, records: Sequence[Content], *, reasoning: bool) -> str | None:
-    """The rows of a message without the texts that its records have, for `restore`; None if a row was cut."""
     if row.size is not None or row.more_parts[0] or any(part.size is not None for part in row.parts):
         return None
     info, parts = _plain(row.data), [_plain(part.data) for part in row.parts]
@@ -437,7 +410,6 @@ def _plain(data: bytes) -> dict[str, Any] | None:
 
 
 def _text_of(record: Content) -> str:
-    """The text of a record as its row has it; of a file, its address."""
     if record.file is not None and isinstance(record.file.data, bytes):
         return f"data:{record.file.mime};base64,{b64encode(record.file.data).decode()}"
     if record.tool_result is not None:
@@ -511,13 +483,11 @@ def whole_output(record: Content, text: str) -> Content:
 
 
 def title_of(session: SessionRow) -> Content | None:
-    """The title of a session; None for the default one."""
     if not session.title or _DEFAULT_TITLE.fullmatch(session.title):
         return None
     return title_record(session.id, TITLE, session.title, iso(session.created))
 
 
 def _file(file: Attachment) -> File:
-    """The file, with its bytes if they are in the row."""
     name = file.filename or (file.url if file.url and not file.url.startswith("data:") else None)
     return File(mime=file.mime or "application/octet-stream", name=name, data=inline_bytes(file.url or ""))

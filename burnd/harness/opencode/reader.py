@@ -122,7 +122,6 @@ class RowDecoder:
         return pickle.dumps(self.decode(request, guard))
 
     def decode(self, request: DecodeRequest, guard: Guard) -> dict[str, DecodedRow]:
-        """The messages by id; one that crashed the process repeatedly is skipped."""
         decoded: dict[str, DecodedRow] = {}
 
         def skip(row: MessageRow) -> None:
@@ -170,7 +169,6 @@ class SessionReader:
         self._child = ChildProcess(RowDecoder, folders, options, inline_bytes, is_trial=True)
 
     def decode(self, rows: SessionRows, state: SessionState, now: float, wall_ms: int) -> dict[str, MessageReading]:
-        """The messages by id; unchanged bytes are not decoded again."""
         readings: dict[str, MessageReading] = {}
         changed: list[MessageRow] = []
         for row in rows.fetched.rows:
@@ -192,7 +190,6 @@ class SessionReader:
         return readings
 
     def close(self) -> None:
-        """Ends the child process."""
         self._child.close()
 
     def _decode_guarded(self, request: DecodeRequest, wall_ms: int) -> Mapping[str, DecodedRow]:

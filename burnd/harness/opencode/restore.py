@@ -58,7 +58,6 @@ def _session(recording: Recording, messages: list[dict[str, Any]]) -> Fields:
 
 
 def _message(recording: Recording, message_id: str, records: dict[str, Fields]) -> dict[str, Any]:
-    """A message with its parts, as its rows were, or as far as its records show."""
     context = next((record["context"] for record in records.values() if record.get("context")), None)
     if context is None:
         recording.missing[NO_CONTEXT] += len(records)
@@ -74,7 +73,6 @@ def _message(recording: Recording, message_id: str, records: dict[str, Fields]) 
 
 
 def _filled(recording: Recording, value: Any, records: dict[str, Fields]) -> Any:
-    """The value with the content of records in place of their numbers."""
     if isinstance(value, list):
         return [_filled(recording, one, records) for one in value]
     if not isinstance(value, dict):

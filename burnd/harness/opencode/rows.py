@@ -203,7 +203,6 @@ _parts: Final = SafeDecoder(PartData)
 
 
 def decode_message(row: MessageRow) -> DecodedMessage | Rejected:
-    """Decodes a message and its parts; Rejected if the message's own JSON is invalid."""
     message = _messages.decode(row.data)
     if isinstance(message, Rejected):
         return message
@@ -225,7 +224,6 @@ def unusable_message(row: MessageRow, reason: str) -> UnusableRow:
 
 
 def _reasons(decoded: object, name: str, row: MessageRow | PartRow) -> list[UnusableRow]:
-    """Why a row is not used fully: one entry or none."""
     reason = CUT["large"] if row.size is not None else None
     if isinstance(decoded, Rejected):
         reason = f"rejected {decoded.reason}"
@@ -241,7 +239,6 @@ def digest_of(values: Iterable[object]) -> int:
 
 
 def milliseconds(value: Number) -> int | None:
-    """A time from JSON in whole milliseconds; None if out of range."""
     return int(value) if value is not None and 0 <= value < 1 << 53 else None
 
 

@@ -178,7 +178,6 @@ def _walk_response(
 
 
 def _prompt_of(state: WalkState, response: Response) -> OpencodePrompt | None:
-    """The prompt that a response answers; the newest one if that row is gone."""
     newest = state.prompts[-1].id if state.prompts else None
     prompt_id = next((prompt for row, prompt in reversed(state.user_rows) if row == response.parent), newest)
     return next((one for one in state.prompts if one.id == prompt_id), None)
@@ -291,7 +290,6 @@ class _Entry:
         return self.reading.message
 
     def update(self, reading: MessageReading, now: float) -> bool:
-        """Takes a newer reading; returns whether it differs."""
         if reading.digest == self.reading.digest:
             self.reading = self.reading._replace(version=reading.version)
             return False
@@ -329,13 +327,11 @@ class SessionState:
         return len(self._entries)
 
     def unchanged(self, message_id: str, digest: int) -> OpencodeMessage | None:
-        """The facts of a message whose bytes have not changed."""
         entry = self._by_id.get(message_id)
         return entry.message if entry is not None and entry.reading.digest == digest else None
 
     @property
     def is_pending(self) -> bool:
-        """Whether a message may still change."""
         return any(not entry.settled for entry in self._entries[self._record_from :])
 
     @property
@@ -420,7 +416,6 @@ class SessionState:
         return changes, due if first_open <= last else None
 
     def orphans(self, open_turns: Mapping[str, Turn]) -> list[Turn]:
-        """Open turns whose rows are gone; they are settled, since they were billed."""
         own = self.row.id
         return [turn for name, turn in open_turns.items() if turn.session_id == own and name not in self._row_ids]
 
@@ -456,7 +451,6 @@ class SessionState:
         return self.elsewhere is None or message_id not in self.elsewhere
 
     def _facts(self) -> SessionChanges:
-        """What is new of the session's record, title and child sessions."""
         changes = SessionChanges(agents=self._new_children())
         if self.elsewhere is not None or not self._entries:
             return changes  # a session without a message is not recorded yet

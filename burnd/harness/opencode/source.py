@@ -124,7 +124,6 @@ class ScheduledDatabase:
         return self.damage is not None and self.damage.is_over(now, signature)
 
     def is_hot(self, now: float, pace: Pace) -> bool:
-        """Whether it changed so recently that the connection stays open."""
         return now - self.changed_at < pace.rest
 
     def pause(self, now: float, pace: Pace) -> float:
@@ -135,7 +134,6 @@ class ScheduledDatabase:
 
 
 def problem_of(error: Exception, before: Problem | None, now: float) -> Problem:
-    """The problem behind an error; `before` counts the tries."""
     if isinstance(error, Unsupported):
         remedy, until = "update burnd, if opencode is newer than it", now + _LAST_RETRY_S
         return Problem("degraded", f"unsupported opencode schema ({error})", remedy, until, 1, on_change=now)
@@ -203,7 +201,6 @@ class OpenCode:
     # What the daemon calls
 
     async def run(self) -> None:
-        """Reads until cancelled."""
         try:
             while True:
                 await self.attend()
@@ -289,7 +286,6 @@ class OpenCode:
             done.set()
 
     async def _discover(self) -> None:
-        """Opens new databases and closes those that are gone."""
         self._discover_at = next_tick(self._clock(), self._pace.discover)
         paths = await self._in_thread(lambda: present_databases(self._folders, self._named))
         gone = [path for path in self._databases if path not in paths]
@@ -398,7 +394,6 @@ class OpenCode:
     # Recording
 
     async def _record(self, follower: DatabaseFollower, changes: DatabaseChanges) -> None:
-        """Makes changes durable, with their database's cursors."""
         cursors = follower.cursor_changes(changes)
         if changes.steps or changes.orphans or changes.content or changes.sessions or changes.agents or cursors:
             is_open = any(not step.candidate.settled for step in changes.steps)
@@ -430,7 +425,6 @@ class OpenCode:
             await self._committer.commit(Batch(orphans=orphans))
 
     async def _open_turns(self) -> list[tuple[str, Turn]]:
-        """The open turns of the index, each with the key of its database."""
         sql = "SELECT f.path, o.record FROM open_turns o JOIN files f ON f.id = o.file WHERE f.source = ?"
         rows = await self._pipeline.index.rows(sql, (SOURCE,))
         return [(path, entry) for path, record in rows if isinstance(entry := decode(record), Turn)]
@@ -438,7 +432,6 @@ class OpenCode:
     # Status
 
     def _condition(self) -> tuple[State, str, str]:
-        """The state, a sentence and a remedy, of the worst database."""
         databases = self._databases.values()
         if self._committer.blocked:
             return "waiting", f"blocked: {self._committer.blocked}", self._committer.remedy

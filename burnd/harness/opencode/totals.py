@@ -21,7 +21,7 @@ from burnd.harness.opencode.queries import LAST_ROWID, PAGE
 from burnd.harness.opencode.reader import ReadOptions, read_options
 from burnd.harness.opencode.rows import MessageRow, PartRow, SessionRow, decode_message
 from burnd.harness.opencode.session import SOURCE, WalkState, session_record, walk
-from burnd.harness.totals import LogTask, LogTotals, Places, without_content
+from burnd.harness.quick_pass import LogTask, LogTotals, Places, without_content
 from burnd.records import Usage
 from burnd.records.foreign_json import Rejected
 
@@ -44,7 +44,6 @@ def find_logs(places: Places) -> list[LogTask]:
 
 
 def read_logs(task: LogTask) -> list[LogTotals]:
-    """What the databases add to totals. Raises OSError or sqlite3.Error."""
     totals: list[LogTotals] = []
     counted_ids = _Seen(set(), set())
     options: ReadOptions = task.options
@@ -164,7 +163,6 @@ def _with_steps(db: sqlite3.Connection, page: Sequence[tuple[int, bytes, bytes, 
 
 
 def _whole(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> Iterator[MessageRow]:
-    """Messages with all their parts, as the full read has them."""
     while ids:
         fetched, done = queries.fetch(db, schema, ids, _MOST_BYTES)
         yield from fetched.rows
