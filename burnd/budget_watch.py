@@ -78,7 +78,11 @@ class BudgetWatch:
     async def _check(self, commands: anyio.abc.TaskGroup) -> None:
         try:
             for standing in await self._look(lambda view: budget_uses(view, self._budgets)):
-                if standing.crossed and await self._is_news(standing):
+                crossing = _Crossing(standing.period.begin, str(standing.limit))
+                # Saved before it is announced: twice is worse than late.
+                if standing.crossed and await anyio.to_thread.run_sync(
+                    _save, self._crossings, standing.period.name, crossing
+                ):
                     self._announce(standing.answer())
                     log.warning("budget.crossed", period=standing.period.name, limit_usd=float(standing.limit))
                     if self._command:
@@ -86,15 +90,17 @@ class BudgetWatch:
         except (StorageError, IndexDamaged, TookTooLong) as error:
             log.warning("budget.waiting", reason=type(error).__name__)
 
-    async def _is_news(self, standing: BudgetUse) -> bool:
-        """Whether this crossing is new. It is saved before it is announced: twice is worse than late."""
-        crossing = _Crossing(standing.period.begin, str(standing.limit))
-        return await anyio.to_thread.run_sync(_save, self._crossings, standing.period.name, crossing)
-
     async def _run_command(self, standing: BudgetUse) -> None:
         self._notices.pop(self.problem, None)
+        variables = {
+            "BURND_BUDGET_PERIOD": standing.period.name,
+            "BURND_BUDGET_LIMIT_USD": f"{standing.limit:f}",
+            "BURND_BUDGET_SPENT_USD": f"{usd(standing.used.units):.2f}",
+            "BURND_BUDGET_FROM": to_iso(standing.period.begin),
+            "BURND_BUDGET_TO": to_iso(standing.period.end),
+        }
         try:
-            code = await run_command(self._command, _variables(standing))
+            code = await run_command(self._command, variables)
         except OSError as error:
             self.problem = f"the budget command cannot be run: {error.strerror}"
         else:
@@ -143,13 +149,3 @@ async def run_command(command: Command, variables: Mapping[str, str]) -> int | N
                 os.killpg(process.pid, signal.SIGKILL)
         with anyio.CancelScope(shield=True):
             await process.aclose()
-
-
-def _variables(standing: BudgetUse) -> dict[str, str]:
-    return {
-        "BURND_BUDGET_PERIOD": standing.period.name,
-        "BURND_BUDGET_LIMIT_USD": f"{standing.limit:f}",
-        "BURND_BUDGET_SPENT_USD": f"{usd(standing.used.units):.2f}",
-        "BURND_BUDGET_FROM": to_iso(standing.period.begin),
-        "BURND_BUDGET_TO": to_iso(standing.period.end),
-    }

@@ -18,70 +18,23 @@ SOCKET_PATH_LIMIT = 100  # bytes; the kernel refuses at 104 (macOS) or 108 (Linu
 class Home:
     """The folder with all data of burnd, and the paths in it."""
 
-    __slots__ = ("root",)
-
     def __init__(self, root: Path) -> None:
         self.root = root
-
-    @property
-    def config(self) -> Path:
-        return self.root / "config.toml"
-
-    @property
-    def older_config(self) -> Path:
-        return self.root / "config.json"
-
-    @property
-    def ledger(self) -> Path:
-        return self.root / "ledger.jsonl"
-
-    @property
-    def content(self) -> Path:
-        return self.root / "content"
-
-    @property
-    def blobs(self) -> Path:
-        return self.content / "blobs.db"
-
-    @property
-    def index(self) -> Path:
-        return self.root / "index"
-
-    @property
-    def index_db(self) -> Path:
-        return self.index / "burn.db"
-
-    @property
-    def search(self) -> Path:
-        return self.index / "search"
-
-    @property
-    def spool(self) -> Path:
-        return self.root / "spool"
-
-    @property
-    def prices(self) -> Path:
-        return self.root / "models.dev.json"
-
-    @property
-    def crossings(self) -> Path:
-        return self.root / "budgets-crossed.json"
-
-    @property
-    def guard(self) -> Path:
-        return self.root / "guard.json"
-
-    @property
-    def machine(self) -> Path:
-        return self.root / "machine.json"
-
-    @property
-    def lock(self) -> Path:
-        return self.root / "burnd.lock"
-
-    @property
-    def log(self) -> Path:
-        return self.root / "burnd.log"
+        self.config = root / "config.toml"
+        self.older_config = root / "config.json"
+        self.ledger = root / "ledger.jsonl"
+        self.content = root / "content"
+        self.blobs = self.content / "blobs.db"
+        self.index = root / "index"
+        self.index_db = self.index / "burn.db"
+        self.search = self.index / "search"
+        self.spool = root / "spool"
+        self.prices = root / "models.dev.json"
+        self.crossings = root / "budgets-crossed.json"
+        self.guard = root / "guard.json"
+        self.machine = root / "machine.json"
+        self.lock = root / "burnd.lock"
+        self.log = root / "burnd.log"
 
 
 def find_home(env: Mapping[str, str] = os.environ) -> Home:

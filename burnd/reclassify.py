@@ -24,7 +24,6 @@ from burnd.harness.registry import PRODUCTS
 from burnd.index import build
 from burnd.index.keys import read_only
 from burnd.ledger.content import ContentStore
-from burnd.ledger.journal import Journal
 from burnd.recording.candidate import relabelled
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Content, ToolCall, Turn
@@ -60,7 +59,9 @@ class Labeller:
         self._force = force
         self._index: sqlite3.Connection | None = None
         self._recall = Recall(pipeline.home.content)
-        self._session_content = lru_cache(maxsize=_CACHED_SESSIONS)(self._read_content)
+        self._session_content = lru_cache(maxsize=_CACHED_SESSIONS)(
+            lambda session_id: SessionContent(pipeline.content, self._recall, session_id)
+        )
         self._retries = lru_cache(maxsize=_CACHED_SESSIONS)(self._read_retries)
 
     def labelled(self, entry: Entry) -> Entry:
@@ -76,8 +77,10 @@ class Labeller:
             activity=self._updated(entry.activity, self._activity_of(turn, fresh)),
             retries=self._updated(entry.retries, fresh.retries),
             has_edits=self._updated(entry.has_edits, fresh.has_edits),
-            prompt_retries=self._prompt_retries(turn),
+            prompt_retries=turn.prompt_retries,
         )
+        if turn.prompt_retries is None:  # a recorded count is never changed
+            labelled = replace(labelled, prompt_retries=self._retries(turn.session_id).get(turn.message_id))
         return entry if labelled == entry else labelled
 
     def close(self) -> None:
@@ -111,18 +114,10 @@ class Labeller:
         """The label of a turn; a model call that is billed as part of a response has the label of the response."""
         if turn.parent is None or not turn.message_id.startswith(turn.parent + _ITERATION):
             return fresh.activity
-        response = self._turn(turn.source, turn.parent)
-        labelled = self.labelled(response) if response is not None else fresh
+        rows = self._rows(_LEDGER_POSITION, (turn.source, turn.parent))
+        response = self._pipeline.journal.entry_at(*rows[0]) if rows and rows[0][0] is not None else None
+        labelled = self.labelled(response) if isinstance(response, Turn) else fresh
         return labelled.activity if isinstance(labelled, Turn) else None
-
-    def _prompt_retries(self, turn: Turn) -> int | None:
-        """Retries since the prompt. A recorded count is never changed."""
-        if turn.prompt_retries is not None:
-            return turn.prompt_retries
-        return self._retries(turn.session_id).get(turn.message_id)
-
-    def _read_content(self, session_id: str) -> SessionContent:
-        return SessionContent(self._pipeline.content, self._recall, session_id)
 
     def _read_retries(self, session_id: str) -> dict[str, int]:
         """Retries since the prompt, by message of a session."""
@@ -135,12 +130,6 @@ class Labeller:
                 walks[rail, prompt] = step(walks[rail, prompt], [Call(tool)] if tool is not None else ())
                 retries[message_id] = walks[rail, prompt].retries
         return retries
-
-    def _turn(self, source: str, message_id: str) -> Turn | None:
-        rows = self._rows(_LEDGER_POSITION, (source, message_id))
-        journal: Journal = self._pipeline.journal
-        entry = journal.entry_at(*rows[0]) if rows and rows[0][0] is not None else None
-        return entry if isinstance(entry, Turn) else None
 
     def _rows(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         if self._index is None:
@@ -166,18 +155,15 @@ class SessionContent:
         self._words: dict[str, tuple[str, ...] | None] = {}
         first_times: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for record, position, length, *_ in content.stored(session_id):
-            self._add(record, _LineSpan(position, length))
-            if _is_prompt(record):
+            span = _LineSpan(position, length)
+            if record.tool_use is not None:
+                self._uses[record.tool_use.id] = span
+            elif record.tool_result is not None:
+                self._results[record.tool_result.tool_use_id] = span
+            elif record.role == "user" and record.kind == "text":
+                self._prompts[record.message_id][record.n, record.b] = span
                 first_times[record.rail_id].setdefault(record.message_id, index_ms(record.ts))
         self._by_rail = {rail: sorted((at, name) for name, at in ats.items()) for rail, ats in first_times.items()}
-
-    def _add(self, record: Content, span: _LineSpan) -> None:
-        if record.tool_use is not None:
-            self._uses[record.tool_use.id] = span
-        elif record.tool_result is not None:
-            self._results[record.tool_result.tool_use_id] = span
-        elif _is_prompt(record):
-            self._prompts[record.message_id][record.n, record.b] = span
 
     def last_prompt(self, rail: str, ts: int) -> str | None:
         """The newest prompt on a rail at that time."""
@@ -200,7 +186,9 @@ class SessionContent:
     def target_of(self, call_id: str, what: str) -> str | None:
         """The verb of a command or the path of a file, from the arguments of a call."""
         use = self._record(self._uses.get(call_id))
-        arguments = _object(use.tool_use.input) if use is not None and use.tool_use is not None else {}
+        arguments = _decoded(use.tool_use.input) if use is not None and use.tool_use is not None else None
+        if not isinstance(arguments, dict):
+            return None
         if what == "shell":
             command = arguments.get("command")
             if isinstance(command, list) and all(isinstance(word, str) for word in command):
@@ -215,9 +203,12 @@ class SessionContent:
         record = self._record(self._results.get(call.id))
         if record is None or record.tool_result is None:
             return None
-        result = record.tool_result
-        is_marked = bool(result.is_error)
-        return is_marked or (call.name in _COMMANDS and _FAILED.match(_first_text(result.content)) is not None)
+        if record.tool_result.is_error or call.name not in _COMMANDS:
+            return bool(record.tool_result.is_error)
+        text = _decoded(record.tool_result.content)
+        if isinstance(text, list) and text and isinstance(text[0], dict):
+            text = text[0].get("text")
+        return isinstance(text, str) and _FAILED.match(text) is not None
 
     def _record(self, span: _LineSpan | None) -> Content | None:
         return None if span is None else next(self._read([span]), None)
@@ -226,23 +217,6 @@ class SessionContent:
         with self._recall.opened(self._session_id) as sidecar:
             records = [sidecar.record(span.position, span.length) for span in spans]
         return (record for record in records if record is not None)
-
-
-def _first_text(content: msgspec.Raw) -> str:
-    """The text of a result, or that of its first block."""
-    value = _decoded(content)
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        value = value[0].get("text")
-    return value if isinstance(value, str) else ""
-
-
-def _is_prompt(record: Content) -> bool:
-    return record.role == "user" and record.kind == "text"
-
-
-def _object(raw: msgspec.Raw) -> dict[str, Any]:
-    value = _decoded(raw)
-    return value if isinstance(value, dict) else {}
 
 
 def _decoded(raw: msgspec.Raw) -> Any:

@@ -82,15 +82,11 @@ def _params(request: rpc.Request) -> tuple[Params, Query]:
         raise rpc.Fault(protocol.NO_SUCH_METHOD, f"{request.method} is not possible with --scan", hint)
     table, query = _QUERIES[request.method]
     params = decoded(table, request.params)
-    _check(params)
-    return params, query
-
-
-def _check(params: Params) -> None:
-    """Raises Mistaken for groups and filters that need recorded turns."""
+    # Some groups and filters need recorded turns.
     hint = "leave out --scan: burnd records it"
     if isinstance(params, SummaryParams) and not set(params.by.split(",")) <= set(OF_TOTALS):
         raise Mistaken(f"--by {params.by} is not possible with --scan", hint)
     for name in _NEEDS_DAEMON:
         if getattr(params, name, None):
             raise Mistaken(f"--{name} is not possible with --scan", hint)
+    return params, query

@@ -447,7 +447,8 @@ class Service:
             async with anyio.create_task_group() as watching:
                 if settings.budgets:
                     watching.start_soon(self._watch, settings)
-                while _budgets_of(self.settings) == _budgets_of(settings):
+                watched = (settings.budgets, settings.budget_command)
+                while (self.settings.budgets, self.settings.budget_command) == watched:
                     await tasks.sleep_until_tick(_SETTINGS_S)
                 watching.cancel_scope.cancel()
 
@@ -462,7 +463,3 @@ class Service:
         )
         with self.feed.following(lambda _turn: True) as follower:
             await watch.run(follower.take)
-
-
-def _budgets_of(settings: Settings) -> tuple[object, object]:
-    return settings.budgets, settings.budget_command

@@ -14,8 +14,6 @@ Span = TypedDict("Span", {"from": str, "to": str})
 
 
 class Answer(TypedDict):
-    """Every answer has the version of the protocol."""
-
     version: int
 
 
@@ -40,8 +38,6 @@ class Currency(TypedDict):
 
 
 class Plan(TypedDict):
-    """A subscription that the user has."""
-
     name: str
     source: str
     title: str
@@ -57,15 +53,11 @@ class PartialAnswer(Answer):
 
 
 class PriceNotes(TypedDict):
-    """What is wrong with the prices of an answer."""
-
     pricesProblem: NotRequired[str]
     stalePrices: NotRequired[str]
 
 
 class Usage(TypedDict):
-    """Tokens by kind."""
-
     input: int
     output: int
     reasoning: int
@@ -83,8 +75,6 @@ class Cost(TypedDict):
 
 
 class Totals(TypedDict):
-    """A sum over turns."""
-
     turns: int
     openTurns: int
     partialTurns: int
@@ -98,8 +88,6 @@ class Totals(TypedDict):
 
 
 class Unlogged(TypedDict):
-    """Usage that was billed and is in no log."""
-
     usage: Usage
     costUsd: float | None
     models: list[str]
@@ -107,8 +95,6 @@ class Unlogged(TypedDict):
 
 
 class Budget(Span):
-    """A budget of the running day, week or month."""
-
     period: Literal["daily", "weekly", "monthly"]
     limitUsd: float
     spentUsd: float | None

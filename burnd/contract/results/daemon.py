@@ -8,8 +8,6 @@ from burnd.contract.results import Answer, Budget, Usage
 
 
 class DaemonState(TypedDict):
-    """The process, its home and its clients."""
-
     version: str
     protocol: int
     pid: int
@@ -35,15 +33,11 @@ class UnusedLine(TypedDict):
 
 
 class UnusedLines(TypedDict):
-    """The number of unusable lines, and the first of them."""
-
     count: int
     lines: list[UnusedLine]
 
 
 class SkippedPaths(TypedDict):
-    """Files or folders that are not read, for one reason."""
-
     reason: str
     why: str
     count: int
@@ -53,8 +47,6 @@ class SkippedPaths(TypedDict):
 
 
 class SourceState(TypedDict):
-    """A source: what it watches, what waits, what it skipped."""
-
     name: str
     state: str
     detail: str
@@ -70,8 +62,6 @@ class SourceState(TypedDict):
 
 
 class TotalsBytes(TypedDict):
-    """The progress of the quick pass that adds up totals."""
-
     done: int
     total: int
 
@@ -93,8 +83,6 @@ class BackfillBytes(TypedDict):
 
 
 class SkippedLine(TypedDict):
-    """A line of the ledger that cannot be used."""
-
     position: int
     length: int
     reason: str
@@ -109,8 +97,6 @@ class SkippedLines(TypedDict):
 
 
 class LedgerState(TypedDict):
-    """How much is recorded."""
-
     bytes: int
     turns: int
     openTurns: int
@@ -121,8 +107,6 @@ class LedgerState(TypedDict):
 
 
 class ContentSize(TypedDict):
-    """How much content is stored."""
-
     mode: str
     bytes: int
     sidecars: int
@@ -153,8 +137,6 @@ class CausesState(TypedDict):
 
 
 class SpoolState(TypedDict):
-    """What waits in the spool."""
-
     claims: int
     stamps: int
     bad: int
@@ -169,8 +151,6 @@ class DiskState(TypedDict):
 
 
 class PricesState(TypedDict):
-    """The lists of prices in use."""
-
     asOf: str
     fetched: str | None
     own: int
@@ -192,8 +172,6 @@ class LostLogs(TypedDict):
 
 
 class Status(Answer):
-    """`status`."""
-
     daemon: DaemonState
     machine: NotRequired[str | None]
     sources: list[SourceState]
@@ -212,8 +190,6 @@ class Status(Answer):
 
 
 class ListedParam(TypedDict):
-    """A parameter of a method."""
-
     name: str
     type: str
     required: bool
@@ -223,8 +199,6 @@ class ListedParam(TypedDict):
 
 
 class ListedMethod(TypedDict):
-    """A method of the daemon."""
-
     name: str
     about: str
     params: list[ListedParam]
@@ -234,22 +208,16 @@ class ListedMethod(TypedDict):
 
 
 class Methods(Answer):
-    """`methods`."""
-
     methods: list[ListedMethod]
 
 
 class FlushedSource(TypedDict):
-    """A source, and why it was not flushed."""
-
     name: str
     flushed: bool
     reason: NotRequired[str]
 
 
 class Flush(Answer):
-    """`flush`."""
-
     flushed: bool
     sources: list[FlushedSource]
 
@@ -261,15 +229,11 @@ class Tail(Answer):
 
 
 class ServerTools(TypedDict):
-    """Tools that the provider ran."""
-
     search: NotRequired[int]
     fetch: NotRequired[int]
 
 
 class ToolCall(TypedDict):
-    """A tool call of a turn, as the ledger has it."""
-
     id: str
     name: str
     target: NotRequired[str]
@@ -291,8 +255,6 @@ class LedgerBlock(TypedDict):
 
 
 class Subagent(TypedDict):
-    """The subagent that made a turn."""
-
     isSidechain: bool
     agentId: NotRequired[str]
     type: NotRequired[str]
@@ -307,8 +269,6 @@ _Entered = TypedDict("_Entered", {"in": NotRequired[list[LedgerBlock]]})
 
 
 class LedgerTurn(_Entered, _LedgerBlocks):
-    """A turn as the ledger has it (docs/ledger-format.md)."""
-
     v: int
     rev: int
     source: str
@@ -357,15 +317,11 @@ class TailEvent(Answer):
 
 
 class Rebuild(Answer):
-    """`rebuild`."""
-
     rebuilt: Literal["index", "labels"]
     turns: int
 
 
 class Setting(TypedDict):
-    """A setting, and where its value comes from."""
-
     key: str
     value: Any
     default: Any
@@ -376,15 +332,11 @@ class Setting(TypedDict):
 
 
 class Config(Answer):
-    """`config.show`."""
-
     path: str
     settings: list[Setting]
 
 
 class Shutdown(Answer):
-    """`shutdown`."""
-
     stopping: bool
 
 
@@ -399,8 +351,6 @@ class Stamp(Answer):
 
 
 class StampRange(TypedDict):
-    """From a time to before another."""
-
     fromTs: str
     toTs: str
 
@@ -414,8 +364,6 @@ class StampSelector(TypedDict, total=False):
 
 
 class StampRow(TypedDict):
-    """A recorded stamp."""
-
     ts: str
     selector: StampSelector
     enrichment: dict[str, str]
@@ -437,22 +385,16 @@ class RemovedStamps(Answer):
 
 
 class Announcement(Answer):
-    """`announce`."""
-
     sessionId: str
     contentMode: str
 
 
 class Claim(TypedDict):
-    """A claim of the spool, and the session it got."""
-
     claim: str
     sessionId: str | None
 
 
 class Spool(Answer):
-    """`spool`."""
-
     stamps: int
     announcements: int
     bad: int
@@ -490,8 +432,6 @@ class AllowedSession(TypedDict):
 
 
 class GuardDenial(TypedDict):
-    """A call that was denied."""
-
     ts: str
     session: str
     tool: str | None
@@ -508,13 +448,9 @@ class GuardStatus(Answer):
 
 
 class GuardAllow(Answer):
-    """`guard.allow`."""
-
     sessionId: str
     until: str | None
 
 
 class GuardSwitch(Answer):
-    """`guard.switch`."""
-
     on: bool

@@ -10,8 +10,6 @@ Basis = Literal["reported", "counted"]
 
 
 class Outcomes(TypedDict):
-    """Sessions by how they ended."""
-
     completed: int
     abandoned: int
     errored: int
@@ -19,8 +17,6 @@ class Outcomes(TypedDict):
 
 
 class Quality(TypedDict):
-    """One-shot rates by turn and by prompt, and how sessions ended."""
-
     editTurns: int
     oneShotTurns: int
     oneShotRate: float | None
@@ -51,16 +47,12 @@ class SummaryRow(Totals):
 
 
 class SeriesDay(TypedDict):
-    """A day of a series."""
-
     key: str
     turns: int
     costUsd: float | None
 
 
 class Summary(PartialAnswer, PriceNotes):
-    """`summary`."""
-
     filters: dict[str, Any]
     totals: Totals
     unpricedModels: list[str]
@@ -75,8 +67,6 @@ class Summary(PartialAnswer, PriceNotes):
 
 
 class CompareCell(TypedDict):
-    """One model, or another thing that is compared, on one activity."""
-
     model: str | None
     keys: NotRequired[dict[str, str | None]]
     category: str
@@ -103,8 +93,6 @@ class CompareCell(TypedDict):
 
 
 class Coverage(TypedDict):
-    """How much there is to judge a model by."""
-
     model: str | None
     keys: NotRequired[dict[str, str | None]]
     turns: int
@@ -119,16 +107,12 @@ class Coverage(TypedDict):
 
 
 class CompareNote(TypedDict):
-    """An activity in which only one model has data."""
-
     category: str
     model: str | None
     note: str
 
 
 class WhatIf(TypedDict):
-    """The same tokens at another model's prices."""
-
     model: str
     costUsd: float | None
     actualUsd: float | None
@@ -138,8 +122,6 @@ class WhatIf(TypedDict):
 
 
 class Compare(PartialAnswer, PriceNotes):
-    """`compare`."""
-
     filters: dict[str, Any]
     by: str
     models: list[str | None]
@@ -154,8 +136,6 @@ class Compare(PartialAnswer, PriceNotes):
 
 
 class ExportedTurn(TypedDict):
-    """A turn with its stamps and its cost."""
-
     ts: str
     source: str
     sessionId: str
@@ -267,8 +247,6 @@ class ChangedFinding(TypedDict):
 
 
 class GoneTurn(TypedDict):
-    """The identity of a turn that is no longer one."""
-
     source: str
     messageId: str
 
@@ -297,8 +275,6 @@ class Changes(PartialAnswer):
 
 
 class ListedModel(TypedDict):
-    """A model in a list of prices."""
-
     provider: str
     model: str
     list: Literal["yours", "fetched", "shipped"]
@@ -307,8 +283,6 @@ class ListedModel(TypedDict):
 
 
 class PriceTier(TypedDict):
-    """Dollars per million tokens, over so many tokens of context."""
-
     over: int
     input: float
     output: float
@@ -346,8 +320,6 @@ class WhyPart(TypedDict):
 
 
 class WhyParts(TypedDict):
-    """The bill by what was paid for."""
-
     fresh: WhyPart
     write: WhyPart
     read: WhyPart
@@ -441,8 +413,6 @@ class PromptChange(TypedDict):
 
 
 class EffortChange(TypedDict):
-    """The effort of a request, and of the one before it."""
-
     before: str | None
     after: str | None
 
@@ -459,8 +429,6 @@ class CacheMiss(Cost):
 
 
 class MissedRequest(TypedDict):
-    """A request that missed the cache."""
-
     sessionId: str
     railId: str
     turnIndex: int
@@ -492,8 +460,6 @@ class CacheTtl(TypedDict):
 
 
 class WhyRequest(Cost):
-    """A request of a turn."""
-
     messageId: str
     model: str
     context: int
@@ -572,16 +538,12 @@ class Severities(TypedDict):
 
 
 class WasteKind(Cost):
-    """All findings of a kind."""
-
     kind: str
     findings: int
     advice: str
 
 
 class Evidence(TypedDict):
-    """Where a finding is seen."""
-
     sessionId: str
     railId: str | None
     turns: list[int]
@@ -602,8 +564,6 @@ class Evidence(TypedDict):
 
 
 class Finding(Cost):
-    """Spending that could have been avoided."""
-
     kind: str
     severity: Literal["high", "medium", "low"]
     project: str | None
@@ -617,8 +577,6 @@ class Finding(Cost):
 
 
 class ReleaseUse(TypedDict):
-    """The requests of one release."""
-
     version: str
     requests: int
     sessions: int
@@ -638,8 +596,6 @@ class ReleaseChange(TypedDict):
 
 
 class Waste(PartialAnswer, PriceNotes):
-    """`waste`."""
-
     filters: dict[str, Any]
     totals: Totals
     unlogged: Unlogged | None
@@ -655,24 +611,18 @@ class Waste(PartialAnswer, PriceNotes):
 
 
 class PrefixSizes(TypedDict):
-    """The sizes of what sessions began with, in tokens."""
-
     median: int
     smallest: int
     largest: int
 
 
 class InstructionFile(TypedDict):
-    """An instruction file that sessions began with."""
-
     path: str
     bytes: int
     sessions: int
 
 
 class OverheadSource(Cost):
-    """What the sessions of a harness began with."""
-
     source: str
     sessions: int
     prefix: PrefixSizes
@@ -682,15 +632,11 @@ class OverheadSource(Cost):
 
 
 class McpServer(TypedDict):
-    """An MCP server, and how often its tools were called."""
-
     server: str
     calls: int
 
 
 class Overhead(PartialAnswer, PriceNotes):
-    """`overhead`."""
-
     filters: dict[str, Any]
     totals: Totals
     unlogged: Unlogged | None
@@ -699,8 +645,6 @@ class Overhead(PartialAnswer, PriceNotes):
 
 
 class FlowTotals(Cost):
-    """The sum of all lanes."""
-
     turns: int
 
 
@@ -712,8 +656,6 @@ class LaneStart(TypedDict):
 
 
 class StepParts(TypedDict):
-    """The dollars of a step by what they were paid for."""
-
     fresh: float
     write: float
     read: float
@@ -721,8 +663,6 @@ class StepParts(TypedDict):
 
 
 class StepCall(TypedDict):
-    """Calls of a step that are alike."""
-
     tool: str
     target: str | None
     times: int
@@ -730,8 +670,6 @@ class StepCall(TypedDict):
 
 
 class FlowStep(Cost):
-    """One turn of a lane, or a few in a row."""
-
     turnIndex: int
     lastTurnIndex: int
     turns: int
@@ -749,8 +687,6 @@ class FlowStep(Cost):
 
 
 class Lane(Cost):
-    """A rail as a lane of steps."""
-
     sessionId: str
     railId: str
     type: str | None
@@ -760,14 +696,10 @@ class Lane(Cost):
 
 
 class MoreLanes(Cost):
-    """The sum of the lanes that are left out."""
-
     count: int
 
 
 class Flow(PartialAnswer, PriceNotes):
-    """`flow`."""
-
     sessionId: str
     source: str | None
     project: str | None
@@ -783,54 +715,40 @@ class Flow(PartialAnswer, PriceNotes):
 
 
 class QuotaReading(TypedDict):
-    """The highest reading of a plan's window."""
-
     usedPercent: float
     seenAt: str
     resetsAt: str | None
 
 
 class RunningQuota(QuotaReading):
-    """The same for the running window, with its pace."""
-
     percentPerHour: float
     projectedPercent: float
     fullAt: str | None
 
 
 class PastWindow(Span, Totals):
-    """A window that is over."""
-
     basis: Basis
     quota: QuotaReading | None
 
 
 class Pace(TypedDict):
-    """What an hour of the running window comes to."""
-
     turnsPerHour: float
     tokensPerHour: float
     usdPerHour: float | None
 
 
 class Projection(TypedDict):
-    """What the running window comes to at its end."""
-
     turns: int
     tokens: int
     costUsd: float | None
 
 
 class ReadingAt(TypedDict):
-    """A reading of the running window."""
-
     ts: str
     usedPercent: float
 
 
 class RunningWindow(Span, Totals):
-    """The window that is running now."""
-
     basis: Basis
     quota: RunningQuota | None
     firstTurn: str | None
@@ -862,16 +780,12 @@ class WindowShare(TypedDict):
 
 
 class FilledWindow(Span):
-    """What filled a window, the most expensive first."""
-
     projects: list[WindowShare]
     sessions: list[WindowShare]
     causes: list[WindowShare]
 
 
 class PlanWindows(TypedDict):
-    """The windows of one length."""
-
     current: RunningWindow | None
     history: list[PastWindow]
     limitUsd: NotRequired[float | None]
@@ -886,8 +800,6 @@ WindowsByLength = TypedDict("WindowsByLength", {"5h": PlanWindows, "7d": PlanWin
 
 
 class Limits(PartialAnswer, PriceNotes):
-    """`limits`."""
-
     source: str
     now: str
     windows: WindowsByLength
@@ -896,21 +808,15 @@ class Limits(PartialAnswer, PriceNotes):
 
 
 class Spending(TypedDict):
-    """Cost, and the number of turns without a price."""
-
     costUsd: float | None
     unpricedTurns: int
 
 
 class SessionSpending(Spending):
-    """What a session spent."""
-
     turns: int
 
 
 class StatuslineWindow(Span):
-    """The running five-hour window."""
-
     basis: Basis
     turns: int
     unpricedTurns: int
@@ -920,8 +826,6 @@ class StatuslineWindow(Span):
 
 
 class Statusline(PartialAnswer):
-    """`statusline`."""
-
     session: SessionSpending | None
     today: Spending
     window: StatuslineWindow | None
@@ -930,6 +834,4 @@ class Statusline(PartialAnswer):
 
 
 class Quota(Answer):
-    """`quota`."""
-
     taken: int

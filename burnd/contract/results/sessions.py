@@ -10,8 +10,6 @@ ContentState = Literal["yes", "pruned", "no"]
 
 
 class SessionFacts(TypedDict):
-    """What is recorded about a session."""
-
     sessionId: str
     source: str | None
     parentSessionId: str | None
@@ -69,8 +67,6 @@ class Rail(TypedDict):
 
 
 class Meta(PartialAnswer, SessionFacts, Totals):
-    """`sessions.meta`."""
-
     rails: list[Rail]
     children: list[str]
 
@@ -80,16 +76,12 @@ class OwnSession(Answer, SessionFacts):
 
 
 class ShownToolUse(TypedDict):
-    """A tool call with its arguments; text if they are cut."""
-
     id: str
     name: str
     input: Any
 
 
 class ShownToolResult(TypedDict):
-    """The result of a tool call; text if it is cut."""
-
     toolUseId: str
     content: Any
     toolName: NotRequired[str]
@@ -97,16 +89,12 @@ class ShownToolResult(TypedDict):
 
 
 class ShownFile(TypedDict):
-    """A file in a message, without its bytes."""
-
     mime: str
     name: str | None
     bytes: int | None
 
 
 class MessageBlock(TypedDict):
-    """A block of a message."""
-
     kind: str
     text: NotRequired[str]
     toolUse: NotRequired[ShownToolUse]
@@ -117,8 +105,6 @@ class MessageBlock(TypedDict):
 
 
 class MessageTurn(TypedDict):
-    """The usage and cost of a response."""
-
     turnIndex: int
     model: str
     activity: str | None
@@ -157,8 +143,6 @@ class Messages(PartialAnswer):
 
 
 class HitMeta(TypedDict):
-    """The session of a hit."""
-
     title: str | None
     createdAt: str | None
     updatedAt: str | None
@@ -180,16 +164,12 @@ class HitMessage(TypedDict):
 
 
 class HitTitle(TypedDict):
-    """A title that matched."""
-
     snippet: str
     highlights: list[list[int]]
     truncated: bool
 
 
 class Hit(TypedDict):
-    """A message, or a title, that matches a search."""
-
     sessionId: str
     shortId: str
     railId: str | None
@@ -218,8 +198,6 @@ class Search(PartialAnswer):
 
 
 class MemoryEntry(TypedDict):
-    """A section of an instruction file, or a memory."""
-
     path: str
     kind: str
     project: str | None
@@ -242,8 +220,6 @@ class Memory(PartialAnswer):
 
 
 class Append(Answer):
-    """`sessions.append`."""
-
     sessionId: str
     appended: int
     known: int
@@ -255,32 +231,24 @@ class Append(Answer):
 
 
 class BlobRef(TypedDict):
-    """A reference to large content that could not be read."""
-
     blob: str
     bytes: int
     lost: NotRequired[str]
 
 
 class StoredToolUse(TypedDict):
-    """A tool call as its sidecar has it."""
-
     id: str
     name: str
     input: Any
 
 
 class StoredToolResult(TypedDict):
-    """A tool result as its sidecar has it."""
-
     toolUseId: str
     content: Any
     isError: NotRequired[bool]
 
 
 class StoredFile(TypedDict):
-    """A file as its sidecar has it, in base64."""
-
     mime: str
     name: NotRequired[str]
     data: NotRequired[str | BlobRef]
@@ -331,16 +299,12 @@ class Recording(Answer):
 
 
 class Pruned(Answer):
-    """`content.prune`."""
-
     dryRun: bool
     files: int
     bytes: int
 
 
 class ForgottenSession(TypedDict):
-    """A session whose content is erased."""
-
     sessionId: str
     source: str | None
     project: str | None
