@@ -32,14 +32,27 @@ class Shown(NamedTuple):
 
 def shown() -> list[Shown]:
     """Every method on the page, in its order."""
-    sections = _SECTION.split(DOCS.read_text())[1:]
-    return [_of(name, body) for name, body in zip(sections[::2], sections[1::2], strict=True)]
+    head, *sections = _SECTION.split(DOCS.read_text())
+    shared = json.loads(_BLOCK.findall(head)[0])
+    return [_of(name, body, shared) for name, body in zip(sections[::2], sections[1::2], strict=True)]
 
 
-def _of(name: str, body: str) -> Shown:
-    request, *others = [json.loads(block) for block in _BLOCK.findall(body)]
+def _of(name: str, body: str, shared: dict[str, Any]) -> Shown:
+    request, *others = [_expanded(json.loads(block), shared) for block in _BLOCK.findall(body)]
     (answer,) = [other for other in others if "id" in other]
     return Shown(name, request, answer, [other for other in others if "id" not in other])
+
+
+def _expanded(value: Any, shared: dict[str, Any]) -> Any:
+    """The value with `"<name>"` replaced by the shared object of that name, and `"...": "<name>"` by its fields."""
+    if isinstance(value, str) and value[:1] == "<" and value[1:-1] in shared:
+        return _expanded(shared[value[1:-1]], shared)
+    if isinstance(value, list):
+        return [_expanded(item, shared) for item in value]
+    if isinstance(value, dict):
+        fields = {key: _expanded(item, shared) for key, item in value.items()}
+        return {**fields.pop("...", {}), **fields}
+    return value
 
 
 def furnish(home: Home) -> None:
