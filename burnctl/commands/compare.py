@@ -6,7 +6,7 @@ from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.output import present
 from burnctl.render import styles
-from burnctl.render.names import harness_name, short_model
+from burnctl.render.names import harness_name, pull_request_name, short_model
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import count, counted, money, percent
 from burnctl.render.tables import Column, table
@@ -175,10 +175,15 @@ def _what_if(figures: dict[str, Any]) -> str:
 
 
 def _name(model: str | None, by: str) -> str:
-    """The short name of a model or harness, or a tag's value as it is."""
+    """The short name of a model, harness or pull request; a version or a tag's value as it is."""
     if model is None:
-        return "(untagged)"
-    return harness_name(model) if by == "source" else (short_model(model) or "(unknown)") if by == "model" else model
+        return _NONE.get(by, "(untagged)")
+    if by == "model":
+        return short_model(model) or "(unknown)"
+    return {"source": harness_name, "pr": pull_request_name}.get(by, str)(model)
+
+
+_NONE = {"version": "(unknown)", "pr": "(no pull request)"}
 
 
 def _add_notes(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> None:

@@ -60,6 +60,13 @@ def read(command: str) -> ShellCommand:
     return best
 
 
+def runs(command: str) -> Iterator[tuple[str, ...]]:
+    """Every program that a command runs, with its arguments that are no flags, in order."""
+    for program, *args in _invocations(command, 0):
+        name = base_name(program)
+        yield name, *(word for _, word in positionals(canonical(name), args))
+
+
 def _weight(reading: ShellCommand) -> int:
     if reading.verb == UNREADABLE:
         return 0

@@ -20,7 +20,7 @@ FLEET_DIMENSIONS = ("machine", "user", "team")  # only of reports over many mach
 CAUSES = ("tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss")
 TWO = "WHAT,DIMENSION"
 RANKS = ("cost", "tokens", "rides")
-COMPARED = ("model", "source", "version")
+COMPARED = ("model", "source", "version", "pr")
 ACTIVITIES = (
     *("planning", "delegation", "testing", "review", "git", "deps", "format", "verification", "build-deploy"),
     *("coding", "docs", "debugging", "refactoring", "feature", "exploration", "reasoning", "brainstorming"),
@@ -103,7 +103,7 @@ class SummaryParams(Filters, method="summary", errors=("not_found",), partial=Tr
 
 
 class CompareParams(Filters, method="compare", errors=("not_found",), partial=True):
-    """Compares models, harnesses or values of a tag on the same activities."""
+    """Compares models, harnesses, releases, pull requests or values of a tag on the same activities."""
 
     answer: ClassVar[results.Compare]
     models: str | list[str] | None = param(

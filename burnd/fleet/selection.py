@@ -252,6 +252,8 @@ def _single(scope: Scope, by: str) -> Dimension:
         stamped = f"coalesce({', '.join(map(engine.tag, AGENTS))})"
         columns = (stamped, f"CASE WHEN {stamped} IS NULL THEN {_TYPE} END")
         return Dimension(columns, tuple, _agents)
+    if by == "pr":
+        raise Mistaken("pull requests are not pushed", "group by branch, or leave out --fleet")
     if by == "machine":
         return Dimension(("machine_id",), _first, lambda keys: _machines(engine, keys))
     if by == "session":

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from burnd.classify.shell import verb
+from burnd.classify.shell import runs, verb
 from burnd.records.foreign_json import Rejected
 
 HASH_DIGITS: Final = 16
@@ -26,7 +26,8 @@ _SHORT_COMMAND: Final = 120
 _PATCHED_FILE: Final = tuple(f"*** {what}: " for what in ("Add File", "Update File", "Delete File", "Move to"))
 _MOST_PATCHED: Final = 100
 
-_CREATES_PULL_REQUEST: Final = re.compile(r"\b(?:gh\s+pr|glab\s+mr)\s+create\b")
+_CREATES_PULL_REQUEST: Final = {(*tool, verb) for tool in (("gh", "pr"), ("glab", "mr")) for verb in ("create", "new")}
+_SUBSTITUTED_PULL_REQUEST: Final = re.compile(r"(?:\$\(|`)\s*(?:gh\s+pr|glab\s+mr)\s+(?:create|new)\b")
 _PULL_REQUEST: Final = re.compile(r"https://[\w.-]{1,100}(?:/[\w.-]{1,100}){2,8}/(?:pull|merge_requests)/\d{1,9}")
 _PULL_REQUEST_TAIL: Final = 4096
 
@@ -77,7 +78,10 @@ def patched_files(patch: Any) -> tuple[str, ...]:
 
 def creates_pull_request(command: object) -> bool:
     """Whether a shell command makes a pull request, alone or among others."""
-    return isinstance(command, str) and _CREATES_PULL_REQUEST.search(command) is not None
+    if not isinstance(command, str) or ("gh" not in command and "glab" not in command):
+        return False
+    is_run = any(words[:3] in _CREATES_PULL_REQUEST for words in runs(command))
+    return is_run or _SUBSTITUTED_PULL_REQUEST.search(command) is not None
 
 
 def pull_request_in(text: str) -> str | None:

@@ -129,7 +129,7 @@ def _single(view: View, by: str, selection: Selection, keys: tuple[str, ...]) ->
         return Dimension(By(("session",)), _first, lambda keys: _sessions(view, keys))
     if by == "pr":
         pull_of = _pull_requests(view)
-        return Dimension(By(("session", "branch", "place")), lambda keys, _: pull_of(*keys), _plain)
+        return Dimension(By(("session", "branch", "place")), lambda keys, _: pull_of(*keys[:3]), _plain)
     labels = selection.groups.labels if selection.groups else ()
     if by == "agent":
         return _by_agent(view, labels, keys)

@@ -27,7 +27,7 @@ from tests.queries.naive import COMPARED, Naive
 
 SONNET = "claude-sonnet-4-5"
 HOUR = 3_600_000
-WAYS = ("model", "source", "version", "tag:persona", "model,source", "version,tag:persona")
+WAYS = ("model", "source", "version", "pr", "tag:persona", "model,source", "version,tag:persona", "pr,model")
 
 
 async def compared(opened: Opened, *entries: Any, **params: Any) -> dict[str, Any]:

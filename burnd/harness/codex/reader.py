@@ -46,7 +46,7 @@ from burnd.harness.codex.rollout import (
 )
 from burnd.harness.codex.tools import image_block, result_of, started_agent
 from burnd.harness.product import RESTORED, uuid7_ms
-from burnd.harness.tool_calls import creates_pull_request, inline_bytes, pull_request_in, size
+from burnd.harness.tool_calls import inline_bytes, pull_request_in, size
 from burnd.logfiles.log_reader import AgentLink, LogReading, decode_line, iso, rejected, tally
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, Compaction, Content, File, Quota, Request, Session, Subagent, ToolResult
@@ -496,7 +496,8 @@ def read_result(log: RolloutLog, line: LineRef, item: Item) -> None:
             outcome = {"is_error": result.failed, "result_hash": result.hash, "is_refused": result.is_refusal}
             calls = (replace(call, **outcome) if call.id == call_id else call for call in candidate.calls)
             candidate.calls = tuple(calls)
-            if any(call.id == call_id and creates_pull_request(call.target) for call in candidate.calls):
+            if call_id in log.state.pull_calls:
+                log.state.pull_calls = [one for one in log.state.pull_calls if one != call_id]
                 candidate.pull_request = pull_request_in(result.text) or candidate.pull_request
             log.touch(candidate)
             break

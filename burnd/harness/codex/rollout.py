@@ -19,7 +19,7 @@ from burnd.classify.tools import kind
 from burnd.harness.codex.lines import CALLS, ZERO, Item, TokenSum, Unmetered, texts, used_since
 from burnd.harness.codex.tools import SPAWN, call_of, searches_of
 from burnd.harness.product import uuid7_ms
-from burnd.harness.tool_calls import short_hash, size
+from burnd.harness.tool_calls import creates_pull_request, short_hash, size
 from burnd.logfiles import log_reader
 from burnd.logfiles.log_reader import NEVER, LogReading, iso
 from burnd.recording.candidate import Candidate, LineKey
@@ -35,6 +35,7 @@ MAX_SUMS: Final = 8
 MAX_PROMPTS: Final = 64
 MAX_BLOCKS: Final = 256
 MAX_SPAWNS: Final = 64
+MAX_PULL_CALLS: Final = 16
 MAX_TASKS: Final = 8
 _UUID_PARTS: Final = [8, 4, 4, 4, 12]
 _LARGEST_SECONDS: Final = 10_000_000_000
@@ -106,6 +107,7 @@ class CodexState(msgspec.Struct, omit_defaults=True):
     prompts: list[CodexPrompt] = []
     prompt_count: int = 0  # including prompts that were rolled back
     spawns: dict[str, str] = {}
+    pull_calls: list[str] = []  # calls that make pull requests, without their results
     quotas: dict[str, tuple[float, int]] = {}
     titles: int = 0
     context: list[ContextLine] = []  # lines for the next content record, see `reader.keep_line`
@@ -443,6 +445,8 @@ def _add_call(log: RolloutLog, line: LineRef, candidate: Candidate, item: Item, 
         spawns[call.id] = call.target or ""
         if len(spawns) > MAX_SPAWNS:
             del spawns[next(iter(spawns))]
+    if creates_pull_request(details.command):
+        log.state.pull_calls = [*log.state.pull_calls, call.id][-MAX_PULL_CALLS:]
     prompt = log.prompt
     if kind(call.name) in ("edit", "shell") and prompt is not None and prompt.id == candidate.prompt_id:
         walk = step(prompt.walk, (Step(call.name),))

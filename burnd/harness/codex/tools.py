@@ -68,12 +68,15 @@ _COMMAND: Final = re.compile(r"""\bcmd["']?\s*:\s*(?P<quote>["'`])(?P<command>.*
 
 
 class CallDetails(NamedTuple):
-    """A call for the ledger, its arguments as valid JSON, their size in the log, and the files it patches."""
+    """A call for the ledger, its arguments as valid JSON, their size in the log, the files it patches, and the command
+    it runs.
+    """
 
     call: ToolCall
     input: msgspec.Raw
     size: int
     files: tuple[str, ...]
+    command: str | None
 
 
 class Result(NamedTuple):
@@ -117,7 +120,7 @@ def call_of(item: Item, line_id: str) -> CallDetails:
         is_error=None if item.type in _WITH_RESULT or item.call_id else False,
     )
     input_json = msgspec.Raw(msgspec.json.encode(arguments)) if raw else msgspec.Raw(b"null")
-    return CallDetails(call, input_json, size(value) if isinstance(value, str) else len(raw), files)
+    return CallDetails(call, input_json, size(value) if isinstance(value, str) else len(raw), files, command)
 
 
 def searches_of(item: Item) -> int:

@@ -15,7 +15,7 @@ from burnd.harness.codex.rollout import RolloutName, load_state
 from burnd.logfiles.log_reader import LogReading
 from burnd.recording.ownership import Decision, decide
 from burnd.records import ToolCall, Turn, Usage
-from tests.harness.codex.rollout import CASES, Rollout
+from tests.harness.codex.rollout import CASES, Rollout, call
 
 
 def case(path: Path) -> Any:
@@ -145,6 +145,36 @@ def test_the_bill_is_what_the_meters_grew_by() -> None:
     readings = [reading for log in logs(CASES / "fork-of-a-fork") for reading in read(log)]
     total = sum((one.turn.usage for one in joined(readings).values()), Usage())
     assert (total.context, total.output + total.reasoning) == (1000 + 1100 + 1150 + 1200 + 1200, 50 + 40 + 30 + 30 + 30)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        call("c1", "exec_command", cmd="cd app && git push && gh pr create --fill"),
+        call("c1", "shell", command=["bash", "-lc", "cd app && gh pr create --fill"]),
+        call("c1", "exec_command", cmd="bash -lc 'gh pr create --fill'"),
+    ],
+)
+def test_a_pull_request_is_found_wherever_the_command_makes_it(made: dict[str, Any]) -> None:
+    """Also if the reader is stored between the call and its result."""
+    rollout = Rollout()
+    rollout.task()
+    rollout.prompt("make it")
+    rollout.item(made)
+    rollout.meter(100, 0, 10, 0)
+    place, offset = RolloutName(rollout.thread), 0
+    found: dict[str, str | None] = {}
+    rollout.answer("c1", "Creating pull request\nhttps://github.com/acme/shop/pull/7\n")
+    rollout.event("task_complete")
+    state = None
+    for line in rollout.lines:
+        reader = CodexReader(place, state)
+        reader.feed(line, offset)
+        offset += len(line) + 1
+        reading = reader.take()
+        state = load_state(reading.state)
+        found |= {one.message_id: one.pull_request for one in reading.candidates}
+    assert [*found.values()] == ["https://github.com/acme/shop/pull/7"]
 
 
 def test_an_empty_folder_is_no_project() -> None:
