@@ -95,7 +95,9 @@ def number_causes(db: sqlite3.Connection, keys: Iterable[CauseKey]) -> dict[Caus
     causes = set(keys)
     wholes = {key.whole for key in causes}
     subjects = {key.subject for key in causes | wholes} - causes - wholes
-    names = _number_names(db, {text for key in causes | wholes | subjects for text in key[1:] if text})
+    texts = {(text,) for key in causes | wholes | subjects for text in key[1:] if text}
+    db.executemany("INSERT OR IGNORE INTO names(name) VALUES(?)", sorted(texts))
+    names = {"": 0, **dict(keyed(db, "SELECT name, id FROM names WHERE name IN ({keys})", texts))}
     numbers: dict[CauseKey, CauseNumber] = {}
     for some in (subjects, wholes, causes - wholes):
         columns = {(key.kind, *(names[text] for text in key[1:])): key for key in sorted(some)}
@@ -111,12 +113,6 @@ def number_causes(db: sqlite3.Connection, keys: Iterable[CauseKey]) -> dict[Caus
 def cause_number(number: int, level: int, whole: int, subject: int) -> CauseNumber:
     """Converts a row of the index, where 0 means the cause itself."""
     return CauseNumber(number, level, whole or number, subject or number)
-
-
-def _number_names(db: sqlite3.Connection, texts: set[str]) -> dict[str, int]:
-    names = [(text,) for text in sorted(texts)]
-    db.executemany("INSERT OR IGNORE INTO names(name) VALUES(?)", names)
-    return {"": 0, **dict(keyed(db, "SELECT name, id FROM names WHERE name IN ({keys})", names))}
 
 
 _INSERT = "INSERT OR IGNORE INTO causes(kind, tool, target, agent, level, whole, subject) VALUES(?,?,?,?,?,?,?)"

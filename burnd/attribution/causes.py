@@ -421,12 +421,16 @@ class Branch(msgspec.Struct, frozen=True):
 
 def nest(rails: Sequence[Explained]) -> tuple[Branch, ...]:
     """The rails as a tree, in the same order. A rail whose call is missing is a root."""
-    above = _above(rails)
     below: dict[int | None, list[int]] = {}
-    for n, parent in enumerate(above):
+    for n, parent in enumerate(_above(rails)):
         below.setdefault(parent, []).append(n)
+    order: list[int] = []  # parents first
+    waiting = list(below.get(None, ()))
+    while waiting:
+        order.append(n := waiting.pop())
+        waiting += below.get(n, ())
     branches: dict[int, Branch] = {}
-    for n in _deepest_first(below):
+    for n in reversed(order):
         branches[n] = Branch(rails[n], tuple(branches[child] for child in below.get(n, ())))
     return tuple(branches[n] for n in below.get(None, ()))
 
@@ -448,13 +452,3 @@ def _above(rails: Sequence[Explained]) -> list[int | None]:
             above[at] = None
         free |= climbed
     return above
-
-
-def _deepest_first(below: dict[int | None, list[int]]) -> Iterable[int]:
-    order: list[int] = []
-    waiting = list(below.get(None, ()))
-    while waiting:
-        n = waiting.pop()
-        order.append(n)
-        waiting += below.get(n, ())
-    return reversed(order)

@@ -99,15 +99,11 @@ class Explainer(BackgroundFollower):
             lambda db: segments.explain_due(db, ledger, most, self._yield, partial(self._guarded, db))
         )
         if due:
-            await self._write(generation, due)
+            numbers, self._numbers = self._numbers, {}  # the numbers of a failed transaction are invalid
+            writing = partial(segments.write, explanations=due, numbers=numbers)
+            if await self._pipeline.derive(generation, writing) is not None:
+                self._numbers = numbers
         return bool(due)
-
-    async def _write(self, generation: int, due: list[segments.Explanation]) -> None:
-        numbers = self._numbers
-        self._numbers = {}  # the numbers of a failed transaction are invalid
-        writing = partial(segments.write, explanations=due, numbers=numbers)
-        if await self._pipeline.derive(generation, writing) is not None:
-            self._numbers = numbers
 
     def _guarded(self, db: sqlite3.Connection, session: int, rail: str, n: int) -> AbstractContextManager[None]:
         """Registers the current segment with the crash guard, by a name that outlives the index."""
@@ -116,25 +112,28 @@ class Explainer(BackgroundFollower):
             return nullcontext()
         return self._guard.item(row[0], f"{rail} {n}".strip())
 
-    async def _retry_skipped(self) -> None:
-        """Marks sessions with skipped segments as changed if they are due for a retry."""
-        if self._guard is not None:
-            self._retries += self._guard.due(self._pipeline.now())
-        if self._retries:
-            marking = partial(stale_causes.mark_sessions, session_ids=self._retries)
-            await self._pipeline.derive(self._pipeline.generation, marking)
-            self._retries = []
-
     def _yield(self) -> None:
         """Releases the interpreter for about half of the time while a request is answered or a batch is written."""
         if not self._waiters and (self._is_asked() or self._pipeline.writing):
             time.sleep(YIELD_S)
 
     async def _work(self) -> None:
-        """Explains what is due; if nothing is, condenses sums and waits."""
-        await self._retry_skipped()
+        """Explains what is due; if nothing is, condenses sums and waits.
+
+        Waits for the backfill, and until it is time again; not at all if a request waits for the result.
+        """
+        if self._guard is not None:
+            self._retries += self._guard.due(self._pipeline.now())
+        if self._retries:  # sessions with skipped segments
+            marking = partial(stale_causes.mark_sessions, session_ids=self._retries)
+            await self._pipeline.derive(self._pipeline.generation, marking)
+            self._retries = []
         self._bell = anyio.Event()
-        await self._until_due()
+        while self._has_backlog():
+            self._explained_at = float("-inf")
+            await anyio.sleep(BACKLOG_POLL_S)
+        with anyio.move_on_after(self._explained_at + EVERY_S - self._clock()):
+            await self._waited_for.wait()
         if await self.step(AT_ONCE):
             return
         self._rest()
@@ -164,14 +163,6 @@ class Explainer(BackgroundFollower):
             await self._pipeline.derive(generation, partial(segments.write_block, rows=some))
         await self._pipeline.derive(generation, partial(segments.finish_block, block=block))
         return True
-
-    async def _until_due(self) -> None:
-        """Waits for the backfill, and until it is time again; not at all if a request waits for the result."""
-        while self._has_backlog():
-            self._explained_at = float("-inf")
-            await anyio.sleep(BACKLOG_POLL_S)
-        with anyio.move_on_after(self._explained_at + EVERY_S - self._clock()):
-            await self._waited_for.wait()
 
     def _has_backlog(self) -> bool:
         return self._clock() - self._landed_at < STALLED_S and self._is_reading()

@@ -189,7 +189,11 @@ class Rail:
         outputs, made = self._claim_made(turn)
         bounds = Bounds.of(turn.usage)
         if not bounds.end:
-            self._add_node(turn.message_id, self._unbilled(turn, base, _limited([*claims, *made])))
+            pending = [*claims, *made]
+            if len(pending) > _MOST_PENDING:
+                old = sum(expected for _, expected, _ in pending[:-_MOST_PENDING])
+                pending = [(_UNEXPLAINED_OWNER, old, ESTIMATED), *pending[-_MOST_PENDING:]]
+            self._add_node(turn.message_id, self._unbilled(turn, base, tuple(pending)))
             return Step(bounds, ROOT, [], [], outputs, [], calls, None, False)
         switched = base.node.model not in ("", turn.model)
         if begins:
@@ -247,7 +251,7 @@ class Rail:
             kind, call_id = block.kind, block.call_id
             if begins and kind == INSTRUCTIONS:
                 continue
-            if call_id is not None and (kind != "reminder" or self._is_reached(call_id)):
+            if call_id is not None and (kind != "reminder" or self._reached(call_id) is not None):
                 owner = self._call_owner(call_id)
             else:
                 owner = self._owner(ENTERED_KINDS.get(kind, "reminder"))
@@ -397,15 +401,14 @@ class Rail:
             owner = self._own[kind] = self._begin(kind)
         return owner
 
-    def _is_reached(self, call_id: str) -> bool:
+    def _reached(self, call_id: str) -> int | None:
+        """The cause of a call; None if it is unknown or out of reach."""
         call = self.calls.get(call_id)
-        return call is not None and call[1] > self.last.n - REACH
+        return None if call is None or call[1] <= self.last.n - REACH else call[0]
 
     def _call_owner(self, call_id: str) -> int:
-        call = self.calls.get(call_id)
-        if call is None or call[1] <= self.last.n - REACH:
-            return self._begin("call", call_id=call_id)
-        return call[0]
+        owner = self._reached(call_id)
+        return self._begin("call", call_id=call_id) if owner is None else owner
 
     def _begin(
         self,
@@ -420,14 +423,6 @@ class Rail:
         if call_id is not None:
             self.calls[call_id] = owner, self.last.n + 1
         return owner
-
-
-def _limited(claims: list[SizeClaim]) -> tuple[SizeClaim, ...]:
-    """The claims, with those beyond the limit as one unexplained claim."""
-    if len(claims) > _MOST_PENDING:
-        old = sum(expected for _, expected, _ in claims[:-_MOST_PENDING])
-        claims = [(_UNEXPLAINED_OWNER, old, ESTIMATED), *claims[-_MOST_PENDING:]]
-    return tuple(claims)
 
 
 def in_order(
@@ -473,8 +468,16 @@ def save(rail: Rail) -> bytes:
     """Encodes a rail in some 8 bytes per block and 100 per message within reach."""
     rail.drop_old()
     row, order = rail.row, rail.order
-    slots = _reachable(row, (row.tip, *(node.tip for _, node in order)))
-    causes = _needed(rail, slots)
+    reachable = {ROOT}
+    for slot in (row.tip, *(node.tip for _, node in order)):
+        while slot not in reachable:
+            reachable.add(slot)
+            slot = row.parents[slot]
+    slots = sorted(reachable)
+    needed = {*range(len(_PERMANENT)), *(row.owners[slot] for slot in slots[1:])}
+    needed.update(owner for _, node in order for owner, *_ in node.pending)
+    needed.update(owner for owner, _ in rail.calls.values())
+    causes = sorted(needed)  # that later turns may refer to
     groups: dict[Group, int] = {}
     slot_at = {slot: n for n, slot in enumerate(slots)}
     cause_at = {cause: n for n, cause in enumerate(causes)}
@@ -521,20 +524,3 @@ def restore(data: bytes) -> Rail:
     rail.last = state.order[-1][1] if state.order else Node()
     row.go(state.tip)
     return rail
-
-
-def _reachable(row: Row, tips: Iterable[int]) -> list[int]:
-    slots = {ROOT}
-    for slot in tips:
-        while slot not in slots:
-            slots.add(slot)
-            slot = row.parents[slot]
-    return sorted(slots)
-
-
-def _needed(rail: Rail, slots: list[int]) -> list[int]:
-    """The causes that later turns may refer to, permanent ones included."""
-    causes = {*range(len(Rail().origins)), *(rail.row.owners[slot] for slot in slots[1:])}
-    causes.update(owner for _, node in rail.order for owner, *_ in node.pending)
-    causes.update(owner for owner, _ in rail.calls.values())
-    return sorted(causes)

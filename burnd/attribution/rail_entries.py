@@ -166,36 +166,34 @@ def _turns_of_index(db: sqlite3.Connection, turns: Sequence[int]) -> Iterator[tu
     for number, *call in keyed(db, _CALLS, numbers):
         calls[number].append(tuple(call))
     for number, session, session_id, rail, *facts in keyed(db, _BARE, numbers):
-        yield (session, rail), _turn(session_id, rail, facts, calls[number])
-
-
-def _turn(session_id: str, rail: str, facts: Sequence[Any], calls: Sequence[tuple[Any, ...]]) -> Turn:
-    source, message_id, turn_index, parent, ts, model, provider, speed, quality, search, fetch = facts[:11]
-    agent_id, agent_type, parent_call, *tokens = facts[11:]
-    is_agent = rail != MAIN or parent_call is not None
-    return Turn(
-        source=source,
-        session_id=session_id,
-        rail_id=rail,
-        message_id=message_id,
-        turn_index=turn_index,
-        parent=parent,
-        ts=to_iso(ts),
-        model=model,
-        provider=provider,
-        speed=speed,
-        quality=quality,
-        usage=Usage(**dict(zip(Usage.__struct_fields__, tokens, strict=True))),
-        server_tools=ServerTools(search=search, fetch=fetch) if search or fetch else None,
-        subagent=Subagent(agent_id=agent_id, type=agent_type, parent_tool_use_id=parent_call) if is_agent else None,
-        tool_calls=tuple(
-            ToolCall(id=id_, name=name, target=target, is_error=_flag(failed)) for id_, name, target, failed in calls
-        ),
-    )
-
-
-def _flag(value: int | None) -> bool | None:
-    return None if value is None else bool(value)
+        source, message_id, turn_index, parent, ts, model, provider, speed, quality, search, fetch = facts[:11]
+        agent_id, agent_type, parent_call, *tokens = facts[11:]
+        is_agent = rail != MAIN or parent_call is not None
+        yield (
+            (session, rail),
+            Turn(
+                source=source,
+                session_id=session_id,
+                rail_id=rail,
+                message_id=message_id,
+                turn_index=turn_index,
+                parent=parent,
+                ts=to_iso(ts),
+                model=model,
+                provider=provider,
+                speed=speed,
+                quality=quality,
+                usage=Usage(**dict(zip(Usage.__struct_fields__, tokens, strict=True))),
+                server_tools=ServerTools(search=search, fetch=fetch) if search or fetch else None,
+                subagent=Subagent(agent_id=agent_id, type=agent_type, parent_tool_use_id=parent_call)
+                if is_agent
+                else None,
+                tool_calls=tuple(
+                    ToolCall(id=id_, name=name, target=target, is_error=None if failed is None else bool(failed))
+                    for id_, name, target, failed in calls[number]
+                ),
+            ),
+        )
 
 
 _NAMES = "SELECT id, session_id FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
