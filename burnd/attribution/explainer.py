@@ -99,11 +99,14 @@ class Explainer(BackgroundFollower):
             lambda db: segments.explain_due(db, ledger, most, self._yield, partial(self._guarded, db))
         )
         if due:
-            numbers, self._numbers = self._numbers, {}  # the numbers of a failed transaction are invalid
-            writing = partial(segments.write, explanations=due, numbers=numbers)
-            if await self._pipeline.derive(generation, writing) is not None:
-                self._numbers = numbers
+            await self._write(generation, due)
         return bool(due)
+
+    async def _write(self, generation: int, due: list[segments.Explanation]) -> None:
+        numbers, self._numbers = self._numbers, {}  # the numbers of a failed transaction are invalid
+        writing = partial(segments.write, explanations=due, numbers=numbers)
+        if await self._pipeline.derive(generation, writing) is not None:
+            self._numbers = numbers
 
     def _guarded(self, db: sqlite3.Connection, session: int, rail: str, n: int) -> AbstractContextManager[None]:
         """Registers the current segment with the crash guard, by a name that outlives the index."""
@@ -118,10 +121,7 @@ class Explainer(BackgroundFollower):
             time.sleep(YIELD_S)
 
     async def _work(self) -> None:
-        """Explains what is due; if nothing is, condenses sums and waits.
-
-        Waits for the backfill, and until it is time again; not at all if a request waits for the result.
-        """
+        """Explains what is due; if nothing is, condenses sums and waits."""
         if self._guard is not None:
             self._retries += self._guard.due(self._pipeline.now())
         if self._retries:  # sessions with skipped segments
@@ -129,11 +129,7 @@ class Explainer(BackgroundFollower):
             await self._pipeline.derive(self._pipeline.generation, marking)
             self._retries = []
         self._bell = anyio.Event()
-        while self._has_backlog():
-            self._explained_at = float("-inf")
-            await anyio.sleep(BACKLOG_POLL_S)
-        with anyio.move_on_after(self._explained_at + EVERY_S - self._clock()):
-            await self._waited_for.wait()
+        await self._until_due()
         if await self.step(AT_ONCE):
             return
         self._rest()
@@ -163,6 +159,14 @@ class Explainer(BackgroundFollower):
             await self._pipeline.derive(generation, partial(segments.write_block, rows=some))
         await self._pipeline.derive(generation, partial(segments.finish_block, block=block))
         return True
+
+    async def _until_due(self) -> None:
+        """Waits for the backfill, and until it is time again; not at all if a request waits for the result."""
+        while self._has_backlog():
+            self._explained_at = float("-inf")
+            await anyio.sleep(BACKLOG_POLL_S)
+        with anyio.move_on_after(self._explained_at + EVERY_S - self._clock()):
+            await self._waited_for.wait()
 
     def _has_backlog(self) -> bool:
         return self._clock() - self._landed_at < STALLED_S and self._is_reading()

@@ -45,30 +45,18 @@ def label(calls: Sequence[Call], words: Collection[str], *, reasoned: bool) -> s
     if "plan_exit" in kinds:
         return "planning"
     if "edit" in kinds:
-        return _label_of_edits(calls, words)
+        if any(call.failed for call in calls) or retries(calls) >= _MANY_RETRIES:
+            return "debugging"
+        # An unknown file counts as one that is not a document.
+        edits = (call.paths or (call.path or "",) for call in calls if kind(call.name) == "edit")
+        if all(is_document(path) for paths in edits for path in paths):
+            return "docs"
+        return _first_word(_EDIT_WORDS, words) or "coding"
     if calls:
-        return _label_of_other_calls(calls, words)
+        commands = (call.command for call in calls if call.command and kind(call.name) == "shell")
+        by_command = next((name for command in commands if (name := family(command))), None)
+        return by_command or _first_word(_TOOL_WORDS, words) or "exploration"
     return _first_word(_TALK_WORDS, words) or ("reasoning" if reasoned else "conversation")
-
-
-def _label_of_edits(calls: Sequence[Call], words: Collection[str]) -> str:
-    if any(call.failed for call in calls) or retries(calls) >= _MANY_RETRIES:
-        return "debugging"
-    if _edits_documents_only(calls):
-        return "docs"
-    return _first_word(_EDIT_WORDS, words) or "coding"
-
-
-def _label_of_other_calls(calls: Sequence[Call], words: Collection[str]) -> str:
-    by_command = _first_family(calls)
-    if by_command is not None:
-        return by_command
-    return _first_word(_TOOL_WORDS, words) or "exploration"
-
-
-def _first_family(calls: Sequence[Call]) -> str | None:
-    commands = (call.command for call in calls if call.command and kind(call.name) == "shell")
-    return next((name for command in commands if (name := family(command))), None)
 
 
 def _first_word(order: Sequence[str], words: Collection[str]) -> str | None:
@@ -102,13 +90,3 @@ def is_document(path: str) -> bool:
     if "docs" in folders or name.lower().endswith(_DOCUMENT_ENDINGS):
         return True
     return name.startswith(("README", "CHANGELOG")) or name.lower().split(".")[0] in ("readme", "changelog")
-
-
-def _edits_documents_only(calls: Sequence[Call]) -> bool:
-    edited = [path for call in calls if kind(call.name) == "edit" for path in _paths(call)]
-    return all(map(is_document, edited))
-
-
-def _paths(call: Call) -> tuple[str, ...]:
-    """The files of an edit; an unknown file counts as one that is not a document."""
-    return call.paths or (call.path or "",)

@@ -76,14 +76,12 @@ _OPENING: Final = re.compile(
 _IMAGE: Final = re.compile(r"\[Image(?:: | #)[^\]\n]{0,1000}\]")
 
 
-def _alternatives(entries: tuple[str, ...]) -> str:
-    return "|".join(entry.replace(" ", r"\s+") for entry in entries)
-
-
 # One pattern for all classes, so the text is scanned once. No word begins entries of two classes.
 # Matched against lower case: re.IGNORECASE takes three times as long.
 _PATTERN: Final = re.compile(
-    r"\b(?:" + "|".join(f"(?P<{name}>{_alternatives(entries)})" for name, entries in _WORDS.items()) + r")\b"
+    r"\b(?:"
+    + "|".join(f"(?P<{name}>{'|'.join(words)})" for name, words in _WORDS.items()).replace(" ", r"\s+")
+    + r")\b"
 )
 
 
@@ -100,12 +98,6 @@ def prompt_words(text: str) -> tuple[str, ...]:
 
 def person_text(text: str) -> str:
     """The prompt without the elements and image notes that a harness added."""
-    if "<" in text:
-        text = _without_elements(text)
-    return _IMAGE.sub(" ", text)
-
-
-def _without_elements(text: str) -> str:
     parts, end = [], 0
     unclosed: set[str] = set()  # searched once each: a text may open an element a million times
     for opening in _OPENING.finditer(text):
@@ -119,4 +111,4 @@ def _without_elements(text: str) -> str:
             continue
         parts.append(text[end : opening.start()])
         end = at + len(closing)
-    return "\n".join([*parts, text[end:]])
+    return _IMAGE.sub(" ", "\n".join([*parts, text[end:]]))

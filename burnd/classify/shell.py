@@ -6,8 +6,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from burnd.classify.shell_programs import ANY_USE, FLAGGED, SUBCOMMANDS, canonical, positionals, subcommand, word_set
-from burnd.classify.shell_runners import RUNNERS, FamilyAndWords
+from burnd.classify.shell_programs import (
+    ANY_USE,
+    FLAGGED,
+    RUNNERS,
+    SUBCOMMANDS,
+    canonical,
+    positionals,
+    subcommand,
+    word_set,
+)
 from burnd.classify.shell_syntax import RESERVED, simple_commands
 from burnd.classify.shell_wrappers import base_name, runs_elsewhere, unwrap, without_assignments
 
@@ -48,15 +56,14 @@ def read(command: str) -> ShellCommand:
 
     A verb reads back as itself, so labels can be recomputed where only verbs are stored.
     """
-    if command == UNREADABLE:
-        return _UNREAD
-    best = _UNREAD
-    for argv in _invocations(command, 0):
+    best, best_weight = _UNREAD, 0
+    for argv in _invocations(command, 0) if command != UNREADABLE else ():
         reading = _read_one(argv)
         if reading.family:
             return reading
-        if _weight(reading) > _weight(best):
-            best = reading
+        weight = 0 if reading.verb == UNREADABLE else 1 if reading.verb in _SETUP else 2
+        if weight > best_weight:
+            best, best_weight = reading, weight
     return best
 
 
@@ -67,32 +74,24 @@ def runs(command: str) -> Iterator[tuple[str, ...]]:
         yield name, *(word for _, word in positionals(canonical(name), args))
 
 
-def _weight(reading: ShellCommand) -> int:
-    if reading.verb == UNREADABLE:
-        return 0
-    return 1 if reading.verb in _SETUP else 2
-
-
 def _invocations(text: str, depth: int) -> Iterator[list[str]]:
     """Every program that the text runs, with arguments and without wrappers, in order."""
     for words in simple_commands(text[:COMMAND_LIMIT]):
-        yield from _unwrapped(without_assignments(words), depth)
-
-
-def _unwrapped(argv: list[str], depth: int) -> Iterator[list[str]]:
-    for _ in range(_WRAPPER_LIMIT):
-        inner = unwrap(argv) if argv else None
-        if inner is None:
-            break
-        if runs_elsewhere(argv):
-            yield argv  # the name, unless the wrapped command has a family
-        if isinstance(inner, str):
-            if depth < _NESTING_LIMIT:
-                yield from _invocations(inner, depth + 1)
-            return
-        argv = inner
-    if argv:
-        yield argv
+        argv = without_assignments(words)
+        for _ in range(_WRAPPER_LIMIT):
+            inner = unwrap(argv) if argv else None
+            if inner is None:
+                break
+            if runs_elsewhere(argv):
+                yield argv  # the name, unless the wrapped command has a family
+            if isinstance(inner, str):
+                if depth < _NESTING_LIMIT:
+                    yield from _invocations(inner, depth + 1)
+                argv = []
+                break
+            argv = inner
+        if argv:
+            yield argv
 
 
 def _read_one(argv: Sequence[str]) -> ShellCommand:
@@ -100,26 +99,18 @@ def _read_one(argv: Sequence[str]) -> ShellCommand:
     if base in RESERVED or not _PROGRAM_NAME.fullmatch(base):
         return _UNREAD
     program = canonical(base)
-    runner = RUNNERS.get(program)
-    family_name, words = runner(program, args) if runner else _listed(program, args)
-    return ShellCommand(family_name, " ".join((base, *words)))
-
-
-def _listed(program: str, args: Sequence[str]) -> FamilyAndWords:
+    if runner := RUNNERS.get(program):
+        family_name, words = runner(program, args)
+        return ShellCommand(family_name, " ".join((base, *words)))
     phrase = subcommand(program, args)
-    words = tuple(phrase.split())
-    if f"{program} {phrase}".rstrip() in FLAGGED:
-        return _flagged(program, words, args)
-    return SUBCOMMANDS.get(program, {}).get(phrase) or ANY_USE.get(program), words
-
-
-def _flagged(program: str, words: tuple[str, ...], args: Sequence[str]) -> FamilyAndWords:
-    rule = FLAGGED[" ".join((program, *words))]
-    flags = set(_leading(program, args) if rule.leading_only else args)
-    first = next((choice for choice in rule.choices if choice.spellings & flags), None)
-    return (first.family, (*words, first.flag)) if first else (rule.otherwise, words)
-
-
-def _leading(program: str, args: Sequence[str]) -> Sequence[str]:
-    first, _ = next(positionals(program, args), (len(args), ""))
-    return args[:first]
+    verb_name = f"{base} {phrase}".rstrip()
+    rule = FLAGGED.get(f"{program} {phrase}".rstrip())
+    if rule is None:
+        return ShellCommand(SUBCOMMANDS.get(program, {}).get(phrase) or ANY_USE.get(program), verb_name)
+    if rule.leading_only:
+        first, _ = next(positionals(program, args), (len(args), ""))
+        args = args[:first]
+    choice = next((choice for choice in rule.choices if not choice.spellings.isdisjoint(args)), None)
+    return (
+        ShellCommand(choice.family, f"{verb_name} {choice.flag}") if choice else ShellCommand(rule.otherwise, verb_name)
+    )

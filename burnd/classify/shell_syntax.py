@@ -76,20 +76,14 @@ class _Scanner:
 
     def tokens(self) -> Iterator[Word | str]:
         while self._skip(_BLANK) < len(self.text):
-            token = self._token()
-            if token is not None:
+            if self._at("#"):
+                self._skip(_LINE)
+            elif self._redirection():
+                pass
+            elif self._at("(("):
+                self._group("(", ")", runs=False)
+            elif (token := self._operator() or self._word()) is not None:
                 yield token
-
-    def _token(self) -> Word | str | None:
-        if self._at("#"):
-            self._skip(_LINE)
-            return None
-        if self._redirection():
-            return None
-        if self._at("(("):
-            self._group("(", ")", runs=False)
-            return None
-        return self._operator() or self._word()
 
     def _at(self, prefix: str) -> bool:
         return self.text.startswith(prefix, self.pos)
@@ -107,7 +101,9 @@ class _Scanner:
     def _operator(self) -> str | None:
         operator = self._take(_OPERATOR)
         if operator == "\n":
-            self._skip_heredocs()
+            heredocs, self.heredocs = self.heredocs, []
+            for heredoc in heredocs:
+                self._skip_heredoc(heredoc)
         return operator or None
 
     def _redirection(self) -> bool:
@@ -120,11 +116,6 @@ class _Scanner:
         if operator in ("<<", "<<-") and target:
             self.heredocs.append(_Heredoc(target.text, operator == "<<-"))
         return True
-
-    def _skip_heredocs(self) -> None:
-        pending, self.heredocs = self.heredocs, []
-        for heredoc in pending:
-            self._skip_heredoc(heredoc)
 
     def _skip_heredoc(self, heredoc: _Heredoc) -> None:
         while self.pos < len(self.text):
@@ -184,18 +175,17 @@ class _Scanner:
         self.pos += 1
         pieces: list[str] = []
         while self.pos < len(self.text) and not self._at('"'):
-            pieces.append(self._take(_IN_DOUBLE_QUOTES) or self._piece_in_double_quotes())
+            if plain := self._take(_IN_DOUBLE_QUOTES):
+                pieces.append(plain)
+            elif self._at("`"):
+                pieces.append(self._backticks())
+            elif self._at("$"):
+                pieces.append(self._dollar(quoted=True))
+            else:
+                backslash = "" if self.text[self.pos + 1 : self.pos + 2] in tuple('"\\$`\n') else "\\"
+                pieces.append(backslash + self._escaped())
         self.pos += 1
         return "".join(pieces)
-
-    def _piece_in_double_quotes(self) -> str:
-        char = self.text[self.pos]
-        if char == "`":
-            return self._backticks()
-        if char == "$":
-            return self._dollar(quoted=True)
-        backslash = "" if self.text[self.pos + 1 : self.pos + 2] in tuple('"\\$`\n') else "\\"
-        return backslash + self._escaped()
 
     def _backticks(self) -> str:
         self.pos += 1
@@ -245,19 +235,13 @@ class _Scanner:
             self._backticks()
         elif char == "$":
             self._dollar(quoted=False)
-        elif runs and char in "'#<\n":
-            self._pass_in_commands(char)
-        elif not self._take(plain):
-            self.pos += 1
-
-    def _pass_in_commands(self, char: str) -> None:
-        if char == "'":
+        elif runs and char == "'":
             self._single_quoted()
-        elif char == "\n":
+        elif runs and char == "\n":
             self._operator()
-        elif char == "#" and self.text[self.pos - 1] in " \t\n;(":
+        elif runs and char == "#" and self.text[self.pos - 1] in " \t\n;(":
             self._skip(_LINE)
-        elif char == "#" or not self._redirection():
+        elif not (runs and char == "<" and self._redirection()) and not self._take(plain):
             self.pos += 1
 
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import islice
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from burnd.classify.shell_programs import ANY_USE, FLAGGED, SUBCOMMANDS, canonical, positionals, word_set
-from burnd.classify.shell_runners import RUNNERS, SCRIPT_RUNNERS
+from burnd.classify.shell_programs import (
+    ANY_USE,
+    FLAGGED,
+    RUNNERS,
+    SCRIPT_RUNNERS,
+    SUBCOMMANDS,
+    canonical,
+    positionals,
+    word_set,
+)
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
 _VERSION: Final = re.compile(r"(?<=.)@[^/@]*$")
@@ -67,32 +75,9 @@ class Wrapper(NamedTuple):
 
 
 def _wrapper(
-    flags: str = "",
-    valued: str = "",
-    *,
-    scripts: str = "",
-    modules: str = "",
-    lookups: str = "",
-    operands: int = 0,
-    assigns: bool = False,
-    versioned: bool = False,
-    runs_operand: bool = True,
-    is_remote: bool = False,
-    joins: bool = False,
+    flags: str = "", valued: str = "", *, scripts: str = "", modules: str = "", lookups: str = "", **rest: Any
 ) -> Wrapper:
-    return Wrapper(
-        word_set(flags),
-        word_set(valued),
-        word_set(scripts),
-        word_set(modules),
-        word_set(lookups),
-        operands,
-        assigns,
-        versioned,
-        runs_operand,
-        is_remote,
-        joins,
-    )
+    return Wrapper(word_set(flags), word_set(valued), word_set(scripts), word_set(modules), word_set(lookups), **rest)
 
 
 _SHELL: Final = _wrapper(
@@ -226,7 +211,12 @@ def unwrap(argv: list[str]) -> list[str] | str | None:
     wrapper = _find(program, argv)
     if wrapper:
         return _inner(*wrapper, argv) or None
-    return _local_binary(program, argv) if program in SCRIPT_RUNNERS else None
+    if program not in SCRIPT_RUNNERS or program == "npm":
+        return None
+    # `pnpm vitest` and `yarn run eslint` run a package's program as `npx` does; npm runs scripts only.
+    words = ((place, word) for place, word in positionals(program, argv[1:]) if word != "run")
+    place, word = next(words, (0, ""))
+    return argv[place + 1 :] if word in _LOCAL_BINARIES else None
 
 
 def runs_elsewhere(argv: Sequence[str]) -> bool:
@@ -263,11 +253,15 @@ def _inner(wrapper: Wrapper, start: int, argv: list[str]) -> list[str] | str | N
         if act == "script":
             return "".join(argv[place + 1 : place + 2])
         if act == "module":
-            return _module(argv[place + 1 :])
+            module = argv[place + 1 :]
+            return module if module and module[0] in _MODULES else None
         if act == "nothing":
             return None
         if act == "unknown":
-            return _after_unknown_option(wrapper, argv[place + 1 :])
+            # The next word may be the option's value, even a secret, unless it is a known program.
+            rest = argv[place + 1 :]
+            is_program = bool(rest) and canonical(base_name(rest[0])) in _KNOWN_PROGRAMS
+            return _operand(wrapper, rest) if is_program and not wrapper.operands else None
         place += 2 if act == "pass value" else 1
     return None
 
@@ -278,20 +272,3 @@ def _operand(wrapper: Wrapper, rest: list[str]) -> list[str] | None:
     # `npx jest@29` runs jest; the `@` that opens a scope, as in `@biomejs/biome`, is no version.
     program = _VERSION.sub("", rest[0]) if wrapper.versioned else rest[0]
     return [program, *rest[1:]]
-
-
-def _module(rest: list[str]) -> list[str] | None:
-    return rest if rest and rest[0] in _MODULES else None
-
-
-def _after_unknown_option(wrapper: Wrapper, rest: list[str]) -> list[str] | None:
-    """The command after an unknown option, if it is a known program: it may be the option's value, even a secret."""
-    is_program = bool(rest) and canonical(base_name(rest[0])) in _KNOWN_PROGRAMS
-    return _operand(wrapper, rest) if is_program and not wrapper.operands else None
-
-
-def _local_binary(program: str, argv: list[str]) -> list[str] | None:
-    """`pnpm vitest` and `yarn run eslint` run a package's program as `npx` does; npm runs scripts only."""
-    words = ((place, word) for place, word in positionals(program, argv[1:]) if word != "run")
-    place, word = next(words, (0, ""))
-    return argv[place + 1 :] if program != "npm" and word in _LOCAL_BINARIES else None

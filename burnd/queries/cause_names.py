@@ -6,8 +6,7 @@ from typing import Final, Literal
 
 from burnd.attribution import Cause
 from burnd.attribution.rail import CauseOrigin
-from burnd.classify.shell_programs import word_set
-from burnd.classify.shell_runners import UNKNOWN_GOAL
+from burnd.classify.shell_programs import UNKNOWN_GOAL, word_set
 from burnd.classify.tools import Kind
 from burnd.classify.tools import kind as tool_kind
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from burnd.classify import shell_runners
+from burnd.classify import shell_programs
 from burnd.classify.shell_programs import (
     BUILD_DEPLOY,
     DEPS,
@@ -21,11 +21,11 @@ FAMILIES = (TESTING, REVIEW, GIT, DEPS, FORMAT, VERIFICATION, BUILD_DEPLOY)
 VERB_WORDS = frozenset(
     {
         "test",
-        shell_runners.UNKNOWN_GOAL,
-        *shell_runners._SCRIPTS,
-        *shell_runners._PACKAGE_COMMANDS,
-        *shell_runners._MAKE_GOALS,
-        *shell_runners._JVM_GOALS,
+        shell_programs.UNKNOWN_GOAL,
+        *shell_programs._SCRIPTS,
+        *shell_programs._PACKAGE_COMMANDS,
+        *shell_programs._MAKE_GOALS,
+        *shell_programs._JVM_GOALS,
         *(word for phrases in SUBCOMMANDS.values() for phrase in phrases for word in phrase.split()),
         *(choice.flag for rule in FLAGGED.values() for choice in rule.choices),
     }

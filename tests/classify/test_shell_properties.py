@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from burnd.classify.shell import COMMAND_LIMIT, UNREADABLE, read
-from burnd.classify.shell_programs import FLAGGED, SUBCOMMANDS
-from burnd.classify.shell_runners import RUNNERS
+from burnd.classify.shell_programs import FLAGGED, RUNNERS, SUBCOMMANDS
 from burnd.classify.shell_syntax import simple_commands
 from burnd.classify.shell_wrappers import WRAPPERS
 from tests.classify.families import EACH, FAMILIES, VERB_WORDS
