@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 MAIN = "main"
@@ -21,6 +21,7 @@ SAVED = "long outputs not written back to files of their own; their first part i
 NO_CONTEXT = "blocks recorded before burnd stored what a harness adds to a conversation (reminders, lists of tools)"
 ID_LENGTH = 36  # of a UUID
 NOTE = "[not stored by burnd]"
+HOLE = "burnd"  # the key that replaces the content of a record in a stored line
 
 Fields = Mapping[str, Any]
 
@@ -77,6 +78,35 @@ class Recording:
             return data
         self.missing[LOST] += 1
         return None
+
+
+def without_texts(value: Any, numbers: Mapping[str, int | str], longest: int | None = None) -> Any:
+    """The value with the numbers of records in place of the texts that they have, and without other very long ones."""
+    if isinstance(value, str):
+        if value in numbers:
+            return {HOLE: numbers[value]}
+        return value if longest is None or len(value) <= longest else ""
+    if isinstance(value, dict):
+        return {name: without_texts(one, numbers, longest) for name, one in value.items()}
+    return [without_texts(one, numbers, longest) for one in value] if isinstance(value, list) else value
+
+
+def filled(recording: Recording, value: Any, records: Mapping[Any, Fields], arguments: Callable[[Any], Any]) -> Any:
+    """The value with the content of records in place of their numbers; `arguments` converts those of a call."""
+    if isinstance(value, list):
+        return [filled(recording, one, records, arguments) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() != {HOLE} or not isinstance(value[HOLE], int | str):
+        return {name: filled(recording, one, records, arguments) for name, one in value.items()}
+    record = records.get(value[HOLE], {})
+    if (file := record.get("file")) is not None and not isinstance(record.get("text"), str):
+        return f"data:{file['mime']};base64,{recording.data(record) or ''}"
+    if (result := record.get("toolResult")) is not None:
+        return recording.text(recording.json(result["content"]))
+    if (use := record.get("toolUse")) is not None:
+        return arguments(recording.json(use["input"]))
+    return recording.text(record.get("text"))
 
 
 class NewFile(NamedTuple):

@@ -38,7 +38,12 @@ def restore(recording: Recording) -> Restored:
     rails = recording.rails()
     agents = [rail for rail in rails if rail != MAIN and len(rail) < _INLINE_RAIL]
     main = _RestoredTranscript(recording, [rail for rail in rails if rail not in agents])
-    files = [NewFile(f"{folder}/{recording.id}.jsonl", main.text(_titles(recording)))]
+    titles: list[Fields] = [
+        {"type": kind, field: title, "sessionId": recording.id}
+        for name, kind, field in (("custom", "custom-title", "customTitle"), ("ai", "ai-title", "aiTitle"))
+        if (title := recording.title(name))
+    ]
+    files = [NewFile(f"{folder}/{recording.id}.jsonl", main.text(titles))]
     for rail in agents:
         path = f"{folder}/{recording.id}/subagents/agent-{rail}"
         files.append(NewFile(f"{path}.jsonl", _RestoredTranscript(recording, [rail]).text()))
@@ -47,15 +52,6 @@ def restore(recording: Recording) -> Restored:
         if any(meta.values()):
             files.append(NewFile(f"{path}.meta.json", _json({name: value for name, value in meta.items() if value})))
     return Restored(files, recording.missing)
-
-
-def _titles(recording: Recording) -> list[Fields]:
-    titles = (("custom", "custom-title", "customTitle"), ("ai", "ai-title", "aiTitle"))
-    return [
-        {"type": kind, field: title, "sessionId": recording.id}
-        for name, kind, field in titles
-        if (title := recording.title(name))
-    ]
 
 
 def find_logs(folders: Iterable[str]) -> dict[str, str] | None:
@@ -92,7 +88,11 @@ class _RestoredTranscript:
         is_response = first["role"] == "assistant" or first["messageId"] in recording.turns
         context = json.loads(first["context"]) if first.get("context") else []
         for line in context:
-            self._add_context(rail, line)
+            self._last[rail] = line["uuid"]
+            if "type" in line:
+                self._lines.append(line | {"parentUuid": line.get("parentUuid")})
+            else:
+                self._gaps[line["uuid"]] = line["parentUuid"]
         if first["n"] and not is_response:
             recording.missing[SAVED] += 1
             return
@@ -111,13 +111,6 @@ class _RestoredTranscript:
     def _made_up(self, record: Fields) -> str:
         self._recording.missing[NO_CONTEXT] += 1
         return str(uuid.uuid5(_MADE_UP, f"{record['messageId']} {record['n']}"))
-
-    def _add_context(self, rail: str, line: dict[str, Any]) -> None:
-        self._last[rail] = line["uuid"]
-        if "type" in line:
-            self._lines.append(line | {"parentUuid": line.get("parentUuid")})
-        else:
-            self._gaps[line["uuid"]] = line["parentUuid"]
 
     def _line(self, first: Fields, name: str, above: str | None, content: Any, *, is_response: bool) -> dict[str, Any]:
         recording, rail = self._recording, first["railId"]

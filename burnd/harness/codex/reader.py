@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -46,6 +46,7 @@ from burnd.harness.codex.rollout import (
 )
 from burnd.harness.codex.tools import image_block, result_of, started_agent
 from burnd.harness.product import RESTORED, uuid7_ms
+from burnd.harness.restore import without_texts
 from burnd.harness.tool_calls import inline_bytes, pull_request_in, size
 from burnd.logfiles.log_reader import AgentLink, LogReading, decode_line, iso, rejected, tally
 from burnd.recording.candidate import Candidate
@@ -60,7 +61,6 @@ COMPRESSED: Final = ".jsonl.zst"  # Codex may compress rollouts that no longer g
 _CONVERSATION: Final = frozenset({"response_item", "turn_context", "compacted"})
 _SKIPPED: Final = frozenset({"world_state", "inter_agent_communication", "ghost_snapshot", "state"})
 TITLE_ID: Final = "title:ai"
-HOLE: Final = "burnd"  # the key that replaces the text of a record
 _KEPT: Final = frozenset({"session_meta", "turn_context", "compacted", "world_state"})
 _KEPT_EVENT: Final = re.compile(
     rb'"type":\s*"(?:thread_rolled_back|thread_settings_applied|turn_aborted|(?:task|turn)_(?:started|complete))"'
@@ -231,7 +231,8 @@ def keep_line(log: RolloutLog, line: LineRef, kind: str, payload: bytes, first: 
     if not isinstance(value, dict) or value.get("type") == "reasoning":
         return
     if is_own:
-        hollow = _without_texts(value, {_text_of(record): record.b for record in records[first:]})
+        texts_of = {_text_of(record): record.b for record in records[first:]}
+        hollow = without_texts(value, {text: b for text, b in texts_of.items() if len(text) >= _LONG_TEXT})
         own = {"timestamp": line.ts, "type": kind, "payload": hollow}
         records[first] = replace(records[first], context=msgspec.json.encode([*context, own]).decode())
         context.clear()
@@ -270,15 +271,6 @@ def _text_of(record: Content) -> str:
         arguments = plain(record.tool_use.input)
         return str(arguments["input"]) if isinstance(arguments, dict) and arguments.keys() == {"input"} else ""
     return record.text if isinstance(record.text, str) else ""
-
-
-def _without_texts(value: Any, numbers: Mapping[str, int]) -> Any:
-    """The value with the numbers of records in place of the long texts that they have."""
-    if isinstance(value, str):
-        return {HOLE: numbers[value]} if len(value) >= _LONG_TEXT and value in numbers else value
-    if isinstance(value, dict):
-        return {name: _without_texts(one, numbers) for name, one in value.items()}
-    return [_without_texts(one, numbers) for one in value] if isinstance(value, list) else value
 
 
 def _begin_session(log: RolloutLog, line: LineRef, meta: CodexMeta) -> None:

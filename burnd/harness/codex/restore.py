@@ -18,11 +18,11 @@ from burnd.harness.restore import (
     NewFile,
     Recording,
     Restored,
+    filled,
     find_log_files,
 )
 
 _COMPRESSED = ".jsonl.zst"
-_HOLE = "burnd"  # the key that replaces the text of a record
 # With their ids the provider asks for the reasoning before them, which cannot be replayed.
 _NO_IDS = ("message", "function_call", "custom_tool_call", "local_shell_call", "web_search_call")
 
@@ -83,7 +83,9 @@ def _line(recording: Recording, blocks: list[Fields]) -> Iterator[Fields]:
     first = blocks[0]
     by_number = {record["b"]: record for record in blocks}
     for line in json.loads(first["context"]) if first.get("context") else ():
-        payload = _filled(recording, line["payload"], by_number)
+        payload = filled(
+            recording, line["payload"], by_number, lambda given: given["input"] if isinstance(given, dict) else NOTE
+        )
         if payload.get("type") in _NO_IDS and payload.get("role", "assistant") == "assistant":
             payload.pop("id", None)
         yield line | {"payload": payload}
@@ -98,22 +100,8 @@ def _line(recording: Recording, blocks: list[Fields]) -> Iterator[Fields]:
             yield {"timestamp": first["ts"], "type": "response_item", "payload": item}
 
 
-def _filled(recording: Recording, value: Any, records: dict[int, Fields]) -> Any:
-    if isinstance(value, list):
-        return [_filled(recording, one, records) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if value.keys() == {_HOLE} and isinstance(value[_HOLE], int):
-        record = records.get(value[_HOLE], {})
-        if (file := record.get("file")) is not None:
-            return f"data:{file['mime']};base64,{recording.data(record) or ''}"
-        if (result := record.get("toolResult")) is not None:
-            return recording.text(recording.json(result["content"]))
-        if (use := record.get("toolUse")) is not None:
-            given = recording.json(use["input"])
-            return given["input"] if isinstance(given, dict) else NOTE
-        return recording.text(record.get("text"))
-    return {name: _filled(recording, one, records) for name, one in value.items()}
+def _text_input(arguments: Any) -> str:
+    return str(arguments["input"]) if isinstance(arguments, dict) else NOTE
 
 
 def _item(recording: Recording, blocks: list[Fields]) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ import msgspec
 
 from burnd.classify.keywords import prompt_words
 from burnd.classify.tools import kind as tool_kind
-from burnd.harness.opencode.restore import HOLE, SAVED_OUTPUT
+from burnd.harness.opencode.restore import SAVED_OUTPUT
 from burnd.harness.opencode.rows import (
     Attachment,
     DecodedMessage,
@@ -30,6 +30,7 @@ from burnd.harness.opencode.rows import (
     message_usage,
     milliseconds,
 )
+from burnd.harness.restore import HOLE, without_texts
 from burnd.harness.tool_calls import (
     args_hash,
     creates_pull_request,
@@ -400,8 +401,10 @@ def _context(row: MessageRow, records: Sequence[Content], *, reasoning: bool) ->
         state = data.get("state") if data is not None else None
         if isinstance(state, dict) and (number := calls.get(str(data and data.get("callID")))) is not None:
             state["input"] = {HOLE: number}
-        hollow.append({"id": part.id, **_without_texts(data, numbers)})
-    return msgspec.json.encode({"info": _without_texts(info, numbers), "parts": hollow}, order="sorted").decode()
+        hollow.append({"id": part.id, **without_texts(data, numbers, _LONGEST_TEXT)})
+    return msgspec.json.encode(
+        {"info": without_texts(info, numbers, _LONGEST_TEXT), "parts": hollow}, order="sorted"
+    ).decode()
 
 
 def _plain(data: bytes) -> dict[str, Any] | None:
@@ -415,17 +418,6 @@ def _text_of(record: Content) -> str:
     if record.tool_result is not None:
         return str(msgspec.json.decode(record.tool_result.content))
     return record.text if isinstance(record.text, str) else ""
-
-
-def _without_texts(value: Any, numbers: Mapping[str, str]) -> Any:
-    """The value with the numbers of records in place of the texts that they have, and without other very long ones."""
-    if isinstance(value, str):
-        if value in numbers:
-            return {HOLE: numbers[value]}
-        return value if len(value) <= _LONGEST_TEXT else ""
-    if isinstance(value, dict):
-        return {name: _without_texts(one, numbers) for name, one in value.items()}
-    return [_without_texts(one, numbers) for one in value] if isinstance(value, list) else value
 
 
 def _user_content(part: PartData) -> Iterator[_ContentBlock]:

@@ -10,9 +10,8 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from burnd.harness.restore import MAIN, NO_CONTEXT, NOTE, Fields, NewFile, Recording, Restored
+from burnd.harness.restore import HOLE, MAIN, NO_CONTEXT, NOTE, Fields, NewFile, Recording, Restored, filled
 
-HOLE = "burnd"  # the key that replaces the content of a record
 SAVED_OUTPUT = 1 << 20  # block number of a whole output: after all blocks of a part, which has it only in part
 
 
@@ -64,30 +63,12 @@ def _message(recording: Recording, message_id: str, records: dict[str, Fields]) 
         stored = _without_context(recording, message_id, records)
     else:
         stored = json.loads(context)
-    whole = _filled(recording, stored, records)
+    whole = filled(recording, stored, records, lambda given: given if isinstance(given, dict) else {"note": NOTE})
     own = {"sessionID": recording.id, "messageID": message_id}
     return {
         "info": {**whole["info"], "id": message_id, "sessionID": recording.id},
         "parts": [{**part, **own} for part in whole["parts"]],
     }
-
-
-def _filled(recording: Recording, value: Any, records: dict[str, Fields]) -> Any:
-    if isinstance(value, list):
-        return [_filled(recording, one, records) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if value.keys() != {HOLE} or not isinstance(value[HOLE], str):
-        return {name: _filled(recording, one, records) for name, one in value.items()}
-    record = records.get(value[HOLE], {})
-    if (file := record.get("file")) is not None and not isinstance(record.get("text"), str):
-        return f"data:{file['mime']};base64,{recording.data(record) or ''}"
-    if (result := record.get("toolResult")) is not None:
-        return recording.text(recording.json(result["content"]))
-    if (use := record.get("toolUse")) is not None:
-        given = recording.json(use["input"])
-        return given if isinstance(given, dict) else {"note": NOTE}
-    return recording.text(record.get("text"))
 
 
 def _without_context(recording: Recording, message_id: str, records: dict[str, Fields]) -> dict[str, Any]:

@@ -114,10 +114,14 @@ def _walk_user(session: SessionRow, state: WalkState, message: OpencodeMessage, 
 def _walk_response(
     session: SessionRow, state: WalkState, message: OpencodeMessage, response: Response
 ) -> tuple[WalkState, Step]:
-    prompt = _prompt_of(state, response)
+    newest = state.prompts[-1].id if state.prompts else None
+    prompt_id = next((prompt for row, prompt in reversed(state.user_rows) if row == response.parent), newest)
+    prompt = next((one for one in state.prompts if one.id == prompt_id), None)
     if prompt is not None and response.calls:
         prompt = replace(prompt, walk=step(prompt.walk, as_calls(response.calls)))
     quality, copied = _quality(response), is_copied(session, message)
+    is_child = session.parent is not None
+    subagent = Subagent(agent_id=session.id, type=session.agent or message.agent) if is_child else None
     candidate = Candidate(
         source=SOURCE,
         is_row=True,
@@ -142,7 +146,7 @@ def _walk_response(
         entered=state.entering,
         made=response.output,
         files=response.files,
-        subagent=_subagent(session, message),
+        subagent=subagent,
         agent=message.agent if session.parent is None else None,
         stop_reason=response.finish or response.error,
         prompt_words=prompt.words if prompt is not None else (),
@@ -175,18 +179,6 @@ def _walk_response(
     if not copied:  # the events of a copied message are recorded with the original
         entries = [*_events(session.id, message, response), *([compaction] if compaction is not None else [])]
     return next_state, Step(candidate, tuple(entries))
-
-
-def _prompt_of(state: WalkState, response: Response) -> OpencodePrompt | None:
-    newest = state.prompts[-1].id if state.prompts else None
-    prompt_id = next((prompt for row, prompt in reversed(state.user_rows) if row == response.parent), newest)
-    return next((one for one in state.prompts if one.id == prompt_id), None)
-
-
-def _subagent(session: SessionRow, message: OpencodeMessage) -> Subagent | None:
-    if session.parent is None:
-        return None
-    return Subagent(agent_id=session.id, type=session.agent or message.agent)
 
 
 def _quality(response: Response) -> Quality:
@@ -394,7 +386,11 @@ class SessionState:
 
         Content waits for all earlier messages to settle, so that it is recorded in order.
         """
-        self._walk()
+        state = self._entries[self._walk_from - 1].state if self._walk_from else WalkState()
+        for entry in self._entries[self._walk_from :]:
+            state, entry.step = walk(self.row, state, entry.message)
+            entry.state = state
+        self._walk_from = len(self._entries)
         changes = self._facts()
         changes.content += self._deleted_content
         self._deleted_content = []
@@ -418,13 +414,6 @@ class SessionState:
     def orphans(self, open_turns: Mapping[str, Turn]) -> list[Turn]:
         own = self.row.id
         return [turn for name, turn in open_turns.items() if turn.session_id == own and name not in self._row_ids]
-
-    def _walk(self) -> None:
-        state = self._entries[self._walk_from - 1].state if self._walk_from else WalkState()
-        for entry in self._entries[self._walk_from :]:
-            state, entry.step = walk(self.row, state, entry.message)
-            entry.state = state
-        self._walk_from = len(self._entries)
 
     def _add_step(self, entry: _Entry, changes: SessionChanges) -> None:
         if entry.step is None or not self._is_ours(entry.message.id):

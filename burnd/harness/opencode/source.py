@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import anyio
@@ -281,7 +281,11 @@ class OpenCode:
             if follower.due is not None and follower.due <= now:
                 await self._record(follower, follower.settle(now))
         self._has_looked = True
-        self._log_state()
+        state, detail, _ = self._condition()
+        if (state, detail) != self._logged_state:
+            self._logged_state = (state, detail)
+            write = log.warning if state == "degraded" else log.info
+            write("source.state", source=self.name, state=state, detail=detail)
         for _, done in flushes:
             done.set()
 
@@ -299,7 +303,10 @@ class OpenCode:
         for n, follower in enumerate(followers):
             follower.precedence.earlier = followers[:n]
         if gone or not self._has_settled_gone:
-            await self._settle_gone({follower.key for follower in followers})
+            keys = {follower.key for follower in followers}
+            orphans = [turn for path, turn in await self._open_turns() if path not in keys]
+            if orphans:  # they were billed
+                await self._committer.commit(Batch(orphans=orphans))
             self._has_settled_gone = True
         for session_id in self._guard.due(self._pipeline.now()):
             for follower in followers:
@@ -418,12 +425,6 @@ class OpenCode:
                 raise
         follower.committed(changes)
 
-    async def _settle_gone(self, present: Collection[str]) -> None:
-        """Settles open turns of databases that are gone, since they were billed."""
-        orphans = [turn for path, turn in await self._open_turns() if path not in present]
-        if orphans:
-            await self._committer.commit(Batch(orphans=orphans))
-
     async def _open_turns(self) -> list[tuple[str, Turn]]:
         sql = "SELECT f.path, o.record FROM open_turns o JOIN files f ON f.id = o.file WHERE f.source = ?"
         rows = await self._pipeline.index.rows(sql, (SOURCE,))
@@ -467,13 +468,6 @@ class OpenCode:
         behind = [one for one in self._databases.values() if one.is_behind]
         problems = [f"{one.path} is {one.problem.detail}" for one in behind if one.problem is not None]
         return "; ".join(problems) if len(problems) == len(behind) else ""
-
-    def _log_state(self) -> None:
-        state, detail, _ = self._condition()
-        if (state, detail) != self._logged_state:
-            self._logged_state = (state, detail)
-            write = log.warning if state == "degraded" else log.info
-            write("source.state", source=self.name, state=state, detail=detail)
 
     def _pause(self, now: float) -> float:
         discovery = max(0.0, self._discover_at - now)
