@@ -158,20 +158,16 @@ def _exit_error(error: Exception, home: Home) -> BurndError:
     from burnd import failures
 
     types, location = failures.error_types(error), failures.error_location(error)
-    expected = [own for one in failures.leaves(error) if (own := _expected_error(one, home)) is not None]
-    result = expected[0] if expected else BurndError(f"stopped on {types} at {location}", remedy="please report it")
-    reason = result.what if expected else ""
+    result, reason = BurndError(f"stopped on {types} at {location}", remedy="please report it"), ""
+    for one in failures.leaves(error):  # a BurndError, or a system error about a file of the home, quotes no content
+        if isinstance(one, BurndError):
+            result, reason = one, one.what
+            break
+        if isinstance(one, OSError) and one.errno and str(one.filename).startswith(str(home.root)):
+            result, reason = HomeError(os.strerror(one.errno), str(one.filename)), os.strerror(one.errno)
+            break
     structlog.get_logger().error("daemon.failed", error=types, reason=reason, where=location)
     return result
-
-
-def _expected_error(error: BaseException, home: Home) -> BurndError | None:
-    """A BurndError, or a system error about a file of the home: neither quotes content. None for others."""
-    if isinstance(error, BurndError):
-        return error
-    if isinstance(error, OSError) and error.errno and str(error.filename).startswith(str(home.root)):
-        return HomeError(os.strerror(error.errno), str(error.filename))
-    return None
 
 
 def _fill_standard_streams() -> None:

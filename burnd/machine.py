@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -41,8 +42,17 @@ def machine_id(path: Path, system_files: Sequence[str] = SYSTEM_FILES) -> str | 
     """
     try:
         facts = os.stat(path.parent)
-        place = _Stored(secrets.token_hex(_ID_BYTES), _system(system_files), facts.st_dev, facts.st_ino)
-        stored = _load(path)
+        system = ""
+        for name in system_files:
+            with contextlib.suppress(OSError):
+                if text := read_plain(name).strip():
+                    system = hashlib.sha256(b"burnd " + text).hexdigest()[:32]
+                    break
+        place = _Stored(secrets.token_hex(_ID_BYTES), system, facts.st_dev, facts.st_ino)
+        try:
+            stored = msgspec.json.decode(read_plain(path), type=_Stored)
+        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+            stored = None
         if stored is not None and stored.is_at(place):
             return stored.id
         replace_file(path, msgspec.json.encode(place))
@@ -51,21 +61,3 @@ def machine_id(path: Path, system_files: Sequence[str] = SYSTEM_FILES) -> str | 
         return None
     log.info("machine.named", machine=place.id, is_copy=stored is not None)
     return place.id
-
-
-def _load(path: Path) -> _Stored | None:
-    """The stored id; None if the file is missing or damaged."""
-    try:
-        return msgspec.json.decode(read_plain(path), type=_Stored)
-    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-
-
-def _system(system_files: Sequence[str]) -> str:
-    for name in system_files:
-        try:
-            if text := read_plain(name).strip():
-                return hashlib.sha256(b"burnd " + text).hexdigest()[:32]
-        except OSError:
-            continue
-    return ""

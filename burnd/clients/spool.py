@@ -281,7 +281,12 @@ class Spool:
                 self._awaits = self._awaits or (claim.content_mode not in (None, "full") and is_fresh)
 
     async def _remove(self, names: Iterable[str]) -> None:
-        await self._in_thread(partial(_unlink, [self.folder / name for name in names]))
+        def unlink() -> None:
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self.folder / name)
+
+        await self._in_thread(unlink)
 
     async def _move_to_bad(self, name: str) -> None:
         log.warning("spool.bad", reason="a file could not be used and was moved to bad/")
@@ -313,8 +318,11 @@ def _read_some(folder: Path, after: str) -> list[SpoolFile]:
         names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX) and name > after)
     except FileNotFoundError:
         return []
-    if not after:
-        _clear_leftovers(folder)
+    for entry in os.scandir(folder) if not after else ():  # unfinished files that are older than an hour
+        if entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - entry.stat(follow_symlinks=False).st_mtime > _LEFTOVER_S:
+                    os.unlink(entry.path)
     batch = (_read(folder / name) for name in names if not name.startswith("."))
     return list(islice(filter(None, batch), AT_ONCE))
 
@@ -337,21 +345,6 @@ def _read_plain(path: Path) -> SpoolFile:
         return SpoolFile(path.name, os.read(fd, LARGEST) if is_usable else b"", info.st_mtime_ns // 1_000_000)
     finally:
         os.close(fd)
-
-
-def _clear_leftovers(folder: Path) -> None:
-    """Deletes unfinished files that are older than an hour."""
-    for entry in os.scandir(folder):
-        if entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - entry.stat(follow_symlinks=False).st_mtime > _LEFTOVER_S:
-                    os.unlink(entry.path)
-
-
-def _unlink(paths: Iterable[Path]) -> None:
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
 
 
 def _move_to_bad(folder: Path, name: str) -> None:

@@ -114,7 +114,13 @@ class Connection:
         """Sends the answer or an error. The failure is saved before: sending may be cancelled."""
         method = exchange.request.method
         try:
-            await exchange.answer(await self._call(exchange))
+            if (handler := self._methods.get(method)) is None:
+                hint = "the method `methods` lists them"
+                raise Fault(protocol.NO_SUCH_METHOD, f"there is no method {method[:100]!r}", hint)
+            params = decoded(handler.params, exchange.request.params)
+            with anyio.fail_after(handler.params.deadline):
+                result = await answered(handler, self._service, params, exchange)
+            await exchange.answer(result)
         except Exception as caught:  # noqa: BLE001 - every failure becomes an error for the client
             error = caught
             while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
@@ -128,16 +134,6 @@ class Connection:
                 fault = _UNFORESEEN
             with contextlib.suppress(Gone):
                 await exchange.refuse(fault)
-
-    async def _call(self, exchange: Exchange) -> Result:
-        name = exchange.request.method
-        method = self._methods.get(name)
-        if method is None:
-            what = f"there is no method {name[:100]!r}"
-            raise Fault(protocol.NO_SUCH_METHOD, what, "the method `methods` lists them")
-        params = decoded(method.params, exchange.request.params)
-        with anyio.fail_after(method.params.deadline):
-            return await answered(method, self._service, params, exchange)
 
 
 class Exchange:

@@ -170,10 +170,11 @@ class Listener:
     async def serve(self) -> None:
         async with anyio.create_task_group() as tasks:
             for listening in self._adopted:
-                tasks.start_soon(self._accept, listening, tasks)
+                tasks.start_soon(self._accept, listening, tasks, anyio.CancelScope())
             while True:
                 scope = anyio.CancelScope()
-                tasks.start_soon(self._accept_own, scope, tasks)
+                if self._own is not None:
+                    tasks.start_soon(self._accept, self._own, tasks, scope)
                 await self._until_replaced()
                 scope.cancel()
                 self._bind_again()
@@ -214,33 +215,36 @@ class Listener:
                 old.close()
         self._last_identity = _identity(self._path) or _NO_FILE
 
-    async def _accept_own(self, scope: anyio.CancelScope, tasks: anyio.abc.TaskGroup) -> None:
+    async def _accept(self, listening: socket.socket, tasks: anyio.abc.TaskGroup, scope: anyio.CancelScope) -> None:
         with scope:
-            if self._own is not None:
-                await self._accept(self._own, tasks)
-
-    async def _accept(self, listening: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
-        while True:
-            await anyio.wait_readable(listening)
-            for _ in range(_ACCEPTS_PER_STEP):
-                try:
-                    connection, _ = listening.accept()
-                except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                    break
-                except OSError as error:
-                    if error.errno is None or error.errno in _NOT_A_SOCKET:
-                        raise
-                    # Without a free descriptor the connection stays in the backlog: back off instead of spinning.
-                    log.warning("socket.not_accepted", reason=os.strerror(error.errno))
-                    await anyio.sleep(PAUSE_S)
-                    break
-                self._admit(connection, tasks)
-            await anyio.lowlevel.checkpoint()
+            while True:
+                await anyio.wait_readable(listening)
+                for _ in range(_ACCEPTS_PER_STEP):
+                    try:
+                        connection, _ = listening.accept()
+                    except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                        break
+                    except OSError as error:
+                        if error.errno is None or error.errno in _NOT_A_SOCKET:
+                            raise
+                        # Without a free descriptor the connection stays in the backlog: back off instead of spinning.
+                        log.warning("socket.not_accepted", reason=os.strerror(error.errno))
+                        await anyio.sleep(PAUSE_S)
+                        break
+                    self._admit(connection, tasks)
+                await anyio.lowlevel.checkpoint()
 
     def _admit(self, connection: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
         """Serves the client, unless it is another user's or there are too many. Nothing of it is read before."""
         clients = self._service.clients
-        if not self._is_allowed(connection):
+        try:
+            peer = peer_of(connection)
+        except OSError:
+            clients.refused += 1
+            connection.close()
+            return
+        if not is_allowed(peer, own_uid=os.geteuid(), allows_root=self._service.settings.allows_root):
+            log.warning("client.refused", uid=peer.uid)
             clients.refused += 1
             connection.close()
         elif clients.connected >= protocol.CONNECTIONS:
@@ -252,16 +256,6 @@ class Listener:
         else:
             clients.connected += 1
             tasks.start_soon(self._serve, connection)
-
-    def _is_allowed(self, connection: socket.socket) -> bool:
-        try:
-            peer = peer_of(connection)
-        except OSError:
-            return False
-        if is_allowed(peer, own_uid=os.geteuid(), allows_root=self._service.settings.allows_root):
-            return True
-        log.warning("client.refused", uid=peer.uid)
-        return False
 
     async def _serve(self, connection: socket.socket) -> None:
         stream = Stream(connection, self._patience, self._large)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -112,14 +113,8 @@ def at_its_prices(view: View, answer: Result) -> Result:
     notes = {}
     if view.prices.problem:
         notes["pricesProblem"] = view.prices.problem
-    if (answer.get("unpricedModels") or answer.get("harnessModels")) and _is_old(view.prices.newest, view.now):
-        notes["stalePrices"] = view.prices.newest
+    if answer.get("unpricedModels") or answer.get("harnessModels"):
+        with contextlib.suppress(ValueError):  # the list has no date
+            if view.now > to_ms(view.prices.newest) + _OLD_PRICES_MS:
+                notes["stalePrices"] = view.prices.newest
     return {**answer, **notes}
-
-
-def _is_old(day: str, now: int) -> bool:
-    """Whether a list of that day may lack models that are in use now."""
-    try:
-        return now > to_ms(day) + _OLD_PRICES_MS
-    except ValueError:
-        return False

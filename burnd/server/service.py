@@ -150,20 +150,14 @@ class LivePrices:
         fingerprint = _fingerprint_of(self._file)
         if self._table is None or fingerprint != self._fingerprint:
             self._fingerprint = fingerprint
-            self._table = self._load()
+            try:
+                self._table = PriceTable.load(None if fingerprint is None else str(self._file))
+            except PriceFileError as error:
+                log.warning("prices.unusable", reason="the user's price file cannot be used")
+                used = "its last valid version" if self._table else "the list shipped with burnd alone"
+                self._table = self._table or PriceTable.load()
+                self._table.problem = f"{error}; until then {used} is used"
         return self._table
-
-    def _load(self) -> PriceTable:
-        if self._fingerprint is None:
-            return PriceTable.load()
-        try:
-            return PriceTable.load(str(self._file))
-        except PriceFileError as error:
-            log.warning("prices.unusable", reason="the user's price file cannot be used")
-            table = self._table or PriceTable.load()
-            used = "its last valid version" if self._table else "the list shipped with burnd alone"
-            table.problem = f"{error}; until then {used} is used"
-            return table
 
 
 class LiveSettings:

@@ -70,7 +70,11 @@ def with_value(text: str, name: str, value: Any) -> str:
     elif span.begin == span.end:
         lines = [*_whole(lines[: span.begin]), f"{new}\n", *lines[span.end :]]
     else:
-        comment = _comment_after(lines[span.begin]) if span.end - span.begin == 1 else ""
+        comment, line = "", lines[span.begin].rstrip()
+        for at in (at for at, char in enumerate(line) if char == "#" and span.end - span.begin == 1):
+            if _parsed(line[:at]) == _parsed(line):  # a comment after the value, which stays
+                comment = line[len(line[:at].rstrip()) :]
+                break
         lines[span.begin : span.end] = [f"{new}{comment}\n"]
     return "".join(lines)
 
@@ -84,31 +88,14 @@ def _find(lines: list[str], table: str, key: str) -> Lines | None:
         if header := _HEADER.match(line):
             inside = header[1] == table
         elif assignment := _ASSIGNMENT.match(line):
-            end = _end_of_value(lines, number)
+            ends = range(number + 1, len(lines) + 1)  # a value may have several lines
+            end = next((one for one in ends if _parsed("".join(lines[number:one])) is not None), end)
             if inside and assignment[1] == key:
                 return Lines(number, end)
         if inside and line.strip() and not line.lstrip().startswith("#"):
             free = Lines(end, end)
         number = end
     return free
-
-
-def _end_of_value(lines: list[str], begin: int) -> int:
-    """The end of a value that may have several lines."""
-    for end in range(begin + 1, len(lines) + 1):
-        if _parsed("".join(lines[begin:end])) is not None:
-            return end
-    return begin + 1
-
-
-def _comment_after(line: str) -> str:
-    """The comment after the value, with the space before it; may be empty."""
-    line = line.rstrip()
-    value = _parsed(line)
-    for at in (at for at, char in enumerate(line) if char == "#"):
-        if _parsed(line[:at]) == value:
-            return line[len(line[:at].rstrip()) :]
-    return ""
 
 
 def _whole(lines: list[str]) -> list[str]:
