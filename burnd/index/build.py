@@ -123,11 +123,7 @@ async def _apply_ledger(applier: Applier, journal: Journal, start: int, report: 
 
 
 def _take(lines: Iterator[Logged]) -> list[tuple[Logged, int]]:
-    return [(line, _digest(line)) for line in islice(lines, BATCH)]
-
-
-def _digest(line: Logged) -> int:
-    return 0 if isinstance(line.entry, Skipped) else digest(line.entry)
+    return [(line, (0 if isinstance(line.entry, Skipped) else digest(line.entry))) for line in islice(lines, BATCH)]
 
 
 async def _finish_prunes(store: IndexStore, content: ContentStore, beat: Callable[[], None]) -> None:

@@ -39,14 +39,14 @@ def page(view: View, session_id: str, message_id: str | None, offset: int, limit
     ((session, was_pruned),) = rows
     rows = view.rows(_RECORDS, (session, message_id, limit, offset))
     ((total,),) = view.rows(_COUNT, (session, message_id))
-    if total == 0 and message_id is not None and not _has_turn(view, session, message_id):
+    if (
+        total == 0
+        and message_id is not None
+        and not bool(view.rows("SELECT 1 FROM turns WHERE session = ? AND message_id = ?", (session, message_id)))
+    ):
         raise Missing(f"there is no message {message_id[:100]!r} in this session")
     state: ContentState = "yes" if total else "pruned" if was_pruned else "no"
     return RecordPage([(position, length) for position, length in rows], total, state)
-
-
-def _has_turn(view: View, session: int, message_id: str) -> bool:
-    return bool(view.rows("SELECT 1 FROM turns WHERE session = ? AND message_id = ?", (session, message_id)))
 
 
 def family(view: View, session_id: str) -> set[str]:
@@ -213,7 +213,9 @@ class _PageWriter:
         return page
 
     def _message(self, file: SidecarReader, own: Sequence[RecordLine]) -> dict[str, Any]:
-        records = (file.record(line.position, line.length, self._enough()) for line in own[:_MOST_BLOCKS])
+        records = (
+            file.record(line.position, line.length, ((self._room() + 4) * _JSON_BYTES)) for line in own[:_MOST_BLOCKS]
+        )
         message: dict[str, Any] = {
             "msgIdx": own[0].msg_idx,
             "messageId": own[0].message_id,
@@ -224,10 +226,6 @@ class _PageWriter:
         if len(own) > _MOST_BLOCKS:
             message["blocksLeftOut"] = len(own) - _MOST_BLOCKS
         return message
-
-    def _enough(self) -> int:
-        """The bytes to read of a large block, enough to see that it is cut."""
-        return (self._room() + 4) * _JSON_BYTES
 
     def _room(self) -> int:
         return max(min(self._block_bytes, self._left), 0)

@@ -177,14 +177,14 @@ class Candidates:
 
     def _ranked(self) -> Iterator[Candidate]:
         """Candidates by score; a matching title raises all messages of its session."""
-        pages = self._find(self._only)
+        pages = (self._lookup.sessions if self._is_by_session else self._lookup.messages)(self._terms, self._only)
         matches: list[Match] = []
         while len(matches) < self._lot and (page := next(pages, None)) is not None:
             matches += page
         found_in = {match.session for match in matches}
         titles = self._titles(found_in)
         about = self._about(titles, found_in)
-        spread = self._spread()
+        spread = self._lookup.spread(self._terms, self._only) if self._is_by_session else NO_SPREAD
         candidates = _ranked(matches, about, spread)
         if others := self._to_look_into(about, spread, candidates):
             more = self._more(self._only._replace(sessions=frozenset(others)), len(others))
@@ -203,13 +203,6 @@ class Candidates:
     def _is_by_session(self) -> bool:
         """Whether only the best message of each session is needed, and needs no check."""
         return not self._each and not self.check.is_needed
-
-    def _spread(self) -> Spread:
-        return self._lookup.spread(self._terms, self._only) if self._is_by_session else NO_SPREAD
-
-    def _find(self, only: Only) -> Iterator[list[Match]]:
-        """Searches for sessions, or for all messages if matches have to be checked."""
-        return (self._lookup.sessions if self._is_by_session else self._lookup.messages)(self._terms, only)
 
     def _more(self, only: Only, sessions: int) -> Iterable[Match]:
         if self._is_by_session:

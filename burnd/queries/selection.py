@@ -17,7 +17,7 @@ from burnd.queries import names
 from burnd.queries.names import row_of
 from burnd.queries.periods import moment, zone_of
 from burnd.queries.tally import Kinds, kinds_of
-from burnd.queries.view import Mistaken, Row, View
+from burnd.queries.view import Mistaken, View
 from burnd.records.names import bounded, bounded_tags
 from burnd.records.times import EARLIEST_MS, LATEST_MS, to_iso
 
@@ -76,18 +76,15 @@ class _Resolver:
         self._keys = keys
         self._on_range: defaultdict[str, list[_KeyValue]] = defaultdict(list)
         self._by_message: defaultdict[str, list[_KeyValue]] = defaultdict(list)
-        for key in range(len(keys)):
-            self._read_narrow(key)
+        for key, name in enumerate(keys):
+            for position, ts, session_id, message_id, begin, end, value in view.rows(_NARROW, (name,)):
+                if message_id is not None:
+                    self._by_message[message_id].append(_KeyValue((ts, position), value, key, *_ALWAYS))
+                else:
+                    self._on_range[session_id].append(_KeyValue((ts, position), value, key, begin, end))
         self._parents: dict[str, str] = dict(view.rows(_PARENTS))
         # Of sessions with parents or partial stamps.
         self._on_session: defaultdict[str, list[_KeyValue]] = defaultdict(list)
-
-    def _read_narrow(self, key: int) -> None:
-        for position, ts, session_id, message_id, begin, end, value in self._view.rows(_NARROW, (self._keys[key],)):
-            if message_id is not None:
-                self._by_message[message_id].append(_KeyValue((ts, position), value, key, *_ALWAYS))
-            else:
-                self._on_range[session_id].append(_KeyValue((ts, position), value, key, begin, end))
 
     def result(self) -> TurnTags:
         turns = self._view.keyed(_MESSAGES, [(message_id,) for message_id in sorted(self._by_message)])
@@ -95,23 +92,31 @@ class _Resolver:
         lines = {name: lineage(name, self._parents) for name in (*special, *(row[-1] for row in turns))}
         self._read_tags({elder for line in lines.values() for elder in line})
         stamped = self._on_session.keys() | self._on_range.keys()
-        whole = self._own()
+        # Tags of sessions as a whole: the last value of each key.
+        values: list[dict[int, str | None]] = [dict(self._view.rows(_OWN, (key,))) for key in self._keys]
+        numbers = dict.fromkeys(chain.from_iterable(values))
+        whole: dict[int, Values] = dict(
+            zip(numbers, zip(*[map(own.get, numbers) for own in values], strict=True), strict=True)
+        )
         parts: list[Part] = []
         for number, session_id in self._numbered({name for name in special if not stamped.isdisjoint(lines[name])}):
             line = lines[session_id]
             if self._on_range.keys().isdisjoint(line):
                 whole[number] = self._fold(line, EARLIEST_MS)
-            else:
-                whole.pop(number, None)
-                parts += self._parts(number, line)
-        single = self._single(turns, lines, parts, whole)
+                continue
+            whole.pop(number, None)
+            tags = [tag for name in line for tag in self._tags(name)]
+            cuts = sorted({*_ALWAYS, *(tag.begin for tag in tags), *(tag.end for tag in tags)})
+            parts += [Part(number, begin, end, self._fold(line, begin)) for begin, end in pairwise(cuts)]
+        mixed = {part.session for part in parts}
+        nothing: Values = (None,) * len(self._keys)
+        single = {}
+        for turn, ts, message_id, number, session_id in turns:
+            single[turn] = (number, self._fold(lines[session_id], ts, self._by_message[message_id]))
+            if number not in mixed:  # the other turns of the session become a part
+                mixed.add(number)
+                parts.append(Part(number, *_ALWAYS, whole.pop(number, nothing)))
         return TurnTags(self._keys, whole, parts, single)
-
-    def _own(self) -> dict[int, Values]:
-        """Tags of sessions as a whole: the last value of each key."""
-        values: list[dict[int, str | None]] = [dict(self._view.rows(_OWN, (key,))) for key in self._keys]
-        numbers = dict.fromkeys(chain.from_iterable(values))
-        return dict(zip(numbers, zip(*[map(own.get, numbers) for own in values], strict=True), strict=True))
 
     def _read_tags(self, session_ids: set[str]) -> None:
         if len(session_ids) > _ALL_AT_ONCE:
@@ -131,39 +136,14 @@ class _Resolver:
         sql = "SELECT id, session_id FROM sessions WHERE session_id IN ({keys})"
         return self._view.keyed(sql, [(session_id,) for session_id in sorted(session_ids)])
 
-    def _parts(self, number: int, line: list[str]) -> list[Part]:
-        cuts = set(_ALWAYS)
-        for session_id in line:
-            for tag in self._tags(session_id):
-                cuts |= {tag.begin, tag.end}
-        return [Part(number, begin, end, self._fold(line, begin)) for begin, end in pairwise(sorted(cuts))]
-
-    def _single(
-        self, turns: list[Row], lines: Mapping[str, list[str]], parts: list[Part], whole: dict[int, Values]
-    ) -> dict[int, tuple[int, Values]]:
-        """Turns with their own stamps; the other turns of their sessions become parts."""
-        mixed = {part.session for part in parts}
-        nothing: Values = (None,) * len(self._keys)
-        single = {}
-        for turn, ts, message_id, number, session_id in turns:
-            single[turn] = (number, self._fold(lines[session_id], ts, self._by_message[message_id]))
-            if number not in mixed:
-                mixed.add(number)
-                parts.append(Part(number, *_ALWAYS, whole.pop(number, nothing)))
-        return single
-
     def _fold(self, line: list[str], ts: int, of_message: Iterable[_KeyValue] = ()) -> Values:
         """Applies stamps from the root session down, so that a session's own keys win."""
-        tags: list[_KeyValue] = []
+        values: list[str | None] = [None] * len(self._keys)
         for session_id in line:
             own = [tag for tag in self._tags(session_id) if tag.begin <= ts < tag.end]
-            tags += sorted([*own, *of_message] if session_id is line[-1] else own, key=lambda tag: tag.order)
-        return self._values(tags)
-
-    def _values(self, tags: list[_KeyValue]) -> Values:
-        values: list[str | None] = [None] * len(self._keys)
-        for tag in tags:
-            values[tag.key] = tag.value
+            own += of_message if session_id is line[-1] else ()
+            for tag in sorted(own, key=lambda tag: tag.order):
+                values[tag.key] = tag.value
         return tuple(values)
 
 
@@ -278,34 +258,28 @@ def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Scop
     if begin is not None and end is not None and begin >= end:
         raise Mistaken("until is before since", f"since is {to_iso(begin)}, until is {to_iso(end)}")
     kinds = kinds_of(view)
+    by_class = []
+    if filters.source is not None:
+        by_class.append(names.by_source(kinds, filters.source))
+    if filters.model is not None:
+        by_class.append(names.by_model(view, kinds, filters.model))
+    if filters.provider is not None:
+        by_class.append(names.by_provider(kinds, filters.provider))
+    values = {name: getattr(filters, name) for name in Filters.params}
+    values |= {name: to_iso(at) if at is not None else None for name, at in (("since", begin), ("until", end))}
     selection = Selection(
         begin=begin,
         end=end,
         zone=zone,
-        kinds=_kinds(view, filters, kinds),
+        kinds=frozenset.intersection(*by_class) if by_class else None,
         places=names.places(view, filters.project) if filters.project is not None else None,
         activities=_activity(view, filters.activity) if filters.activity is not None else None,
         versions=names.version(view, filters.version) if filters.version is not None else None,
         branches=names.branch(view, filters.branch) if filters.branch is not None else None,
-        sessions=_family(view, filters.session) if filters.session is not None else None,
+        sessions=frozenset(names.below(view, [row_of(view, filters.session)])) if filters.session is not None else None,
     )
-    return Scope(_by_tags(view, filters, selection, tag_keys), kinds, _resolved(filters, begin, end))
-
-
-def _family(view: View, given: str) -> frozenset[int]:
-    """A session by id or unique prefix, with all its child sessions."""
-    return frozenset(names.below(view, [row_of(view, given)]))
-
-
-def _kinds(view: View, filters: Filters, kinds: Kinds) -> frozenset[int] | None:
-    by_filter = []
-    if filters.source is not None:
-        by_filter.append(names.by_source(kinds, filters.source))
-    if filters.model is not None:
-        by_filter.append(names.by_model(view, kinds, filters.model))
-    if filters.provider is not None:
-        by_filter.append(names.by_provider(kinds, filters.provider))
-    return frozenset.intersection(*by_filter) if by_filter else None
+    as_given = {name: value for name, value in values.items() if value not in (None, {})}
+    return Scope(_by_tags(view, filters, selection, tag_keys), kinds, as_given)
 
 
 def _activity(view: View, label: str) -> frozenset[int]:
@@ -341,13 +315,6 @@ def _by_tags(view: View, filters: Filters, selection: Selection, tag_keys: tuple
     return selection._replace(groups=groups, agent_groups=None if agent is None else in_groups)
 
 
-def _resolved(filters: Filters, begin: int | None, end: int | None) -> dict[str, Any]:
-    """The filters that are set, with resolved times."""
-    values = {name: getattr(filters, name) for name in Filters.params}
-    values |= {name: to_iso(at) if at is not None else None for name, at in (("since", begin), ("until", end))}
-    return {name: value for name, value in values.items() if value not in (None, {})}
-
-
 TurnKey = tuple[str, str]
 Keyed = Callable[[str, Iterable[tuple[Any, ...]]], list[tuple[Any, ...]]]
 
@@ -368,38 +335,26 @@ def tags_of(keyed: Keyed, keys: Sequence[TurnKey]) -> dict[TurnKey, dict[str, st
     `keyed` runs SQL with `{keys}` replaced by the keys.
     """
     turns = keyed(_TURNS, keys)
-    parents = _parents(keyed, {session_id for *_, session_id in turns})
+    parents: dict[str, str] = {}
+    pending = {session_id for *_, session_id in turns}
+    while pending:
+        rows = keyed(_PARENTS_OF, [(session_id,) for session_id in sorted(pending)])
+        parents.update(rows)
+        pending = {parent for _, parent in rows} - parents.keys()
     lines = {session_id: lineage(session_id, parents) for *_, session_id in turns}
     ancestors = {ancestor for line in lines.values() for ancestor in line}
     by_session = _grouped(keyed(_BY_SESSION, [(s,) for s in sorted(ancestors)]))
     by_message = _grouped(keyed(_BY_MESSAGE, sorted({(key[1],) for key in keys})))
-    return {
-        (source, message_id): _fold(lines[session_id], ts, by_session, by_message.get(message_id, []))
-        for source, message_id, ts, session_id in turns
-    }
-
-
-def _fold(
-    line: list[str], ts: int, by_session: dict[str, list[_StampRow]], of_message: list[_StampRow]
-) -> dict[str, str]:
-    folded: dict[str, str | None] = {}
-    for session_id in line:
-        own = of_message if session_id == line[-1] else []
-        matching = [s for s in by_session.get(session_id, []) if s.covers(ts)] + own
-        for stamp in sorted(matching, key=lambda s: s.order):
-            folded.update(stamp.keys)
-    return {key: value for key, value in folded.items() if value is not None}
-
-
-def _parents(keyed: Keyed, session_ids: set[str]) -> dict[str, str]:
-    """The parents of these sessions, up to their roots."""
-    parents: dict[str, str] = {}
-    pending = set(session_ids)
-    while pending:
-        rows = keyed(_TAGS_PARENTS, [(session_id,) for session_id in sorted(pending)])
-        parents.update(rows)
-        pending = {parent for _, parent in rows} - parents.keys()
-    return parents
+    tags: dict[TurnKey, dict[str, str]] = {}
+    for source, message_id, ts, session_id in turns:
+        folded: dict[str, str | None] = {}
+        for name in lines[session_id]:
+            stamps = [stamp for stamp in by_session.get(name, []) if stamp.covers(ts)]
+            stamps += by_message.get(message_id, []) if name == session_id else []
+            for stamp in sorted(stamps, key=lambda stamp: stamp.order):
+                folded.update(stamp.keys)
+        tags[source, message_id] = {key: value for key, value in folded.items() if value is not None}
+    return tags
 
 
 def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[_StampRow]]:
@@ -416,7 +371,7 @@ _TURNS = (
     "CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id "
     "JOIN sessions s ON s.id = t.session"
 )
-_TAGS_PARENTS = (
+_PARENTS_OF = (
     "SELECT session_id, parent_session_id FROM sessions WHERE session_id IN ({keys}) AND parent_session_id IS NOT NULL"
 )
 _STAMP = "ts, position, from_ts, to_ts, enrichment FROM stamps"

@@ -148,22 +148,18 @@ class Reader:
         # These classes lack a context size at which prices now change: their turns are read one by one.
         coarse = [kind for kind in own if not kind.is_unlogged and not needed[kind.id] <= set(kind.sizes)]
         self._coarse = frozenset(kind.id for kind in coarse)
-        self._cuts = sorted({size for kind in coarse for size in needed[kind.id]})
+        cuts = sorted({size for kind in coarse for size in needed[kind.id]}, reverse=True)
+        self._tier = f"CASE {' '.join(f'WHEN {_CONTEXT} > {size} THEN {size}' for size in cuts)} ELSE 0 END"
         self._fine = frozenset(kind.id for kind in own) - self._coarse if self._coarse else selection.kinds
-        self.begin, self.end = self._clipped()
         self._by_session: Grouping | None = None
         self._stretches: list[Stretch] | None = None
-
-    def _clipped(self) -> tuple[int, int]:
-        """The selected period, as far as anything is recorded."""
-        ((first, last),) = self._view.rows("SELECT min(first_bucket), max(last_bucket) FROM endings")
-        if first is None:
-            return 0, 0
-        begin, end, selection = begin_of(first), begin_of(last + 1), self._selection
-        return (
-            begin if selection.begin is None else max(begin, selection.begin),
-            end if selection.end is None else min(end, selection.end),
-        )
+        # The selected period, as far as anything is recorded.
+        self.begin = self.end = 0
+        ((first, last),) = view.rows("SELECT min(first_bucket), max(last_bucket) FROM endings")
+        if first is not None:
+            begin, end = begin_of(first), begin_of(last + 1)
+            self.begin = begin if selection.begin is None else max(begin, selection.begin)
+            self.end = end if selection.end is None else min(end, selection.end)
 
     def read(self, by: By) -> list[Parts]:
         """Counts by these keys and by class; several for the same keys if they were read from several tables.
@@ -174,7 +170,7 @@ class Reader:
         if self.begin >= self.end:
             return rows
         if self._coarse:
-            rows += self._facts(self._turns, by, self._coarse, self._tier())
+            rows += self._facts(self._turns, by, self._coarse, self._tier)
         if self._fine is None or self._fine:
             rows += self._sums(by)
             rows += self._facts(_UNLOGGED, by, self._fine)
@@ -216,14 +212,10 @@ class Reader:
 
     def _cut(self, by: By) -> tuple[tuple[int, int], list[Stretch]]:
         """The whole buckets of the period, and its edges. No bucket is whole if a local hour begins within one."""
-        period = Stretch(self.begin, self.end)
         zone = self._zone(by)
         cuts = [stretch.offset for stretch in zone] + [stretch.begin for stretch in zone[1:]]
-        begin, end = -(-(self.begin + SHIFT_MS) // BUCKET_MS), bucket_of(self.end)
-        if begin >= end or any(cut % BUCKET_MS for cut in cuts):
-            return (0, 0), [period]
-        edges = (period._replace(end=begin_of(begin)), period._replace(begin=begin_of(end)))
-        return (begin, end), [edge for edge in edges if edge.begin < edge.end]
+        period = Stretch(self.begin, self.end)
+        return ((0, 0), [period]) if any(cut % BUCKET_MS for cut in cuts) else _whole_buckets(period)
 
     def _is_over_sessions(self, by: By) -> bool:
         selection = self._selection
@@ -303,10 +295,6 @@ class Reader:
             self._stretches = stretches(self.begin, self.end, self._selection.zone)
         return self._stretches
 
-    def _tier(self) -> str:
-        cases = " ".join(f"WHEN {_CONTEXT} > {size} THEN {size}" for size in reversed(self._cuts))
-        return f"CASE {cases} ELSE 0 END"
-
     def windows(self, windows: Sequence[Stretch]) -> list[Parts]:
         """The bills of many windows of time by their number, in a few statements; only classes are selected.
 
@@ -328,7 +316,7 @@ class Reader:
         rows = self._in_windows(_QUARTERS, "x.bucket", whole, self._fine)
         rows += self._in_windows(_TURNS_BY_TIME, "x.ts", cut, self._fine)
         if self._coarse:
-            rows += self._in_windows(_TURNS_BY_TIME, "x.ts", every, self._coarse, self._tier())
+            rows += self._in_windows(_TURNS_BY_TIME, "x.ts", every, self._coarse, self._tier)
         return rows
 
     def _in_windows(
@@ -480,7 +468,7 @@ def _active(begin: int, end: int, session: str = "x.session") -> Clause:
 def _whole_buckets(stretch: Stretch) -> tuple[tuple[int, int], list[Stretch]]:
     """The buckets that lie within a stretch, and what is left of it at its edges."""
     begin, end = -(-(stretch.begin + SHIFT_MS) // BUCKET_MS), bucket_of(stretch.end)
-    if begin >= end or stretch.offset % BUCKET_MS:
+    if begin >= end:
         return (0, 0), [stretch]
     edges = (stretch._replace(end=begin_of(begin)), stretch._replace(begin=begin_of(end)))
     return (begin, end), [edge for edge in edges if edge.begin < edge.end]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
 from pathlib import Path
 from statistics import median_low
 from typing import Any, Final, Literal, NamedTuple
@@ -164,21 +166,26 @@ def examine(view: View, ledger: Path, scope: Scope, families: Sequence[Family]) 
         rails[rail.session].append(rail)
     findings = []
     for family in families:
-        selected = None if family.is_whole else _selected(view, scope, family)
-        own = [rail for member in family.members for rail in rails[member]]
-        explained = [
-            (explain(rail.entries, thresholds, selected), _turns_up_to_last(rail.turns, selected)) for rail in own
-        ]
+        selected: Selected | None = None
+        if not family.is_whole:
+            sessions, members = scope.selection.sessions, frozenset(family.members)
+            selection = scope.selection._replace(sessions=members if sessions is None else members & sessions)
+            turns = Reader(view, selection, scope.kinds).turns()
+            keys = set(view.keyed(_NAMED, [(turn,) for turn in turns]))
+            selected = partial(_is_among, keys)
+        explained = []
+        for rail in (rail for member in family.members for rail in rails[member]):
+            end = len(rail.turns)
+            # Content before the last selected turn may still be paid for; later turns do not count.
+            while selected is not None and end and not selected(rail.turns[end - 1]):
+                end -= 1
+            explained.append((explain(rail.entries, thresholds, selected), rail.turns[:end]))
         findings.append((family, _encode(_in_family(explained))))
     return findings
 
 
-def _turns_up_to_last(turns: Sequence[Turn], selected: Selected | None) -> Sequence[Turn]:
-    """All turns up to the last selected one: earlier content may still be paid for, later turns do not count."""
-    if selected is None:
-        return turns
-    end = next((n for n in range(len(turns), 0, -1) if selected(turns[n - 1])), 0)
-    return turns[:end]
+def _is_among(keys: AbstractSet[tuple[str, str]], turn: Turn) -> bool:
+    return (turn.source, turn.message_id) in keys
 
 
 def _in_family(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> FamilyFindings:
@@ -198,14 +205,6 @@ def _in_family(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> FamilyFindi
     instructions = tuple((name, size) for name, size in files if name is not None)
     prefix = Prefix(main.session_id, main.prefix, tokens, turns[0].ts if turns else "", instructions)
     return FamilyFindings(wasted, prefix, together, caching)
-
-
-def _selected(view: View, scope: Scope, family: Family) -> Selected:
-    sessions, members = scope.selection.sessions, frozenset(family.members)
-    selection = scope.selection._replace(sessions=members if sessions is None else members & sessions)
-    turns = Reader(view, selection, scope.kinds).turns()
-    keys = set(view.keyed(_NAMED, [(turn,) for turn in turns]))
-    return lambda turn: (turn.source, turn.message_id) in keys
 
 
 _TURNS_OF = "SELECT session, sum(n) FROM sums GROUP BY session"
@@ -253,18 +252,30 @@ class FindingGroup(NamedTuple):
 
 def answer(view: View, quotes: Quotes, params: WasteParams, seen: WasteFindings) -> dict[str, Any]:
     """The answer of the method `waste`."""
-    about, scope, pricer = _about(view, seen), seen.scope.in_view(view), Pricer(view.prices)
+    scope, pricer = seen.scope.in_view(view), Pricer(view.prices)
     single = [waste.finding for one in seen.families for waste in one.wasted]
+    ids = {session for finding in single for session in finding.sessions}
+    ids |= {prefix.session_id for prefix in _prefixes(seen)}
+    rows = view.keyed(_SESSIONS, [(session_id,) for session_id in sorted(ids)])
+    about = {session_id: FindingSession(*facts) for session_id, *facts in rows}
     bloated = _bloated(seen, about)
+    # No token twice: of prefixes only cache reads, since a cache miss may cover the rest.
+    reads = [{rate: Spent(cache_read=tokens.cache_read) for rate, tokens in one.tokens.items()} for one in bloated]
+    avoidable = pricer.of(add_up([*(dict(one.avoidable) for one in seen.families), *reads]))
     every = _group([*single, *bloated], about, pricer)
     groups = [group for group in every if params.kind in (None, group.kind)]
     costly = [group for group in groups if params.min_cost <= (group.cost.usd or 0.0)]
-    first = _first_of_each(costly, params.per_kind)[: params.limit]
+    counts: Counter[FindingKind] = Counter()
+    first: list[FindingGroup] = []
+    for group in costly:
+        counts[group.kind] += 1
+        if counts[group.kind] <= params.per_kind and len(first) < params.limit:
+            first.append(group)
     return {
         "filters": scope.filters,
         **totals_of(view, scope),
         "families": len(seen.families),
-        "avoidable": _avoidable(seen, bloated, pricer).answer(),
+        "avoidable": avoidable.answer(),
         "cacheTtl": ttl_answer(
             CacheBills.total(CacheBills(*map(dict, one.caching)) for one in seen.families if one.caching), pricer
         ),
@@ -274,22 +285,6 @@ def answer(view: View, quotes: Quotes, params: WasteParams, seen: WasteFindings)
         "moreFindings": len(costly) - len(first),
         "cheaperFindings": len(groups) - len(costly),
     }
-
-
-def _first_of_each(groups: Iterable[FindingGroup], most: int) -> list[FindingGroup]:
-    counts: Counter[FindingKind] = Counter()
-    first = []
-    for group in groups:
-        counts[group.kind] += 1
-        if counts[group.kind] <= most:
-            first.append(group)
-    return first
-
-
-def _avoidable(seen: WasteFindings, bloated: Iterable[Finding], pricer: Pricer) -> Cost:
-    """The cost of all findings, no token twice: of prefixes only cache reads, since a cache miss may cover the rest."""
-    reads = [{rate: Spent(cache_read=tokens.cache_read) for rate, tokens in one.tokens.items()} for one in bloated]
-    return pricer.of(add_up([*(dict(one.avoidable) for one in seen.families), *reads]))
 
 
 def _kinds(groups: Iterable[FindingGroup]) -> list[dict[str, Any]]:
@@ -302,13 +297,6 @@ def _kinds(groups: Iterable[FindingGroup]) -> list[dict[str, Any]]:
         {"kind": kind, "findings": len(by_kind[kind]), **costs[kind].answer(), "advice": advice_for(kind)}
         for kind in sorted(costs, key=lambda kind: (-costs[kind].units, -sum(costs[kind].tokens), kind))
     ]
-
-
-def _about(view: View, seen: WasteFindings) -> dict[str, FindingSession]:
-    ids = {session for one in seen.families for waste in one.wasted for session in waste.sessions}
-    ids |= {prefix.session_id for prefix in _prefixes(seen)}
-    rows = view.keyed(_SESSIONS, [(session_id,) for session_id in sorted(ids)])
-    return {session_id: FindingSession(*facts) for session_id, *facts in rows}
 
 
 def _prefixes(seen: WasteFindings) -> list[Prefix]:
@@ -382,16 +370,27 @@ def _row(group: FindingGroup, about: Mapping[str, FindingSession], quotes: Quote
         "projectCount": len(projects - {None}),
         "sessions": sessions[:MOST_EVIDENCE],
         "sessionCount": len(sessions),
-        "times": _times(group.findings),
+        # For an agent the evidence counts its turns.
+        "times": sum(
+            finding.evidence.others or 1 if first.kind == "delegation" else finding.evidence.count
+            for finding in group.findings
+        ),
         "evidence": _evidence(group.findings, where, subject if is_of_many else first.evidence.target),
         "tokens": sum(group.cost.tokens[:-1]),
         **group.cost.answer(),
         "advice": _GENERATED_ADVICE if is_of_many else first.advice,
     }
-    if first.kind not in _NAMED_BY_FILE and not is_of_many and (quote := _quote(first, where, quotes)) is not None:
-        row["evidence"]["quote"] = quote
-    if first.kind in _FAILURES and (error := _error(first, where, quotes)) is not None:
-        row["evidence"]["error"] = error
+    evidence = first.evidence
+    if not evidence.calls or not evidence.turns:
+        return row
+    call = evidence.turns[0], evidence.calls[0]
+    texts: dict[str, str | None] = {}
+    if first.kind not in _NAMED_BY_FILE and not is_of_many:
+        rail_id = None if first.kind == "delegation" else evidence.rail_id  # an agent is called from another rail
+        texts["quote"] = quotes.call(where.row, first.sessions[0], rail_id, *call)
+    if first.kind in _FAILURES:
+        texts["error"] = quotes.error(RailName(where.row, first.sessions[0], evidence.rail_id), *call)
+    row["evidence"] |= {name: text for name, text in texts.items() if text is not None}
     return row
 
 
@@ -401,13 +400,6 @@ def _severity(group: FindingGroup) -> Literal["high", "medium", "low"]:
     if usd is None:
         usd = weight(add_up([finding.tokens for finding in group.findings])) * _USUAL_PRICE
     return "high" if usd >= _HIGH else "medium" if usd >= _MEDIUM else "low"
-
-
-def _times(findings: Sequence[Finding]) -> int:
-    """The number of occurrences; for an agent the evidence counts its turns."""
-    if findings[0].kind == "delegation":
-        return sum(finding.evidence.others or 1 for finding in findings)
-    return sum(finding.evidence.count for finding in findings)
 
 
 def _evidence(findings: Sequence[Finding], where: FindingSession, target: str | None) -> dict[str, Any]:
@@ -420,6 +412,8 @@ def _evidence(findings: Sequence[Finding], where: FindingSession, target: str | 
     evidences = [one.evidence for one in here]
     sized = [one.evidence for one in findings] if findings[0].kind in _HEAVY else evidences
     rails = {evidence.rail_id for evidence in evidences}
+    changes = dict.fromkeys(change for finding in findings for change in finding.evidence.changes)
+    proof = {"proof": first.proof, "changes": [msgspec.to_builtins(change) for change in changes][:MOST_EVIDENCE]}
     return {
         "sessionId": findings[0].sessions[0],
         "railId": first.rail_id or None if len(rails) == 1 else None,
@@ -429,7 +423,7 @@ def _evidence(findings: Sequence[Finding], where: FindingSession, target: str | 
         "tool": first.tool,
         "target": within(target, where.folder) if first.tool and target else target,
         "reason": first.reason,
-        **({"proof": first.proof, "changes": _changes(findings)} if first.proof else {}),
+        **(proof if first.proof else {}),
         "count": sum(evidence.count for evidence in evidences),
         "entered": (max if sized is not evidences else sum)(evidence.entered for evidence in sized),
         "rides": max(evidence.rides for evidence in sized),
@@ -438,32 +432,9 @@ def _evidence(findings: Sequence[Finding], where: FindingSession, target: str | 
     }
 
 
-def _changes(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    changes = dict.fromkeys(change for finding in findings for change in finding.evidence.changes)
-    return [msgspec.to_builtins(change) for change in changes][:MOST_EVIDENCE]
-
-
 def _session_and_rail(finding: Finding) -> tuple[str, str]:
     """An agent's finding concerns the turn that started it, not its own rail."""
     return finding.sessions[0], "" if finding.kind == "delegation" else finding.evidence.rail_id
-
-
-def _quote(finding: Finding, where: FindingSession, quotes: Quotes) -> str | None:
-    """The arguments of the first call, if content is stored."""
-    evidence, session_id = finding.evidence, finding.sessions[0]
-    if not evidence.calls or not evidence.turns:
-        return None
-    rail_id = None if finding.kind == "delegation" else evidence.rail_id  # an agent is called from another rail
-    return quotes.call(where.row, session_id, rail_id, evidence.turns[0], evidence.calls[0])
-
-
-def _error(finding: Finding, where: FindingSession, quotes: Quotes) -> str | None:
-    """The first line of the first error, if content is stored."""
-    evidence = finding.evidence
-    rail = RailName(where.row, finding.sessions[0], evidence.rail_id)
-    if not evidence.calls or not evidence.turns:
-        return None
-    return quotes.error(rail, evidence.turns[0], evidence.calls[0])
 
 
 _SESSIONS = """
@@ -500,7 +471,7 @@ def _source(name: str, prefixes: list[Prefix], pricer: Pricer) -> dict[str, Any]
         "source": name,
         "sessions": len(prefixes),
         "prefix": {"median": median_low(sizes), "smallest": min(sizes), "largest": max(sizes)},
-        "rides": _rides(prefixes),
+        "rides": sum(sum(tokens.context for _, tokens in prefix.spent) // prefix.tokens for prefix in prefixes),
         **whole.answer(),
         "usdPerToken": float(usd(round(per_token))) if whole.is_priced else None,
         "instructions": _instructions(prefixes),
@@ -516,11 +487,6 @@ def _instructions(prefixes: Iterable[Prefix]) -> list[dict[str, Any]]:
             sizes[path] = size
             sessions[path] += 1
     return [{"path": path, "bytes": sizes[path], "sessions": sessions[path]} for path in sorted(sizes)]
-
-
-def _rides(prefixes: Iterable[Prefix]) -> int:
-    """The number of requests that paid for a prefix, in full or from the cache."""
-    return sum(sum(tokens.context for _, tokens in prefix.spent) // prefix.tokens for prefix in prefixes)
 
 
 def _servers(view: View, scope: Scope) -> list[dict[str, Any]]:
