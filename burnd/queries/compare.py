@@ -45,11 +45,18 @@ def quota_shares(
 
     Turns whose label is None are left out.
     """
-    time = _time_with_readings(view, scope.selection)
-    filled = _filled(view, *time) if time is not None else {}
-    if time is None or not filled:
+    begin, end = scope.selection.begin or -(1 << 62), scope.selection.end or 1 << 62
+    days = [row[0] for row in view.rows(_DAYS, (begin, end, begin))]
+    if not days:
         return {}
-    begin, end = time
+    begin, end = max(begin, min(days) * DAY_MS - SHIFT_MS), min(end, (max(days) + 1) * DAY_MS - SHIFT_MS)
+    peaks: defaultdict[str, list[Peak]] = defaultdict(list)
+    # From a day earlier, for the use of windows that were already open.
+    for source, *peak in view.rows(_PEAKS, (begin, begin - DAY_MS, end)):
+        peaks[source].append(Peak(*peak))
+    filled = {source: points for source, own in peaks.items() if (points := _points(own)) > 0}
+    if not filled:
+        return {}
     kinds = scope.kinds.by_id
     whole: defaultdict[str, int] = defaultdict(int)
     selection = Selection(begin=begin, end=end)
@@ -71,28 +78,8 @@ def quota_shares(
     return {name: points / total for name, points in used.items()}
 
 
-def _time_with_readings(view: View, selection: Selection) -> tuple[int, int] | None:
-    """The selected part of the newest days with readings."""
-    begin, end = selection.begin or -(1 << 62), selection.end or 1 << 62
-    days = [row[0] for row in view.rows(_DAYS, (begin, end, begin))]
-    if not days:
-        return None
-    first, last = min(days) * DAY_MS - SHIFT_MS, (max(days) + 1) * DAY_MS - SHIFT_MS
-    return max(begin, first), min(end, last)
-
-
-def _filled(view: View, begin: int, end: int) -> dict[str, float]:
-    """The percentage points by which the five-hour windows of each source filled up in that time."""
-    peaks: defaultdict[str, list[Peak]] = defaultdict(list)
-    # From a day earlier, for the use of windows that were already open.
-    for source, *peak in view.rows(_PEAKS, (begin, begin - DAY_MS, end)):
-        peaks[source].append(Peak(*peak))
-    points = {source: _points(own) for source, own in peaks.items()}
-    return {source: filled for source, filled in points.items() if filled > 0}
-
-
 def _points(peaks: Iterable[Peak]) -> float:
-    """Sums the rise of each window in the selected time over its reading before it.
+    """The percentage points by which windows filled up in the selected time, over their readings before it.
 
     Windows are distinguished by their resets, to two minutes; without a reset, a lower reading starts a new window.
     """
@@ -189,8 +176,12 @@ class Cell:
 def compare(view: View, params: CompareParams) -> dict[str, Any]:
     """The answer of the method `compare`."""
     by = dimensions.split(params.by, COMPARED)
-    target = _target(view, params.what_if)
-    scope = _narrowed(view, params, choose(view, params, dimensions.tag_keys(by)))
+    target = _price_of(view, params.what_if) if params.what_if is not None else None
+    scope = choose(view, params, dimensions.tag_keys(by))
+    if params.models is not None:
+        requested, others = names.by_model(view, scope.kinds, params.models), scope.selection.kinds
+        of_models = requested if others is None else requested & others
+        scope = scope._replace(selection=scope.selection._replace(kinds=of_models))
     dimension = dimensions.dimension(view, by, scope.selection)
     thresholds = target.thresholds if target else ()
     reader = Reader(view, scope.selection, scope.kinds, thresholds, measures=len(MEASURES))
@@ -222,18 +213,18 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     categories = [label for label in (*LABELS, UNLABELLED) if label in present]
     shares = quota_shares(view, scope, by_cell, place_of)
     every = [(key, category) for key in order for category in categories]
-    names = {key: facts["key"] for key, facts in rows_shown.items()}
+    texts = {key: facts["key"] for key, facts in rows_shown.items()}
     answer: dict[str, Any] = {
         "filters": scope.filters,
         "by": params.by,
-        "models": [names[key] for key in order],
+        "models": [texts[key] for key in order],
         "categories": categories,
         "minSample": params.min_sample,
         "cells": [
-            cells[place].answer(names[place[0]], place[1], params.min_sample, shares.get(place)) for place in every
+            cells[place].answer(texts[place[0]], place[1], params.min_sample, shares.get(place)) for place in every
         ],
-        "coverage": _coverages(order, names, cells, params.min_sample),
-        "notes": _notes(order, names, categories, cells),
+        "coverage": _coverages(order, texts, cells, params.min_sample),
+        "notes": _notes(order, texts, categories, cells),
         "moreModels": len(rows_shown) - len(order),
         "unlogged": unlogged_of(rows, scope.kinds),
     }
@@ -261,26 +252,13 @@ def _ranked(rows: Iterable[Parts], labels: Iterable[Any], kinds: Mapping[int, Ki
     return sorted(units, key=lambda key: (-units[key], -turns[key], str(key)))
 
 
-def _target(view: View, name: str | None) -> Price | None:
-    if name is None:
-        return None
-    price = view.prices.find(name)
+def _price_of(view: View, model: str) -> Price:
+    price = view.prices.find(model)
     if price is None:
-        near = view.prices.similar_names(name)
-        raise Missing(
-            f"{name[:80]!r} has no price",
-            f"did you mean: {', '.join(near)}" if near else "use a name from a price list, such as gpt-5",
-        )
+        near = view.prices.similar_names(model)
+        hint = f"did you mean: {', '.join(near)}" if near else "use a name from a price list, such as gpt-5"
+        raise Missing(f"{model[:80]!r} has no price", hint)
     return price
-
-
-def _narrowed(view: View, params: CompareParams, scope: Scope) -> Scope:
-    """Restricts the selection to the requested models, if any."""
-    if params.models is None:
-        return scope
-    kinds = names.by_model(view, scope.kinds, params.models)
-    already = scope.selection.kinds
-    return scope._replace(selection=scope.selection._replace(kinds=kinds if already is None else kinds & already))
 
 
 def _shown(view: View, params: CompareParams, dimension: Dimension, ranked: Sequence[Any]) -> dict[Any, dict[str, Any]]:
@@ -314,28 +292,31 @@ def _notes(
 def _coverages(
     order: Sequence[Any], names: Mapping[Any, Any], cells: Mapping[CellKey, Cell], least: int
 ) -> list[dict[str, Any]]:
-    own: defaultdict[Any, dict[str, Cell]] = defaultdict(dict)
+    """The size of each sample."""
+    own: defaultdict[Any, dict[str, Tally]] = defaultdict(dict)
     for (key, category), cell in cells.items():
         if cell.tally.turns:
-            own[key][category] = cell
-    return [_coverage(names[key], own[key], least) for key in order]
-
-
-def _coverage(name: Any, own: Mapping[str, Cell], least: int) -> dict[str, Any]:
-    """The size of the sample; `own` has the cells by activity."""
-    tallies = [cell.tally for cell in own.values()]
-    return {
-        "model": name,
-        "turns": sum(tally.turns for tally in tallies),
-        "pricedTurns": sum(tally.priced for tally in tallies),
-        "harnessTurns": sum(tally.harness_turns for tally in tallies),
-        "partialTurns": sum(tally.partial for tally in tallies),
-        "openTurns": sum(tally.open for tally in tallies),
-        "labelledTurns": sum(cell.tally.turns for category, cell in own.items() if category != UNLABELLED),
-        "editPrompts": sum(tally.prompts for tally in tallies),
-        "categories": len(own),
-        "sufficientCategories": sum(tally.turns >= least for tally in tallies),
-    }
+            own[key][category] = cell.tally
+    coverages = []
+    for key in order:
+        tallies = own[key].values()
+        whole = Tally.over(tallies)
+        unlabelled = own[key].get(UNLABELLED)
+        coverages.append(
+            {
+                "model": names[key],
+                "turns": whole.turns,
+                "pricedTurns": whole.priced,
+                "harnessTurns": whole.harness_turns,
+                "partialTurns": whole.partial,
+                "openTurns": whole.open,
+                "labelledTurns": whole.turns - (unlabelled.turns if unlabelled is not None else 0),
+                "editPrompts": whole.prompts,
+                "categories": len(tallies),
+                "sufficientCategories": sum(tally.turns >= least for tally in tallies),
+            }
+        )
+    return coverages
 
 
 def _add_what_if(answer: dict[str, Any], model: str, shown_cells: Sequence[Cell], cells: Collection[Cell]) -> None:

@@ -39,11 +39,8 @@ def page(view: View, session_id: str, message_id: str | None, offset: int, limit
     ((session, was_pruned),) = rows
     rows = view.rows(_RECORDS, (session, message_id, limit, offset))
     ((total,),) = view.rows(_COUNT, (session, message_id))
-    if (
-        total == 0
-        and message_id is not None
-        and not bool(view.rows("SELECT 1 FROM turns WHERE session = ? AND message_id = ?", (session, message_id)))
-    ):
+    has_turn = "SELECT 1 FROM turns WHERE session = ? AND message_id = ?"
+    if total == 0 and message_id is not None and not view.rows(has_turn, (session, message_id)):
         raise Missing(f"there is no message {message_id[:100]!r} in this session")
     state: ContentState = "yes" if total else "pruned" if was_pruned else "no"
     return RecordPage([(position, length) for position, length in rows], total, state)
@@ -117,7 +114,10 @@ def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, An
     session = find(view, params.id)
     facts = session.facts
     every = rails(view, session.row)
-    rail = params.rail or _default_rail(view, session, every)
+    rail = params.rail or (every[0]["railId"] if every else None)
+    if rail is None:
+        rows = view.rows("SELECT DISTINCT rail FROM turns WHERE session = ?", (session.row,))
+        rail = min((rail for (rail,) in rows), key=lambda rail: (rail != MAIN, rail), default=MAIN)
     offset, limit = min(max(params.offset, 0), _LAST_OFFSET), min(max(params.limit, 1), MOST_MESSAGES)
     is_gone = facts["content"] == "yes" and not recall.has(session.session_id)
     stored = None if is_gone else next((one["messages"] for one in every if one["railId"] == rail), None)
@@ -157,14 +157,6 @@ def why_not_retained(facts: dict[str, Any]) -> str:
     return _EMPTY if facts["createdBy"] is not None and not facts["messageCount"] else _NOT_STORED
 
 
-def _default_rail(view: View, session: SessionEntry, every: Sequence[dict[str, Any]]) -> str:
-    if every:
-        return str(every[0]["railId"])
-    rows = view.rows("SELECT DISTINCT rail FROM turns WHERE session = ?", (session.row,))
-    rails = sorted((rail for (rail,) in rows), key=lambda rail: (rail != MAIN, rail))
-    return rails[0] if rails else MAIN
-
-
 class MessageSpan(NamedTuple):
     """Messages from `begin` to before `end` on a rail of a session."""
 
@@ -177,10 +169,8 @@ class MessageSpan(NamedTuple):
 def lines_of(view: View, spans: Sequence[MessageSpan]) -> list[list[RecordLine]]:
     """The records of each span in order."""
     by_span: list[list[RecordLine]] = [[] for _ in spans]
-    for line in map(
-        RecordLine._make, sorted(view.keyed(_LINES, [(number, *span) for number, span in enumerate(spans)]))
-    ):
-        by_span[line.span].append(line)
+    for row in sorted(view.keyed(_LINES, [(number, *span) for number, span in enumerate(spans)])):
+        by_span[row[0]].append(RecordLine._make(row))
     return by_span
 
 
@@ -213,8 +203,8 @@ class _PageWriter:
         return page
 
     def _message(self, file: SidecarReader, own: Sequence[RecordLine]) -> dict[str, Any]:
-        records = (
-            file.record(line.position, line.length, ((self._room() + 4) * _JSON_BYTES)) for line in own[:_MOST_BLOCKS]
+        records = (  # enough bytes of each to see whether it is cut
+            file.record(line.position, line.length, (self._room() + 4) * _JSON_BYTES) for line in own[:_MOST_BLOCKS]
         )
         message: dict[str, Any] = {
             "msgIdx": own[0].msg_idx,

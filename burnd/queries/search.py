@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -19,11 +19,11 @@ from burnd.content.recall import Recall, Spot
 from burnd.contract.sessions import LAST_HIT, MOST_HITS, MOST_WINDOW, SearchParams
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.queries import names
-from burnd.queries.messages import MessageSpan, why_not_retained
+from burnd.queries.messages import MessageSpan, RecordLine, lines_of, why_not_retained
 from burnd.queries.names import check_source, short_ids
 from burnd.queries.quotes import add_titles
 from burnd.queries.sessions import SessionEntry, entries_of, find, times
-from burnd.queries.view import Row, View
+from burnd.queries.view import View
 from burnd.records import Content
 from burnd.records.codec import clean
 from burnd.records.content import MAIN, NO_RAIL
@@ -182,12 +182,23 @@ class Candidates:
         while len(matches) < self._lot and (page := next(pages, None)) is not None:
             matches += page
         found_in = {match.session for match in matches}
-        titles = self._titles(found_in)
-        about = self._about(titles, found_in)
+        # The best titles and compaction summaries, and those of the sessions with matches.
+        best_titles = self._lookup.titles(self._terms, self._only, _TITLES, found_in)
+        titles = {match.session: match for match in best_titles}
+        about: dict[int, float] = {}
+        for match in self._lookup.compactions(self._terms, self._only, _TITLES, found_in):
+            about[match.session] = max(about.get(match.session, 0.0), match.score)
+        for session, match in titles.items():
+            about[session] = about.get(session, 0.0) + match.score
         spread = self._lookup.spread(self._terms, self._only) if self._is_by_session else NO_SPREAD
         candidates = _ranked(matches, about, spread)
         if others := self._to_look_into(about, spread, candidates):
-            more = self._more(self._only._replace(sessions=frozenset(others)), len(others))
+            only = self._only._replace(sessions=frozenset(others))
+            if self._is_by_session:
+                more: Iterable[Match] = self._lookup.best_of(self._terms, only)
+            else:
+                every = chain.from_iterable(self._lookup.messages(self._terms, only))
+                more = islice(every, self._lot + len(others))
             candidates += _ranked(more, about, spread)
         if not self._only.has_author:
             # Checked messages may fail; then the title remains.
@@ -203,25 +214,6 @@ class Candidates:
     def _is_by_session(self) -> bool:
         """Whether only the best message of each session is needed, and needs no check."""
         return not self._each and not self.check.is_needed
-
-    def _more(self, only: Only, sessions: int) -> Iterable[Match]:
-        if self._is_by_session:
-            return self._lookup.best_of(self._terms, only)
-        return islice(chain.from_iterable(self._lookup.messages(self._terms, only)), self._lot + sessions)
-
-    def _titles(self, sessions: set[int]) -> dict[int, Match]:
-        """The best titles, and those of these sessions."""
-        titles = self._lookup.titles(self._terms, self._only, _TITLES, sessions)
-        return {match.session: match for match in titles}
-
-    def _about(self, titles: Mapping[int, Match], sessions: set[int]) -> dict[int, float]:
-        """The score of each session's title and best compaction summary."""
-        best: dict[int, float] = {}
-        for match in self._lookup.compactions(self._terms, self._only, _TITLES, sessions):
-            best[match.session] = max(best.get(match.session, 0.0), match.score)
-        for session, match in titles.items():
-            best[session] = best.get(session, 0.0) + match.score
-        return best
 
     def _to_look_into(self, about: Mapping[int, float], spread: Spread, candidates: Sequence[Candidate]) -> list[int]:
         """Sessions that their title, summaries or other messages may raise above the candidates."""
@@ -393,8 +385,12 @@ def _narrowed(view: View, params: SearchParams) -> Only:
         own = {row for (row,) in view.rows(_OF_SOURCE, (params.source,))}
         rows = own if rows is None else rows & own
     since, until = times(view, params.since, params.until, params.tz)
+    sessions = None
+    if rows is not None:
+        ids = view.keyed("SELECT session_id FROM sessions WHERE id IN ({keys})", [(row,) for row in rows])
+        sessions = frozenset(session_key(session_id) for (session_id,) in ids)
     return Only(
-        sessions=_keys(view, rows) if rows is not None else None,
+        sessions=sessions,
         since=since,
         until=until,
         role=params.role,
@@ -402,17 +398,11 @@ def _narrowed(view: View, params: SearchParams) -> Only:
     )
 
 
-def _keys(view: View, rows: set[int]) -> frozenset[int]:
-    ids = view.keyed("SELECT session_id FROM sessions WHERE id IN ({keys})", [(row,) for row in rows])
-    return frozenset(session_key(session_id) for (session_id,) in ids)
-
-
 _OF_SOURCE = "SELECT s.id FROM sessions s JOIN names n ON n.id = s.source WHERE n.name = ?"
 
 
 # Kinds of records by how well they describe a message.
 _RANKS: Final = {"text": 0, "summary": 1, "tool_use": 2, "tool_result": 3, "thinking": 4, "file": 5}
-_POSITION, _LENGTH, _ROLE, _KIND = range(4, 8)  # in a row of _LINES
 _LINES_SHOWN: Final = 2  # records per message that a snippet uses
 _ENOUGH: Final = 6 * (
     SNIPPET_BYTES + 16
@@ -482,21 +472,23 @@ class Windows:
             self._window_answer(hit, span, self._items(span, window, read))
             for hit, span, window, read in zip(hits, spans, windows, records, strict=True)
         ]
-        self._name_results()
+        # Names the tools of results whose calls are before their windows.
+        names: dict[str, str] = dict(self._view.keyed(_CALLS, [(*one.key, one.call_id) for one in self._unnamed]))
+        for one in self._unnamed:
+            if one.call_id in names:
+                one.item["toolName"] = names[one.call_id]
         return answer
 
     def _windows(self, hits: Sequence[Hit], spans: Sequence[MessageSpan]) -> list[list[_Message]]:
         """The messages around each hit."""
-        lines: dict[tuple[int, int], list[Row]] = {}
-        for row in sorted(self._view.keyed(_LINES, [(number, *span) for number, span in enumerate(spans)])):
-            lines.setdefault(row[:2], []).append(row)
         is_shared = len({(span.session, span.rail) for span in spans}) < len(spans)
         nearest = _nearest(hits, spans) if is_shared else {}
         windows: list[list[_Message]] = [[] for _ in hits]
-        for (number, msg_idx), own in lines.items():
+        for number, lines in enumerate(lines_of(self._view, spans)):
             span = spans[number]
-            if not is_shared or nearest[span.session, span.rail, msg_idx] == number:
-                windows[number].append(_message(msg_idx, own, is_match=msg_idx == hits[number].msg_idx))
+            for msg_idx, own in groupby(lines, key=lambda line: line.msg_idx):
+                if not is_shared or nearest[span.session, span.rail, msg_idx] == number:
+                    windows[number].append(_message(msg_idx, [*own], is_match=msg_idx == hits[number].msg_idx))
         return windows
 
     def _span(self, hit: Hit) -> MessageSpan:
@@ -540,7 +532,9 @@ class Windows:
             elif end - begin == 1 and (record := read[begin]) is not None:
                 items.append(_item(message, record, opening(record_text(record)), names))  # the usual case
             else:
-                items.append(_item(message, *_beginning(list(filter(None, read[begin:end]))), names))
+                own = list(filter(None, read[begin:end]))
+                text = "\n".join(filter(None, map(record_text, own)))
+                items.append(_item(message, own[0] if own else None, opening(text), names))
         return items
 
     def _matched(self, span: MessageSpan, message: _Message, own: Sequence[Content], names: Names) -> dict[str, Any]:
@@ -551,30 +545,21 @@ class Windows:
             self._unnamed.append(_UnnamedResult(key, about.tool_result.tool_use_id, item))
         return item
 
-    def _name_results(self) -> None:
-        """Names the tools of results whose calls are before their windows."""
-        names: dict[str, str] = dict(self._view.keyed(_CALLS, [(*one.key, one.call_id) for one in self._unnamed]))
-        for one in self._unnamed:
-            if one.call_id in names:
-                one.item["toolName"] = names[one.call_id]
-
     def _best(self, every: Sequence[Content]) -> tuple[Content | None, Passage]:
         """The record with most of the query's words, and the passage with them."""
         records = narrowed(every, self._only) or every
         best: tuple[Content | None, Passage] = (None, Passage(""))
         most = -1
         for record in sorted(records, key=lambda record: _rank(record.kind)) if len(records) > 1 else records:
-            text = self._named_text(record)[:_MOST_CHARS]
+            text, name = record_text(record), record.tool_use.name if record.tool_use is not None else ""
+            if name and self._spotter.spots(name):
+                text = f"{clean(name)}\n{text}"
+            text = text[:_MOST_CHARS]
             spots = self._spotter.spots(text)
             different = len({folded(text[begin:end]) for begin, end in spots}) if len(records) > 1 else 0
             if different > most:
                 best, most = (record, passage(text, spots)), different
         return best
-
-    def _named_text(self, record: Content) -> str:
-        """The text of a record, after the tool's name if the query has it."""
-        text, name = record_text(record), record.tool_use.name if record.tool_use is not None else ""
-        return f"{clean(name)}\n{text}" if name and self._spotter.spots(name) else text
 
 
 def _nearest(hits: Sequence[Hit], spans: Sequence[MessageSpan]) -> dict[_MessageKey, int]:
@@ -588,12 +573,12 @@ def _nearest(hits: Sequence[Hit], spans: Sequence[MessageSpan]) -> dict[_Message
     return {key: number for key, (_, number) in nearest.items()}
 
 
-def _message(msg_idx: int, own: Sequence[Row], *, is_match: bool) -> _Message:
+def _message(msg_idx: int, own: Sequence[RecordLine], *, is_match: bool) -> _Message:
     """The records to read of a message: all if it matched, else the start of the most descriptive ones."""
-    role, at_most = own[0][_ROLE], None if is_match else _ENOUGH
+    role, at_most = own[0].role, None if is_match else _ENOUGH
     if len(own) > 1 and not is_match:
-        own = sorted(own, key=lambda row: _rank(row[_KIND]))[:_LINES_SHOWN]
-    return _Message(msg_idx, role, [Spot(row[_POSITION], row[_LENGTH], at_most) for row in own], is_match)
+        own = sorted(own, key=lambda line: _rank(line.kind))[:_LINES_SHOWN]
+    return _Message(msg_idx, role, [Spot(line.position, line.length, at_most) for line in own], is_match)
 
 
 def _item(message: _Message, about: Content | None, match: Passage, names: Names) -> dict[str, Any]:
@@ -606,13 +591,6 @@ def _item(message: _Message, about: Content | None, match: Passage, names: Names
     return item
 
 
-def _beginning(records: Sequence[Content]) -> tuple[Content | None, Passage]:
-    """The first record and the start of the text of all."""
-    if not records:
-        return None, Passage("")
-    return records[0], opening("\n".join(filter(None, map(record_text, records))))
-
-
 def record_text(record: Content) -> str:
     """The text of a record without the name of its tool."""
     text: str
@@ -621,29 +599,20 @@ def record_text(record: Content) -> str:
     elif record.tool_use is not None:
         text = "\n".join(in_json(record.tool_use.input))
     elif record.tool_result is not None and record.text is None and record.file is None:
-        text = _result_text(record.tool_result.content)
+        content, blocks = record.tool_result.content, None
+        if bytes(memoryview(content)[:1]) == b"[":
+            with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
+                blocks = _blocks.decode(content)  # many tools return text blocks, of which only the texts are read
+        text = "\n".join(in_json(content) if blocks is None else [block.text for block in blocks])
     else:
         text = "\n".join(strings(record))
     return text if text.isascii() else clean(text)
-
-
-def _result_text(content: msgspec.Raw) -> str:
-    """The text of a tool result; of text blocks, which many tools return, the texts only."""
-    if bytes(memoryview(content)[:1]) == b"[":
-        with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
-            return "\n".join([block.text for block in _blocks.decode(content)])
-    return "\n".join(in_json(content))
 
 
 def _rank(kind: str) -> int:
     return _RANKS.get(kind, len(_RANKS))
 
 
-_LINES = """
-WITH wanted(window, session, rail, first, last) AS ({keys})
-SELECT w.window, m.msg_idx, m.n, m.b, m.position, m.length, m.role, m.kind FROM wanted w
-CROSS JOIN messages m ON m.session = w.session AND m.rail = w.rail AND m.msg_idx >= w.first AND m.msg_idx < w.last
-"""
 _CALLS = f"""
 WITH wanted(session, rail, msg_idx, call_id) AS ({{keys}})
 SELECT DISTINCT c.call_id, n.name FROM wanted w

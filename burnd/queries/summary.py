@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from itertools import groupby
 from math import sqrt
@@ -115,45 +115,38 @@ def tree(tallies: Mapping[Any, Tally], parent_of: Parents) -> list[AgentBranch]:
     missing = {parent for key in tallies if (parent := parent_of.get(key)) is not None} - tallies.keys()
     own: dict[AgentKey, Tally] = {**tallies, **{parent: Tally() for parent in missing}}
     above = {key: _above(key, parent_of) for key in own}
-    depths = {key: _depth(key, above) for key in own}
+    depths: dict[AgentKey, int] = {}
+    for key in own:
+        line = [key]
+        while (parent := above[line[-1]]) is not None:
+            line.append(parent)
+        depths[key] = len(line) - 1
     wholes = {key: Tally.over([tally]) for key, tally in own.items()}
     for key in sorted(own, key=lambda key: -depths[key]):
         if (parent := above[key]) is not None:
             wholes[parent].merge(wholes[key])
-    below: defaultdict[AgentKey | None, list[AgentKey]] = defaultdict(list)
+    below: defaultdict[AgentKey | None, list[AgentKey]] = defaultdict(list)  # the most expensive last
     for key in sorted(own, key=lambda key: (-wholes[key].units, -wholes[key].turns, str(key.name)), reverse=True):
         below[above[key]].append(key)
-    return [AgentBranch(key, parent_of.get(key), depths[key], own[key], wholes[key]) for key in _walk(below)]
+    branches = []
+    stack = below[None]
+    while stack:
+        key = stack.pop()
+        branches.append(AgentBranch(key, parent_of.get(key), depths[key], own[key], wholes[key]))
+        stack += below[key]
+    return branches
 
 
 def _above(key: AgentKey, parent_of: Parents) -> AgentKey | None:
     """The parent, unless it is a descendant of the agent: stamps may form a cycle."""
-    parent = parent_of.get(key)
     visited = set()
-    other = parent
+    other = parent_of.get(key)
     while other is not None and other not in visited:
         if other == key:
             return None
         visited.add(other)
         other = parent_of.get(other)
-    return parent
-
-
-def _depth(key: AgentKey, above: Mapping[AgentKey, AgentKey | None]) -> int:
-    depth = 0
-    parent = above[key]
-    while parent is not None:
-        depth, parent = depth + 1, above[parent]
-    return depth
-
-
-def _walk(below: Mapping[AgentKey | None, list[AgentKey]]) -> Iterator[AgentKey]:
-    """Walks the tree depth first; children are in reverse order."""
-    stack = list(below.get(None, ()))
-    while stack:
-        key = stack.pop()
-        yield key
-        stack += below.get(key, ())
+    return parent_of.get(key)
 
 
 # Subagents that another subagent of their session called.
@@ -181,7 +174,7 @@ _EMPTIES = MEASURES.index("empties")
 
 
 class ReportSums(NamedTuple):
-    """The sums of a report. Of very many keys, `by_key` may have only those to show."""
+    """The sums of a report."""
 
     total: Tally
     unlogged: Tally
@@ -189,7 +182,6 @@ class ReportSums(NamedTuple):
     unpriced: list[str]
     by_harness: list[str]  # models whose cost is the harness's figure
     unlogged_models: list[str]
-    keys: int  # number of all keys
 
 
 def summary(view: View, params: SummaryParams) -> dict[str, Any]:
@@ -204,9 +196,10 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     added = add_up(rows, scope, dimension)
     branches = tree(added.by_key, parents(view, scope, rows)) if params.tree else []
     if params.tree:
-        added = added._replace(by_key={branch.key: branch.own for branch in branches}, keys=len(branches))
+        added = added._replace(by_key={branch.key: branch.own for branch in branches})
     order = [branch.key for branch in branches[: params.limit]] or _ordered(added, dimension, params.limit)
     ended = outcomes(view, reader, scope, dimension) if params.quality else None
+    ((newest,),) = view.rows("SELECT max(ts) FROM turns")
     answer: dict[str, Any] = {
         "filters": scope.filters,
         "totals": added.total.answer(),
@@ -215,8 +208,8 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
         "unlogged": unlogged(added),
         "by": params.by,
         "rows": _rows(added, dimension, ended, order),
-        "moreRows": added.keys - len(order),
-        "newest": _newest(view),
+        "moreRows": len(added.by_key) - len(order),
+        "newest": to_iso(newest) if newest is not None else None,  # regardless of filters
     }
     if ended is not None:
         answer["quality"] = quality(added.total, in_all(ended.values()))
@@ -247,28 +240,25 @@ def add_up(rows: Iterable[Parts], scope: Scope, dimension: Dimension) -> ReportS
     # Revisions may leave a row empty.
     non_empty = {key: tally for key, tally in by_key.items() if not tally.is_nothing}
     total = Tally.over(non_empty.values())
-    return ReportSums(
-        total, beyond, non_empty, sorted(unpriced), sorted(by_harness), sorted(unlogged_models), len(non_empty)
-    )
+    return ReportSums(total, beyond, non_empty, sorted(unpriced), sorted(by_harness), sorted(unlogged_models))
 
 
 def _ordered(added: ReportSums, dimension: Dimension, limit: int) -> list[Any]:
-    """The keys to show: the newest in order of time, or the most expensive."""
-    ranks: dict[Any, Any] = {key: _by_cost(tally) for key, tally in added.by_key.items()}
+    """The keys to show: the newest in order of time, or the most expensive; of equal rank by name, if not very many."""
+    ranks: dict[Any, Any] = {key: (-one.units, -one.turns, -one.empty) for key, one in added.by_key.items()}
     if dimension.is_time:
         ranks = {key: (dimension.time_of(key), rank) for key, rank in ranks.items()}
     keys = sorted(ranks, key=ranks.__getitem__)
     if len(set(ranks.values())) < len(keys):
-        keys = [key for _, equals in groupby(keys, key=ranks.__getitem__) for key in _by_name([*equals], dimension)]
+        keys = []
+        for _, group in groupby(sorted(ranks, key=ranks.__getitem__), key=ranks.__getitem__):
+            equals = [*group]
+            if 1 < len(equals) <= _MOST_SORTED:
+                facts = zip(equals, dimension.describe(equals), strict=True)
+                names = {key: (fact["key"] is None, str(fact)) for key, fact in facts}
+                equals.sort(key=names.__getitem__)
+            keys += equals
     return keys[-limit:] if dimension.is_time else keys[:limit]
-
-
-def _by_name(keys: list[Any], dimension: Dimension) -> list[Any]:
-    """Sorts keys of equal rank by name, unless there are very many."""
-    if not 1 < len(keys) <= _MOST_SORTED:
-        return keys
-    names = {key: (facts["key"] is None, str(facts)) for key, facts in zip(keys, dimension.describe(keys), strict=True)}
-    return sorted(keys, key=names.__getitem__)
 
 
 def _rows(
@@ -286,10 +276,6 @@ def _rows(
     return rows
 
 
-def _by_cost(tally: Tally) -> tuple[int, int, int]:
-    return -tally.units, -tally.turns, -tally.empty
-
-
 def unlogged(added: ReportSums) -> dict[str, Any] | None:
     """Unlogged usage of the summed rows."""
     return unlogged_answer(added.unlogged, added.unlogged_models)
@@ -304,12 +290,6 @@ def _series(view: View, reader: Reader, scope: Scope) -> list[dict[str, Any]]:
         {**facts, "turns": by_day[key].turns, "costUsd": by_day[key].cost_usd}
         for key, facts in zip(order, days.describe(order), strict=True)
     ]
-
-
-def _newest(view: View) -> str | None:
-    """The time of the newest turn, regardless of filters."""
-    rows = view.rows("SELECT max(ts) FROM turns")
-    return to_iso(rows[0][0]) if rows[0][0] is not None else None
 
 
 OUTCOMES: Final = ("completed", "abandoned", "errored", "unknown")
@@ -353,13 +333,9 @@ def _ended(view: View, facts: int, is_open: bool) -> str:
     """The outcome of a session, by the number made by `_FACTS`."""
     rest, quality = divmod(facts, len(_QUALITIES))
     reasons, is_recent = divmod(rest, 2)
-    stop, event = (_name(view, number) for number in divmod(reasons, _NAMES))
+    names: dict[int, str] = dict(view.keyed(_NAMED, [(number,) for number in divmod(reasons, _NAMES)]))
+    stop, event = map(names.get, divmod(reasons, _NAMES))
     return outcome(stop, event, quality=_QUALITIES[quality], may_go_on=is_open or bool(is_recent))
-
-
-def _name(view: View, number: int) -> str | None:
-    rows = view.rows("SELECT name FROM names WHERE id = ?", (number,))
-    return rows[0][0] if rows else None
 
 
 def outcome(stop: str | None, event: str | None, *, quality: str, may_go_on: bool) -> str:
@@ -395,6 +371,7 @@ def wilson(part: int, whole: int) -> list[float] | None:
 # Stop reason, later event, recency and quality in one number: grouping by it is much faster than by four columns.
 _QUALITIES = ("final", "partial", "empty")
 _NAMES = 1 << 31  # above every name id
+_NAMED = "SELECT id, name FROM names WHERE id IN ({keys})"
 _FACTS = (
     f"((coalesce(x.stop_reason, 0) * {_NAMES} + coalesce(e.event, 0)) * 2 + (x.ts >= {{}})) * {len(_QUALITIES)}"
     f" + CASE x.quality WHEN 'final' THEN 0 WHEN 'partial' THEN 1 ELSE 2 END"
