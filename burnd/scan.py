@@ -17,7 +17,7 @@ from burnd.contract import Params
 from burnd.contract.reports import NOT_OF_TOTALS, OF_TOTALS, SummaryParams
 from burnd.contract.sessions import ListParams
 from burnd.contract.validation import decoded
-from burnd.harness.quick_pass import Places, find_logs, scan_logs
+from burnd.harness.quick_pass import Places, find_logs
 from burnd.index.store import IndexStore
 from burnd.paths import Home, user_home
 from burnd.pricing import PriceTable
@@ -52,8 +52,7 @@ async def serve(home: Home, requests: BinaryIO, answers: BinaryIO) -> None:
                 params, query = _params(request)
                 if index is None:
                     places = Places(config.load(home), os.environ, str(user_home()))
-                    quick_pass = await scan_logs(find_logs(places))
-                    index = await stack.enter_async_context(memory_index(quick_pass, prices))
+                    index = await stack.enter_async_context(memory_index(find_logs(places), prices))
                 answer = rpc.answer(request.id or rpc.NO_ID, await _answer(index, prices, params, query))
             except Exception as error:
                 fault = error if isinstance(error, rpc.Fault) else fault_of(error)

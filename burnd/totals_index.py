@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
 
-from burnd.harness.quick_pass import LogTask, PassRequest, Places, QuickPass, Report, find_logs, scan_logs
+from burnd.harness.quick_pass import LogTask, PassRequest, Places, QuickPass, find_logs, log_contents
 from burnd.index import schema
 from burnd.index.apply import Applier
 from burnd.index.change import Change
-from burnd.index.rows import BulkLoader, TurnGroup
+from burnd.index.rows import BulkLoader
 from burnd.index.store import IndexStore, Writer, set_meta
 from burnd.ledger.journal import Logged
 from burnd.paths import Home, user_home
 from burnd.pricing import PriceFileError, PriceTable
-from burnd.records import Copy
 from burnd.records.codec import Entry
 from burnd.records.times import wall_ms
 from burnd.settings import config
 
-_READ_PERCENT: Final = 60  # of the time of a pass; writing turns takes up to the next, their sums the rest
-_LOADED_PERCENT: Final = 90
+_READ_SHARE: Final = 0.8  # of the time of a pass; writing turns takes up to the next, their sums the rest
+_WRITTEN_SHARE: Final = 0.92
+Report = Callable[[int, int], None]  # of the bytes that are done, and of all there are
 _UNSAFE = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;"  # it is written once
 
 
@@ -65,14 +65,10 @@ async def write_totals(
     """Writes an index of what these logs have now. Interrupted, it leaves a file that cannot be opened as one."""
     start, total = wall_ms(), sum(task.size for task in tasks)
 
-    def report_read(done: int, _total: int) -> None:
-        report(done * _READ_PERCENT // 100, total)
+    def report_part(done: float) -> None:
+        report(int(total * done), total)
 
-    def report_loaded(left: float) -> None:
-        report(int(total * (_LOADED_PERCENT - left * (_LOADED_PERCENT - _READ_PERCENT)) / 100), total)
-
-    quick_pass = await scan_logs(tasks, report=report_read)
-    async with _filled(str(path), quick_pass, prices, report_loaded) as store:
+    async with _filled(str(path), tasks, prices, report_part) as store:
 
         def finish(db: sqlite3.Connection) -> None:
             ((last,),) = db.execute("SELECT coalesce(max(id), 0) FROM sessions").fetchall()
@@ -83,44 +79,55 @@ async def write_totals(
         report(total, total)
 
 
-def memory_index(quick_pass: QuickPass, prices: PriceTable) -> AbstractAsyncContextManager[IndexStore]:
-    """An index of what a quick pass found, for reports that need turns and unlogged usage only."""
-    return _filled(":memory:", quick_pass, prices)
+def memory_index(
+    tasks: Sequence[LogTask], prices: PriceTable, processes: int | None = None
+) -> AbstractAsyncContextManager[IndexStore]:
+    """An index of what these logs have, for reports that need turns and unlogged usage only."""
+    return _filled(":memory:", tasks, prices, processes=processes)
 
 
 @asynccontextmanager
 async def _filled(
-    path: str, quick_pass: QuickPass, prices: PriceTable, report: Callable[[float], None] = lambda _left: None
+    path: str,
+    tasks: Sequence[LogTask],
+    prices: PriceTable,
+    report: Callable[[float], None] = lambda _done: None,
+    processes: int | None = None,
 ) -> AsyncIterator[IndexStore]:
-    """An index of what a quick pass found; reports the share of logs whose turns are left to write."""
-    writer = await Writer.open(path)
-    try:
-        await writer.run(lambda db: db.executescript(_UNSAFE + schema.TABLES))
-        store = IndexStore(Path(path), writer)
-        store.prices = prices
-        await Applier(store).apply(Change(logged=_logged(quick_pass.facts())))
-        copies: list[Copy] = []
-        logs = max(quick_pass.left, 1)
+    """An index of what a quick pass finds in these logs; reports the share that is done."""
+    quick_pass, total = QuickPass(), max(sum(task.size for task in tasks), 1)
+    with log_contents(tasks, processes) as contents:  # starts processes, so it comes before threads
+        writer = await Writer.open(path)
+        try:
+            await writer.run(lambda db: db.executescript(_UNSAFE + schema.TABLES))
+            store = IndexStore(Path(path), writer)
+            store.prices = prices
 
-        def turns() -> Iterator[TurnGroup]:
-            for entry in quick_pass.turns():
-                report(quick_pass.left / logs)
-                if isinstance(entry, Copy):
-                    copies.append(entry)
-                else:
-                    yield entry
+            def read(db: sqlite3.Connection) -> BulkLoader:
+                loader, done = BulkLoader(db, prices), 0
+                for size, logs in contents:
+                    for log in logs:
+                        loader.stage(quick_pass.add(log))
+                    done += size
+                    report(_READ_SHARE * done / total)
+                loader.unstage(quick_pass.contested_rows())
+                return loader
 
-        def load(db: sqlite3.Connection) -> BulkLoader:
-            loader = BulkLoader(db, prices)
-            loader.load(turns())
-            return loader
+            loader = await store.transact(read)
+            await Applier(store).apply(Change(logged=_logged(quick_pass.facts())))
 
-        loader = await store.transact(load)
-        await Applier(store).apply(Change(logged=_logged(copies, len(copies))))
-        await store.transact(lambda _db: loader.finish())
-        yield store
-    finally:
-        await writer.close()
+            def write(_db: sqlite3.Connection) -> None:
+                loader.stage(quick_pass.decide(loader.first_times()))
+                loader.write(quick_pass.turns())
+
+            await store.transact(write)
+            report(_WRITTEN_SHARE)
+            copies = quick_pass.copies
+            await Applier(store).apply(Change(logged=_logged(copies, len(copies))))
+            await store.transact(lambda _db: loader.finish())
+            yield store
+        finally:
+            await writer.close()
 
 
 def _logged(entries: Sequence[Entry], begin: int = 0) -> list[tuple[Logged, int]]:

@@ -16,6 +16,7 @@ import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from importlib import import_module
 from itertools import chain, pairwise
@@ -29,7 +30,7 @@ from msgspec.structs import replace
 from burnd.harness.product import Product
 from burnd.harness.registry import PRODUCTS
 from burnd.index.keys import path_key
-from burnd.index.rows import TurnGroup, TurnRow, row_of
+from burnd.index.rows import TurnRow, row_of
 from burnd.ledger.journal import identity, outranks
 from burnd.logfiles.scanner import Refused, below, open_regular, present, walk
 from burnd.logfiles.tail import MAX_LINE
@@ -197,19 +198,22 @@ def find_logs(places: Places, sources: Sequence[str] | None = None) -> list[LogT
     return sorted(tasks, key=lambda task: -task.changed)
 
 
-def read_all(tasks: Sequence[LogTask], processes: int | None = None) -> Iterator[tuple[int, list[PackedLog]]]:
-    """Reads logs in several processes, and yields the size of each with its content.
+@contextmanager
+def log_contents(
+    tasks: Sequence[LogTask], processes: int | None = None
+) -> Iterator[Iterator[tuple[int, list[PackedLog]]]]:
+    """Reads logs in several processes: the size of each with its content, in any order.
 
     A log that cannot be read, as the full read could not, has no content.
     """
     count = min(processes or os.cpu_count() or 1, MOST_PROCESSES, len(tasks))
     if count < 2 or sum(task.size for task in tasks) < _SMALL_BYTES:
-        yield from map(read_packed, tasks)
+        yield map(read_packed, tasks)
         return
     # Forking spares each child the imports; on macOS a forked child may crash in system libraries.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with context.Pool(count, initializer=gc.disable) as pool:  # no cycles are made
-        yield from pool.imap_unordered(read_packed, tasks, chunksize=1 + len(tasks) // (count * _CHUNKS))
+        yield pool.imap_unordered(read_packed, tasks, chunksize=1 + len(tasks) // (count * _CHUNKS))
 
 
 def read_packed(task: LogTask) -> tuple[int, list[PackedLog]]:
@@ -266,10 +270,16 @@ _candidate: Final = msgspec.msgpack.Decoder(Candidate)
 
 
 class QuickPass:
-    """Merges logs in any order, each message once. To be used in the order of its methods."""
+    """Merges logs in any order, each message once. To be used in the order of its methods.
+
+    Messages come in numbered groups on one rail that share model, place and terms.
+    """
 
     def __init__(self) -> None:
+        self.copies: list[Copy] = []
+        self._groups: list[Candidate | Turn] = []
         self._packed: list[PackedLog] = []
+        self._shared: set[int] = set()  # hashes of messages that several logs have, and of rows that may be copies
         self._sessions: dict[str, Session] = {}
         self._facts: dict[tuple[str, ...], Overhead | Request | Compaction] = {}
         self._beside: list[Request] = []
@@ -277,63 +287,56 @@ class QuickPass:
         self._without_keys: set[str] = set()
         self._keys = ProjectKeys()
 
-    @property
-    def left(self) -> int:
-        return len(self._packed)
-
-    def add(self, log: PackedLog) -> None:
+    def add(self, log: PackedLog) -> Iterator[tuple[int, list[TurnRow]]]:
+        """Adds what one log has; yields the rows of its groups, in the order of its hashes."""
         self._learn(_facts.decode(log.facts), has_turns=bool(log.hashes))
-        self._packed.append(log._replace(facts=b""))
+        self._packed.append(log._replace(facts=b"", groups=b""))
+        for candidate, rows in _groups.decode(zstandard.decompress(log.groups)):
+            self._groups.append(candidate)
+            yield len(self._groups) - 1, rows
 
-    def look_up_projects(self) -> None:
+    def contested_rows(self) -> Iterator[int]:
+        """The positions, among all rows that `add` yielded, of messages that several logs have."""
+        hashes = sorted(chain.from_iterable([array("q", log.hashes) for log in self._packed]))
+        self._shared = {one for one, following in pairwise(hashes) if one == following}
+        if self._shared:
+            every = chain.from_iterable([array("q", log.hashes) for log in self._packed])
+            yield from (row for row, key in enumerate(every) if key in self._shared)
+
+    def facts(self) -> list[Entry]:
+        """The sessions, and evidence of usage that no log has. Finds the projects of all folders."""
         self._keys.learn(sorted(self._folders))
         for name in self._without_keys:
             session = self._sessions[name]
             if session.project is not None:
                 self._sessions[name] = replace(session, project_key=self._keys.key(session.project))
-
-    def facts(self) -> list[Entry]:
-        """The sessions, and evidence of usage that no log has."""
         self._add_facts([one for one in self._beside if one.session_id in self._sessions])
         facts = [fact for fact in self._facts.values() if not isinstance(fact, Request) or not fact.withdrawn]
         return [*self._sessions.values(), *facts]
 
-    def turns(self) -> Iterator[TurnGroup | Copy]:
-        """Every message as its owner has it, without content, and its copies."""
-        shared = self._shared()
+    def decide(self, first_times: Mapping[int, int]) -> Iterator[tuple[int, list[TurnRow]]]:
+        """Every contested message as its owner has it, each a group; `first_times` are those of the other groups."""
         contested: dict[int, list[Candidate]] = defaultdict(list)
-        first_own: dict[str, int] = {}
-        while self._packed:
+        while self._shared and self._packed:
             log = self._packed.pop()
             hashes = array("q", log.hashes)
-            is_shared = not shared.isdisjoint(hashes)
-            if is_shared:
-                candidates = _raws.decode(zstandard.decompress(log.candidates))
-                for data, key in zip(candidates, hashes, strict=True):
-                    if key in shared:
-                        contested[key].append(self._in_project(_candidate.decode(data)))
-            keys = iter(hashes)
-            for candidate, rows in _groups.decode(zstandard.decompress(log.groups)):
-                if is_shared:
-                    rows = [row for row in rows if next(keys) not in shared]
-                if not rows:
-                    continue
-                if shared and candidate.rail_id == MAIN:
-                    at = min([row.ts for row in rows])
-                    first_own[candidate.session_id] = min(first_own.get(candidate.session_id, at), at)
-                yield TurnGroup(billed_turn(self._in_project(candidate)), rows)
-        for candidate_group in contested.values():
-            yield from self._rows([one for one in candidate_group if one.is_row])
-        lines = [one for group in contested.values() for one in group if not one.is_row]
-        yield from self._owned(lines, first_own)
+            if self._shared.isdisjoint(hashes):
+                continue
+            for data, key in zip(_raws.decode(zstandard.decompress(log.candidates)), hashes, strict=True):
+                if key in self._shared:
+                    contested[key].append(self._in_project(_candidate.decode(data)))
+        first_own: dict[str, int] = {}
+        for group, at in first_times.items():
+            if (one := self._groups[group]).rail_id == MAIN:
+                first_own[one.session_id] = min(first_own.get(one.session_id, at), at)
+        for candidates in contested.values():
+            yield from self._decide_rows([one for one in candidates if one.is_row])
+        yield from self._decide_lines([one for some in contested.values() for one in some if not one.is_row], first_own)
 
-    def _shared(self) -> set[int]:
-        """The hashes of messages that several logs have, and of rows that may be copies.
-
-        Sorted after all logs are read: a set of those read so far would take half of the memory of the pass.
-        """
-        hashes = sorted(chain.from_iterable([array("q", log.hashes) for log in self._packed]))
-        return {one for one, following in pairwise(hashes) if one == following}
+    def turns(self) -> Iterator[tuple[int, Turn]]:
+        """The turn of each group: what its messages have in common, without a label."""
+        for group, one in enumerate(self._groups):
+            yield group, billed_turn(self._in_project(one)) if isinstance(one, Candidate) else one
 
     def _learn(self, log: LogTotals, *, has_turns: bool) -> None:
         if log.folder is not None:
@@ -375,13 +378,20 @@ class QuickPass:
             candidate.project_key = self._keys.key(candidate.project)
         return candidate
 
-    def _rows(self, candidates: Sequence[Candidate]) -> Iterator[TurnGroup | Copy]:
+    def _decide_rows(self, candidates: Sequence[Candidate]) -> Iterator[tuple[int, list[TurnRow]]]:
+        """Rows of databases that may be copies of each other."""
         turns = [turn_of(candidate) for candidate in candidates]
         copies = {(turn.source, turn.message_id) for turn, _ in copied_rows(turns)}
         for turn in turns:
-            yield copy_of(turn) if (turn.source, turn.message_id) in copies else _alone(turn)
+            if (turn.source, turn.message_id) in copies:
+                self.copies.append(copy_of(turn))
+            else:
+                yield self._alone(turn)
 
-    def _owned(self, candidates: Iterable[Candidate], first_own: dict[str, int]) -> Iterator[TurnGroup | Copy]:
+    def _decide_lines(
+        self, candidates: Iterable[Candidate], first_own: dict[str, int]
+    ) -> Iterator[tuple[int, list[TurnRow]]]:
+        """Messages that several logs have, by the claims of their holders."""
         decisions: dict[tuple[str, str], Decision] = {}
         by_holder: dict[tuple[str, tuple[str, str]], Candidate] = {}
         for candidate in candidates:
@@ -397,28 +407,11 @@ class QuickPass:
             turn = decision.turn
             if turn.project_key is None and turn.project is not None:
                 turn = replace(turn, project_key=self._keys.key(turn.project))
-            yield _alone(turn)
-            yield from decision.copies
+            yield self._alone(turn)
+            self.copies += decision.copies
 
-
-def _alone(turn: Turn) -> TurnGroup:
-    """A turn without a label: its calls and prompt were not read."""
-    plain = replace(turn, activity=None, retries=None, has_edits=None, prompt_retries=None, basis=None)
-    return TurnGroup(plain, [row_of(plain)])
-
-
-Report = Callable[[int, int], None]  # of the bytes read, and all there are
-
-
-async def scan_logs(
-    tasks: Sequence[LogTask], processes: int | None = None, report: Report = lambda _done, _total: None
-) -> QuickPass:
-    quick_pass = QuickPass()
-    done, total = 0, sum(task.size for task in tasks)
-    for size, logs in read_all(tasks, processes):
-        for log in logs:
-            quick_pass.add(log)
-        done += size
-        report(done, total)
-    quick_pass.look_up_projects()
-    return quick_pass
+    def _alone(self, turn: Turn) -> tuple[int, list[TurnRow]]:
+        """A group of one turn, without a label: its calls and prompt were not read."""
+        plain = replace(turn, activity=None, retries=None, has_edits=None, prompt_retries=None, basis=None)
+        self._groups.append(plain)
+        return len(self._groups) - 1, [row_of(plain)]

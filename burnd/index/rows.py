@@ -7,10 +7,9 @@ totals need is written: no calls, labels or prompts.
 from __future__ import annotations
 
 import sqlite3
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import pairwise
 from typing import Any, NamedTuple, get_args
 
 import msgspec
@@ -326,7 +325,7 @@ def prune_messages(db: sqlite3.Connection, prunes: Sequence[Prune]) -> None:
         )
 
 
-_AT_ONCE = 1000
+_LARGEST = (1 << 63) - 1
 _GROUP_COLUMNS = (
     *("source", "model", "provider", "project", "project_key", "branch", "speed", "class", "place"),
     *("session", "rail", "stated_usd"),
@@ -336,10 +335,19 @@ _ROW_COLUMNS = (
     *("cache_create_1h", "searches", "fetches", "quality"),
 )
 _COLUMNS = (*_GROUP_COLUMNS, *_ROW_COLUMNS)
-_INSERT = (
-    f"INSERT INTO turns({','.join(_COLUMNS)}, open, rev, digest, subagent) "
-    f"VALUES({','.join('?' * len(_COLUMNS))}, 0, 1, 0, 0)"
+_STAGING = (
+    f"CREATE TABLE staged_rows(grp INTEGER, {','.join(_ROW_COLUMNS)})",
+    f"CREATE TABLE staged_groups(grp INTEGER, low, high, {','.join(_GROUP_COLUMNS)}, PRIMARY KEY(grp, low))",
 )
+_STAGE = f"INSERT INTO staged_rows VALUES(?, {','.join('?' * len(_ROW_COLUMNS))})"
+_STAGE_GROUP = f"INSERT INTO staged_groups VALUES(?, ?, ?, {','.join('?' * len(_GROUP_COLUMNS))})"
+_CONTEXT = "r.input + r.cache_read + r.cache_create_5m + r.cache_create_1h"
+_WRITE = f"""
+INSERT INTO turns({",".join(_COLUMNS)}, open, rev, digest, subagent)
+SELECT {",".join(f"g.{name}" for name in _GROUP_COLUMNS)}, {",".join(f"r.{name}" for name in _ROW_COLUMNS)}, 0, 1, 0, 0
+FROM staged_rows r CROSS JOIN staged_groups g ON g.grp = r.grp AND {_CONTEXT} > g.low AND {_CONTEXT} <= g.high
+ORDER BY g.source, r.message_id
+"""
 # Indexes are made once all rows are there, which takes a fraction of the time.
 _INDEXES = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'turns' AND sql IS NOT NULL"
 _DATE_SESSIONS = """
@@ -375,13 +383,6 @@ class TurnRow(NamedTuple):
     quality: str
 
 
-class TurnGroup(NamedTuple):
-    """Turns on one rail that share model, place and terms with `turn`; one that states its cost is alone."""
-
-    turn: Turn
-    rows: Sequence[TurnRow]
-
-
 def row_of(turn: Turn) -> TurnRow:
     usage, tools = turn.usage, turn.server_tools
     return TurnRow(
@@ -401,7 +402,11 @@ def row_of(turn: Turn) -> TurnRow:
 
 
 class BulkLoader:
-    """Used in one transaction, `load` first."""
+    """Used in one transaction after the other, in the order of its methods.
+
+    Turns come in groups on one rail that share model, place and terms. Their rows are staged before the group itself is
+    known: its project may depend on a log that was not read yet.
+    """
 
     def __init__(self, db: sqlite3.Connection, prices: PriceTable) -> None:
         self._db, self._prices = db, prices
@@ -409,16 +414,35 @@ class BulkLoader:
         self._names: dict[str, int] = {}
         self._sessions: dict[str, int] = {}
         self._kinds: dict[Any, tuple[Any, ...]] = {}  # numbers of all that many turns have in common
-        self._tiers: dict[tuple[str, str | None], tuple[int, ...]] = {}
+        for sql in _STAGING:
+            db.execute(sql)
 
-    def load(self, groups: Iterable[TurnGroup]) -> None:
-        """Writes turns, each message once."""
+    def stage(self, groups: Iterable[tuple[int, Sequence[TurnRow]]]) -> None:
+        """Takes rows of groups."""
+        self._db.executemany(_STAGE, ((group, *row) for group, rows in groups for row in rows))
+
+    def unstage(self, rows: Iterable[int]) -> None:
+        """Removes rows by their position in the order of staging, from 0."""
+        self._db.executemany("DELETE FROM staged_rows WHERE rowid = ?", ((row + 1,) for row in rows))
+
+    def first_times(self) -> dict[int, int]:
+        """The time of the first row of each group."""
+        return dict(self._db.execute("SELECT grp, min(ts) FROM staged_rows GROUP BY grp"))
+
+    def write(self, groups: Iterable[tuple[int, Turn]]) -> None:
+        """Writes all staged turns; each group has the fields of its turn."""
+        sizes = f"SELECT grp, min({_CONTEXT}), max({_CONTEXT}) FROM staged_rows r GROUP BY grp"
+        sizes_of = {group: most_and_least for group, *most_and_least in self._db.execute(sizes)}
+        rows = (
+            row for group, turn in groups if group in sizes_of for row in self._group(group, turn, *sizes_of[group])
+        )
+        self._db.executemany(_STAGE_GROUP, rows)
         indexes = self._db.execute(_INDEXES).fetchall()
         for name, _ in indexes:
             self._db.execute(f"DROP INDEX {name}")
-        rows = chain.from_iterable(map(self._rows, groups))
-        while some := list(islice(rows, _AT_ONCE)):
-            self._db.executemany(_INSERT, some)
+        self._db.execute(_WRITE)
+        self._db.execute("DROP TABLE staged_rows")
+        self._db.execute("DROP TABLE staged_groups")
         for _, sql in indexes:
             self._db.execute(sql)
 
@@ -428,22 +452,14 @@ class BulkLoader:
         self._db.execute(_PLACE_SESSIONS)
         SumWriter(self._prices).rebuild(self._db, lambda _done, _total: None)
 
-    def _rows(self, group: TurnGroup) -> Iterator[tuple[Any, ...]]:
-        turn = group.turn
-        model = (turn.model, turn.provider)
-        if model not in self._tiers:
-            price = self._prices.find(*model)
-            self._tiers[model] = price.thresholds if price is not None else ()
-        sizes = self._tiers[model]
+    def _group(self, group: int, turn: Turn, least: int, most: int) -> Iterator[tuple[Any, ...]]:
+        """A row of the group for each price tier that its contexts have."""
+        price = self._prices.find(turn.model, turn.provider)
+        bounds = (-1, *(price.thresholds if price is not None else ()), _LARGEST)
         own = (self._session(turn.session_id), turn.rail_id, turn.stated_usd)
-        if not sizes:
-            common = (*self._kind(turn, 0, 0), *own)
-            return ((*common, *row) for row in group.rows)
-        return ((*self._kind_of_row(turn, row, sizes), *own, *row) for row in group.rows)
-
-    def _kind_of_row(self, turn: Turn, row: TurnRow, sizes: tuple[int, ...]) -> tuple[Any, ...]:
-        context = row[3] + row[6] + row[7] + row[8]
-        return self._kind(turn, bisect_left(sizes, context), context)
+        for tier, (low, high) in enumerate(pairwise(bounds)):
+            if low < most and least <= high:
+                yield (group, low, high, *self._kind(turn, tier, low + 1), *own)
 
     def _kind(self, turn: Turn, tier: int, context: int) -> tuple[Any, ...]:
         """The numbers of source, model, provider, project, its key, branch, speed, class and place."""

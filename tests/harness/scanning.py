@@ -12,7 +12,7 @@ from burnd.harness.claude_code.lines import parse_path
 from burnd.harness.codex.reader import COMPRESSED, place_of
 from burnd.harness.opencode.product import present_databases
 from burnd.harness.opencode.reader import ReadOptions
-from burnd.harness.quick_pass import LogTask, files_below, scan_logs
+from burnd.harness.quick_pass import LogTask, files_below
 from burnd.index.store import IndexStore
 from burnd.queries.summary import summary
 from burnd.queries.view import View
@@ -41,7 +41,7 @@ def opencode_logs(folder: Path, options: ReadOptions | None = None) -> list[LogT
 
 async def totals_of(tasks: Sequence[LogTask], by: Iterable[str] = BY, processes: int = 1) -> dict[str, Any]:
     """The summaries of what a quick pass finds in these logs."""
-    async with memory_index(await scan_logs(tasks, processes), PRICES) as store:
+    async with memory_index(tasks, PRICES, processes) as store:
         return {one: await store.transact(partial(_summary, by=one)) for one in by}
 
 
