@@ -90,8 +90,8 @@ class Recall:
             own = self._drafts(session_id, spots)
             drafts.append(own)
             for number, ref in own.references:
-                at_most = spots[number].at_most
-                needs[ref.blob] = _more(needs.get(ref.blob, 0), at_most)
+                at_most, before = spots[number].at_most, needs.get(ref.blob, 0)
+                needs[ref.blob] = None if before is None or at_most is None else max(before, at_most)
                 size += _cut(ref.bytes, at_most)
             if size > _MOST_AT_ONCE:
                 yield from self._resolved(drafts, needs)
@@ -128,11 +128,6 @@ class Recall:
 
     def close(self) -> None:
         self._blobs.close()
-
-
-def _more(one: int | None, other: int | None) -> int | None:
-    """The larger of two sizes; None is unlimited."""
-    return None if one is None or other is None else max(one, other)
 
 
 class SidecarReader:
@@ -280,23 +275,21 @@ class Blobs:
     @contextlib.contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection | None]:
         """A snapshot: a pack's row and data must match, and packs are rewritten now and then."""
-        db = self._connection()
+        if self._db is None and self._path.exists():
+            self._db = sqlite3.connect(read_only(self._path), uri=True, isolation_level=None, check_same_thread=False)
+        db = self._db
         if db is None:
             yield None
             return
         db.execute("BEGIN")
         try:
-            self._drop_outdated(db)
+            (version,) = db.execute("PRAGMA data_version").fetchone()
+            if version != self._version:  # a change may have rewritten a pack or reused its id
+                self._packs.clear()
+                self._cached, self._version = 0, version
             yield db
         finally:
             db.execute("COMMIT")
-
-    def _drop_outdated(self, db: sqlite3.Connection) -> None:
-        """Drops cached packs after any change: it may have rewritten a pack or reused its id."""
-        (version,) = db.execute("PRAGMA data_version").fetchone()
-        if version != self._version:
-            self._packs.clear()
-            self._cached, self._version = 0, version
 
     def _get(self, db: sqlite3.Connection | None, wanted: Mapping[str, int | None]) -> dict[str, Blob]:
         result = dict.fromkeys(wanted, Blob(b"", "missing"))
@@ -337,11 +330,6 @@ class Blobs:
         self._cached -= data.nbytes
         if isinstance(data.obj, bytearray) and len(data.obj) == PACK_BYTES:
             self._room = data.obj
-
-    def _connection(self) -> sqlite3.Connection | None:
-        if self._db is None and self._path.exists():
-            self._db = sqlite3.connect(read_only(self._path), uri=True, isolation_level=None, check_same_thread=False)
-        return self._db
 
     def _reset(self) -> None:
         self._packs.clear()

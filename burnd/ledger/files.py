@@ -287,10 +287,6 @@ def prepare_home(root: Path) -> list[str]:
         raise HomeError("is writable by other users", str(root), f"chmod 700 {root}")
     if status.st_mode & 0o077:
         os.chmod(root, FOLDER_MODE)
-    return _home_warnings(root)
-
-
-def _home_warnings(root: Path) -> list[str]:
     warnings = []
     if root.is_symlink():
         warnings.append(f"{root} is a link to {root.resolve()}")

@@ -192,20 +192,31 @@ class Sidecars:
             file = self._opened(self.path(session_id))
             self._has_new_names |= file.is_new
             self._open[session_id] = file
-            self._close_oldest()
+            while len(self._open) > _MOST_OPEN:
+                self._open.popitem(last=False)[1].close()
         self._open.move_to_end(session_id)
         return file
 
     def _opened(self, path: Path) -> files.AppendFile:
-        """Opens a sidecar for writing and repairs its end. Renames an unreadable one and raises NotNow.
+        """Opens a sidecar for writing and removes an unfinished line, which is read again from its log.
 
-        The retry writes a new sidecar, after the rows of the old one were deleted from the index.
+        Renames a link or folder at its path, since one session must not stop all others. Renames an unreadable one and
+        raises NotNow: the retry writes a new sidecar, after the rows of the old one were deleted from the index.
         """
-        _make_way(path)
+        with contextlib.suppress(FileNotFoundError):
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode):
+                _reclaim(path, status)
+            else:
+                os.replace(path, _aside(path))
         file = files.AppendFile(path, name_later=True)
         try:
-            if _cut_torn_tail(file):
-                _set_date(file, _newest_in(path))
+            whole = last_newline(file.fd, file.end)
+            if whole < file.end:
+                file.cut(whole)
+                records = (decode_content(line) for _, _, line in read_lines(path))
+                times = [index_ms(record.ts) for record in records if not isinstance(record, Skipped)]
+                _set_date(file, max(times, default=0))
         except OSError as error:
             file.close()
             failure = files.as_storage_error(error, path)
@@ -216,10 +227,6 @@ class Sidecars:
             self.unreadable[_aside(path)] = failure.what
             raise NotNow(f"{failure.what}; renamed", str(path), "nothing to do: a new one is created") from error
         return file
-
-    def _close_oldest(self) -> None:
-        while len(self._open) > _MOST_OPEN:
-            self._open.popitem(last=False)[1].close()
 
     def _forget_open(self, session_id: str) -> None:
         if (file := self._open.pop(session_id, None)) is not None:
@@ -256,31 +263,5 @@ def _reclaim(path: Path | str, status: os.stat_result) -> None:
             os.chmod(path, files.FILE_MODE)
 
 
-def _make_way(path: Path) -> None:
-    """Renames a link or folder at the path of a sidecar: one session must not stop all others."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISREG(status.st_mode):
-        os.replace(path, _aside(path))
-    else:
-        _reclaim(path, status)
-
-
 def _set_date(file: files.AppendFile, ms: int) -> None:
     os.utime(file.fd, ns=(ms * 1_000_000, ms * 1_000_000))
-
-
-def _cut_torn_tail(file: files.AppendFile) -> bool:
-    """Removes an unfinished line, which is read again from its log."""
-    whole = last_newline(file.fd, file.end)
-    if whole == file.end:
-        return False
-    file.cut(whole)
-    return True
-
-
-def _newest_in(path: Path) -> int:
-    records = (decode_content(line) for _, _, line in read_lines(path))
-    return max((index_ms(record.ts) for record in records if not isinstance(record, Skipped)), default=0)

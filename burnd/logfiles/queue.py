@@ -194,10 +194,10 @@ class Queue:
             self._unread.discard(path)
 
     def due(self) -> float | None:
-        while self._retries and not self._is_current(*self._retries[0]):
+        while self._retries:
+            at, path = self._retries[0]
+            failure = self._failures.get(path)
+            if failure is not None and failure.retry_at == at:
+                return at
             heapq.heappop(self._retries)
-        return self._retries[0][0] if self._retries else None
-
-    def _is_current(self, at: float, path: str) -> bool:
-        failure = self._failures.get(path)
-        return failure is not None and failure.retry_at == at
+        return None

@@ -40,25 +40,17 @@ class Root(msgspec.Struct, frozen=True, gc=False):
 def present(names: Iterable[str]) -> list[Root]:
     """The roots that exist now; of several names of one folder only the first."""
     roots: dict[tuple[int, int], Root] = {}
-    for name in names:
-        root = _identify(name)
-        if root is not None:
-            roots.setdefault(root.identity, root)
+    for name in filter(is_bounded, names):
+        try:
+            # Resolve the link first, so that a change of it in between is noticed.
+            path = os.path.realpath(name)
+            status = os.stat(path)
+        except (OSError, ValueError):
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            identity = (status.st_dev, status.st_ino)
+            roots.setdefault(identity, Root(name=name, path=path, identity=identity))
     return list(roots.values())
-
-
-def _identify(name: str) -> Root | None:
-    if not is_bounded(name):
-        return None
-    try:
-        # Resolve the link first, so that a change of it in between is noticed.
-        path = os.path.realpath(name)
-        status = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    if not stat.S_ISDIR(status.st_mode):
-        return None
-    return Root(name=name, path=path, identity=(status.st_dev, status.st_ino))
 
 
 class Refused(Exception):

@@ -305,7 +305,9 @@ class Watch:
                 self._restart(roots, now)
                 return "the roots changed"
         if self._observation is None:
-            return self._try_again(now)
+            if self._is_due("retry", now):
+                self._restart(self.roots, now)
+            return None if self._observation is None else "watching again"
         if self._give_up_if_refused(self._observation, now):
             return "watching was given up"
         if cause is not None or self._is_due("alive", now):
@@ -346,12 +348,6 @@ class Watch:
             self._short_scans += 1
         self._restart(self.roots, now)
         return "the watcher was started again"
-
-    def _try_again(self, now: float) -> str | None:
-        if not self._is_due("retry", now):
-            return None
-        self._restart(self.roots, now)
-        return None if self._observation is None else "watching again"
 
     def _give_up(self, why: Unwatchable, now: float) -> None:
         # Remove all watches: all programs of a user share the limit, and half a watch misleads.
@@ -500,20 +496,19 @@ class Watcher:
             return changes
         paths = drained.paths
         if drained.folders:
-            paths = paths | await self._files_in(drained.folders)
+            in_folders = await anyio.to_thread.run_sync(
+                _list_files, drained.folders, self._suffix, limiter=self._thread
+            )
+            if len(in_folders) > LIMIT:
+                self._request_scan("a large folder appeared")
+            else:
+                paths = paths | in_folders
         return Changes(paths=paths)
 
     def _interval(self) -> float:
         if self.watch.state != "polling":
             return self._times.scan
         return min(max(self._times.poll, _SCAN_SHARE * self._scan_took), self._times.scan)
-
-    async def _files_in(self, folders: set[str]) -> set[str]:
-        paths = await anyio.to_thread.run_sync(_list_files, folders, self._suffix, limiter=self._thread)
-        if len(paths) > LIMIT:
-            self._request_scan("a large folder appeared")
-            return set()
-        return paths
 
     def _wake(self) -> None:
         # Called from watchdog's threads, perhaps after the loop is closed.

@@ -14,6 +14,7 @@ import re
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -89,20 +90,18 @@ class ProjectKeys:
             if len(self._keys) >= _CACHE_SIZE:
                 self._keys.clear()
             self._keys[folder] = None
-            self._keys[folder] = self._look_up(folder)
-
-    def _look_up(self, folder: str) -> str | None:
-        """Looks up a folder, with a shorter timeout while lookups are stuck, and not at all while many are."""
-        self._stuck = [lookup for lookup in self._stuck if lookup.is_alive()]
-        if len(self._stuck) >= _MOST_STUCK:
-            return None
-        keys: list[str | None] = []
-        lookup = threading.Thread(target=lambda: keys.append(key_of(folder)), name="project-lookup", daemon=True)
-        lookup.start()
-        lookup.join(_TIMEOUT_S if len(self._stuck) < _FEW_STUCK else _SHORT_TIMEOUT_S)
-        if lookup.is_alive():
-            self._stuck.append(lookup)
-        return keys[0] if keys else None
+            # A shorter timeout while lookups are stuck, and none is begun while many are.
+            self._stuck = [lookup for lookup in self._stuck if lookup.is_alive()]
+            if len(self._stuck) >= _MOST_STUCK:
+                continue
+            keys: list[str | None] = []
+            find = partial(lambda folder, keys: keys.append(key_of(folder)), folder, keys)
+            lookup = threading.Thread(target=find, name="project-lookup", daemon=True)
+            lookup.start()
+            lookup.join(_TIMEOUT_S if len(self._stuck) < _FEW_STUCK else _SHORT_TIMEOUT_S)
+            if lookup.is_alive():
+                self._stuck.append(lookup)
+            self._keys[folder] = keys[0] if keys else None
 
     def with_keys(self, entries: Sequence[E]) -> list[E]:
         """Adds the project key to session records with a folder and no key."""
@@ -126,13 +125,19 @@ def key_of(folder: str) -> str | None:
         checkout = checkout_of(Path(folder))
         if checkout is None or not is_trusted(checkout, checkout / ".git"):
             return None
-        git_dir = _git_dir(checkout / ".git")
+        git_dir = checkout / ".git"
+        if not git_dir.is_dir():  # in a worktree or submodule a file names the folder with git's data
+            git_dir = checkout / _read_pointer(git_dir).removeprefix("gitdir:").strip()
         common = _common_dir(git_dir)
         if not is_trusted(checkout, common, common / "config"):
             return None
         key = _origin(common / "config")
-        if key is None:
-            key = _folder_of(common) if common != git_dir else _around(folder, checkout)
+        if key is None and common != git_dir:  # the repository's own folder, or itself if it is bare
+            place = Path(os.path.realpath(common))
+            key = str(place.parent if place.name == ".git" else place)
+        elif key is None:
+            whole = os.path.realpath(checkout)  # the user's home may have several projects
+            key = None if whole in (folder, os.path.realpath(os.path.expanduser("~"))) else whole
         return key if key is None else key.encode().decode()  # a link may lead to a folder whose name is not UTF-8
     except (OSError, ValueError):
         return None
@@ -147,29 +152,12 @@ def checkout_of(folder: Path) -> Path | None:
     return None
 
 
-def _git_dir(git: Path) -> Path:
-    """The folder with git's data; in a worktree or submodule `.git` is a file that names it."""
-    return git if git.is_dir() else git.parent / _read_pointer(git).removeprefix("gitdir:").strip()
-
-
-def _around(folder: str, checkout: Path) -> str | None:
-    """The checkout around a folder; None if that is the user's home, which has several projects."""
-    whole = os.path.realpath(checkout)
-    return None if whole in (folder, os.path.realpath(os.path.expanduser("~"))) else whole
-
-
 def _common_dir(git_dir: Path) -> Path:
     """The folder that all worktrees of a repository share."""
     if git_dir.name == ".git" or git_dir.parent.name != "worktrees":
         return git_dir
     pointer = git_dir / "commondir"
     return git_dir / _read_pointer(pointer) if pointer.is_file() else git_dir.parent.parent
-
-
-def _folder_of(common: Path) -> str:
-    """A repository's own folder: the parent of `.git`, or itself if it is bare."""
-    place = Path(os.path.realpath(common))
-    return str(place.parent if place.name == ".git" else place)
 
 
 def _origin(config: Path) -> str | None:
@@ -214,16 +202,12 @@ def git_settings(text: str) -> Iterator[GitSetting]:
             continue
         name, _, value = line.partition("=")
         parts = [value]
-        while _is_continued(parts[-1]):
+        while (len(parts[-1]) - len(parts[-1].rstrip("\\"))) % 2 == 1:  # continued on the next line
             parts[-1] = parts[-1][:-1]
             parts += islice(lines, 1)
         raw = "".join(parts).strip()
         if len(raw) <= _LONGEST_VALUE:
             yield GitSetting(section, subsection, name.strip().lower(), _value(raw))
-
-
-def _is_continued(part: str) -> bool:
-    return (len(part) - len(part.rstrip("\\"))) % 2 == 1
 
 
 def _value(raw: str) -> str:

@@ -347,8 +347,12 @@ class Cleanup:
             await tasks.sleep_until_tick(CLEAN_EVERY_S)
             before, beats = beats, self._pipeline.status.beats
             calm, busy = (calm + 1, 0) if before == beats else (0, busy + 1)
-            if calm and self._has_long_log():
-                await self._empty_logs()
+            home = self._pipeline.home
+            if calm and any(log_bytes(database) > LONG_LOG for database in (home.index_db, home.content / "blobs.db")):
+                try:
+                    await self._pipeline.empty_logs()
+                except (NotNow, IndexDamaged) as error:
+                    log.warning("tidying.waiting", reason=str(error))
             if calm == CALM_CHECKS:
                 with contextlib.suppress(NotNow, IndexDamaged):  # then it stays a little larger
                     await self._pipeline.index.shrink()
@@ -356,13 +360,3 @@ class Cleanup:
             if busy == BUSY_CHECKS:
                 busy = 0
                 await anyio.to_thread.run_sync(memory.collect)
-
-    def _has_long_log(self) -> bool:
-        home = self._pipeline.home
-        return any(log_bytes(database) > LONG_LOG for database in (home.index_db, home.content / "blobs.db"))
-
-    async def _empty_logs(self) -> None:
-        try:
-            await self._pipeline.empty_logs()
-        except (NotNow, IndexDamaged) as error:
-            log.warning("tidying.waiting", reason=str(error))

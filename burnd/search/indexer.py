@@ -32,7 +32,7 @@ AT_ONCE: Final = 400  # messages between two looks at what else there is to do
 SOON_S: Final = 0.8  # a message waits so long for others to be committed with it
 # A commit takes some 15 ms of CPU, whatever is in it, and every eighth one merges segments. So commits of live sessions
 # are this far apart; what was written is found within two seconds.
-APART_S: Final = 1.5
+APART_S: Final = 1.8
 # Old messages of a backlog wait so long: each commit begins a segment, which lists all of its words again.
 LATE_S: Final = 10.0
 FRESH_MS: Final = 60_000  # a message that is not older is live

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
 from math import log
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import tantivy
@@ -88,7 +89,7 @@ class Lookup:
             term = self._term(word, weight, fields)
             if term.uses:
                 # A part of one word may also be typed as a word.
-                terms[word] = max(terms.get(word, term), term, key=_weight)
+                terms[word] = max(terms.get(word, term), term, key=attrgetter("weight"))
             elif len(corrected) < _CORRECTED and weight == 1.0:
                 better = self._corrections(word, fields)
                 corrected |= {word: [term.word for term in better]} if better else {}
@@ -271,19 +272,26 @@ class Lookup:
         # A flat query, alone if there is no filter: nested ones take tantivy up to twice as long. Called from Python,
         # it scores every message that has a word, whatever the limit is.
         query = Query.boolean_query(any_of)
-        needed = [self._anywhere(word, fields) for word in wanted.musts] + self._narrowed(only, fields)
+        anywhere = [[(Occur.Should, self._weighed(field, word, 1.0)) for field in fields] for word in wanted.musts]
+        needed = [_silent(Query.boolean_query(clauses)) for clauses in anywhere] + self._narrowed(only, fields)
         if only.sessions is not None and (strictly or not _is_wide(only)):
             needed.append(_silent(self._of(only.sessions)))
         return _all_of([query, *needed]) if needed else query
 
     def _clauses(self, term: Term, fields: Sequence[str]) -> list[Clause]:
-        """Clauses for a word in each field that has it; cached, since a search uses a word several times."""
-        key = (term.word, term.weight, fields[0])
+        """Clauses for a word in each field that has it; cached, since a search uses a word several times.
+
+        A word weighs by its rarity in all fields; BM25 would use its rarity in one field.
+        """
+        key, total = (term.word, term.weight, fields[0]), self._searcher.num_docs
         if key not in self._made:
-            self._made[key] = [
-                (Occur.Should, self._weighed(field, term.word, WEIGHTS[field] * self._worth(term, field)))
+            weights = {
+                field: WEIGHTS[field] * (term.weight * _rarity(term.uses, total) / _rarity(term.counts[field], total))
                 for field in fields
                 if field in term.counts
+            }
+            self._made[key] = [
+                (Occur.Should, self._weighed(field, term.word, weight)) for field, weight in weights.items()
             ]
         return self._made[key]
 
@@ -295,16 +303,8 @@ class Lookup:
         each = [Query.term_query(self._schema, "session", key, "basic") for key in keys]
         return Query.boolean_query([(Occur.Should, query) for query in each])
 
-    def _anywhere(self, word: str, fields: Sequence[str]) -> Query:
-        return _silent(Query.boolean_query([(Occur.Should, self._weighed(field, word, 1.0)) for field in fields]))
-
     def _weighed(self, field: str, word: str, weight: float) -> Query:
         return Query.boost_query(Query.term_query(self._schema, WORDS, SIGNS[field] + word, "freq"), weight)
-
-    def _worth(self, term: Term, field: str) -> float:
-        """The weight of a word by its rarity in all fields; BM25 would use its rarity in one field."""
-        total = self._searcher.num_docs
-        return term.weight * _rarity(term.uses, total) / _rarity(term.counts[field], total)
 
     def _narrowed(self, only: Only, fields: Sequence[str]) -> list[Query]:
         needed = []
@@ -365,10 +365,6 @@ class Lookup:
             Match(page.scores[number], page.sessions[number], page.times[number], page.addresses[number])
             for number in numbers
         ]
-
-
-def _weight(term: Term) -> float:
-    return term.weight
 
 
 def _rarity(uses: int, total: int) -> float:

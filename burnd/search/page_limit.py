@@ -50,15 +50,9 @@ class PageLimit:
         while True:
             await self._used.wait()
             await anyio.sleep(_LOOK_S)
-            if (size := memory.file_bytes()) > READING and size > self._limit():
+            is_searched = self._clock() - self._searched_at < _SEARCHED_S
+            limit = READING if self._is_reading() else SEARCHING if is_searched else USUAL
+            if memory.file_bytes() > limit:
                 await anyio.to_thread.run_sync(memory.page_out, self._folder, limiter=self._thread)
-            if not self._is_writing and not self._is_searched():
+            if not self._is_writing and not is_searched:
                 self._used = anyio.Event()
-
-    def _limit(self) -> int:
-        if self._is_reading():
-            return READING
-        return SEARCHING if self._is_searched() else USUAL
-
-    def _is_searched(self) -> bool:
-        return self._clock() - self._searched_at < _SEARCHED_S

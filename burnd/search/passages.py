@@ -83,17 +83,14 @@ def _bent(text: str, odd: re.Pattern[str]) -> Plain:
     parts: list[str] = []
     bends: list[Bend] = []
     at = length = 0
-    for piece, begin, end in _odd(text, odd):
+    for match in odd.finditer(text):
+        piece = normalized("NFC", match[0]).translate(_folding)
+        begin, end = match.span()
         parts += [text[at:begin].translate(_folding), piece]
         length += len(parts[-2])
         bends.append(Bend(length, length + len(piece), begin, end))
         at, length = end, length + len(piece)
     return Plain("".join([*parts, text[at:].translate(_folding)]), tuple(bends))
-
-
-def _odd(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, int, int]]:
-    for match in pattern.finditer(text):
-        yield normalized("NFC", match[0]).translate(_folding), *match.span()
 
 
 class _Folding(dict[int, str]):
@@ -139,11 +136,12 @@ class Spotter:
     def spots(self, text: str) -> list[Spot]:
         """The positions of words and phrases, in order; overlapping ones are merged."""
         as_indexed = plain(text)
-        found = [as_indexed.spot(*place) for phrase in self._phrases for place in _first(phrase, as_indexed.text)]
+        matches = [islice(phrase.finditer(as_indexed.text), _MOST_SPOTS) for phrase in self._phrases]
+        found = [as_indexed.spot(*match.span()) for some in matches for match in some]
         for word in self._words:
             if word in as_indexed.text:
                 spots = [as_indexed.spot(*place) for place in _first_of_word(word, as_indexed.text)]
-                found += [spot for spot in spots if _is_whole_word(text, *spot)]
+                found += [spot for spot in spots if _is_edge(text, spot[0]) and _is_edge(text, spot[1])]
         if len(found) < 2:
             return found
         apart: list[Spot] = []
@@ -153,10 +151,6 @@ class Spotter:
             else:
                 apart.append((begin, end))
         return apart
-
-
-def _first(pattern: re.Pattern[str], text: str) -> list[Spot]:
-    return [match.span() for match in islice(pattern.finditer(text), _MOST_SPOTS)]
 
 
 def _first_of_word(word: str, text: str) -> Iterator[Spot]:
@@ -183,10 +177,6 @@ def _bound(word: str) -> str:
     before = f"(?<![^\\W_]{literal})" if not _EDGELESS.match(word[0]) else ""
     after = "(?![^\\W_])" if not _EDGELESS.match(word[-1]) else ""
     return f"{literal}{before}{after}"
-
-
-def _is_whole_word(text: str, begin: int, end: int) -> bool:
-    return _is_edge(text, begin) and _is_edge(text, end)
 
 
 def _is_edge(text: str, place: int) -> bool:

@@ -98,18 +98,11 @@ class Spread:
         self._words = words  # for each its rarity, and whether all messages that have it were seen
         self._together: dict[int, float] = dict(best[0]) if best else {}
         self._which = dict.fromkeys(self._together, 1)  # for each session a bit for each of its words
-        for number, scores in enumerate(best[1:], 1):  # best score of each session that has the word
-            self._add(scores, 1 << number)
+        for number, scores in enumerate(best[1:], 1):
+            for session, score in scores.items():  # the best of each session that has the word
+                self._which[session] = self._which.get(session, 0) | 1 << number
+                self._together[session] = self._together.get(session, 0.0) + score
         self._left = {which: _LEAST + (1 - _LEAST) * self._share(which) for which in {0, *self._which.values()}}
-
-    def _add(self, best: Mapping[int, float], bit: int) -> None:
-        together, which = self._together, self._which
-        for session, score in best.items():
-            if session in which:
-                which[session] |= bit
-                together[session] += score
-            else:
-                which[session], together[session] = bit, score
 
     def _share(self, which: int) -> float:
         """The share of the query that these words make up. Rare words count most.
