@@ -305,9 +305,7 @@ class Watch:
                 self._restart(roots, now)
                 return "the roots changed"
         if self._observation is None:
-            if self._is_due("retry", now):
-                self._restart(self.roots, now)
-            return None if self._observation is None else "watching again"
+            return self._try_again(now)
         if self._give_up_if_refused(self._observation, now):
             return "watching was given up"
         if cause is not None or self._is_due("alive", now):
@@ -348,6 +346,12 @@ class Watch:
             self._short_scans += 1
         self._restart(self.roots, now)
         return "the watcher was started again"
+
+    def _try_again(self, now: float) -> str | None:
+        if not self._is_due("retry", now):
+            return None
+        self._restart(self.roots, now)
+        return None if self._observation is None else "watching again"
 
     def _give_up(self, why: Unwatchable, now: float) -> None:
         # Remove all watches: all programs of a user share the limit, and half a watch misleads.

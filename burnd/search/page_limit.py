@@ -50,9 +50,8 @@ class PageLimit:
         while True:
             await self._used.wait()
             await anyio.sleep(_LOOK_S)
-            is_searched = self._clock() - self._searched_at < _SEARCHED_S
-            limit = READING if self._is_reading() else SEARCHING if is_searched else USUAL
-            if memory.file_bytes() > limit:
+            size, is_searched = memory.file_bytes(), self._clock() - self._searched_at < _SEARCHED_S
+            if size > (READING if self._is_reading() else SEARCHING if is_searched else USUAL):
                 await anyio.to_thread.run_sync(memory.page_out, self._folder, limiter=self._thread)
             if not self._is_writing and not is_searched:
                 self._used = anyio.Event()
