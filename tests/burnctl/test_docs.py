@@ -104,9 +104,12 @@ def test_every_file_that_the_map_names_is_there() -> None:
         assert (ROOT / name).is_file(), name
 
 
-def test_answers_for_contributors_name_what_exists() -> None:
-    """Each function and file in the answers of docs/contributing.md is there."""
-    text = (DOCS / "contributing.md").read_text().partition("## Six questions")[2]
+@pytest.mark.parametrize(
+    ("page", "heading"), [("contributing.md", "## Six questions"), ("architecture.md", "**The path of one line.**")]
+)
+def test_answers_for_contributors_name_what_exists(page: str, heading: str) -> None:
+    """Each function and file in the answers of contributing.md, and in the paths of architecture.md, exists."""
+    text = (DOCS / page).read_text().partition(heading)[2].partition("\n## ")[0]
     files = re.findall(r"`((?:burnd|tests)/[\w/]+\.py)`", text)
     assert len(files) > 8
     code = "\n".join((ROOT / name).read_text() for name in files)
