@@ -147,7 +147,7 @@ def duckdb_engine(target: str) -> DuckDBEngine:
     try:
         import duckdb
     except ImportError:
-        from burnd.extras import FLEET, to_install
+        from burnd.errors import FLEET, to_install
 
         raise BurnctlError(
             "a report over segments needs DuckDB, which is not installed", f"install it with: {to_install(FLEET)}"

@@ -18,7 +18,7 @@ from burnctl.commands.export import COLUMNS, beside_of, flat, remove_parts
 from burnctl.errors import BurnctlError
 from burnctl.push.schema import usd
 from burnctl.render.numbers import counted
-from burnd.extras import PARQUET, to_install
+from burnd.errors import PARQUET, to_install
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.command(options))
     except (BurndError, ValueError, OSError) as error:
         if options.command is _run:
-            from burnd.failures import write_stderr
+            from burnd.errors import write_stderr
 
             write_stderr(f"burnd: {error}")
         else:
@@ -123,16 +123,16 @@ def _run_locked(lock: HomeLock, home: Home, options: argparse.Namespace) -> None
     import anyio
     import structlog
 
-    from burnd import failures, memory
+    from burnd import errors, memory
     from burnd.daemon import lifecycle
 
     log_writer = _configure_log(options, settings, home)
 
     def log_uncaught(error: BaseException) -> None:
-        types, where = failures.error_types(error), failures.error_location(error)
+        types, where = errors.error_types(error), errors.error_location(error)
         structlog.get_logger().error("daemon.uncaught", error=types, where=where)
 
-    failures.report_uncaught(log_uncaught)
+    errors.report_uncaught(log_uncaught)
     try:
         memory.limit_malloc()
         memory.relax_gc()
@@ -155,11 +155,11 @@ def _exit_error(error: Exception, home: Home) -> BurndError:
     """Logs the error that ended the daemon; returns it, an unexpected one without its text."""
     import structlog
 
-    from burnd import failures
+    from burnd import errors
 
-    types, location = failures.error_types(error), failures.error_location(error)
+    types, location = errors.error_types(error), errors.error_location(error)
     result, reason = BurndError(f"stopped on {types} at {location}", remedy="please report it"), ""
-    for one in failures.leaves(error):  # a BurndError, or a system error about a file of the home, quotes no content
+    for one in errors.leaves(error):  # a BurndError, or a system error about a file of the home, quotes no content
         if isinstance(one, BurndError):
             result, reason = one, one.what
             break

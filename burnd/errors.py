@@ -1,4 +1,4 @@
-"""All errors that burnd raises on purpose.
+"""All errors that burnd raises on purpose, reports of unexpected ones, and the remedy for a missing package.
 
 BurndError                      a fault, the thing it concerns, and a remedy
 ├── ConfigError                 a key or a value in config.toml, config.json or the environment
@@ -18,6 +18,10 @@ BurndError                      a fault, the thing it concerns, and a remedy
 """
 
 from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 class BurndError(Exception):
@@ -94,3 +98,71 @@ class SyncFailed(StorageError):
 
 class IndexDamaged(BurndError):
     """SQLite reports that the index is malformed, or it belongs to another ledger."""
+
+
+# Unexpected errors are reported by type and location only: their text may quote a log or a prompt. Modules are
+# imported when needed, since burnctl imports this one at every start.
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors inside an exception group, or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
+
+
+def error_types(error: BaseException) -> str:
+    return ", ".join(sorted({type(one).__name__ for one in leaves(error)}))
+
+
+def error_location(error: BaseException) -> str:
+    """The file and line that raised the error."""
+    import traceback  # noqa: PLC0415
+    from pathlib import PurePath  # noqa: PLC0415
+
+    frames = traceback.extract_tb(next(leaves(error)).__traceback__)
+    return f"{PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+
+
+def write_stderr(line: str, seconds: float = 1.0) -> None:
+    """Writes a last line before the process ends. Gives up if stderr is not read, as in a stopped terminal."""
+    import os  # noqa: PLC0415
+    import threading  # noqa: PLC0415
+    from contextlib import suppress  # noqa: PLC0415
+
+    def write() -> None:
+        with suppress(OSError):
+            os.write(2, f"{line}\n".encode("utf-8", "replace"))
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    writer.join(seconds)
+
+
+def report_uncaught(report: Callable[[BaseException], None]) -> None:
+    """Passes uncaught errors of all threads to `report`; Python would print their text."""
+    import sys  # noqa: PLC0415
+    import threading  # noqa: PLC0415
+
+    def pass_on(error: BaseException | None) -> None:
+        if error is not None:
+            report(error)
+
+    sys.excepthook = lambda _kind, error, _trace: pass_on(error)
+    threading.excepthook = lambda caught: pass_on(caught.exc_value)
+    sys.unraisablehook = lambda caught: pass_on(caught.exc_value)
+
+
+# Optional packages.
+MCP, PARQUET, SEARCH = "mcp>=2", "pyarrow>=17", "tantivy>=0.26"
+FLEET, POSTGRES = "duckdb>=1.1", "psycopg[binary]>=3.2"
+
+
+def to_install(package: str) -> str:
+    """The pip command. It names the interpreter: a bare `pip` may belong to another environment."""
+    import sys  # noqa: PLC0415
+    from shlex import quote  # noqa: PLC0415
+
+    return f"{quote(sys.executable)} -m pip install {quote(package)}"

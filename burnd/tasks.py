@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 import structlog
 
-from burnd.errors import NotNow, StorageError
-from burnd.failures import error_location, error_types, leaves
+from burnd.errors import NotNow, StorageError, error_location, error_types, leaves
 
 log = structlog.get_logger()
 FIRST_DELAY_S, LAST_DELAY_S = 1.0, 60.0

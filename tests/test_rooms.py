@@ -14,12 +14,11 @@ from burnd.harness.registry import BY_SOURCE
 
 ROOT = Path(__file__).parents[1]
 # Every room may import the leaves, which both programs use.
-LEAVES = {"errors", "paths", "protocol", "contract", "extras", "memory", "__version__"}
+LEAVES = {"errors", "paths", "protocol", "contract", "memory", "__version__"}
 # What each agent product is, without how its logs are read; its instruction files; how the demo writes a session of it.
 PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?(product|demo|instructions|restore))")
 MAY_IMPORT = {
-    "failures": "",
-    "tasks": "failures",
+    "tasks": "",
     "records": "",
     "classify": "",
     "tokens": "records",
@@ -29,11 +28,11 @@ MAY_IMPORT = {
     "settings": "records ledger",
     "index": "records ledger pricing",
     "content": "records ledger index",
-    "recording": "records classify ledger pricing index failures tasks",
+    "recording": "records classify ledger pricing index tasks",
     "attribution": "records classify ledger pricing index recording",
     "search": "records tokens ledger index content recording",
     "logfiles": "records ledger index recording tasks",
-    "harness": ("records classify ledger settings index content recording logfiles queries failures tasks"),
+    "harness": ("records classify ledger settings index content recording logfiles queries tasks"),
     "reclassify": "records classify ledger index content recording",
     "queries": "records tokens classify attribution ledger pricing index content search",
     "fleet": "records classify attribution pricing index queries",
@@ -42,17 +41,17 @@ MAY_IMPORT = {
     "budget_watch": "records ledger pricing index queries",
     "guard": "records ledger queries",
     "lost_logs": "records recording queries tasks",
-    "clients": "records ledger index recording queries quota failures tasks",
+    "clients": "records ledger index recording queries quota tasks",
     "early_totals": "records pricing index recording harness pass_process",
     "pass_process": "settings",
     "server": (
         "records ledger pricing settings index content recording search attribution harness reclassify queries "
-        "quota budget_watch guard lost_logs clients instructions machine early_totals failures tasks"
+        "quota budget_watch guard lost_logs clients instructions machine early_totals tasks"
     ),
     "totals_index": "records ledger pricing settings index harness",
     "scan": "records pricing settings index clients harness queries server totals_index",
     "daemon": "ledger pricing settings recording harness clients early_totals pass_process server tasks",
-    "cli": "ledger settings daemon failures pass_process scan totals_index",
+    "cli": "ledger settings daemon pass_process scan totals_index",
     "__main__": "cli",
 }
 # The part of attribution that reads rails from the index and writes the sums of their causes.

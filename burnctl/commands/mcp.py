@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burnctl.errors import BurnctlError
-from burnd.extras import MCP, to_install
+from burnd.errors import MCP, to_install
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

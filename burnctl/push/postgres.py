@@ -11,7 +11,7 @@ from burnctl.errors import BurnctlError
 from burnctl.push.schema import KEYS, OLDEST_WRITER, SCHEMA_VERSION, SETS, TABLES, TOKENS
 from burnctl.push.target import Refused, Totals, Unreachable, check_schema
 from burnctl.push.views import VIEWS, Postgres, is_required, quoted, views
-from burnd.extras import POSTGRES, to_install
+from burnd.errors import POSTGRES, to_install
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from burnctl.commands.export import beside_of, remove_parts
 from burnctl.errors import BurnctlError
 from burnctl.push.schema import KEYS, SCHEMA_VERSION, SETS, TABLES, TOKENS
 from burnctl.push.target import Refused, Totals, Unreachable
-from burnd.extras import PARQUET, to_install
+from burnd.errors import PARQUET, to_install
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import anyio.to_thread
 import msgspec
 import structlog
 
-from burnd import failures, tasks
+from burnd import errors, tasks
 from burnd.clients.announcements import (
     Announcement,
     ClientRecord,
@@ -165,8 +165,8 @@ class Spool:
         except Exception as error:
             if is_fatal(error):
                 raise
-            self.blocked = failures.error_types(error)
-            log.error("spool.failed", error=self.blocked, where=failures.error_location(error))
+            self.blocked = errors.error_types(error)
+            log.error("spool.failed", error=self.blocked, where=errors.error_location(error))
             return True
         self.blocked = result.refused
         if self.blocked:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import anyio
 import structlog
 
-from burnd import failures
+from burnd import errors
 from burnd.harness.product import Product
 from burnd.harness.registry import PRODUCTS
 from burnd.recording.pipeline import Pipeline
@@ -118,5 +118,5 @@ class SourceSupervisor:
         scope.cancel()
 
     def _on_failure(self, error: BaseException) -> None:
-        self.last_failure = failures.error_types(error)
-        log.error("source.failed", source=self.name, errors=self.last_failure, where=failures.error_location(error))
+        self.last_failure = errors.error_types(error)
+        log.error("source.failed", source=self.name, errors=self.last_failure, where=errors.error_location(error))

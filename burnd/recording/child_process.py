@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import msgspec
 
-from burnd import failures
+from burnd import errors
 from burnd.memory import limit_malloc, relax_gc
 from burnd.recording.crash_guard import Acknowledger, CrashGuard, Guard, Item
 
@@ -201,14 +201,12 @@ def _answer(work: Work, request: Any, guard: Guard) -> tuple[bytes, bytes | byte
 
 
 def _report_failure(error: BaseException) -> None:
-    failures.write_stderr(
-        f"burnd: a child stopped on {failures.error_types(error)} at {failures.error_location(error)}"
-    )
+    errors.write_stderr(f"burnd: a child stopped on {errors.error_types(error)} at {errors.error_location(error)}")
 
 
 def main() -> None:
     """Answers until the input ends."""
-    failures.report_uncaught(_report_failure)
+    errors.report_uncaught(_report_failure)
     limit_malloc(_ANSWER_BYTES)
     relax_gc()
     requests, answers = sys.stdin.buffer, sys.stdout.buffer

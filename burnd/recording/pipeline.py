@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import anyio
 import structlog
 
-from burnd import failures
+from burnd import errors
 from burnd.errors import FileReplaced, IndexDamaged, NotNow
 from burnd.index import build
 from burnd.index.change import Change, CursorChange
@@ -314,7 +314,7 @@ class Pipeline:
             try:
                 listener(change)
             except Exception as error:  # noqa: BLE001 - the change is recorded, whatever a listener does
-                log.error("listener.failed", error=failures.error_types(error), where=failures.error_location(error))
+                log.error("listener.failed", error=errors.error_types(error), where=errors.error_location(error))
 
     async def released(self) -> list[str]:
         """Sessions whose logs must be read again, because their deferred text can be stored now."""

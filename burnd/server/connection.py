@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import structlog
 
-from burnd import failures, protocol
+from burnd import errors, protocol
 from burnd.contract.validation import BadParams, decoded
 from burnd.errors import BurndError, IndexDamaged, NotNow, SyncFailed
 from burnd.index.query_pool import TookTooLong
@@ -129,7 +129,7 @@ class Connection:
             if isinstance(error, Gone):
                 return
             if (fault := fault_of(error)) is None:
-                types, where = failures.error_types(error), failures.error_location(error)
+                types, where = errors.error_types(error), errors.error_location(error)
                 log.error("request.failed", method=method[:100], error=types, where=where)
                 fault = _UNFORESEEN
             with contextlib.suppress(Gone):

@@ -17,8 +17,7 @@ import structlog
 
 from burnd import __version__
 from burnd.contract.reports import SummaryParams
-from burnd.errors import IndexDamaged, NotNow
-from burnd.failures import error_types
+from burnd.errors import IndexDamaged, NotNow, error_types
 from burnd.index.query_pool import TookTooLong
 from burnd.queries.summary import summary
 from burnd.server.service import Service

@@ -223,7 +223,7 @@ def test_a_daemon_whose_stderr_is_not_read_records_and_stops(
 def test_a_last_line_is_given_up_where_stderr_is_not_read() -> None:
     """As the process that reads old logs writes it when it fails."""
     with full_pipe() as fd:
-        code = "from burnd.failures import write_stderr; write_stderr('a last line')"
+        code = "from burnd.errors import write_stderr; write_stderr('a last line')"
         assert subprocess.run([sys.executable, "-c", code], stderr=fd, timeout=30, check=False).returncode == 0
 
 

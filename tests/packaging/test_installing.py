@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from burnd import __version__, extras
+from burnd import __version__, errors
 from tests.packaging.scripts import ROOT, load
 
 _BESIDE = ("man/man1/burnctl.1", "man/man1/burnd.1", "bash-completion/completions/burnctl", "_burnctl", "burnctl.fish")
@@ -50,9 +50,9 @@ def test_hints_name_what_the_package_asks_for() -> None:
     """Who is told to install a package is told the version that would have come with burnd."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = project["optional-dependencies"]
-    assert optional["mcp"] == [extras.MCP]
-    assert optional["parquet"] == [extras.PARQUET]
-    assert extras.SEARCH in project["dependencies"]
+    assert optional["mcp"] == [errors.MCP]
+    assert optional["parquet"] == [errors.PARQUET]
+    assert errors.SEARCH in project["dependencies"]
 
 
 @pytest.mark.slow

@@ -28,8 +28,7 @@ from burnd.contract.sessions import (
     SearchParams,
     SetParams,
 )
-from burnd.errors import NotNow
-from burnd.extras import SEARCH, to_install
+from burnd.errors import SEARCH, NotNow, to_install
 from burnd.harness.api import sessions as api_sessions
 from burnd.harness.registry import PRODUCTS
 from burnd.instructions.entries import Query, entries

@@ -12,8 +12,7 @@ import msgspec
 
 from burnd import __version__, protocol
 from burnd.contract.daemon import StatusParams
-from burnd.errors import IndexDamaged
-from burnd.extras import SEARCH, to_install
+from burnd.errors import SEARCH, IndexDamaged, to_install
 from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.query_pool import TookTooLong
 from burnd.queries import status as counting
