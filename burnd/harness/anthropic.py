@@ -1,7 +1,4 @@
-"""Objects of Anthropic's API, which Claude Code logs and programs push: content blocks, tool calls, results, usage.
-
-Every field has a default; unknown ones are ignored. Tools have their names in Claude Code, which its SDK shares.
-"""
+"""Objects of Anthropic's API, which Claude Code logs and programs push: content blocks, tool calls, results, usage."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Standing instruction files of a folder, read as a product reads them, for `burnctl overhead`.
-
-burnctl imports it, so it imports nothing of the daemon, which reads such files only for `search_memory`.
-"""
+"""Standing instruction files of a folder, read as a product reads them, for `burnctl overhead`. burnctl imports it."""
 
 from __future__ import annotations
 

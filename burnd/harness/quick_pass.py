@@ -118,11 +118,7 @@ def files_below(
 
 
 class LogTotals(msgspec.Struct, array_like=True):
-    """All that one log or database adds to totals. Candidates have no calls, blocks or prompts.
-
-    `session_id` and `project` are those of the log's session if no record states them, `folder` is the log's own.
-    `needs_keys`: the keys of projects are looked up, not stated.
-    """
+    """All that one log or database adds to totals; `needs_keys`: the keys of projects are looked up, not stated."""
 
     source: str
     session_id: str | None = None
@@ -147,11 +143,7 @@ def without_content(candidate: Candidate) -> Candidate:
 
 
 def lines_in(file: BinaryIO, most: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """The lines of a log with their offsets, as `logfiles.tail` has them.
-
-    Blank lines and those longer than a line may be are left out, and so is a last line without a newline unless it is
-    complete. Lines from the byte `most` on are not read.
-    """
+    """The lines of a log with their offsets, as `logfiles.tail` has them, up to the byte `most`."""
     offset = 0
     while line := file.readline(MAX_LINE + 1):
         at, size = offset, len(line)
@@ -178,11 +170,7 @@ def _is_object(line: bytes) -> bool:
 
 
 class PackedLog(NamedTuple):
-    """What one log adds: facts about its sessions, and its messages packed, in the same order three times.
-
-    `groups` are rows for the index, `candidates` is only needed for messages that other logs have, too, `hashes` shows
-    which these are.
-    """
+    """What one log adds, compressed; `candidates` are needed only for messages that other logs have, by `hashes`."""
 
     facts: bytes
     groups: bytes

@@ -1,8 +1,4 @@
-"""The agent products whose sessions burnd reads: one entry each, and the only list of them.
-
-Settings, doctor checks, service environment, demo, completions, help, manual pages and docs tables derive from it. It
-imports only products, so that burnctl can import it.
-"""
+"""The agent products whose sessions burnd reads: the only list of them, from which settings, help and docs derive."""
 
 from __future__ import annotations
 

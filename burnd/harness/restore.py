@@ -1,7 +1,6 @@
 """Writes recorded sessions back in their harness's own form: a recording in, files and what they lack out.
 
-Each harness package has a module `restore` with `restore(recording)`, which is pure, and `find_logs(folders)`, which
-lists the sessions whose logs are there. burnctl imports them, and so does the task that notices logs that are gone.
+Each harness package has a module `restore` with `restore(recording)`, which is pure, and `find_logs(folders)`.
 """
 
 from __future__ import annotations
@@ -117,10 +116,7 @@ class NewFile(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """The files of a session, and what they lack with how often.
-
-    `load` are the arguments with which the harness takes the first file itself, if it does not read it in its place.
-    """
+    """The files of a session, what they lack, and the arguments with which the harness imports the first."""
 
     files: Sequence[NewFile]
     missing: Mapping[str, int]
@@ -132,10 +128,7 @@ def is_title(record: Fields) -> bool:
 
 
 def find_log_files(folders: Iterable[str], suffixes: tuple[str, ...]) -> dict[str, str] | None:
-    """The log of each session by its id, which ends the file's name or names its folder.
-
-    None if no folder is there or one cannot be listed: nothing is known then.
-    """
+    """The log of each session by its id; None if no folder is there or one cannot be listed."""
     logs: dict[str, str] = {}
     errors: list[OSError] = []
     present = [folder for folder in folders if os.path.isdir(folder)]

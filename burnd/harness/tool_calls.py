@@ -1,7 +1,6 @@
 """Describes tool calls without their arguments, for every harness: targets, hashes and sizes.
 
-A target is what a call worked on: a path, a command's verb, a host, a first word. Equal hashes mean equal calls,
-results or edits; an edit and its revert have their two hashes swapped.
+Equal hashes mean equal calls, results or edits; an edit and its revert have their two hashes swapped.
 """
 
 from __future__ import annotations

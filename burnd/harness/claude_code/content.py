@@ -225,9 +225,8 @@ def record_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_
 def keep_line(memory: Memory, spot: Spot, data: bytes, offset: int, first: int, above: str | None) -> None:
     """Adds to a line's first record, number `first`, what restoring the line needs beside its text.
 
-    `above` is the line before it on its rail. A line without records is stored in the context of the next record, whole
-    if the client would send it to the model, else as a link between its neighbours. An attachment is stored like this
-    even if it has records, which have only its text. `whole_contexts` reads the text of these lines. Lines copied from
+    A line without records goes into the context of the next record, whole if the client would send it to the model,
+    as does an attachment, else as a link between its neighbours. `whole_contexts` reads the text. Lines copied from
     another session, which may be private, are not stored with a record of this one.
     """
     line, records, context = spot.line, memory.out.content, memory.state.context

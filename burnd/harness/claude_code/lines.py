@@ -1,7 +1,6 @@
 """Shapes of Claude Code's files: transcript paths, meta files of agents, and transcript lines.
 
-Only used fields are declared, each with a default, and unknown ones are ignored, so that a line of any release decodes.
-Large values that are seldom needed stay `Raw`: arguments, results, attachments.
+Every field has a default, so that a line of any release decodes.
 """
 
 from __future__ import annotations
@@ -171,10 +170,7 @@ class BlockingError(_Camel):
 
 
 class Attachment(_Camel):
-    """An attachment of a prompt or a result; the shape of `content` depends on its type.
-
-    `files` is set for type `instructions`, `added_names` and `removed_names` for changes of tools and MCP servers.
-    """
+    """An attachment of a prompt or a result; the shape of `content` depends on its type."""
 
     type: str = ""
     prompt: str | list[ContentBlock] | None = None
@@ -306,11 +302,9 @@ class AgentMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LogPath(msgspec.Struct, frozen=True):
-    """The parts of a transcript's path.
+    """The parts of a transcript's path; a main transcript has no `rail_id`.
 
-    `session_id` is None if only the lines name it; `stem` is used if they do not. `rail_id` is None for a main
-    transcript. `word` is a file name like `chat` that replaces the session id in lines. `run_id` is the workflow run of
-    an agent.
+    `session_id` is None if only the lines name it. `word` is a file name like `chat` that replaces it in lines.
     """
 
     stem: str

@@ -56,11 +56,7 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
 
 
 class Memory:
-    """All that a reader remembers: its state, the rows since the last reading, and older rows while they are needed.
-
-    `read_again` gives the rows of all lines before this reading, so the output does not depend on how readings were
-    cut.
-    """
+    """All that a reader remembers: its state, the rows since the last reading, and older rows while they are needed."""
 
     def __init__(
         self, path: LogPath, state: ClaudeState, history: History | None, read_again: Callable[[], LineRows]
@@ -104,8 +100,7 @@ class Memory:
     def locate(self, line: ClaudeLine, ts: str, offset: int) -> Spot:
         """Finds a line's rail and the link above it.
 
-        A line without a parent in this file, which is normal, follows its rail's last line, as does one that names none
-        (other tools). All lines with the same missing parent follow the same line.
+        A line that names no parent, or one that is not in this file, follows its rail's last line.
         """
         above = None if line.parent_uuid is msgspec.UNSET else line.parent_uuid
         parent = self.link(above)
@@ -222,10 +217,8 @@ class Memory:
         return None
 
     def new_context(self, rail: ClaudeRail, parent: Link | None) -> tuple[Block, ...]:
-        """The blocks between a new message and the message above it, in file order.
-
-        These are the entries on the chain, results for the same message off the chain (parallel calls fork it), and
-        attachments below them; an abandoned branch is not among them.
+        """The blocks between a new message and the one above it: those on the chain, other results for the same message
+        (parallel calls fork the chain), and attachments below them.
         """
         chain: dict[str, Link] = {}
         link = parent
@@ -245,10 +238,7 @@ class Memory:
         return tuple([block for _, blocks in entries for block in blocks])
 
     def begin_generation(self, rail: ClaudeRail, message_id: str) -> int:
-        """Counts a new message on the rail and drops entries that no later one can reach; returns its number.
-
-        The number is its place in the file, unless earlier messages are no longer in the file.
-        """
+        """Counts a new message on the rail and drops entries that no later one can reach; returns its number."""
         place = rail.next_index
         rail.next_index += 1
         oldest = place - MAX_GENERATIONS

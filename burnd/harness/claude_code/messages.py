@@ -88,8 +88,7 @@ def read_assistant(memory: Memory, spot: Spot) -> None:
 def _message_id(memory: Memory, spot: Spot, message: ClaudeMessage) -> str:
     """The id of a response, or a substitute if it has none or only a word that others have too.
 
-    The lines of one response follow one another or the same line. A substitute from the offset contains the time, so
-    that files with the same name differ; the offset is last because ids are indexed by their ends.
+    The lines of one response follow one another or the same line. An offset is last: ids are indexed by their ends.
     """
     line, above, word = spot.line, spot.parent, message.id
     if word and (line.request_id is not None or not WORD.fullmatch(word)):

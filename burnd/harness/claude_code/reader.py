@@ -66,7 +66,6 @@ class ClaudeReader:
     """Reads the whole lines of one transcript, in file order.
 
     The output is the same however the lines are cut into readings, and whether or not the state was stored and loaded.
-    Without a state the file is read from its start; without a history nothing of it was read before.
     """
 
     def __init__(self, path: LogPath, state: ClaudeState | None = None, history: History | None = None) -> None:

@@ -1,8 +1,7 @@
 """Facts about a session from outside its transcript: summaries in other sessions' files, and its process.
 
-Old clients wrote a summary into another session's file. It is recorded with the sessions that have the line it names,
-so that it is deleted with their content; until that line is read, only its position is stored. After /clear or /branch
-a process works on another session, as its entry in the folder of live sessions shows.
+Old clients wrote a summary into another session's file. It is recorded with the session that has the line it names, so
+that it is deleted with that session's content; until that line is read, only its position is stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""State of a transcript's reader: what it needs to continue at the next line.
+"""State of a transcript's reader, bounded however long a session is.
 
-The state stays small however long a session is. Where a log refers back to a line that left it, which 2 of 114 real
-logs do, the log is read again.
+Where a log refers back to a line that left it, which 2 of 114 real logs do, the log is read again.
 """
 
 from __future__ import annotations
@@ -37,11 +36,7 @@ MAX_GENERATIONS: Final = 3
 
 
 class Link(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A line in the conversation's tree: its rail, the turn and prompt at or above it, and its blocks.
-
-    The chain between two messages goes up through `parent` to a line that `is_response`. A parent outside the file is
-    replaced by the rail's last line.
-    """
+    """A line in the conversation's tree; a chain goes up through `parent` to a line that `is_response`."""
 
     uuid: str
     rail: str
@@ -62,11 +57,7 @@ class ClaudePrompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Blocks that may enter the context of the rail's next message.
-
-    `answers` are the messages whose calls it answers; an attachment enters with its parent. `text_key` identifies a
-    text by time and hash.
-    """
+    """Blocks that may enter the context of the rail's next message; `answers` are the messages with its calls."""
 
     uuid: str
     parent: str | None
@@ -81,8 +72,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class ClaudeRail(msgspec.Struct, gc=False, array_like=True):
     """The main conversation or one sub-agent. `open` is its newest message, `last` its newest line.
 
-    `next_index` counts the messages in the file, `ahead` those read before that are no longer in it; only a rail that
-    `has_turns` in the index can have such messages.
+    `next_index` counts the messages in the file, `ahead` those recorded before that are no longer in it.
     """
 
     id: str
@@ -106,10 +96,9 @@ class Delegation(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Attempt(msgspec.Struct, gc=False, array_like=True):
-    """An `api-request` line without a response.
+    """An `api-request` line without a response; `run` counts prompts, `size` its parts, `adds` is whether any are new.
 
-    `base` is the request it extends, `size` its number of parts, `adds` whether any are new. `shape` is a hash of its
-    parameters, `run` counts prompts. `tokens` is a lower bound of its context, `reported` the bound in its record.
+    `tokens` is a lower bound of its context, `reported` the bound in its record.
     """
 
     id: str
@@ -133,10 +122,7 @@ class Answered(NamedTuple):
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A request as its `api-request` line has it, whether it was answered or not.
-
-    `parts` has the first digits of the hashes of its first messages; None if they are not known.
-    """
+    """A request as its `api-request` line has it; `parts` has the first digits of its messages' hashes, if known."""
 
     id: str
     origin: str
@@ -145,10 +131,7 @@ class Sent(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class ContextLine(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A line for the next content record: its id, the line above it and, if it is stored whole, its offset and size.
-
-    Its text is not here, since no text may be in a reader's state. `copied`: it belongs to another session.
-    """
+    """A line for the next content record, by its place: no text may be in a reader's state."""
 
     uuid: str
     parent_uuid: str | None
@@ -159,13 +142,10 @@ class ContextLine(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 class ClaudeState(msgspec.Struct, omit_defaults=True):
     """All that a reader needs to continue at the next line, except old rows.
 
-    `birth` is the first time in the file, `stamp` the last. `candidates` are the last ones, `unsettled` older ones that
-    are open. `titles` has for each kind the number of changes and the
-    last title's hash. `counted` is the number of messages of each rail before the file was replaced. `sent` are recent
-    requests, `latest` the last answered one of each origin. `memory_files` has a hash of each memory file, `changes`
-    the changes of the prompt that no response has followed yet. `pulls` are the pull requests that lines named, `pull`
-    one that was named before the first response, `pull_calls` calls that make one and have no result yet. `context` are
-    lines for the next content record, without their text: see `content.keep_line`.
+    `birth` is the first time in the file, `stamp` the last. `unsettled` are open candidates older than `candidates`.
+    `titles` has for each kind the number of changes and the last title's hash, `counted` the number of messages of each
+    rail before the file was replaced, `latest` the last answered request of each origin, `changes` those of the prompt
+    before the next response, `pull` a pull request named before it.
     """
 
     version: int = VERSION

@@ -415,10 +415,7 @@ def _set_name(log: RolloutLog, line: LineRef, name: str | None) -> None:
 
 
 def title_request(session_id: str, ts: str) -> Request:
-    """The request for a thread's first name, which Codex does not log; its model and usage are unknown.
-
-    A name right after the first prompt was made by a model, or, which the log does not show, by a quick user.
-    """
+    """The request for a thread's first name, which Codex does not log: model and usage are unknown."""
     return Request(source=SOURCE, session_id=session_id, rail_id=MAIN, id=f"title:{session_id}", ts=ts)
 
 

@@ -164,10 +164,7 @@ class RolloutLog:
         return ts
 
     def repeats(self, ts: str) -> bool:
-        """Whether the line is copied from another session: it is older than this one.
-
-        A fork repeats lines with the time of copying, but a task's id has the time of its start.
-        """
+        """Whether the line is copied: it, or the task that its id names, is older than this session."""
         created = self.state.session.created_ms
         if created is None:
             return False
@@ -175,10 +172,7 @@ class RolloutLog:
         return (to_ms(ts) if started is None else started) < created
 
     def repeats_parent(self, ts: str) -> bool:
-        """Whether an agent's rollout copied the line from the session that started it.
-
-        A session may start hundreds of agents, each with a copy of its history, which counts as their input.
-        """
+        """Whether an agent's rollout copied the line from its parent; the copy counts as input."""
         return self.state.session.subagent is not None and self.repeats(ts)
 
     def touch(self, candidate: Candidate) -> None:

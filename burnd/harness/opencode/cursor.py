@@ -39,11 +39,7 @@ class RowCursor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SessionCursor(msgspec.Struct, frozen=True, array_like=True):
-    """Digests of a session's row and of its messages' versions, and the last number in its event log.
-
-    `unfinished` are responses that opencode never finished: id, update time, digest. `unusable` are the first unused
-    rows.
-    """
+    """Digests of a session's row and of its messages' versions, and the last number in its event log."""
 
     row: int
     sequence: int = -1
@@ -92,8 +88,7 @@ def _decode(value: bytes, kind: type[T]) -> T | None:
 class ChangeFinder:
     """Finds changed sessions: by new rows, by their own rows, and those still open.
 
-    `waiting` are the sessions to read, in order of their newest messages, each with whether to compare all parts
-    (`deep`). `postponed` are read again once another database can be read.
+    `waiting` are the sessions to read, each with whether to compare all parts; `postponed` wait for another database.
     """
 
     def __init__(self, includes: Callable[[StoredSession], bool], cursors: Cursors) -> None:

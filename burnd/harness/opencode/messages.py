@@ -150,11 +150,7 @@ class OpencodeMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpencodeCall(NamedTuple):
-    """A tool call, the files it names, its blocks, and the session it started.
-
-    `input` are its arguments as valid JSON; `answer` is the text of its result, `pull_request` the address of one that
-    it made.
-    """
+    """A tool call with its arguments as valid JSON, its blocks, the text of its result, and the session it started."""
 
     call: ToolCall
     block: Block

@@ -243,11 +243,7 @@ def milliseconds(value: Number) -> int | None:
 
 
 def message_usage(message: OpencodeTokens | None, steps: Sequence[OpencodeTokens], version: str | None = None) -> Usage:
-    """The usage of a message: the larger of its own tokens and the sum of its `step-finish` parts.
-
-    Normally both are equal. With several steps a message states only the last one's tokens; an interrupted one states
-    none. `version` is the release that created the session.
-    """
+    """The usage of a message: the larger of its own, which may lack steps, and the sum of its `step-finish` parts."""
     own = net_usage(message, version) if message is not None else Usage()
     total = Usage()
     for step in steps:

@@ -48,8 +48,7 @@ class OpencodePrompt(msgspec.Struct, frozen=True, gc=False):
 class WalkState(msgspec.Struct, frozen=True):
     """What the walk carries from one message to the next.
 
-    `user_rows` maps the last user rows to prompts: a row that opencode wrote belongs to the prompt before it.
-    `compaction` is the newest row that requested one, and its trigger.
+    `user_rows` maps the last user rows to prompts, `compaction` is the newest row that requested one, and its trigger.
     """
 
     next_index: int = 0
@@ -293,8 +292,7 @@ class SessionState:
     """The messages of one session in order. Used by one thread at a time.
 
     `is_old`: its rows are from before the first read, so their own times show how long they have been quiet.
-    `elsewhere` are the ids of messages in databases with precedence; None if none has the session. `row_digest` and
-    `sequence` are those of the last reading.
+    `elsewhere` are the ids of messages in databases with precedence; None if none has the session.
     """
 
     def __init__(self, session: SessionRow, path: str, *, is_old: bool = False) -> None:
@@ -382,10 +380,7 @@ class SessionState:
         self._entries, self._by_id, self._row_ids = entries, by_id, frozenset(order)
 
     def changes(self, now: float, *, flush: bool = False) -> tuple[SessionChanges, float | None]:
-        """What is new since the last call, with quiet messages settled; and when the next one settles.
-
-        Content waits for all earlier messages to settle, so that it is recorded in order.
-        """
+        """What is new, with quiet messages settled, and when the next one settles. Content is recorded in order."""
         state = self._entries[self._walk_from - 1].state if self._walk_from else WalkState()
         for entry in self._entries[self._walk_from :]:
             state, entry.step = walk(self.row, state, entry.message)
