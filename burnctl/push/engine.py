@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 5_000
 _PAGE: Final = 2000
 _PAUSES_S: Final = (1, 2, 4, 8, 16, 30, 60)  # between tries; the last one again and again with --watch
+_NO_STATE: Final = "{}"
 _TOKENS: Final = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
 
 
@@ -96,7 +97,6 @@ class Labels:
 
     def __init__(self, machine: str, user: str, without: Iterable[str] = ()) -> None:
         self.machine, self.user, self.without = machine, user, tuple(sorted({one.rstrip("/") for one in without}))
-        self.unmatched = set(self.without)  # projects of which no row came yet
 
     @property
     def digest(self) -> str:
@@ -110,7 +110,6 @@ class Labels:
         for one in self.without:
             is_it = one in (folder, key) or folder.startswith(f"{one}/") or folder.endswith(f"/{one}")
             if is_it or key.endswith(f"/{one}"):
-                self.unmatched.discard(one)
                 return True
         return False
 
@@ -143,17 +142,37 @@ class Push:
                 "this machine has no id yet, since its home cannot be written", "see burnctl status, or set machine.id"
             )
         self.machine_id = machine_id
+        self._warn_of_unknown_projects()
         stored = self._tried(lambda: self._target.open(self.machine_id))
         state = _decoded(stored)
-        self.feed = state.get("feed")
+        self.feed = state.get("feed") or state.get("before")
+        self._resetting = state.get("first", 0)
         self._restarts = stored is not None and state.get("labels") != self._labels.digest
-        self._stored = stored if stored is not None else "{}"
+        self._stored = stored if stored is not None else _NO_STATE
+
+    def _warn_of_unknown_projects(self) -> None:
+        """Warns before anything is sent: a misspelled name leaves nothing out, and a project may still come."""
+        for name in self._labels.without:
+            try:
+                hint = (
+                    "" if self._client.ask(ExportParams, {"project": name, "limit": 1})["turns"] else "check its name"
+                )
+            except Failed as error:
+                hint = error.hint or error.message
+            if hint:
+                print(f"burnctl: no project is {name}: nothing is left out for it; {hint}", file=sys.stderr)
 
     def once(self) -> int:
         """Sends everything that changed since the target's cursor. Returns the number of rows."""
         before = self.rows
         batch = _Rows(self._labels, self.machine_id)
         for answer in self._pages():
+            if answer["reset"] and answer["firstSeq"] != self._resetting:
+                self._resetting = answer["firstSeq"]
+                if self._stored != _NO_STATE:
+                    # If it crashes, the next push must start over, even if the cursor from before fits again by then:
+                    # rows of this reset have higher numbers.
+                    self._send(batch, json.dumps({"before": self.feed}), is_forced=True)
             batch.add(answer)
             self.feed = answer["cursor"]
             if answer["reset"] and answer["complete"]:
@@ -161,9 +180,8 @@ class Push:
                 self._send(batch, self._stored)
                 first = answer["firstSeq"]
                 self._tried(lambda: self._target.finish_reset(self.machine_id, first))  # noqa: B023 - called at once
+                self._resetting = 0
                 self._send(batch, self._state(), is_forced=True)
-                for one in sorted(self._labels.unmatched):
-                    print(f"burnctl: no project is {one}: nothing was left out for it", file=sys.stderr)
             elif batch.size >= BATCH_ROWS or not answer["more"]:
                 self._send(batch, self._state())
         return self.rows - before
@@ -187,7 +205,8 @@ class Push:
 
     def _state(self) -> str:
         """What the target stores as its cursor."""
-        return json.dumps({"feed": self.feed, "labels": self._labels.digest})
+        state = {"feed": self.feed, "labels": self._labels.digest}
+        return json.dumps(state | {"first": self._resetting} if self._resetting else state)
 
     def _send(self, rows: _Rows, state: str, *, is_forced: bool = False) -> None:
         if not rows.size and not is_forced:
@@ -216,7 +235,7 @@ class Push:
             except Unreachable as error:
                 if n + 1 == self._tries:
                     raise
-                print(f"burnctl: {error.message}; trying again", file=sys.stderr)
+                print(f"burnctl: {error}; trying again", file=sys.stderr)
                 self._pause(pause_s(n))
         raise AssertionError
 
@@ -359,7 +378,7 @@ def watch(push: Push, url: str, every_s: float, *, pause: Callable[[float], None
             if isinstance(error, Failed) and error.is_of_another_release:
                 raise
             write_state(url, push.feed, error=error.message)
-            print(f"burnctl: {error.message}; trying again", file=sys.stderr)
+            print(f"burnctl: {error}; trying again", file=sys.stderr)
             is_open = False  # what is stored there decides how to go on
             pause(pause_s(failures))
             failures += 1

@@ -4,7 +4,8 @@
 last change of the turn itself, `changed_sessions.seq` that of anything of a session, and `every` that of a change to
 the rows of all its turns, such as a tag. `feed` is a random name for these numbers; an index with other rows has
 another one. `feed_base` is the time of its creation in microseconds: added to the counter, it makes the numbers of a
-rebuilt index higher than all before.
+rebuilt index higher than all before. With every opening the counter jumps to the time since then: after a power failure
+SQLite may have lost the last transactions, whose numbers a push has seen.
 """
 
 from __future__ import annotations

@@ -331,6 +331,7 @@ def _prepare(db: sqlite3.Connection) -> None:
         raise IndexDamaged(f"has layout {version}, not {schema.LAYOUT}", "index")
     else:
         _check(db)
+        db.execute(_SKIP_NUMBERS, (time.time_ns() // 1000,))
     set_meta(db, closed="no")
 
 
@@ -349,6 +350,11 @@ def _check(db: sqlite3.Connection) -> None:
         raise IndexDamaged("fails SQLite's quick_check", "index")
 
 
+# A number that was given before a power failure is not given again (see `index.changes`).
+_SKIP_NUMBERS = """
+UPDATE meta SET value = max(value + 1, ? - (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'feed_base'))
+WHERE key = 'changes'
+"""
 _SET_META = "INSERT OR REPLACE INTO meta(key, value) VALUES(?,?)"
 
 

@@ -87,8 +87,10 @@ def changes(view: View, ledger: Path, params: ChangesParams, is_of_ledger: IsOfL
     counter, base = int(meta["changes"]), int(meta["feed_base"])
     before = _decoded(params.cursor)
     if before is None or params.restart or not _is_current(view, before, meta, kinds, is_of_ledger):
-        # An index in use again, or a clock that was set back, must not repeat lower numbers.
-        shift = max(0, before.last + 1 - base - counter) if before is not None else 0
+        # A reset that crashed before its cursor was stored must not lend its numbers to rows with other prices, so
+        # numbers follow the time; nor may an index in use again, or a clock that was set back, repeat lower ones.
+        last = before.last if before is not None else 0
+        shift = max(0, last + 1 - base - counter, view.now * 1000 - base - counter)
         before = FeedCursor(feed=meta["feed"], shift=shift, first=base + counter + shift)
     is_reset = before.first > 0
     ((left,),) = view.rows("SELECT count(*) FROM changed_sessions WHERE seq > ?", (before.since,))

@@ -17,6 +17,7 @@ from burnd.pricing import PriceTable
 from burnd.pricing.pricefile import UserLists
 from burnd.queries.changes import changes
 from burnd.queries.export import export
+from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Session, Turn
@@ -50,6 +51,11 @@ class Replica:
     async def take(self, pipeline: Pipeline, limit: int, prices: PriceTable = PRICES, **params: Any) -> bool:
         """Takes one page; returns whether there are more."""
         answer = await page(pipeline, prices, cursor=self.cursor, limit=limit, **params)
+        self.put(answer)
+        self.cursor = answer["cursor"]
+        return bool(answer["more"])
+
+    def put(self, answer: dict[str, Any]) -> None:
         seq = answer["seq"]
         for one in answer["turns"]:
             self._put(("turns", one["source"], one["messageId"]), seq, one)
@@ -62,8 +68,6 @@ class Replica:
                 self._put((table, one["sessionId"], str(one["n"])), seq, one)
         if answer["reset"] and answer["complete"]:
             self.rows = {key: row for key, row in self.rows.items() if row[0] >= answer["firstSeq"]}
-        self.cursor = answer["cursor"]
-        return bool(answer["more"])
 
     def _put(self, key: tuple[str, ...], seq: int, row: dict[str, Any] | None) -> None:
         before = self.rows.get(key, (0, None))
@@ -212,6 +216,36 @@ async def test_a_cursor_of_another_ledger_starts_over_with_higher_numbers(opened
     assert (first["reset"], other["reset"]) == (False, True)
     assert other["firstSeq"] > first["seq"]
     assert [row["messageId"] for row in other["turns"]] == ["a"]
+
+
+async def test_a_reset_that_crashed_lends_its_number_to_no_other_row(opened: Opened) -> None:
+    """Its rows are in the target, its cursor is not; then prices change, and all rows are other ones."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn("a")]))
+    replica = Replica()
+    asked, has_anchor = ChangesParams(limit=1), pipeline.journal.has_anchor
+
+    def restarted(view: View) -> dict[str, Any]:
+        return changes(view, pipeline.home.ledger, asked, has_anchor)
+
+    for now, prices in enumerate((PRICES, OTHER, PRICES)):
+        replica.put(await look(pipeline, restarted, at(10**9 + now), prices))
+    assert replica.received == 3
+
+
+async def test_numbers_of_lost_transactions_are_not_given_again(opened: Opened) -> None:
+    """After a power failure the index may lack its last transactions, which a push has seen."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn("a")]))
+    older = await pipeline.index.ask(lambda db: db.execute("SELECT value FROM meta WHERE key = 'changes'").fetchall())
+    await pipeline.commit(Batch(entries=[turn("a", rev=2, activity="testing")]))
+    replica = Replica()
+    await replica.drain(pipeline)
+    await pipeline.index.transact(lambda db: db.execute("UPDATE meta SET value = ? WHERE key = 'changes'", older[0]))
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn("a", rev=3, activity="coding")]))
+    await replica.drain(pipeline)
+    await equals_a_full_export(replica, pipeline)
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "{}", '{"feed":"other"}', '{"feed":1}'])

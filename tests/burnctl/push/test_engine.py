@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from burnctl.errors import BurnctlError, NotRunning, UsageError
+from burnctl.errors import BurnctlError, Failed, NotRunning, UsageError
 from burnctl.push import engine
 from burnctl.push.engine import Labels, Push, check_url, read_credentials, target_of, watch
 from burnctl.push.lag import behind, states
 from burnctl.push.segments import SegmentTarget
 from burnctl.push.state import locked, write_state
 from burnctl.push.target import Batch, Refused, Totals, Unreachable
+from burnd import protocol
+from burnd.contract.reports import ExportParams
 
 LABELS = Labels("desk", "you")
 
@@ -37,7 +39,11 @@ class Feed:
         self.answers = [*answers]
         self.asked: list[dict[str, Any]] = []
 
-    def ask(self, _method: Any, params: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, method: Any, params: dict[str, Any]) -> dict[str, Any]:
+        if method is ExportParams:
+            if params["project"] == "typo":
+                raise Failed(protocol.NOT_FOUND, "no usage recorded for project 'typo'", "did you mean: type")
+            return {"turns": [turn("a")] if params["project"] != "/empty" else []}
         if params.get("limit") == 0:
             return page(0)
         self.asked.append(params)
@@ -98,7 +104,7 @@ def test_a_reset_of_one_page_starts_over_after_a_crash() -> None:
 
 
 def test_a_crash_before_old_rows_are_deleted_starts_over() -> None:
-    """Also if the reason was another label: the cursor from before must not pass for one of now."""
+    """Also if the reason, another label, is gone: the cursor from before must not pass for one of now."""
     before = json.dumps({"feed": "c1", "labels": LABELS.digest})
     other = Labels("other", "you")
     target = Memory(before)
@@ -106,10 +112,25 @@ def test_a_crash_before_old_rows_are_deleted_starts_over() -> None:
     target.finish_reset = lambda *_: (_ for _ in ()).throw(Unreachable("crash"))  # type: ignore[method-assign]
     with pytest.raises(Unreachable):
         push.once()
-    assert target.cursor == before
-    feed = Feed(page(3, reset=True))
-    pushing(feed, Memory(target.cursor), other).once()
-    assert feed.asked[0]["restart"]
+    for labels in (other, LABELS):
+        feed = Feed(page(3, reset=True))
+        pushing(feed, Memory(target.cursor), labels).once()
+        assert (feed.asked[0]["restart"], feed.asked[0]["cursor"]) == (True, "c1")
+
+
+def test_a_reset_is_noted_before_its_first_rows_and_goes_on_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "BATCH_ROWS", 1)
+    target = Memory(json.dumps({"feed": "c1", "labels": LABELS.digest}))
+    answers = [page(n, more=n < 4, reset=True, turns=[turn(f"{n}")]) for n in (2, 3, 4)]
+    target.failures = []
+    push = pushing(Feed(*answers[:2], page(9, machine="other")), target)
+    with pytest.raises(BurnctlError, match="another id"):
+        push.once()
+    assert target.calls == ["open", "send 0 None", "send 1 c2", "send 1 c3"]
+    feed = Feed(answers[2])
+    pushing(feed, target).once()
+    assert (feed.asked[0]["restart"], feed.asked[0]["cursor"]) == (False, "c3")
+    assert target.calls[4:] == ["open", "send 1 c3", "finish 1", "send 0 c4"]
 
 
 def test_every_batch_of_a_reset_is_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,9 +189,9 @@ def test_the_newest_row_of_a_key_is_sent_once_in_a_batch() -> None:
 
 def test_a_target_that_is_away_is_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
     target = Memory()
-    target.failures = [Unreachable("no route"), Unreachable("no route")]
+    target.failures = [Unreachable("no route", "is it running?"), Unreachable("no route", "is it running?")]
     assert pushing(Feed(page(1, turns=[turn("a")])), target).once() == 1
-    assert capsys.readouterr().err.count("no route; trying again") == 2
+    assert capsys.readouterr().err.count("no route; is it running?; trying again") == 2
 
 
 def test_it_gives_up_after_some_tries_and_at_once_if_it_is_refused() -> None:
@@ -211,9 +232,16 @@ def test_nothing_of_a_project_that_is_left_out_is_sent() -> None:
     assert "secret" not in repr(batch.tables)
 
 
-def test_a_name_that_no_project_has_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    pushing(Feed(page(1, reset=True)), Memory(), Labels("desk", "you", ["typo"])).once()
-    assert "no project is typo" in capsys.readouterr().err
+def test_a_name_that_no_project_has_is_reported_before_anything_is_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    target = Memory()
+    pushing(Feed(page(1, reset=True)), target, Labels("desk", "you", ["typo", "/empty", "/code/a"]))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(": nothing")[0] for line in lines] == [
+        "burnctl: no project is /empty",
+        "burnctl: no project is typo",
+    ]
+    assert lines[1].endswith("did you mean: type")
+    assert target.batches == []
 
 
 def test_watching_goes_on_after_failures_and_ends_when_refused(home_folder: Path) -> None:
