@@ -13,7 +13,7 @@ import os
 import ssl
 import time
 from decimal import Decimal
-from urllib.parse import unquote, urlencode, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from burnctl.push.schema import KEYS, OLDEST_WRITER, SCHEMA_VERSION, TABLES, TOKENS
 from burnctl.push.target import Refused, Totals, Unreachable, check_schema
@@ -187,7 +187,7 @@ def literal(text: str) -> str:
 
 
 class Connection:
-    """The HTTP interface of a database. Certificates are verified; `SSL_CERT_FILE` adds a company's own authority."""
+    """The HTTP interface of a database. Certificates are verified by the system, or by `?sslrootcert=FILE`."""
 
     def __init__(self, url: str, user: str | None = None, password: str | None = None) -> None:
         parts = urlsplit(url)
@@ -199,6 +199,7 @@ class Connection:
             "X-ClickHouse-Key": password or unquote(parts.password or ""),
             "X-ClickHouse-Database": self._database,
         }
+        self._authority = parse_qs(parts.query).get("sslrootcert", [os.environ.get("SSL_CERT_FILE")])[0]
         self._http: http.client.HTTPConnection | None = None
         self.name = f"{parts.scheme}://{self._host}:{self._port}/{self._database}"
 
@@ -252,7 +253,7 @@ class Connection:
         except ssl.SSLCertVerificationError as error:
             self.close()
             what = f"{self.name}: the certificate is not valid: {error.verify_message}"
-            raise Refused(what, "set SSL_CERT_FILE to the certificate of your own authority") from None
+            raise Refused(what, "name the certificate of your own authority: ?sslrootcert=FILE in the URL") from None
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise Unreachable(f"{self.name} does not answer: {error}", "is it running?") from None
@@ -263,7 +264,10 @@ class Connection:
     def _connect(self) -> http.client.HTTPConnection:
         if not self._is_secure:
             return http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
-        context = ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE"))
+        try:
+            context = ssl.create_default_context(cafile=self._authority)
+        except (OSError, ssl.SSLError) as error:
+            raise Refused(f"{self._authority}: {error.strerror or error}", "sslrootcert names a PEM file") from None
         return http.client.HTTPSConnection(self._host, self._port, timeout=_TIMEOUT_S, context=context)
 
 

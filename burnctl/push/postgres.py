@@ -6,8 +6,9 @@ A row never replaces one with a higher `seq`. Uses psycopg, which is an optional
 from __future__ import annotations
 
 import json
+import os
 
-from burnctl.errors import BurnctlError
+from burnctl.errors import BurnctlError, UsageError
 from burnctl.push.schema import KEYS, OLDEST_WRITER, SCHEMA_VERSION, SETS, TABLES, TOKENS
 from burnctl.push.target import Refused, Totals, Unreachable, check_schema
 from burnctl.push.views import VIEWS, Postgres, is_required, quoted, views
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 try:
     import psycopg
+    import psycopg.conninfo
 except ImportError:
     raise BurnctlError(
         "pushing to Postgres needs psycopg, which is not installed", f"install it with: {to_install(POSTGRES)}"
@@ -40,11 +42,26 @@ _LOCK = 0x6275726E64  # of creating tables: two machines may open a new database
 
 
 class PostgresTarget:
-    """The database of a `postgres://` URL. `sslmode`, `sslrootcert` and the rest are those of libpq."""
+    """The database of a `postgres://` URL. `sslmode`, `sslrootcert` and the rest are those of libpq.
+
+    Without `sslmode`, a server elsewhere must have a certificate of an authority of the system: libpq would also
+    send the password to a server without any.
+    """
 
     def __init__(self, url: str, user: str | None = None, password: str | None = None) -> None:
         self._url = url
         self._facts: dict[str, Any] = {"user": user, "password": password}
+        try:
+            given = psycopg.conninfo.conninfo_to_dict(url)
+        except psycopg.Error as error:
+            raise UsageError(
+                f"push: {url} is no URL of a database: {error}", "write postgres://HOST/DATABASE"
+            ) from None
+        host = str(given.get("host") or "")
+        is_here = host in ("", "localhost", "127.0.0.1", "::1") or host.startswith("/")
+        if not is_here and "sslmode" not in given and "PGSSLMODE" not in os.environ:
+            self._facts["sslmode"] = "verify-full"
+            self._facts["sslrootcert"] = given.get("sslrootcert", "system")
         self._connection: psycopg.Connection[Any] | None = None
 
     @classmethod
@@ -212,7 +229,8 @@ def _failure(error: psycopg.Error) -> Refused | Unreachable:
 
 
 _REMEDIES = {
-    "certificate verify failed": "set sslrootcert in the URL to the certificate of your own authority",
+    "certificate verify failed": "name the certificate of your own authority: ?sslrootcert=FILE in the URL",
+    "does not support SSL": "give it a certificate, or add ?sslmode=disable to the URL if its network is private",
     "does not exist": "create the database or the role, or correct the URL",
     "permission denied": "grant the user CREATE and USAGE on the schema, and all rights to its tables",
 }

@@ -43,8 +43,11 @@ def clickhouse() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def postgres() -> Iterator[str]:
-    """The URL of a server that trusts every connection. Postgres does not run as root."""
+def postgres(certificate: tuple[Path, Path] | None = None) -> Iterator[str]:
+    """The URL of a server that trusts every connection, with TLS if it has a certificate.
+
+    Postgres does not run as root.
+    """
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     assert found, "Postgres is not installed: make test-real installs it"
     programs, as_user = found[-1].parent, ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
@@ -62,7 +65,14 @@ def postgres() -> Iterator[str]:
     control = (str(programs / "pg_ctl"), "-D", data, "-w")
     try:
         run(str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "postgres")
-        options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+        options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1,127.0.0.2 -c fsync=off"
+        if certificate is not None:
+            for path, name in zip(certificate, ("server.crt", "server.key"), strict=True):
+                shutil.copy(path, f"{data}/{name}")
+                os.chmod(f"{data}/{name}", 0o600)
+                if as_user:
+                    shutil.chown(f"{data}/{name}", "postgres")
+            options += " -c ssl=on"
         run(*control, "-l", f"{folder}/log", "-o", options, "start")
         yield f"postgres://postgres@127.0.0.1:{port}/postgres"
         run(*control, "-m", "immediate", "stop")

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from burnctl.push.clickhouse import ClickHouseTarget, Connection
 from burnctl.push.schema import TABLES, TOKENS
 from burnctl.push.target import Batch, Refused, Totals
 from tests.burnctl.push.rows import USAGE, Row, cause, gone, session, turn
+from tests.certificates import self_signed
 from tests.fleet.segments import put
 from tests.packaging.dashboard import queries
 from tests.real.clickhouse_server import PASSWORD, USER
@@ -267,6 +269,27 @@ def test_reports_are_those_of_segments(
         if by in ("model", "machine", "team", "session"):
             given = {"by": f"tool,{by}"}
             assert there.ask(HotspotsParams, given) == here.ask(HotspotsParams, given)
+
+
+def test_postgres_verifies_certificates(tmp_path: Path) -> None:
+    """Of every server that is not on this machine, as 127.0.0.2 counts here, unless the URL has another mode."""
+    certificate, key = self_signed(tmp_path / "own")
+    other, _ = self_signed(tmp_path / "other")
+    with postgres((certificate, key)) as here:
+        there = here.replace("127.0.0.1", "127.0.0.2")
+        for given in (there, f"{there}?sslrootcert={other}"):
+            with closing(target_of(given)) as target, pytest.raises(Refused, match="certificate"):
+                target.open("a")
+        with closing(target_of(f"{there}?sslrootcert={certificate}")) as target:
+            assert target.open("a") is None
+        with connect_postgres(f"{there}?sslmode=verify-full&sslrootcert={certificate}") as db:
+            assert db.execute("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone() == (True,)
+    with postgres() as here:
+        there = here.replace("127.0.0.1", "127.0.0.2")
+        with closing(target_of(there)) as target, pytest.raises(Refused, match="SSL"):
+            target.open("a")
+        with closing(target_of(f"{there}?sslmode=disable")) as target:
+            assert target.open("a") is None
 
 
 def test_every_query_of_the_dashboard_runs(servers: dict[str, str]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,6 +17,7 @@ import pytest
 from burnctl.push.clickhouse import ClickHouseTarget, Connection, literal, statements
 from burnctl.push.target import Batch, Refused, Unreachable
 from tests.burnctl.push.rows import turn
+from tests.certificates import self_signed
 
 
 class Server(ThreadingHTTPServer):
@@ -98,6 +101,30 @@ def test_an_idle_connection_that_was_closed_is_opened_again(server: Server) -> N
 def test_a_server_that_is_down_is_tried_again_later() -> None:
     with pytest.raises(Unreachable, match="does not answer"):
         Connection("clickhouse://127.0.0.1:1/x").rows("SELECT 1")
+
+
+def test_a_certificate_is_verified_by_the_authority_that_the_url_names(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = self_signed(tmp_path / "own")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    url = server.url.replace("clickhouse:", "clickhouses:")
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    other, _ = self_signed(tmp_path / "other")
+    for given in (url, f"{url}?sslrootcert={other}"):
+        with closing(Connection(given, "burnd", "hush")) as connection, pytest.raises(Refused, match="not valid"):
+            connection.execute("SELECT 1")
+    with (
+        closing(Connection(f"{url}?sslrootcert={tmp_path}/none")) as connection,
+        pytest.raises(Refused, match="No such"),
+    ):
+        connection.execute("SELECT 1")
+    assert server.asked == []
+    with closing(Connection(f"{url}?sslrootcert={certificate}", "burnd", "hush")) as connection:
+        connection.execute("SELECT 1")
+    assert len(server.asked) == 1
 
 
 def test_a_newer_schema_is_refused(server: Server) -> None:

@@ -293,7 +293,7 @@ def test_an_error_leaves_the_last_success_on_the_note(home_folder: Path) -> None
 def test_how_far_a_push_is_behind(home_folder: Path) -> None:
     write_state(str(home_folder / "there"), "c1")
     feed = Feed()
-    feed.ask = lambda _method, params: {"left": 3 if params == {"cursor": "c1", "limit": 0} else 0}  # type: ignore[method-assign]
+    feed.ask = lambda method, params: {"left": 3 if params == {"cursor": "c1", "limit": 0} else 0}  # type: ignore[method-assign]
     (one,) = behind(feed)  # type: ignore[arg-type]
     assert (one["target"], one["sessionsBehind"], one["error"]) == (str(home_folder / "there"), 3, None)
 
