@@ -127,16 +127,6 @@ class DuckDBEngine:
         return f"map_extract(tags, {self.text(key)})[1]"
 
 
-_TYPES = {
-    "text": "VARCHAR",
-    "count": "BIGINT",
-    "flag": "BOOLEAN",
-    "time": "TIMESTAMPTZ",
-    "money": "DECIMAL(18, 12)",
-    "map": "MAP(VARCHAR, VARCHAR)",
-}
-
-
 def duckdb_engine(target: str) -> DuckDBEngine:
     """A database over the segments in a folder or bucket. Raises BurnctlError if there are none, or DuckDB is missing.
 
@@ -196,7 +186,7 @@ def _in_bucket(db: Any, url: str) -> dict[str, str]:
 
 def _add_table(db: Any, table: str, source: str | None) -> None:
     """A view of the rows of a table; columns that all files lack are null, columns of a later version are left out."""
-    columns = {column.name: _TYPES[column.kind] for column in TABLES[table]}
+    columns = {column.name: DuckDB.types[column.kind] for column in TABLES[table]}
     if source is None:
         db.execute(f"CREATE TABLE {table} ({', '.join(f'{quoted(name)} {type_}' for name, type_ in columns.items())})")
         return

@@ -35,14 +35,6 @@ _BUSY = (202, 209, 210, 241, 242, 252, 319, 425, 999)  # too many queries or par
 _CREDENTIALS = (192, 193, 194, 492, 516)
 _RIGHTS = (497, 291)
 _NO_DATABASE = 81
-_TYPES = {
-    "text": "String",
-    "count": "Int64",
-    "flag": "Bool",
-    "time": "DateTime64(3, 'UTC')",
-    "money": "Decimal(18, 12)",
-    "map": "Map(LowCardinality(String), String)",
-}
 # Texts with few values in comparison with the rows.
 _FEW = frozenset(
     (
@@ -162,7 +154,7 @@ def _rollup() -> Iterator[str]:
 
 
 def _type(table: str, column: Column) -> str:
-    name = _TYPES[column.kind]
+    name = ClickHouse.types[column.kind]
     if column.kind == "map":
         return name
     is_nullable = not is_required(table, column) and column.name not in TOKENS

@@ -30,14 +30,6 @@ except ImportError:
         "pushing to Postgres needs psycopg, which is not installed", f"install it with: {to_install(POSTGRES)}"
     ) from None
 
-_TYPES = {
-    "text": "text",
-    "count": "bigint",
-    "flag": "boolean",
-    "time": "timestamptz",
-    "money": "numeric(18, 12)",
-    "map": "jsonb",
-}
 _LOCK = 0x6275726E64  # of creating tables: two machines may open a new database at once
 
 
@@ -186,7 +178,7 @@ def statements() -> Iterator[str]:
 
 
 def _type(table: str, column: Column) -> str:
-    return _TYPES[column.kind] + (" NOT NULL" if is_required(table, column) else "")
+    return Postgres.types[column.kind] + (" NOT NULL" if is_required(table, column) else "")
 
 
 def _upsert(db: psycopg.Connection[Any], table: str, rows: list[Row]) -> None:

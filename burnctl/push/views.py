@@ -17,6 +17,8 @@ from burnctl.push.schema import KEYS, SETS, TABLES, TOKENS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import ClassVar
+
     from burnctl.push.schema import Column
 
 VIEWS = ("turns_now", "sessions_now", "causes_now", "findings_now", "turns_once", "causes_once")
@@ -29,8 +31,9 @@ _TEAMS = (
 
 
 class Dialect:
-    """What engines write differently."""
+    """What engines write differently; `types` are those of columns by their kinds."""
 
+    types: ClassVar[dict[str, str]]
     tag_count = "cardinality(tags)"
     team_tag = "tags['team'][1]"
 
@@ -42,6 +45,14 @@ class Dialect:
 class DuckDB(Dialect):
     """DuckDB 1.1 or later, over views of Parquet files."""
 
+    types: ClassVar = {
+        "text": "VARCHAR",
+        "count": "BIGINT",
+        "flag": "BOOLEAN",
+        "time": "TIMESTAMPTZ",
+        "money": "DECIMAL(18, 12)",
+        "map": "MAP(VARCHAR, VARCHAR)",
+    }
     team_tag = "tags['team']"
 
     def newest(self, table: str) -> str:
@@ -52,6 +63,14 @@ class DuckDB(Dialect):
 class ClickHouse(Dialect):
     """ClickHouse 24.8 or later."""
 
+    types: ClassVar = {
+        "text": "String",
+        "count": "Int64",
+        "flag": "Bool",
+        "time": "DateTime64(3, 'UTC')",
+        "money": "Decimal(18, 12)",
+        "map": "Map(LowCardinality(String), String)",
+    }
     tag_count = "length(tags)"
     team_tag = "nullIf(tags['team'], '')"
 
@@ -62,6 +81,14 @@ class ClickHouse(Dialect):
 class Postgres(Dialect):
     """Postgres 13 or later. Its tables have one row for each key."""
 
+    types: ClassVar = {
+        "text": "text",
+        "count": "bigint",
+        "flag": "boolean",
+        "time": "timestamptz",
+        "money": "numeric(18, 12)",
+        "map": "jsonb",
+    }
     tag_count = "(SELECT count(*) FROM jsonb_object_keys(tags))"
     team_tag = "tags ->> 'team'"
 
@@ -106,20 +133,14 @@ def _of_sessions(table: str, dialect: Dialect) -> str:
 
 
 def _turns_once(dialect: Dialect) -> str:
-    """Only turns of several machines are compared: ranking all of them would sort the whole table."""
-    copied = (
-        "SELECT source, message_id FROM turns GROUP BY source, message_id HAVING min(machine_id) <> max(machine_id)"
-    )
     best = (
         "CASE WHEN quality = 'final' THEN 0 ELSE 1 END, CASE WHEN open THEN 1 ELSE 0 END, output DESC, "
         f"{dialect.tag_count} DESC, machine_id"
     )
-    ranked = (
-        "SELECT source, message_id, machine_id, "
-        f"row_number() OVER (PARTITION BY source, message_id ORDER BY {best}) AS nth "
-        f"FROM turns_now WHERE (source, message_id) IN ({copied})"
+    key = ("source", "message_id")
+    others = _worse_copies(
+        key, f"SELECT * FROM turns_now WHERE (source, message_id) IN ({_copied(key, 'turns')})", best
     )
-    others = f"SELECT source, message_id, machine_id FROM ({ranked}) AS ranked WHERE nth > 1"
     return (
         f"SELECT {_columns('turns')}, coalesce({dialect.team_tag}, teams.team) AS team FROM turns_now AS t {_TEAMS} "
         f"WHERE (t.source, t.message_id, t.machine_id) NOT IN ({others})"
@@ -127,22 +148,27 @@ def _turns_once(dialect: Dialect) -> str:
 
 
 def _causes_once() -> str:
-    copied = (
-        "SELECT session_id FROM sessions_now WHERE causes_seq > 0 GROUP BY session_id "
-        "HAVING min(machine_id) <> max(machine_id)"
-    )
     size = " + ".join(f"sum({name})" for name in TOKENS)
+    copied = _copied(("session_id",), "sessions_now WHERE causes_seq > 0")
     sizes = (
         f"SELECT session_id, machine_id, {size} AS size FROM causes_now "
         f"WHERE session_id IN ({copied}) GROUP BY session_id, machine_id"
     )
-    ranked = (
-        "SELECT session_id, machine_id, "
-        "row_number() OVER (PARTITION BY session_id ORDER BY size DESC, machine_id) AS nth "
-        f"FROM ({sizes}) AS sizes"
-    )
-    others = f"SELECT session_id, machine_id FROM ({ranked}) AS ranked WHERE nth > 1"
+    others = _worse_copies(("session_id",), sizes, "size DESC, machine_id")
     return (
         f"SELECT {_columns('causes')}, teams.team AS team FROM causes_now AS t {_TEAMS} "
         f"WHERE (t.session_id, t.machine_id) NOT IN ({others})"
     )
+
+
+def _copied(key: tuple[str, ...], source: str) -> str:
+    """The keys that several machines have. Only these are compared: ranking all rows would sort the whole table."""
+    names = ", ".join(key)
+    return f"SELECT {names} FROM {source} GROUP BY {names} HAVING min(machine_id) <> max(machine_id)"
+
+
+def _worse_copies(key: tuple[str, ...], rows: str, best: str) -> str:
+    """Key and machine of each row but the first of its key, in the order of `best`."""
+    names = ", ".join(key)
+    ranked = f"SELECT {names}, machine_id, row_number() OVER (PARTITION BY {names} ORDER BY {best}) AS nth"
+    return f"SELECT {names}, machine_id FROM ({ranked} FROM ({rows}) AS copies) AS ranked WHERE nth > 1"
