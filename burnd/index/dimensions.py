@@ -12,7 +12,7 @@ import msgspec
 
 from burnd.index.store import keyed
 from burnd.pricing import UNITS_PER_USD, PriceTable, terms_text
-from burnd.pricing.terms import figure_of
+from burnd.pricing.cost import figure_of
 from burnd.records import Turn
 
 Key = tuple[Any, ...]

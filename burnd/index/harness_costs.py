@@ -20,7 +20,7 @@ from burnd.index import keys
 from burnd.index.dimensions import CLASS_COLUMNS, DimensionNumbers, Key
 from burnd.index.store import keyed
 from burnd.pricing import UNITS_PER_USD, Tokens
-from burnd.pricing.terms import figure_of, with_figure
+from burnd.pricing.cost import figure_of, with_figure
 from burnd.records import Overhead, Usage
 from burnd.records.times import index_ms
 

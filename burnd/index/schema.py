@@ -219,7 +219,7 @@ CREATE TABLE classes(
   source INTEGER NOT NULL,
   model INTEGER NOT NULL,
   provider INTEGER NOT NULL,
-  terms INTEGER NOT NULL,     -- the billing terms, as `pricing.terms` writes them
+  terms INTEGER NOT NULL,     -- the billing terms, as `pricing.cost` writes them
   tier INTEGER NOT NULL,      -- the largest context size below the turn's own at which its price may change
   open INTEGER NOT NULL,
   unlogged INTEGER NOT NULL,  -- usage beyond the logged turns, according to the harness

@@ -21,7 +21,7 @@ from burnd.index.dimensions import DimensionNumbers
 from burnd.index.harness_costs import KINDS, Model, ModelTotal, copied, plain
 from burnd.index.store import keyed
 from burnd.pricing import Tokens
-from burnd.pricing.terms import figure_of, with_figure
+from burnd.pricing.cost import figure_of, with_figure
 from burnd.records import Compaction, Request, Usage
 from burnd.records.times import index_ms
 

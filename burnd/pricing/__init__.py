@@ -9,12 +9,15 @@ from burnd.pricing.cost import (
     Rates,
     Tokens,
     cost,
+    rates_over,
+    search_units,
+    terms_text,
+    turn_cost,
     usd,
     usd_per_million,
 )
 from burnd.pricing.pricefile import PriceFileError
 from burnd.pricing.table import PriceTable
-from burnd.pricing.terms import rates_over, search_units, terms_text, turn_cost
 
 __all__ = [
     "PriceTable",

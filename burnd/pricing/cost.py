@@ -1,4 +1,4 @@
-"""Exact cost: a model's rates by tier and speed as whole numbers, and their product with tokens.
+"""Exact cost: a model's rates by tier and billing terms as whole numbers, and their product with tokens.
 
 Amounts are integers of 10^-15 USD. `pricefile` rounds prices to seven decimals per million tokens, so every rate and
 every multiple of one is a whole number of units per token, and sums stay exact.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from decimal import Context, Decimal
+from functools import lru_cache
 from operator import mul
-from typing import NamedTuple, TypedDict
+from typing import Final, NamedTuple, TypedDict
 
 UNITS_PER_USD = 10**15
 SEARCH_UNITS = UNITS_PER_USD // 100
@@ -104,52 +105,36 @@ def usd_per_million(rate: int) -> Decimal:
 
 def price_of(provider: str, model: str, card: Card, *, is_anthropic: bool) -> Price:
     tiers = sorted(card.get("tiers", ()), key=lambda tier: tier["over"])
-    standard = (_base_rates(card, is_anthropic), *(_tier_rates(tier, card, is_anthropic) for tier in tiers))
+    standard = (_rates(card, card, is_anthropic), *(_rates(tier, card, is_anthropic) for tier in tiers))
     return Price(
         provider=provider,
         model=model,
         thresholds=tuple(tier["over"] for tier in tiers),
         standard=standard,
-        fast=tuple(_doubled(rates) for rates in standard),
+        fast=tuple(Rates(*(2 * rate for rate in rates)) for rates in standard),
         retired_after=card.get("retired_after"),
     )
 
 
-def _base_rates(card: Card, is_anthropic: bool) -> Rates:
-    output = _units(card["output"])
-    reasoning = _units(card["reasoning"]) if "reasoning" in card else output
-    read, write = card.get("cache_read"), card.get("cache_write")
-    return _with_cache(_units(card["input"]), output, reasoning, read, write, is_anthropic)
-
-
-def _tier_rates(tier: TierCard, base: Card, is_anthropic: bool) -> Rates:
-    """The rates of a tier, with defaults from the base.
+def _rates(tier: Card | TierCard, base: Card, is_anthropic: bool) -> Rates:
+    """The rates of a tier, with defaults from the base, which is its own base.
 
     Two defaults come from the tier itself: reasoning that the base bills as output, and Anthropic's cache prices, which
-    are multiples of the input price.
+    are multiples of the input price: 0.1 to read, 1.25 to write for five minutes, 2 for an hour. Other providers bill a
+    cached token without a price as input.
     """
-    output = _units(tier.get("output", base["output"]))
+    price, output = _units(tier.get("input", base["input"])), _units(tier.get("output", base["output"]))
     reasoning = output
     if "reasoning" in tier:
         reasoning = _units(tier["reasoning"])
     elif "reasoning" in base and base["reasoning"] != base["output"]:
         reasoning = _units(base["reasoning"])
     read, write = tier.get("cache_read"), tier.get("cache_write")
-    if not is_anthropic:
+    if is_anthropic:
+        default_read, default_write = price // 10, price * 5 // 4
+    else:
         read, write = read or base.get("cache_read"), write or base.get("cache_write")
-    return _with_cache(_units(tier.get("input", base["input"])), output, reasoning, read, write, is_anthropic)
-
-
-def _with_cache(
-    price: int, output: int, reasoning: int, read: str | None, write: str | None, is_anthropic: bool
-) -> Rates:
-    """Rates for the input price `price`, with defaults for missing cache prices.
-
-    Anthropic publishes multiples of the input price: 0.1 to read, 1.25 to write for five minutes, 2 for an hour. Other
-    providers bill a cached token without a price as input.
-    """
-    default_read = price // 10 if is_anthropic else price
-    default_write = price * 5 // 4 if is_anthropic else price
+        default_read = default_write = price
     write_5m = default_write if write is None else _units(write)
     return Rates(
         input=price,
@@ -161,9 +146,82 @@ def _with_cache(
     )
 
 
-def _doubled(rates: Rates) -> Rates:
-    return Rates(*(2 * rate for rate in rates))
-
-
 def _units(price: str) -> int:
     return int(Decimal(price).scaleb(_RATE_DIGITS))
+
+
+# Billing terms of a request decide its price together with model and context size. They are words in one text: `fast`,
+# `batch`, `flex`, `us`, and `=N`, the harness's own figure in units per token, for models without a listed price.
+FAST: Final = "fast"
+US_ONLY: Final = "us"
+
+# Factors of the token price. Priority tiers have no word: Anthropic bills them at list price, and Codex calls OpenAI's
+# fast.
+_FACTORS: Final = {FAST: (2, 1), "batch": (1, 2), "flex": (1, 2), US_ONLY: (11, 10)}
+_CACHE_SIZE: Final = 4096
+
+
+class Terms(NamedTuple):
+    """The factor that prices are multiplied by, as a fraction, and the harness's own figure or 0."""
+
+    times: int = 1
+    over: int = 1
+    figure: int = 0
+
+
+def terms_text(speed: str | None, service_tier: str | None, geo: str | None, figure: int = 0) -> str | None:
+    """The terms of a request as text; None for the usual ones."""
+    return with_figure(" ".join([word for word in (speed, service_tier, geo) if word in _FACTORS]), figure)
+
+
+def with_figure(text: str | None, figure: int) -> str | None:
+    """The same terms with another figure, or with none."""
+    words = [word for word in (text or "").split() if not word.startswith("=")]
+    return " ".join([*words, f"={figure}"] if figure else words) or None
+
+
+@lru_cache(_CACHE_SIZE)
+def terms_of(text: str | None) -> Terms:
+    times, over, figure = 1, 1, 0
+    for word in (text or "").split():
+        if word.startswith("="):
+            figure = int(word[1:])
+        elif word in _FACTORS:
+            times, over = times * _FACTORS[word][0], over * _FACTORS[word][1]
+    return Terms(times, over, figure)
+
+
+def figure_of(units: int, tokens: int) -> int:
+    """Units per token for a stated cost; 0 without tokens or cost."""
+    return (units + tokens // 2) // tokens if tokens > 0 and units > 0 else 0
+
+
+def rates_over(price: Price | None, size: int, terms: str | None) -> Rates | None:
+    """Units per token in contexts above `size` tokens; the harness's figure if there is no price."""
+    billed = terms_of(terms)
+    if price is None:
+        return Rates(*[billed.figure] * 6) if billed.figure else None
+    return _at_terms(price.rates(price.tier_of(size + 1 if size else 0)), billed)
+
+
+def _at_terms(rates: Rates, billed: Terms) -> Rates:
+    if billed.times == billed.over:
+        return rates
+    return Rates(*(rate * billed.times // billed.over for rate in rates))
+
+
+def search_units(price: Price | None) -> int:
+    """Units for a web search; 0 without a price, since a harness's figure includes its searches."""
+    return SEARCH_UNITS if price is not None else 0
+
+
+def turn_cost(price: Price, tokens: Tokens, terms: str | None = None, searches: int = 0) -> int:
+    """Units for a turn, web searches included."""
+    rates = price.rates(price.tier_of(tokens.gross_input))
+    return cost(tokens, _at_terms(rates, terms_of(terms))) + searches * SEARCH_UNITS
+
+
+def stated_cost(tokens: Tokens, terms: str | None) -> int | None:
+    """Units for a turn by its harness's figure; None without one."""
+    rates = rates_over(None, 0, terms)
+    return None if rates is None else cost(tokens, rates)

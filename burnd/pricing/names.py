@@ -144,7 +144,7 @@ class Name(NamedTuple):
         Date and version may be missing, but must not differ. A dated name matches the plain one, but not `-latest`,
         which changes over time.
         """
-        if not _agree(self.version, listed.version):
+        if any(a and b and a != b for a, b in zip(self.version, listed.version, strict=True)):
             return None
         if self.date == listed.date and self.is_latest == listed.is_latest:
             return 0 if self.version == listed.version else 1
@@ -188,24 +188,16 @@ def _parse_slashed(text: str, providers: Container[str]) -> Name | None:
         text = rest
         head, slash, rest = text.partition("/")
     if slash:
-        behind = None if head in _VENDORS or head in LOCAL_PROVIDERS else _behind_gateway(rest, providers)
-        if behind is not None:
+        # After an unknown word the maker must be certain: `litellm/claude-opus-5` is Anthropic's, but
+        # `acme/llama-3.3-70b` may be a model that acme derived from Meta's.
+        behind = None if head in _VENDORS or head in LOCAL_PROVIDERS else _parse_slashed(rest, providers)
+        is_gateway = behind is not None and ("/" in rest or behind.provider or _CLOSED.match(behind.stem))
+        if behind is not None and is_gateway and behind.maker in MAKERS:
             return behind._replace(provider=provider or behind.provider)
         return _parse_bare(rest, provider=provider, maker=_VENDORS.get(head, head))
     if provider in (None, "amazon-bedrock") and _BEDROCK.fullmatch(text):
         return _parse_bedrock(text)
     return _parse_bare(text, provider=provider)
-
-
-def _behind_gateway(text: str, providers: Container[str]) -> Name | None:
-    """The name after an unknown word and a slash, if its maker is certain.
-
-    `litellm/claude-opus-5` is Anthropic's, but `acme/llama-3.3-70b` may be a model that acme derived from Meta's.
-    """
-    name = _parse_slashed(text, providers)
-    if name is None or name.maker not in MAKERS:
-        return None
-    return name if "/" in text or name.provider or _CLOSED.match(name.stem) else None
 
 
 def _parse_bedrock(text: str) -> Name | None:
@@ -222,18 +214,30 @@ def _parse_bare(text: str, *, provider: str | None, maker: str = "", region: str
         text, maker = named, maker or _VENDORS[vendor]
     if _KIMI.fullmatch(text):
         text = f"kimi-{text}"
-    text, colon_version, tag = _split_colon(_POINT.sub("-", text))
-    if provider is None:
-        provider = _provider_by_spelling(text, tag, maker)
+    text, colon_version, tag = _POINT.sub("-", text), ("", ""), ""
+    if versioned := _COLON_VERSION.fullmatch(text):  # `-v1:0`
+        text, colon_version = versioned[1], (versioned[2] or "", versioned[3])
+    else:  # `:free`: another model
+        text, _, tag = text.partition(":")
+    if provider is None and "@" in text:  # Vertex writes a date after `@`, OpenRouter vendor/model:variant
+        provider = "google-vertex"
+    elif provider is None and tag and maker:
+        provider = "openrouter"
     text, version_after = _split_version(text)
-    text, date, is_latest = _split_date(text)
+    date, is_latest = "", text.endswith(("-latest", "@latest"))
+    if dated := _DATE.fullmatch(text):
+        text, date = dated[1], dated[2] + dated[4] + dated[5]
+    else:
+        text = text.removesuffix("@default")[: -len("-latest") if is_latest else None]
     text, version_before = _split_version(text)
     if not text:
         return None
+    family = _FAMILY.match(text)
+    family_maker = "openai" if _OPENAI_O.match(text) else _FAMILIES.get(family[0], "") if family else ""
     return Name(
         provider=provider,
         region=region,
-        maker=maker or _maker_of(text),
+        maker=maker or family_maker,
         stem=_CLAUDE.sub(r"claude-\2-\1", text) if _CLAUDE.fullmatch(text) else text,
         tag=tag,
         date=date,
@@ -242,42 +246,7 @@ def _parse_bare(text: str, *, provider: str | None, maker: str = "", region: str
     )
 
 
-def _provider_by_spelling(text: str, tag: str, maker: str) -> str | None:
-    """The provider that writes names this way: Vertex a date after `@`, OpenRouter vendor/model:variant."""
-    if "@" in text:
-        return "google-vertex"
-    return "openrouter" if tag and maker else None
-
-
-def _split_colon(text: str) -> tuple[str, tuple[str, str], str]:
-    """Splits off `-v1:0` (a version) or `:free` (a tag: another model)."""
-    if versioned := _COLON_VERSION.fullmatch(text):
-        return versioned[1], (versioned[2] or "", versioned[3]), ""
-    text, _, tag = text.partition(":")
-    return text, ("", ""), tag
-
-
 def _split_version(text: str) -> tuple[str, str]:
     # Not for other makers: nemotron-nano-9b-v2 is another model than nemotron-nano-9b.
     versioned = _DASH_VERSION.fullmatch(text)
     return (versioned[1], versioned[2]) if versioned else (text, "")
-
-
-def _split_date(text: str) -> tuple[str, str, bool]:
-    if dated := _DATE.fullmatch(text):
-        return dated[1], dated[2] + dated[4] + dated[5], False
-    for latest in ("-latest", "@latest"):
-        if text.endswith(latest):
-            return text.removesuffix(latest), "", True
-    return text.removesuffix("@default"), "", False
-
-
-def _maker_of(stem: str) -> str:
-    if _OPENAI_O.match(stem):
-        return "openai"
-    family = _FAMILY.match(stem)
-    return _FAMILIES.get(family[0], "") if family else ""
-
-
-def _agree(one: tuple[str, str], other: tuple[str, str]) -> bool:
-    return all(not a or not b or a == b for a, b in zip(one, other, strict=True))

@@ -66,7 +66,15 @@ def is_own(entry: Mapping[str, Any]) -> bool:
 
 def _priced(text: str | bytes, file: str) -> Iterator[tuple[str, str, Mapping[str, Any], Card]]:
     """Provider, model, entry and card of every model that has a price."""
-    for provider, listed in _members(_decode(text, file), file, "the top level").items():
+
+    def refuse_constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not a number")
+
+    try:
+        providers = json.loads(text, parse_float=Decimal, parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise PriceFileError(file, f"is not JSON: {error}") from error
+    for provider, listed in _members(providers, file, "the top level").items():
         if provider.startswith(("_", "$")):
             continue
         models = _members(listed, file, provider).get("models")
@@ -77,16 +85,6 @@ def _priced(text: str | bytes, file: str) -> Iterator[tuple[str, str, Mapping[st
             fields = _members(entry, file, reader.model)
             if fields.get("cost") is not None:
                 yield provider.lower(), model, fields, reader.card(fields["cost"], fields)
-
-
-def _decode(text: str | bytes, file: str) -> Any:
-    def refuse_constant(name: str) -> NoReturn:
-        raise ValueError(f"{name} is not a number")
-
-    try:
-        return json.loads(text, parse_float=Decimal, parse_constant=refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise PriceFileError(file, f"is not JSON: {error}") from error
 
 
 def _members(value: Any, file: str, name: str, key: str | None = None) -> Mapping[str, Any]:

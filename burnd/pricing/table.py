@@ -9,16 +9,16 @@ from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
 from burnd.ledger.files import read_plain
-from burnd.pricing.cost import Card, Price, Tokens, price_of, usd
+from burnd.pricing.cost import Card, Price, Tokens, price_of, stated_cost, turn_cost, usd
 from burnd.pricing.names import LOCAL_PROVIDERS, MAKERS, Name, parse, provider_id
 from burnd.pricing.pricefile import Listing, PriceFileError, UserLists, read_user_lists
-from burnd.pricing.terms import stated_cost, turn_cost
 
 SNAPSHOT = os.path.join(os.path.dirname(__file__), "prices.json")
 
 _OTHER_REGION = 10
 _NEAR = 0.75
 _LONGEST_NAME = 512  # an ARN has some 200 characters
+_MAKER_PROVIDERS = tuple(provider for providers in MAKERS.values() for provider in providers)
 
 
 class PriceOrigin(NamedTuple):
@@ -46,7 +46,14 @@ class PriceTable:
         """The shipped snapshot, and `user_file` if it exists. Raises PriceFileError if that cannot be used."""
         with open(SNAPSHOT, "rb") as file:
             snapshot: dict[str, Any] = json.loads(file.read())
-        user = None if user_file is None else _read_user_file(user_file)
+        user = None
+        try:
+            if user_file is not None:
+                user = read_user_lists(read_plain(user_file), user_file)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise PriceFileError(str(user_file), f"cannot be read: {error.strerror}") from error
         return cls(snapshot["providers"], user, snapshot["asOf"])
 
     def under(self, user: UserLists) -> PriceTable:
@@ -111,7 +118,7 @@ class PriceTable:
     def similar_names(self, model: str, most: int = 5) -> list[str]:
         """Names of other models with a similar spelling, in the user's lists or a maker's."""
         of_users = (models for listing in self._user for models in listing.values())
-        candidates = [*of_users, *(self._snapshot.get(provider, {}) for provider in _maker_providers())]
+        candidates = [*of_users, *(self._snapshot.get(provider, {}) for provider in _MAKER_PROVIDERS)]
         names = {name.lower(): name for models in candidates for name in models}
         bare = model.strip().lower()[:_LONGEST_NAME].rsplit("/", 1)[-1]
         names.pop(bare, None)
@@ -139,7 +146,7 @@ class PriceTable:
         if name.maker:
             return None
         own = self._user.own.keys() - self._snapshot.keys()
-        return self._only_price(model, name, _maker_providers()) or self._only_price(model, name, own)
+        return self._only_price(model, name, _MAKER_PROVIDERS) or self._only_price(model, name, own)
 
     def _only_price(self, model: str, name: Name, providers: Iterable[str]) -> Price | None:
         """The price of a model of unknown maker, if exactly one of the providers lists it."""
@@ -229,17 +236,3 @@ def _providers_of(name: Name, first: str | None) -> Iterator[str]:
     if name.provider:
         yield name.provider
     yield from MAKERS.get(name.maker, ())
-
-
-def _maker_providers() -> Iterator[str]:
-    return (provider for providers in MAKERS.values() for provider in providers)
-
-
-def _read_user_file(path: str) -> UserLists | None:
-    try:
-        text = read_plain(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise PriceFileError(path, f"cannot be read: {error.strerror}") from error
-    return read_user_lists(text, path)

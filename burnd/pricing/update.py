@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,7 +80,11 @@ def merged(new: RawList, old: RawList, day: str) -> RawList:
     """The new list, the user's own entries of the old one, and its entries that are no longer listed, as retired."""
     own = {key: entry for key, entry in old.entries.items() if is_own(entry)}
     own_names, new_names = _names(own), _names(new.entries)
-    entries = {key: _published(entry, day) for key, entry in new.entries.items() if _lower(key) not in own_names}
+    entries = {}
+    for key, entry in new.entries.items():
+        if _lower(key) not in own_names:  # everything but price and dates, some 95 % of a list, is dropped
+            retired = {"retired_after": entry["retired_after"]} if entry.get("retired_after") else {}
+            entries[key] = {"cost": entry["cost"], "fetched": day, **retired}
     for key, entry in old.entries.items():
         if key not in own and _lower(key) not in own_names | new_names:
             last_seen = entry.get("retired_after") or entry.get("fetched") or day
@@ -95,12 +99,6 @@ def _names(entries: Iterable[_Key]) -> set[_Key]:
 
 def _lower(key: _Key) -> _Key:
     return key[0].lower(), key[1].lower()
-
-
-def _published(entry: Mapping[str, Any], day: str) -> dict[str, Any]:
-    """Price and dates of an entry; everything else, some 95 % of a list, is dropped."""
-    retired = {"retired_after": entry["retired_after"]} if entry.get("retired_after") else {}
-    return {"cost": entry["cost"], "fetched": day, **retired}
 
 
 def rendered(models: RawList) -> bytes:
@@ -249,7 +247,9 @@ def update(user_file: Path, text: bytes, name: str, day: str) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="burnctl pricing update")
+    parser.add_argument("--from", dest="file", metavar="FILE", help=f"a list in the shape of {ADDRESS}")
+    options = parser.parse_args(arguments)
     try:
         text = fetch() if options.file is None else _read(options.file)
         for line in update(find_home().prices, text, options.file or ADDRESS, time.strftime("%Y-%m-%d")):
@@ -263,12 +263,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _printable(text: str) -> str:
     """The text without escape sequences and control characters: the names come from the network."""
     return "".join(char for char in re.sub(_ESCAPES, "", text) if char.isprintable())
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="burnctl pricing update")
-    parser.add_argument("--from", dest="file", metavar="FILE", help=f"a list in the shape of {ADDRESS}")
-    return parser
 
 
 if __name__ == "__main__":

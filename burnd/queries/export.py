@@ -9,7 +9,7 @@ import msgspec
 from burnd import protocol
 from burnd.contract.reports import ExportParams
 from burnd.pricing import PriceTable, Tokens
-from burnd.pricing.terms import terms_of
+from burnd.pricing.cost import terms_of
 from burnd.queries.periods import Stretch
 from burnd.queries.selection import Selection, choose, tags_of
 from burnd.queries.sums import TURNS, during, selected

@@ -30,7 +30,7 @@ from burnd.harness.registry import BY_SOURCE
 from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.query_pool import TookTooLong
 from burnd.pricing import UNITS_PER_USD, PriceTable, Tokens, terms_text
-from burnd.pricing.terms import figure_of
+from burnd.pricing.cost import figure_of
 from burnd.queries.names import Project, future_project, no_such_session, resolve_stamp_sessions
 from burnd.queries.sessions import list_stamps, time_of, unknown_keys
 from burnd.queries.spending import budget_uses
