@@ -46,16 +46,13 @@ def entries(files: Iterable[MemoryFile]) -> list[MemoryEntry]:
     """All entries of these files; equal ones once, for the first file that has them."""
     unique: dict[tuple[str, str], MemoryEntry] = {}
     for file in files:
-        for entry in _memory(file) if file.is_memory else _sections(file):
+        name = file.path.rpartition("/")[2].removesuffix(".md")
+        whole = [MemoryEntry(file, name, 1, file.text)] if file.text.strip() else []
+        for entry in whole if file.is_memory else _sections(file):
             key = (entry.heading, entry.text)
             first = unique.get(key)
             unique[key] = entry if first is None else first._replace(copies=(*first.copies, file.path))
     return list(unique.values())
-
-
-def _memory(file: MemoryFile) -> list[MemoryEntry]:
-    name = file.path.rpartition("/")[2].removesuffix(".md")
-    return [MemoryEntry(file, name, 1, file.text)] if file.text.strip() else []
 
 
 def fence_after(line: str, fence: str) -> str:

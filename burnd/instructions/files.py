@@ -159,9 +159,12 @@ class _Walk:
 
         A home folder that is itself a repository does not count: a link could then lead to all files of the user.
         """
-        chain = _upwards(project)
+        chain = [os.path.normpath(project)]  # and the folders above it, without the root of the file system
+        while (above := os.path.dirname(chain[-1])) not in (chain[-1], "/"):
+            chain.append(above)
         repositories = (folder for folder in chain if os.path.lexists(os.path.join(folder, ".git")))
-        repository = next((folder for folder in repositories if not self._has_home(folder)), None)
+        home = os.path.realpath(self.homes.user)
+        repository = next((folder for folder in repositories if not _is_in(home, os.path.realpath(folder))), None)
         within = chain[: chain.index(repository) + 1] if repository is not None else chain[:1]
         patterns = [*self._patterns]
         configs = [(name, one.instructions.pattern_kind) for one in PRODUCTS for name in one.instructions.configs]
@@ -169,7 +172,8 @@ class _Walk:
             root = os.path.realpath(repository if repository is not None and folder in within else folder)
             if folder not in self._folders:
                 self._folders.add(folder)
-                self._read_folder(folder, root)
+                for files in (product.instructions for product in PRODUCTS):
+                    self._read_names(folder, files.project, folder, root, follows_imports=files.follows_imports)
             for name, kind in configs if folder in within else ():
                 patterns += [(pattern, kind) for pattern in self._named_in(os.path.join(folder, name), root)]
         for pattern, kind in dict.fromkeys(patterns[:_MOST_PATTERNS]):
@@ -178,14 +182,6 @@ class _Walk:
                 below = os.path.relpath(path, folder) if os.path.isabs(path) else path
                 for match in _matching(folder, below):
                     self._read(match, kind, folder, os.path.realpath(within[-1]))
-
-    def _has_home(self, folder: str) -> bool:
-        return _is_in(os.path.realpath(self.homes.user), os.path.realpath(folder))
-
-    def _read_folder(self, folder: str, root: str) -> None:
-        for product in PRODUCTS:
-            files = product.instructions
-            self._read_names(folder, files.project, folder, root, follows_imports=files.follows_imports)
 
     def _read_names(
         self, folder: str, names: Mapping[str, str], project: str | None, root: str | None, *, follows_imports: bool
@@ -281,14 +277,6 @@ def _is_path(folder: str) -> bool:
 
 def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
-def _upwards(folder: str) -> list[str]:
-    """The folder and those above it, without the root of the file system."""
-    folders = [os.path.normpath(folder)]
-    while (above := os.path.dirname(folders[-1])) not in (folders[-1], "/"):
-        folders.append(above)
-    return folders
 
 
 def _expanded(name: str, user: str) -> str:

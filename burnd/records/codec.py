@@ -148,7 +148,9 @@ def _decode(line: bytes, *, check: bool = True) -> Entry | Skipped:
     if envelope.v != VERSION:
         return Skipped("unknown-version", envelope.kind[:40])
     if envelope.kind == "stamp":
-        return _decode_stamp(line)
+        flat = _bounded(_flat_stamp, line)
+        stamp = Stamp(ts=flat.ts, selector=flat.selector, enrichment=flat.enrichment, removes=flat.removes)
+        return Skipped("corrupt", "stamp") if stamp.problem() else stamp
     decoder = _DECODERS.get(envelope.kind)
     if decoder is None:
         return Skipped("unknown-kind", envelope.kind[:40])
@@ -178,11 +180,10 @@ def _bounded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T:
 
 
 def _shortened(data: bytes | msgspec.Raw, struct: type[Any]) -> bytes:
-    return _encoder.encode(bound_names(_without_nulls(msgspec.json.decode(data)), struct))
-
-
-def _without_nulls(value: Any) -> Any:
-    return {name: item for name, item in value.items() if item is not None} if isinstance(value, dict) else value
+    value = msgspec.json.decode(data)
+    if isinstance(value, dict):
+        value = {name: item for name, item in value.items() if item is not None}
+    return _encoder.encode(bound_names(value, struct))
 
 
 def _check_times(entry: Entry) -> None:
@@ -200,12 +201,6 @@ def _check_times(entry: Entry) -> None:
         to_ms(entry.ts)
     if isinstance(entry, Quota) and entry.resets_at is not None:
         to_ms(entry.resets_at)
-
-
-def _decode_stamp(line: bytes) -> Stamp | Skipped:
-    flat = _bounded(_flat_stamp, line)
-    stamp = Stamp(ts=flat.ts, selector=flat.selector, enrichment=flat.enrichment, removes=flat.removes)
-    return Skipped("corrupt", "stamp") if stamp.problem() else stamp
 
 
 def encode_content(record: Content) -> bytes:

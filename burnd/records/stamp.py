@@ -33,7 +33,10 @@ class Selector(Record, frozen=True, kw_only=True):
             return None
         if self.session_id is None:
             return "a range goes with a sessionId"
-        return _range_problem(self.range)
+        reason = _time_problem(self.range.from_ts) or _time_problem(self.range.to_ts)
+        if reason is None and to_ms(self.range.from_ts) >= to_ms(self.range.to_ts):
+            return "a range begins before it ends"
+        return reason
 
 
 class Stamp(Record, frozen=True, kw_only=True):
@@ -67,13 +70,6 @@ class Stamp(Record, frozen=True, kw_only=True):
         if both := self.enrichment.keys() & set(self.removes):
             return f"the key {min(both)[:40]!r} is both given and removed"
         return _time_problem(self.ts)
-
-
-def _range_problem(span: TimeRange) -> str | None:
-    reason = _time_problem(span.from_ts) or _time_problem(span.to_ts)
-    if reason is None and to_ms(span.from_ts) >= to_ms(span.to_ts):
-        return "a range begins before it ends"
-    return reason
 
 
 def _time_problem(text: str) -> str | None:

@@ -39,37 +39,26 @@ def search_words(record: Content) -> SearchWords:
     use, result = record.tool_use, record.tool_result
     call = use.id if use is not None else result.tool_use_id if result is not None else None
     field = field_of(record)
-    words = _words(_text(record), SIGNS[field]) if field is not None else ()
+    words: tuple[str, ...] = ()
+    if field is not None:
+        is_plain = isinstance(record.text, str) and use is None and result is None and record.file is None
+        text = record.text if is_plain and isinstance(record.text, str) else "\n".join(strings(record))
+        pieces = (text,) if len(text) <= LONGEST else _pieces(text)
+        words = tuple(words for piece in pieces for words in spelled_out(piece, SIGNS[field]))
     name = use.name if use is not None else None
     return SearchWords(index_ms(record.ts), record.role, words, call, name, record.kind == "summary")
-
-
-def _text(record: Content) -> str:
-    if isinstance(record.text, str) and record.tool_use is None and record.tool_result is None and record.file is None:
-        return record.text  # the usual case
-    return "\n".join(strings(record))
-
-
-def _words(text: str, sign: str) -> tuple[str, ...]:
-    if len(text) <= LONGEST:
-        return spelled_out(text, sign)
-    return tuple(words for piece in _pieces(text) for words in spelled_out(piece, sign))
 
 
 def _pieces(text: str) -> Iterator[str]:
     """The text in pieces of at most one document, cut between words if possible."""
     begin = 0
     while begin < len(text):
-        end = _cut(text, begin, begin + LONGEST)
+        end = begin + LONGEST
+        if end < len(text):
+            space = max(text.rfind(char, max(begin, end - 10_000), end) for char in " \n")
+            end = space if space > begin else end
         yield text[begin:end]
         begin = end
-
-
-def _cut(text: str, begin: int, end: int) -> int:
-    if end >= len(text):
-        return len(text)
-    space = max(text.rfind(char, max(begin, end - 10_000), end) for char in " \n")
-    return space if space > begin else end
 
 
 def field_of(record: Content) -> str | None:
