@@ -99,7 +99,7 @@ def spawn() -> Detached | Service:
         if installed_unit(home, _systemd_unit()):
             start = ["systemctl", "--user", "start", "burnd.service"]
             return Service("systemd", start, "journalctl --user -u burnd")
-        if installed_unit(home, _launchd_agent()):
+        if installed_unit(home, os.path.join(user_home(), "Library", "LaunchAgents", f"{_LABEL}.plist")):
             start = ["launchctl", "kickstart", f"gui/{os.getuid()}/{_LABEL}"]
             return Service("launchd", start, "burnctl service logs")
     except FileNotFoundError:
@@ -146,10 +146,6 @@ def installed_unit(home: Home, path: str) -> bool:
 def _systemd_unit() -> str:
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(user_home(), ".config")
     return os.path.join(config, "systemd", "user", "burnd.service")
-
-
-def _launchd_agent() -> str:
-    return os.path.join(user_home(), "Library", "LaunchAgents", f"{_LABEL}.plist")
 
 
 def ask_burnd(action: str, *words: str) -> dict[str, Any]:

@@ -111,7 +111,9 @@ def _add(
     if one.type.startswith("bool"):
         facts["action"] = "store_true"
     else:
-        facts.setdefault("metavar", one.metavar or _METAVARS.get(one.kind) or _metavar(one))
+        facts.setdefault(
+            "metavar", one.metavar or _METAVARS.get(one.kind) or (None if one.choices else one.name.upper())
+        )
         facts["type"] = _reader(one)
         if one.kind in ("tag", "tags", "projects"):
             facts["action"] = "append"
@@ -122,11 +124,6 @@ def _add(
         usual_value = usual or (one.default if one.name != "limit" or facts.get("default") else None)
         text += f" ({usual_value})" if isinstance(usual_value, str | int | float) and usual_value != "" else ""
     parser.add_argument(*names, help=text, **facts).param = one  # type: ignore[attr-defined]
-
-
-def _metavar(one: Param) -> str | None:
-    """None shows the choices themselves."""
-    return None if one.choices else one.name.upper()
 
 
 def _reader(one: Param) -> Callable[[str], Any]:

@@ -162,21 +162,15 @@ def help_of(parser: Parser, width: int | None = None) -> str:
 
 def _by_kind(parser: Parser) -> tuple[list[argparse.Action], list[argparse.Action]]:
     """The arguments without a flag, and the flags, that the help shows."""
-    actions = [a for a in parser._actions if a.help != argparse.SUPPRESS and not _is_chooser(a)]
+    actions = [
+        a for a in parser._actions if a.help != argparse.SUPPRESS and not isinstance(a, argparse._SubParsersAction)
+    ]
     flags = [a for a in actions if a.option_strings]
-    return [a for a in actions if not a.option_strings], [a for a in flags if not _is_help(a)]
+    return [a for a in actions if not a.option_strings], [a for a in flags if not isinstance(a, argparse._HelpAction)]
 
 
 def _choosers(parser: Parser) -> Iterable[argparse._SubParsersAction[Parser]]:
     return (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-
-
-def _is_chooser(action: argparse.Action) -> bool:
-    return isinstance(action, argparse._SubParsersAction)
-
-
-def _is_help(action: argparse.Action) -> bool:
-    return isinstance(action, argparse._HelpAction)
 
 
 def _usage(parser: Parser, width: int) -> list[str]:

@@ -87,7 +87,10 @@ def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) 
         if overall[model]["turns"] >= answer["minSample"]:
             cell = _overall_cell(overall[model], answer)
             rows.append(_row("all" if not rows else "", _name(model, answer["by"]), cell, **shape))
-    for category in sorted({cell["category"] for cell in cells}, key=lambda name: -_cost(cells, name)):
+    for category in sorted(
+        {cell["category"] for cell in cells},
+        key=lambda name: -sum(cell.get("costUsd") or 0 for cell in cells if cell["category"] == name),
+    ):
         members = [cell for cell in cells if cell["category"] == category]
         members.sort(key=lambda cell: -(cell.get("costUsd") or 0))
         rows += [
@@ -95,10 +98,6 @@ def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) 
             for n, cell in enumerate(members)
         ]
     return table(columns, rows, screen) if rows else ""
-
-
-def _cost(cells: list[dict[str, Any]], category: str) -> float:
-    return sum(cell.get("costUsd") or 0 for cell in cells if cell["category"] == category)
 
 
 def _overall_cell(row: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:

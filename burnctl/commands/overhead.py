@@ -217,7 +217,12 @@ def priced(answer: dict[str, Any], files: Sequence[MemoryFile], servers: Sequenc
     """The daemon's answer, with `files` for each harness and the rest of the prefix."""
     called = {one["server"] for one in answer["servers"]}
     sources = [_priced_source(one, _as_logged(one, files)) for one in answer["sources"]]
-    unused = [name for name in servers if _as_tools_have_it(name) not in called and name not in called]
+    unused = [
+        name
+        for name in servers
+        if "".join(char if char.isalnum() or char in "_-" else "_" for char in name) not in called
+        and name not in called
+    ]
     return answer | {"sources": sources, "neverCalled": unused}
 
 
@@ -275,8 +280,3 @@ def _file(file: MemoryFile, rate: float | None) -> dict[str, Any]:
 
 def _tokens(size: int) -> float:
     return size / _BYTES_PER_TOKEN
-
-
-def _as_tools_have_it(server: str) -> str:
-    """A server's name in the names of its tools: `mcp__my_server__search`."""
-    return "".join(char if char.isalnum() or char in "_-" else "_" for char in server)

@@ -130,7 +130,7 @@ def _labels(keys: list[str], unit: str) -> list[str]:
         return day_names(keys)
     if unit == "week":
         return [_week(key) for key in keys]
-    return [_month(key) for key in keys]
+    return [time.strftime("%b %Y", time.strptime(key, "%Y-%m")) for key in keys]
 
 
 def _week(key: str) -> str:
@@ -142,10 +142,6 @@ def _week(key: str) -> str:
     monday = calendar.fromisocalendar(int(year), int(week), 1)
     days = [monday.isoformat(), (monday + timedelta(days=6)).isoformat()]
     return " to ".join(" ".join(name.split()) for name in day_names(days))
-
-
-def _month(key: str) -> str:
-    return time.strftime("%b %Y", time.strptime(key, "%Y-%m"))
 
 
 def _cells(row: dict[str, Any], most: float | None) -> list[object]:

@@ -47,13 +47,13 @@ def run(options: argparse.Namespace) -> int:
     with Client(timeout=delivery.ANSWER_S) as client:
         done = delivery.stamps(client, stamps)
         _say(done, as_json=options.json)
-        if options.session_id and done.recorded and _is_watched(options):
+        if (
+            options.session_id
+            and done.recorded
+            and (not options.json and sys.stdout is not None and sys.stdout.isatty())
+        ):
             _say_if_unknown(client, options.session_id)
     return 0
-
-
-def _is_watched(options: argparse.Namespace) -> bool:
-    return not options.json and sys.stdout is not None and sys.stdout.isatty()
 
 
 def _say_if_unknown(client: Client, session: str) -> None:

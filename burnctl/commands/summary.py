@@ -214,7 +214,10 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     has_titles = by == "session" and any(row.get("title") for row in answer["rows"])
     # One dimension, or two, each with the names of the rows.
     names = next(([*row["keys"]] for row in answer["rows"] if "keys" in row), [by])
-    labels = {name: _labels([_of_dimension(row, name) for row in answer["rows"]], name) for name in names}
+    labels = {
+        name: _labels([(row | {"key": row["keys"][name]} if "keys" in row else row) for row in answer["rows"]], name)
+        for name in names
+    }
     columns = [
         *(_name_column(name, labels[name]) for name in names),
         *([Column("title", least=30 if screen.width >= _WIDE_ENOUGH else 12)] if has_titles else []),
@@ -250,11 +253,6 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
         "",
     ]
     return table(columns, rows, screen, footer=footer)
-
-
-def _of_dimension(row: dict[str, Any], name: str) -> dict[str, Any]:
-    """A row of two dimensions as one of this one alone."""
-    return row | {"key": row["keys"][name]} if "keys" in row else row
 
 
 def _name_column(name: str, labels: list[str]) -> Column:

@@ -61,7 +61,11 @@ def run(options: argparse.Namespace) -> int:
     from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
-    landing = (landed for landed in _turns(follow(), follow, screen) if _is_wanted(landed, options.model))
+    landing = (
+        landed
+        for landed in _turns(follow(), follow, screen)
+        if ("turn" not in landed or options.model in (None, landed["turn"].get("model")))
+    )
     if not options.json:
         _show_stream(landing, screen)
         return 0
@@ -70,11 +74,6 @@ def run(options: argparse.Namespace) -> int:
     for landed in landing:
         json_line(landed)
     return 0
-
-
-def _is_wanted(landed: TailEvent, model: str | None) -> bool:
-    """Turns of the requested model, and every budget that is crossed."""
-    return "turn" not in landed or model in (None, landed["turn"].get("model"))
 
 
 def _turns(following: Turns, follow: Callable[[], Turns], screen: Screen) -> Turns:

@@ -60,7 +60,7 @@ class Screen:
         return cls(
             columns(),
             color=_has_color(is_terminal=is_terminal, is_off=getattr(options, "no_color", False)),
-            lines=_lines() if is_terminal else 0,
+            lines=(_number("LINES") or _terminal(1) or _DEFAULT_LINES) if is_terminal else 0,
             is_pipe=not is_terminal and not _number("COLUMNS"),
             with_notes=getattr(options, "notes", False),
         )
@@ -162,10 +162,6 @@ def _has_color(*, is_terminal: bool, is_off: bool) -> bool:
 def columns() -> int:
     """The terminal's width; `COLUMNS` wins, 80 if it is unknown."""
     return _number("COLUMNS") or _terminal(0) or _DEFAULT_COLUMNS
-
-
-def _lines() -> int:
-    return _number("LINES") or _terminal(1) or _DEFAULT_LINES
 
 
 def _number(name: str) -> int:
