@@ -108,7 +108,6 @@ def run(verb: str, arguments: list[str]) -> int:
 
 
 def _with_suggestion(error: Failed, session: object) -> Failed:
-    """Adds a suggestion to an error about an unknown session."""
     from burnctl import suggestions
 
     meant = suggestions.session(session) if error.about == "session" and isinstance(session, str) else None
@@ -186,7 +185,6 @@ def _give_up_stdout() -> None:
 
 
 def _prepare_streams() -> None:
-    """Opens closed streams, and replaces characters that the encoding of the output lacks."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it lives as long as we do

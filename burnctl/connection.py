@@ -89,7 +89,13 @@ class Wire:
             self._rest += chunk
         line = bytes(self._rest[:end])
         del self._rest[: end + 1]
-        return _decoded(line)
+        try:
+            answer = json.loads(line, object_hook=Answer)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise NoAnswer(protocol.NOT_JSON, "burnd sent something that is no answer")
+        return answer
 
     def _send(self, request: dict[str, Any], deadline: float) -> None:
         line = json.dumps(request).encode() + b"\n"
@@ -184,16 +190,6 @@ class Answer(dict):  # type: ignore[type-arg]
 
     def __or__(self, more: Any) -> Answer:
         return Answer({**self, **more})
-
-
-def _decoded(line: bytes) -> dict[str, Any]:
-    try:
-        answer = json.loads(line, object_hook=Answer)
-    except (ValueError, RecursionError):
-        answer = None
-    if not isinstance(answer, dict):
-        raise NoAnswer(protocol.NOT_JSON, "burnd sent something that is no answer")
-    return answer
 
 
 def _gone(error: OSError | None) -> NoAnswer:

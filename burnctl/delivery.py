@@ -48,7 +48,20 @@ def new_name(at_ns: int | None = None) -> str:
 def _spool(home: str, records: Mapping[str, Mapping[str, Any]], *, takes_back: bool) -> None:
     spool = os.path.join(home, "spool")
     try:
-        folder = _private_folder(home, spool)
+        os.makedirs(os.path.dirname(home), exist_ok=True)
+        for path in (home, spool):
+            if _made(path):
+                _sync(os.path.dirname(path))
+        folder = os.open(spool, _FOLDER)
+        try:
+            facts = os.fstat(folder)
+            if facts.st_uid != os.geteuid():
+                raise OSError(f"belongs to uid {facts.st_uid}, not to you")
+            if facts.st_mode & 0o077:
+                os.fchmod(folder, 0o700)
+        except BaseException:
+            os.close(folder)
+            raise
         try:
             files = {f"{name}.json": json.dumps(record).encode() for name, record in records.items()}
             _write_all(folder, files, takes_back=takes_back)
@@ -87,25 +100,6 @@ def _write(folder: int, name: str, data: bytes) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _private_folder(home: str, spool: str) -> int:
-    """A descriptor of the spool folder, created if it is missing, private to the user."""
-    os.makedirs(os.path.dirname(home), exist_ok=True)
-    for path in (home, spool):
-        if _made(path):
-            _sync(os.path.dirname(path))
-    folder = os.open(spool, _FOLDER)
-    try:
-        facts = os.fstat(folder)
-        if facts.st_uid != os.geteuid():
-            raise OSError(f"belongs to uid {facts.st_uid}, not to you")
-        if facts.st_mode & 0o077:
-            os.fchmod(folder, 0o700)
-    except BaseException:
-        os.close(folder)
-        raise
-    return folder
 
 
 def _made(path: str) -> bool:

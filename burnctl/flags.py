@@ -127,7 +127,6 @@ def _add(
 
 
 def _reader(one: Param) -> Callable[[str], Any]:
-    """The function that reads a value of the parameter."""
     if one.kind in ("count", "index"):
         return lambda text: number(text, int(one.least or 0), None if one.most is None else int(one.most))
     readers: dict[str, Callable[[str], Any]] = {

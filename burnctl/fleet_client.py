@@ -158,7 +158,6 @@ def duckdb_engine(target: str) -> DuckDBEngine:
 
 
 def _in_folder(folder: str) -> dict[str, str]:
-    """SQL that reads the files of each table that has any."""
     import glob
     import os
 

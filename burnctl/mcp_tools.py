@@ -137,7 +137,6 @@ def _shorter_entries(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_model(client: Client, answer: dict[str, Any]) -> dict[str, Any]:
-    """The facts of a session, with its cost by model."""
     rows = client.ask(report.SummaryParams, {"session": answer["sessionId"], "by": "model"})["rows"]
     names = ("sessionId", "title", "source", "project", "createdAt", "updatedAt", "turns", "usage", "costUsd")
     by_model = ("key", "turns", "costUsd", "harnessCostUsd")
@@ -313,7 +312,32 @@ def _tool(offer: Offer) -> Tool:
     """A tool that rejects unknown parameters: a filter that is ignored would look like one that holds."""
 
     def run(**given: Any) -> str:
-        return _answered(offer, given)
+        is_full = bool(given.pop("full", False))
+        params = {**offer.usual, **{name: value for name, value in given.items() if value is not None}}
+        is_brief = not is_full and not any(_is_given(offer, name, params) for name in ("limit", "before", "after"))
+        if is_brief and "block_bytes" in params:
+            params["block_bytes"] = _BRIEF_BLOCK_BYTES
+        for one in (offer.method.params[name] for name in offer.takes if isinstance(params.get(name), int)):
+            params[one.name] = max(params[one.name], int(one.least or 0))
+            if one.name == "limit":
+                params[one.name] = min(params[one.name], int(_most(one)))
+        if params.get("project") is not None:
+            params["project"] = flags.project(params["project"])
+        try:
+            with Client() as client:
+                if offer.own:
+                    params[offer.own] = params.pop("session", None) or _own_session(client)
+                answer = offer.shaped(client, client.ask(offer.method, params))
+        except BurnctlError as error:
+            raise ToolError(f"{error.message}; {error.hint}" if error.hint else error.message) from None
+        more = "; ".join(filter(None, [offer.more, "" if is_full else "full: true gives all fields"]))
+        short = compact(answer)
+        if is_brief:
+            _shorten_matches(short.get("hits", []))
+        short = short if is_full else _brief(short)
+        if is_brief and short.get("hits"):
+            short["hits"] = _brief_windows(short["hits"], BRIEF_BYTES - _HINT_BYTES)
+        return bounded(short, more, BRIEF_BYTES if is_brief else MOST_BYTES, params.get("offset") or 0)
 
     tool = _CheckedTool.from_function(
         run, name=offer.name, description=offer.about, annotations=_READS, structured_output=False
@@ -329,7 +353,6 @@ def _tool(offer: Offer) -> Tool:
 
 
 def _field(offer: Offer, one: Param) -> tuple[Any, Any]:
-    """The type and description of a parameter, as pydantic takes them."""
     types = {"bool": bool, "int": int, "float": float, "str": str, "list[str]": list[str]}
     parts = [types[part] for part in one.type.split(" | ") if part in types]
     kind: Any = parts[-1] if one.kind in ("time", "models") else parts[0]
@@ -358,35 +381,6 @@ def _other_values(one: Param) -> str:
 
 def _most(one: Param) -> float:
     return min(float(one.most or 0), MOST_MESSAGES) if one.name == "limit" else float(one.most or 0)
-
-
-def _answered(offer: Offer, given: dict[str, Any]) -> str:
-    is_full = bool(given.pop("full", False))
-    params = {**offer.usual, **{name: value for name, value in given.items() if value is not None}}
-    is_brief = not is_full and not any(_is_given(offer, name, params) for name in ("limit", "before", "after"))
-    if is_brief and "block_bytes" in params:
-        params["block_bytes"] = _BRIEF_BLOCK_BYTES
-    for one in (offer.method.params[name] for name in offer.takes if isinstance(params.get(name), int)):
-        params[one.name] = max(params[one.name], int(one.least or 0))
-        if one.name == "limit":
-            params[one.name] = min(params[one.name], int(_most(one)))
-    if params.get("project") is not None:
-        params["project"] = flags.project(params["project"])
-    try:
-        with Client() as client:
-            if offer.own:
-                params[offer.own] = params.pop("session", None) or _own_session(client)
-            answer = offer.shaped(client, client.ask(offer.method, params))
-    except BurnctlError as error:
-        raise ToolError(f"{error.message}; {error.hint}" if error.hint else error.message) from None
-    more = "; ".join(filter(None, [offer.more, "" if is_full else "full: true gives all fields"]))
-    short = compact(answer)
-    if is_brief:
-        _shorten_matches(short.get("hits", []))
-    short = short if is_full else _brief(short)
-    if is_brief and short.get("hits"):
-        short["hits"] = _brief_windows(short["hits"], BRIEF_BYTES - _HINT_BYTES)
-    return bounded(short, more, BRIEF_BYTES if is_brief else MOST_BYTES, params.get("offset") or 0)
 
 
 def _is_given(offer: Offer, name: str, params: Mapping[str, Any]) -> bool:

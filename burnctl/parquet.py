@@ -179,7 +179,6 @@ def _batches(turns: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _values(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with the types of its columns."""
     from datetime import datetime
 
     row["ts"] = datetime.fromisoformat(row["ts"])

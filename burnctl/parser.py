@@ -223,7 +223,6 @@ def _sentence(text: str) -> str:
 
 
 def _entry(name: str, about: str, indent: int, width: int) -> list[str]:
-    """A name with its meaning to the right, or below a long name."""
     from textwrap import wrap
 
     lines = wrap(about, max(width - indent - 2, 20)) or [""]

@@ -149,7 +149,6 @@ def _only_one(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Scree
 
 
 def _too_few(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> str:
-    """One line for the activities and models with too few requests."""
     few: dict[str, list[str]] = {}
     for cell in cells:
         if cell["insufficientSample"]:

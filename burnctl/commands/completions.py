@@ -287,7 +287,6 @@ _DIMENSIONS = ("model", "project", "agent", "branch", "provider")
 
 
 def _sessions() -> list[Candidate]:
-    """The newest sessions, with age, project and title."""
     import time
 
     from burnctl.client import Client

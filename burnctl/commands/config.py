@@ -53,16 +53,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    import os
+    import shlex
+    import subprocess
+
+    from burnctl.render.screen import Screen
+    from burnctl.render.tables import Column, table
+
     if options.action == "get":
         return _get(options)
     if options.action == "edit":
-        return _edit()
+        path = ask_burnd("path")["path"]
+        if not os.path.exists(path):
+            ask_burnd("init")
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+        try:
+            code = subprocess.run([*shlex.split(editor), path], check=False).returncode
+        except OSError as error:
+            raise BurnctlError(f"{editor}: {error.strerror}", "set EDITOR to the editor to use") from None
+        if code != 0:
+            raise BurnctlError(f"{editor} ended with code {code}")
+        _tell_stale(ask_burnd("show")["settings"])
+        return 0
     words = [options.key, options.value] if options.action == "set" else []
     answer = ask_burnd(options.action, *words)
     if options.json:
         return as_json(answer)
     if options.action == "show":
-        return _show(answer, options)
+        screen = Screen.of(options)
+        rows = [(setting["key"], _toml(setting["value"]), _origin(setting)) for setting in answer["settings"]]
+        columns = [Column("setting", style="bold"), Column("value", least=20), Column("from", style="dim", least=12)]
+        screen.report({}, table(columns, rows, screen))
+        _tell_stale(answer["settings"])
+        return 0
     if options.action == "set":
         _tell_change(answer)
     else:
@@ -84,38 +107,6 @@ def _get(options: argparse.Namespace) -> int:
         return as_json({"version": answer["version"], **settings[0]})
     value = settings[0]["value"]
     print(value if isinstance(value, str) else _toml(value))
-    return 0
-
-
-def _edit() -> int:
-    """Opens the file and checks it afterwards. An error is reported; the file is not changed."""
-    import os
-    import shlex
-    import subprocess
-
-    path = ask_burnd("path")["path"]
-    if not os.path.exists(path):
-        ask_burnd("init")
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    try:
-        code = subprocess.run([*shlex.split(editor), path], check=False).returncode
-    except OSError as error:
-        raise BurnctlError(f"{editor}: {error.strerror}", "set EDITOR to the editor to use") from None
-    if code != 0:
-        raise BurnctlError(f"{editor} ended with code {code}")
-    _tell_stale(ask_burnd("show")["settings"])
-    return 0
-
-
-def _show(said: dict[str, Any], options: argparse.Namespace) -> int:
-    from burnctl.render.screen import Screen
-    from burnctl.render.tables import Column, table
-
-    screen = Screen.of(options)
-    rows = [(setting["key"], _toml(setting["value"]), _origin(setting)) for setting in said["settings"]]
-    columns = [Column("setting", style="bold"), Column("value", least=20), Column("from", style="dim", least=12)]
-    screen.report({}, table(columns, rows, screen))
-    _tell_stale(said["settings"])
     return 0
 
 

@@ -213,6 +213,7 @@ def write_csv(turns: Turns, output: str | None, *, is_raw: bool = False) -> None
     """
     import csv
     import json
+    from decimal import Decimal
 
     from burnctl.output import safe_cell
     from burnctl.render.text import clean
@@ -225,18 +226,12 @@ def write_csv(turns: Turns, output: str | None, *, is_raw: bool = False) -> None
             row = flat(turn)
             row["tags"] = json.dumps(row["tags"] or {}, separators=(",", ":"))
             if row["cost_usd"] is not None:
-                row["cost_usd"] = _plain(row["cost_usd"])
+                usd = row["cost_usd"]
+                row["cost_usd"] = f"{Decimal(repr(usd)):f}"
             if at_terminal:
                 row = {name: clean(value) if isinstance(value, str) else value for name, value in row.items()}
             flags_as_words = {name: str(value).lower() for name, value in row.items() if isinstance(value, bool)}
             rows.writerow(row | flags_as_words if is_raw else {name: safe_cell(value) for name, value in row.items()})
-
-
-def _plain(usd: float) -> str:
-    """An amount in digits alone: spreadsheets make a text of `1e-07`."""
-    from decimal import Decimal
-
-    return f"{Decimal(repr(usd)):f}"
 
 
 @contextlib.contextmanager

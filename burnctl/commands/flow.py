@@ -282,7 +282,6 @@ class _Picture:
             yield from self._step(self._x[n, m], step, base)
 
     def _context(self, n: int, lane: Mapping[str, Any], top: int) -> Iterator[str]:
-        """How large the context was, as an area above the columns."""
         foot = top + _CONTEXT
         points = []
         for m, step in enumerate(lane["steps"]):
@@ -388,7 +387,6 @@ def _mermaid_lines(answer: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _nodes(lanes: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[_Node]]:
-    """The steps of each lane by node."""
     each = sum(len(lane["steps"]) for lane in lanes) <= _MOST_NODES
     remaining = _MOST_NODES
     for lane in lanes:

@@ -116,7 +116,6 @@ def _headline(answer: dict[str, Any], by: str, screen: Screen) -> str:
 
 
 def _is_more(row: dict[str, Any]) -> bool:
-    """Whether a row is the sum of those that --limit leaves out."""
     return str(row["key"]).endswith(" more")
 
 

@@ -186,7 +186,6 @@ def _reached(answer: dict[str, Any], screen: Screen) -> str:
 
 
 def _filled(answer: dict[str, Any], screen: Screen) -> str:
-    """What filled the running window and those that reached their limit."""
     parts = []
     for name, title in _TITLES.items():
         for window in answer["windows"][name].get("filled", ()):

@@ -340,7 +340,6 @@ def _lines(answer: dict[str, Any], span: str, screen: Screen) -> Iterable[str]:
 
 
 def _labelled(label: str, parts: Sequence[str], screen: Screen) -> list[str]:
-    """A label and its parts, in as many lines as the screen needs."""
     head = screen.paint(f"{label:<{_LABEL}}", "bold")
     return [f"{head if n == 0 else ' ' * _LABEL}{line}" for n, line in enumerate(flow(parts, screen, _LABEL))]
 

@@ -56,9 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from datetime import date, timedelta
+
     unit = UNITS[options.verb]
     if not options.since and unit in _USUAL_DAYS and not options.all:
-        options.since = _days_ago(_USUAL_DAYS[unit] - 1)
+        days = _USUAL_DAYS[unit] - 1
+        options.since = (date.fromtimestamp(time.time()) - timedelta(days=days)).isoformat()
     client = reach(options, totals=SummaryParams(**flags.given(options, Filters)).is_of_totals)
     filters = {**flags.given(options, Filters), "tz": flags.time_zone()}
     answer = client.ask(SummaryParams, {"by": unit, **filters})
@@ -68,12 +71,6 @@ def run(options: argparse.Namespace) -> int:
         return drawn(answer, screen, is_broken_down=options.breakdown)
 
     return present(options, answer, draw, rows=flat_rows, client=client)
-
-
-def _days_ago(days: int) -> str:
-    from datetime import date, timedelta
-
-    return (date.fromtimestamp(time.time()) - timedelta(days=days)).isoformat()
 
 
 def _by_model(client: Client, unit: str, chosen: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:

@@ -303,12 +303,13 @@ def _group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any])
 
 
 def _dimension_table(by: str, answer: Mapping[str, Any]) -> str:
-    from burnctl.render.names import last_name
+    from burnctl.render.names import harness_name, last_name
 
+    names = {"project": last_name, "source": harness_name}
     body = []
     for row in answer["rows"]:
         key = row["key"]
-        name = _NO_KEY.get(by, "none") if key is None else last_name(key) if by == "project" else str(key)
+        name = _NO_KEY.get(by, "none") if key is None else names.get(by, str)(key)
         body.append(
             [
                 _cell(name),

@@ -239,7 +239,6 @@ def _in_order(hits: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str,
 
 
 def _head(meta: Mapping[str, Any], name: str, screen: Screen, now: float) -> str:
-    """The id and title of a session, then as many facts as fit."""
     room = screen.width - width_of(name) - 2
     title = cut(clean(meta["title"] or ""), room * 3 // 5 if room > 24 else room)
     about = [ago(meta["updatedAt"], now), last_name(meta["project"]), meta["source"]]
@@ -266,7 +265,6 @@ def _item(item: Mapping[str, Any], screen: Screen) -> Iterator[str]:
 
 
 def _marked(snippet: str, highlights: Sequence[Sequence[int]], room: int, screen: Screen) -> list[str]:
-    """The lines around what matched, its words marked."""
     text = _with_marks(snippet, highlights)
     lines = [part for line in text.splitlines() if line.strip() for part in _broken(clean(line.expandtabs(4)), room)]
     first = next((n for n, line in enumerate(lines) if _ON in line), 0)

@@ -127,7 +127,6 @@ def drawn(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
 
 
 def _gone(session: Mapping[str, Any], now: float) -> str:
-    """When a session's log was noticed to be gone, and why."""
     if not session.get("goneAt"):
         return ""
     return f"{ago(session['goneAt'], now)}, {'cleaned up' if session['goneBy'] == 'clean-up' else 'unexplained'}"

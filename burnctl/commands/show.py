@@ -73,7 +73,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _pages(client: Client, options: argparse.Namespace) -> Iterator[Messages]:
-    """Yields pages until there are as many messages as requested."""
     begin, remaining = options.offset, max(options.limit, 1)
     while True:
         page = _page(client, options, begin, remaining)
@@ -231,7 +230,6 @@ def _arguments(value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A JSON value as text."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(item, dict) and isinstance(item.get("text"), str) for item in value):

@@ -58,8 +58,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from burnctl import delivery, stamp_record
+    from burnctl.client import Client
+
     if options.action == "remove":
-        return _remove(options)
+        for word in options.keys:
+            key, equals, _ = word.partition("=")
+            if equals:
+                raise stamp_record.BadStamp(f"{word!r} is not a key", f"name the key alone: {key}")
+        selector = stamp_record.selector_of(options.session_id, options.message_id, options.from_ts, options.to_ts)
+        removal = stamp_record.removal(selector, options.keys)
+        with Client(timeout=delivery.ANSWER_S) as client:
+            done = delivery.removal(client, removal)
+        if options.json:
+            from burnctl.output import as_json
+
+            return as_json(done.answer() | {"removes": removal["removes"]})
+        if sys.stdout is not None and sys.stdout.isatty():
+            state = f"removal is in the spool for later: {done.reason}" if done.spooled else "removed"
+            print(f"{', '.join(removal['removes'])}: {state}")
+        return 0
     stamps = _every(options)
     if options.action == "export":
         from burnctl.output import json_line
@@ -72,28 +90,6 @@ def run(options: argparse.Namespace) -> int:
 
         return as_json({"version": protocol.VERSION, "stamps": list(stamps), "next": None})
     return _show(list(stamps), options)
-
-
-def _remove(options: argparse.Namespace) -> int:
-    from burnctl import delivery, stamp_record
-    from burnctl.client import Client
-
-    for word in options.keys:
-        key, equals, _ = word.partition("=")
-        if equals:
-            raise stamp_record.BadStamp(f"{word!r} is not a key", f"name the key alone: {key}")
-    selector = stamp_record.selector_of(options.session_id, options.message_id, options.from_ts, options.to_ts)
-    removal = stamp_record.removal(selector, options.keys)
-    with Client(timeout=delivery.ANSWER_S) as client:
-        done = delivery.removal(client, removal)
-    if options.json:
-        from burnctl.output import as_json
-
-        return as_json(done.answer() | {"removes": removal["removes"]})
-    if sys.stdout is not None and sys.stdout.isatty():
-        state = f"removal is in the spool for later: {done.reason}" if done.spooled else "removed"
-        print(f"{', '.join(removal['removes'])}: {state}")
-    return 0
 
 
 def _every(options: argparse.Namespace) -> Iterator[dict[str, Any]]:

@@ -90,7 +90,6 @@ def _headline(answer: Answer, screen: Screen) -> str:
 
 
 def _state(state: str, answer: Answer, backfill: Answer) -> tuple[str, str]:
-    """The state of the daemon as a word or two, and its style."""
     if backfill.get("blocked"):
         return "blocked", "bold red"
     if state != "ready":
@@ -152,7 +151,6 @@ def _backfill(backfill: Answer, answer: Answer, screen: Screen) -> str:
 
 
 def _stored(answer: Answer, screen: Screen) -> str:
-    """The files of the home, a line each."""
     ledger, content, index = (answer.get(name) or {} for name in ("ledger", "content", "index"))
     sessions = f", {counted(content['sidecars'], 'session')}" if content.get("sidecars") else ""
     waiting = (answer.get("causes") or {}).get("pending")
@@ -202,7 +200,6 @@ def _ledger(ledger: Answer) -> str:
 
 
 def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
-    """Problems with their remedies, exceeded budgets, and logs that are gone."""
     for problem in _problems(answer):
         text = ": ".join(filter(None, [", ".join(problem.sources), problem.reason]))
         yield _marked(screen.paint("!", "bold yellow"), text, screen)
@@ -292,6 +289,5 @@ def _more(total: int, listed: int) -> Iterator[str]:
 
 
 def _marked(mark: str, text: str, screen: Screen, style: str = "") -> str:
-    """A mark followed by a text, in as many lines as the screen needs."""
     lines = wrap(clean(text), max(screen.width - 2, 20))
     return "\n".join(f"{mark if n == 0 else ' '} {screen.paint(line, style)}" for n, line in enumerate(lines))

@@ -220,7 +220,6 @@ def _limit(window: str, used: float, resets: float | None) -> str:
 
 
 def _context(window: dict[str, Any]) -> float | None:
-    """The used percentage of the context, as reported or computed from its tokens."""
     used = _share(window.get("used_percentage"))
     if used is not None:
         return used

@@ -170,7 +170,22 @@ def heading(screen: Screen) -> str:
 
 def turn_line(turn: Mapping[str, Any], screen: Screen, *, dim: bool = False) -> str:
     """The line of a turn, with its cost; `dim` for one that is still being made."""
-    values = _values(turn)
+    usage = turn.get("usage") or {}
+    cached = usage.get("cacheRead", 0)
+    context = cached + sum(usage.get(name, 0) for name in ("input", "cacheCreate5m", "cacheCreate1h"))
+    values = {
+        "time": clock(turn["ts"]) if turn.get("ts") else "",
+        "source": str(turn.get("source") or ""),
+        "project": last_name(turn.get("project")),
+        "session": short_id(turn.get("sessionId")),
+        "model": short_model(turn.get("model")),
+        "input": number(context),
+        "output": number(usage.get("output", 0) + usage.get("reasoning", 0)),
+        "cached": percent(cached / context) if context else "",
+        "cost": money(turn.get("costUsd")),
+        "activity": str(turn.get("activity") or ""),
+        "tools": _tools(turn.get("toolCalls") or ()),
+    }
     cells, used = [], 0
     for title, wide, align, style in _layout(screen):
         room = wide or max(screen.width - used, 4)
@@ -189,25 +204,6 @@ def _layout(screen: Screen) -> tuple[tuple[str, int, str, str], ...]:
 
 def _joined(cells: list[str]) -> str:
     return " ".join(cells).rstrip()
-
-
-def _values(turn: Mapping[str, Any]) -> dict[str, str]:
-    usage = turn.get("usage") or {}
-    cached = usage.get("cacheRead", 0)
-    context = cached + sum(usage.get(name, 0) for name in ("input", "cacheCreate5m", "cacheCreate1h"))
-    return {
-        "time": clock(turn["ts"]) if turn.get("ts") else "",
-        "source": str(turn.get("source") or ""),
-        "project": last_name(turn.get("project")),
-        "session": short_id(turn.get("sessionId")),
-        "model": short_model(turn.get("model")),
-        "input": number(context),
-        "output": number(usage.get("output", 0) + usage.get("reasoning", 0)),
-        "cached": percent(cached / context) if context else "",
-        "cost": money(turn.get("costUsd")),
-        "activity": str(turn.get("activity") or ""),
-        "tools": _tools(turn.get("toolCalls") or ()),
-    }
 
 
 def _tools(calls: Any) -> str:

@@ -195,7 +195,6 @@ def draw(
 
 
 def _headline(view: View, screen: Screen, now: float) -> list[str]:
-    """Today and the running window, in one line or two."""
     from burnctl.render.numbers import clock, duration, money, of_hundred
     from burnctl.render.styles import used
     from burnctl.render.text import width_of

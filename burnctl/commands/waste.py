@@ -140,7 +140,6 @@ def _headline(answer: Mapping[str, Any], screen: Screen, period: str, kind: str 
 
 
 def _advices(findings: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[str]:
-    """What to do about each reason of cache misses."""
     from burnctl.render.names import miss_words, remedy
     from burnctl.render.text import wrap
 

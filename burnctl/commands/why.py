@@ -487,7 +487,6 @@ def _billed(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _facts(head: str, facts: Iterable[str], screen: Screen) -> Iterator[str]:
-    """A heading and facts with dots between them, broken between facts."""
     from burnctl.render.text import width_of
 
     margin = len(head) + 3
