@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from burnctl.commands import completions, present
+from burnd.contract.reports import COMPARED
 from burnd.paths import Home
 from tests.burnctl.fake_daemon import fake_daemon
 from tests.burnctl.invoke import TerminalProcess, run
@@ -40,7 +41,7 @@ def test_verbs_flags_and_choices(home: Home) -> None:
     assert words(home, "config", "") == ["init", "show", "set", "get", "edit", "path"]
     assert words(home, "config", "show", "--") == ["--help", "--json", "--no-color"]
     assert words(home, "completions", "") == ["bash", "zsh", "fish"]
-    assert words(home, "compare", "--by", "") == ["model", "source", "version", "tag:"]
+    assert words(home, "compare", "--by", "") == [*COMPARED, "tag:"]
     assert words(home, "tail", "--source", "o") == ["opencode", "openai-api"]
     assert "--session" in words(home, "tail", "--")
     assert "--json" not in words(home, "tail", "--json", "--j")
