@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -313,7 +313,10 @@ class _PlanWindows:
         current = next((window for window in newest if window.begin <= now < window.end), None)
         if current is None:
             ends = [window.end for window in newest if window.end <= now]
-            laid = self._laid_out(name, newest, ends[-1] if ends else None)
+            if newest:
+                laid = self._laid_out(name, newest, ends[-1] if ends else None)
+            else:
+                laid = self._counted(LENGTHS[name], self._after_pause(LENGTHS[name]))
             current = next((window for window in laid if window.begin <= now < window.end), None)
         return current
 
@@ -341,9 +344,19 @@ class _PlanWindows:
         options = {} if since is None else {"since": since}
         return list(windows(self._first_turn, reported_windows, length, **options))
 
-    def _counted(self, length: int) -> list[Window]:
+    def _after_pause(self, length: int) -> int:
+        """The first turn after the last pause as long as a window, which begins a window; 0 if none is near.
+
+        From there a few steps lead to the current window: from the first turn of a year 20 ms of a guard's answer.
+        """
+        if length > LENGTHS["5h"]:
+            return 0
+        times = self._view.rows(_RECENT.format(kinds=self._kinds), (self._view.now - _PAUSE_WITHIN_MS,))
+        return next((ts for (before,), (ts,) in reversed([*pairwise(times)]) if ts - before >= length), 0)
+
+    def _counted(self, length: int, since: int = 0) -> list[Window]:
         """Every window if none is reported, in one statement that steps from each to the next."""
-        rows = self._view.rows(_CHAIN.format(kinds=self._kinds, length=length))
+        rows = self._view.rows(_CHAIN.format(kinds=self._kinds, length=length, since=since))
         begins = [ts - ts % HOUR_MS for (ts,) in rows]
         return [Window(begin, begin + length, "counted") for begin in begins]
 
@@ -430,10 +443,14 @@ _NEXT_TURN = """
 SELECT ts FROM turns INDEXED BY turns_by_time WHERE ts >= {begin} AND class IN ({kinds}) AND quality <> 'empty'
 ORDER BY ts LIMIT 1
 """
+_RECENT = """
+SELECT ts FROM turns INDEXED BY turns_by_time WHERE ts >= ? AND class IN ({kinds}) AND quality <> 'empty' ORDER BY ts
+"""
+_PAUSE_WITHIN_MS = 48 * HOUR_MS
 # A window begins at the full hour of its first turn.
 _CHAIN = f"""
 WITH RECURSIVE window(ts) AS (
-  SELECT ({_NEXT_TURN.format(begin="0", kinds="{kinds}")})
+  SELECT ({_NEXT_TURN.format(begin="{since}", kinds="{kinds}")})
   UNION ALL
   SELECT ({_NEXT_TURN.format(begin=f"window.ts / {HOUR_MS} * {HOUR_MS} + {{length}}", kinds="{kinds}")})
   FROM window WHERE window.ts IS NOT NULL

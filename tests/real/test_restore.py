@@ -105,9 +105,10 @@ def one_command(request: Request) -> Step:
     return text("done") if is_answered else call("exec_command", cmd="echo hello")
 
 
-def test_codex_resumes_a_restored_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["0.142.5", "0.158.0", "latest"])
+def test_codex_resumes_a_restored_session(tmp_path: Path, version: str) -> None:
     """The same input in the request, reasoning aside, and no turn or content more in burnd."""
-    codex = client("@openai/codex", "codex")
+    codex = client("@openai/codex", "codex", version)
     home = tmp_path / ".codex"
     home.mkdir()
     machine = Machine(tmp_path, {"SCRIPTED_KEY": "x", "TZ": "UTC"})
@@ -150,9 +151,10 @@ def one_shell(request: Request) -> Step:
     return text("done") if is_answered else call("bash", command="echo hello", description="say hello")
 
 
-def test_opencode_resumes_a_restored_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["1.3.2", "latest"])
+def test_opencode_resumes_a_restored_session(tmp_path: Path, version: str) -> None:
     """Through its own import: the same messages in the request, and no turn or content more in burnd."""
-    opencode = client("opencode-ai", "opencode")
+    opencode = client("opencode-ai", "opencode", version)
     settings = tmp_path / ".config" / "opencode" / "opencode.json"
     settings.parent.mkdir(parents=True)
     quiet = {f"OPENCODE_DISABLE_{name}": "1" for name in ("MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD")}
