@@ -457,27 +457,31 @@ class BulkLoader:
         price = self._prices.find(turn.model, turn.provider)
         bounds = (-1, *(price.thresholds if price is not None else ()), _LARGEST)
         own = (self._session(turn.session_id), turn.rail_id, turn.stated_usd)
+        has_own_figure = price is None and turn.stated_usd is not None
         for tier, (low, high) in enumerate(pairwise(bounds)):
             if low < most and least <= high:
-                yield (group, low, high, *self._kind(turn, tier, low + 1), *own)
+                yield (group, low, high, *self._kind(turn, tier, low + 1, has_own_figure), *own)
 
-    def _kind(self, turn: Turn, tier: int, context: int) -> tuple[Any, ...]:
-        """The numbers of source, model, provider, project, its key, branch, speed, class and place."""
+    def _kind(self, turn: Turn, tier: int, context: int, has_own_figure: bool) -> tuple[Any, ...]:
+        """The numbers of source, model, provider, project, its key, branch, speed, class and place.
+
+        The class of a turn may depend on the cost that its log states for it.
+        """
         terms = (turn.speed, turn.service_tier, turn.inference_geo)
         key = (turn.source, turn.model, turn.provider, turn.project, turn.project_key, turn.git_branch, terms, tier)
         kind = self._kinds.get(key)
-        if kind is not None and turn.stated_usd is None:
+        if kind is not None and not has_own_figure:
             return kind
         names = self._names
         for name in turn_names(turn):
             if name is not None and name not in names:
                 names[name] = self._number("names", "name", name)
-        if turn.stated_usd is None:  # else its own figure may be part of its class
+        if not has_own_figure:
             turn = replace(turn, usage=Usage(input=context))
         ((class_, place, _),) = self._numbering.number(self._db, [(turn, False)], names)
         texts = (turn.source, *(turn.model, turn.provider), turn.project, turn.project_key, turn.git_branch, turn.speed)
         kind = (*(None if text is None else names[text] for text in texts), class_, place)
-        if turn.stated_usd is None:
+        if not has_own_figure:
             self._kinds[key] = kind
         return kind
 
