@@ -350,10 +350,10 @@ def _check(db: sqlite3.Connection) -> None:
         raise IndexDamaged("fails SQLite's quick_check", "index")
 
 
-# A number that was given before a power failure is not given again (see `index.changes`).
+# A number that was given before a power failure is not given again (see `index.changes`). Early totals have no feed.
 _SKIP_NUMBERS = """
-UPDATE meta SET value = max(value + 1, ? - (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'feed_base'))
-WHERE key = 'changes'
+UPDATE meta SET value = max(meta.value + 1, ? - CAST(feed.value AS INTEGER))
+FROM meta feed WHERE meta.key = 'changes' AND feed.key = 'feed_base'
 """
 _SET_META = "INSERT OR REPLACE INTO meta(key, value) VALUES(?,?)"
 
