@@ -254,7 +254,7 @@ def test_an_open_turn_whose_log_is_gone_outlives_the_index(home: Home, end: str)
         until(lambda: watched.outputs("other") >= sum_of(6, 7))
         watched.flush()
         assert watched.outputs("open") == sum_of(0, 1, 2)
-    assert home.ledger.read_bytes().count(b"open-m2") == 1
+    assert home.ledger.read_bytes().count(b'"messageId":"open-m2"') == 1
     tally.faults()
 
 
