@@ -120,12 +120,12 @@ class LogFollower:
 
     async def run(self) -> None:
         """Reads until cancelled."""
+        await self.format.begin(self.pipeline)  # before records come
         self.pipeline.follow(self._on_record)
         try:
             async with self._finder.watcher, anyio.create_task_group() as tasks:
                 await self._positions.load(self.logs.is_usable)
                 await self._retry_skipped()
-                await self.format.begin(self.pipeline)
                 for path, root in await self._positions.with_open_turns():
                     await self._load(path, root)
                 tasks.start_soon(self._finder.watch, self._ring)

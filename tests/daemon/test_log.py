@@ -333,3 +333,13 @@ def test_a_log_for_a_person_needs_no_library() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "said" in done.stderr
+
+
+def test_a_usual_start_logs_no_error(home: Home) -> None:
+    """Neither while logs are found nor while they are read for the first time."""
+    write(home, conversation("s1", "one", "two"), "s1")
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        assert daemon.terminate() == 0
+        levels = {json.loads(line)["level"] for line in daemon.log.read_text().splitlines()}
+    assert levels == {"info"}
