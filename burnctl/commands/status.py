@@ -214,25 +214,25 @@ def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
         yield _marked(" ", "→ burnctl sessions --gone lists them, burnctl restore writes one again", screen, "cyan")
 
 
-class _Problem:
+class _Notice:
     """A reason with its remedy, and the sources that have it."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         self.reason, self.remedy, self.sources = reason, remedy, list[str]()
 
 
-def _problems(answer: Answer) -> list[_Problem]:
+def _problems(answer: Answer) -> list[_Notice]:
     """Each once: sources may be blocked by the same thing, measured at different times."""
     names = {source.get("name") for source in answer.get("sources") or ()}
-    problems: dict[str, _Problem] = {}
+    problems: dict[str, _Notice] = {}
     for item in answer.get("degraded") or ():
         what, remedy = str(item.get("what") or ""), str(item.get("remedy") or "")
         name, _, reason = what.partition(": ")
         if name in names:
             reason = reason.removeprefix(_BLOCKED)
-            problems.setdefault(_wording(reason), _Problem(reason, remedy)).sources.append(name)
+            problems.setdefault(_wording(reason), _Notice(reason, remedy)).sources.append(name)
         elif not any(remedy == one.remedy for one in problems.values()):  # else it is the cause of the ones above
-            problems[what] = _Problem(what, remedy)
+            problems[what] = _Notice(what, remedy)
     return [*problems.values()]
 
 
