@@ -11,7 +11,7 @@ from burnctl.output import present
 from burnctl.render.charts import plot
 from burnctl.render.names import harness_name, last_name, short_model
 from burnctl.render.notes import add_caveats, progress
-from burnctl.render.numbers import NOTHING, count, day_names, milliseconds, money, number, of_hundred, percent
+from burnctl.render.numbers import NOTHING, count, counted, day_names, milliseconds, money, number, of_hundred, percent
 from burnctl.render.screen import Screen
 from burnctl.render.styles import change as change_style
 from burnctl.render.styles import model as model_style
@@ -84,6 +84,7 @@ def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, A
         "windows": _windows(client),
         "running": _running(client, now),
         "avoidable": _avoidable(client, period) if whole["backfill"]["done"] else None,
+        "lostLogs": client.status().get("lostLogs"),
     }
 
 
@@ -334,6 +335,10 @@ def _lines(answer: dict[str, Any], span: str, screen: Screen) -> Iterable[str]:
         yield from _labelled(
             "save", [f"about {money(saved['costUsd'])} {when} was avoidable{most}: burnctl waste"], screen
         )
+    if lost := (answer.get("lostLogs") or {}).get("sessions"):
+        text = f"the logs of {counted(lost, 'session')} are gone, and no clean-up explains it"
+        remedy = "burnctl sessions --gone lists them, burnctl restore writes one again"
+        yield from _labelled("lost", [text, remedy], screen)
     if (backfill := answer.get("backfill") or {}).get("exact"):
         state = f"old logs{progress(backfill, ', ')}"
         yield from _labelled("reading", [state, "totals are complete, why, waste and search when it is done"], screen)

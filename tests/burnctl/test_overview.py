@@ -103,6 +103,12 @@ def test_what_runs_and_what_could_be_saved() -> None:
     assert "save     about $74.00 of the last 30 days was avoidable, most of all cache misses: burnctl waste" in text
 
 
+def test_lost_logs_are_mentioned_with_what_restores_them() -> None:
+    text = drawn(answer(lostLogs={"sessions": 3, "noticedAt": "2025-11-17T15:00:00Z"}), Screen(200))
+    assert "lost     the logs of 3 sessions are gone, and no clean-up explains it · burnctl sessions --gone" in text
+    assert "lost" not in drawn(answer(lostLogs={"sessions": 0, "noticedAt": None}), Screen(200))
+
+
 def test_old_prices_and_figures_of_the_harness_are_named_without_being_asked() -> None:
     """In the footnote of every report with costs, not only with `--notes`."""
     answer = {
