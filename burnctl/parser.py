@@ -177,7 +177,7 @@ def _usage(parser: Parser, width: int) -> list[str]:
     places, flags = _by_kind(parser)
     words = [_flag_word(flag) for flag in flags]
     words += [_place_word(place) for place in places]
-    words += [str(chooser.metavar) for chooser in _choosers(parser)]
+    words += [f"{chooser.metavar}" if chooser.required else f"[{chooser.metavar}]" for chooser in _choosers(parser)]
     head = f"usage: {parser.prog} "
     indent = " " * min(len(head), 24)
     # Words of the usage line are kept whole: a flag and its value belong together.

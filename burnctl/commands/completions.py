@@ -6,7 +6,7 @@ import argparse
 
 from burnctl import flags
 from burnctl.commands import present
-from burnctl.errors import BurnctlError
+from burnctl.errors import BurnctlError, UsageError
 from burnd.contract import Params, param
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ HELP = (
 EXAMPLES = (
     "source <(burnctl completions bash)     # in ~/.bashrc",
     "source <(burnctl completions zsh)      # in ~/.zshrc, after compinit",
-    "burnctl completions fish --install",
+    "burnctl completions --install          # for the shell in $SHELL",
 )
 
 # Names from logs need quoting: zsh and fish do it themselves, for bash burnctl does it.
@@ -85,10 +85,13 @@ class CompletionsFlags(Params):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    shells = parser.add_subparsers(dest="shell", required=True, metavar="SHELL")
+    flags.add(parser, CompletionsFlags, only=("install",))
+    shells = parser.add_subparsers(dest="shell", metavar="SHELL")
     for shell in _SCRIPTS:
         script = shells.add_parser(shell, help=f"the script for {shell}", description=f"prints the script for {shell}")
         flags.add(script, CompletionsFlags, only=("install",))
+        # --install may be before the shell too: its absence behind the shell must not undo that.
+        script._option_string_actions["--install"].default = argparse.SUPPRESS
     # For the scripts: one candidate a line, a tab and its description. For bash, only the quoted candidate.
     words = shells.add_parser("words")
     flags.add(words, CompletionsFlags, only=("bash",))
@@ -96,8 +99,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.shell in _SCRIPTS and options.install:
-        return _install(options.shell)
+    if options.install and options.shell != "words":
+        return _install(options.shell or _login_shell())
+    if options.shell is None:
+        raise UsageError("completions: SHELL is missing", f"choose from {', '.join(_SCRIPTS)}")
     if options.shell in _SCRIPTS:
         print(_SCRIPTS[options.shell], end="")
         return 0
@@ -110,10 +115,18 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _install(shell: str) -> int:
+def _login_shell() -> str:
     import os
 
-    from burnctl.errors import BurnctlError
+    shell = os.path.basename(os.environ.get("SHELL", ""))
+    if shell not in _SCRIPTS:
+        what = f"no completions for the shell in SHELL, {shell!r}" if shell else "SHELL does not name a shell"
+        raise UsageError(f"completions: {what}", f"name one: burnctl completions {'|'.join(_SCRIPTS)} --install")
+    return shell
+
+
+def _install(shell: str) -> int:
+    import os
 
     variable, usual, name = _PLACES[shell]
     path = os.path.join(os.environ.get(variable) or os.path.join(os.path.expanduser("~"), usual), name)

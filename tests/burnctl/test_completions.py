@@ -79,6 +79,19 @@ def test_a_script_is_installed_where_the_shell_looks(home: Home, tmp_path: Path,
     (file,) = [path for path in tmp_path.rglob("*burnctl*") if path.is_file()]
     assert file.read_text() == run(home, "completions", shell).stdout
     assert str(file) in done.stdout
+    file.unlink()
+    assert run(home, "completions", "--install", SHELL=f"/usr/bin/{shell}", **folders).stdout == done.stdout
+    assert file.exists()
+
+
+def test_a_shell_without_completions_is_named(home: Home) -> None:
+    for arguments, what in (
+        (("--install",), "no completions for the shell in SHELL, 'tcsh'"),
+        ((), "SHELL is missing"),
+    ):
+        done = run(home, "completions", *arguments, SHELL="/bin/tcsh")
+        assert done.returncode == 2
+        assert what in done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
