@@ -50,9 +50,10 @@ class BackfillProcess(ChildProcess):
         index_path: Path,
         inline_bytes: int = INLINE_BYTES,
         *,
+        stores_text: bool = True,
         is_trial: bool = False,
     ) -> None:
-        super().__init__(_LogWorker, log_format, index_path, inline_bytes, is_trial=is_trial)
+        super().__init__(_LogWorker, log_format, index_path, inline_bytes, stores_text, is_trial=is_trial)
 
     def receive_piece(self) -> Piece | None:
         """The result of the oldest request. Raises what `receive` does, and Refused."""
@@ -60,8 +61,9 @@ class BackfillProcess(ChildProcess):
 
 
 class _LogWorker:
-    def __init__(self, log_format: type[LogFormat], index_path: Path, inline_bytes: int) -> None:
-        self._logs = Logs(log_format(), index_path, Acknowledger(None, frozenset()), inline_bytes)
+    def __init__(self, log_format: type[LogFormat], index_path: Path, inline_bytes: int, stores_text: bool) -> None:
+        guard = Acknowledger(None, frozenset())
+        self._logs = Logs(log_format(), index_path, guard, inline_bytes, stores_text=stores_text)
 
     def __call__(self, request: ReadRequest, guard: Guard) -> bytes | bytearray:
         logs = self._logs

@@ -105,7 +105,8 @@ class LogFollower:
     def _open_logs(self) -> None:
         index_path = self.pipeline.home.index_db
         self.guard = CrashGuard(index_path.with_name(f"reading.{self.name}"))
-        self.logs = Logs(self.format, index_path, self.guard, self.pipeline.content.inline_bytes)
+        inline_bytes, stores_text = self.pipeline.content.inline_bytes, self.pipeline.keeping.mode == "full"
+        self.logs = Logs(self.format, index_path, self.guard, inline_bytes, stores_text=stores_text)
 
     def _open_paths(self) -> list[str]:
         return self.logs.files.paths()
@@ -665,7 +666,8 @@ class LogFollower:
 
     def _new_child(self, *, is_trial: bool) -> BackfillProcess:
         index_path, inline_bytes = self.pipeline.home.index_db, self.pipeline.content.inline_bytes
-        return BackfillProcess(type(self.format), index_path, inline_bytes, is_trial=is_trial)
+        stores_text = self.pipeline.keeping.mode == "full"
+        return BackfillProcess(type(self.format), index_path, inline_bytes, stores_text=stores_text, is_trial=is_trial)
 
     async def _with_child(self, child: ChildProcess, work: Callable[[], T]) -> T:
         """Runs blocking work with a child, which is killed if the task is cancelled."""

@@ -64,7 +64,10 @@ class Piece(NamedTuple):
 
 
 class Log:
-    """A log that is being read. `state` is the reader's state after the last piece."""
+    """A log that is being read. `state` is the reader's state after the last piece.
+
+    Text of lines before offset `private` may not be stored with later records.
+    """
 
     def __init__(self, path: str, root: str, place: Any, cursor: Cursor | None, state: bytes | None) -> None:
         self.path = path
@@ -74,6 +77,7 @@ class Log:
         self.state = state
         self.reader: LogReader | None = None
         self.changed_at = 0.0
+        self.private = 0
 
     @property
     def waiting_sessions(self) -> set[str]:
@@ -137,13 +141,22 @@ class Logs:
     One worker thread reads; meanwhile the event loop may `trim`, `forget` and list.
     """
 
-    def __init__(self, log_format: LogFormat, index_path: Path, guard: Guard, inline_bytes: int = INLINE_BYTES) -> None:
+    def __init__(
+        self,
+        log_format: LogFormat,
+        index_path: Path,
+        guard: Guard,
+        inline_bytes: int = INLINE_BYTES,
+        *,
+        stores_text: bool = True,
+    ) -> None:
         self.format = log_format
         self.guard = guard
         self.files = OpenFiles()
         self._turns = RecordedTurns(index_path)
         self._packer = Packer()
         self._inline_bytes = inline_bytes
+        self._stores_text = stores_text
         self._logs: OrderedDict[str, Log] = OrderedDict()
 
     def __contains__(self, path: str) -> bool:
@@ -167,6 +180,8 @@ class Logs:
         if cursor is None or state is None:  # neither is of use alone
             cursor = state = None
         log = self._logs[path] = Log(path, root, place, cursor, state)
+        # While burnd stores no text, a session may still have the mode full, and the writer decides by session.
+        log.private = cursor.private if cursor is not None and self._stores_text else 0
         return log
 
     def is_usable(self, stored: bytes) -> bool:
@@ -186,6 +201,8 @@ class Logs:
         before = None if from_start else log.cursor
         lost = self._settle_before_rewind(log) if chunk.rewound is not None else []
         reader = self._reader(log, from_start=from_start)
+        if from_start:
+            log.private = 0
         unused = UnusedLines(before.unused if before is not None else ())
         for place in chunk.skipped:
             unused.skip(TOO_LONG, *place)
@@ -300,7 +317,8 @@ class Logs:
 
         content = self.guard.each(path_key(log.path), self.format.content(log, reading), _content_name, skip)
         shelved = shelve(content, self._inline_bytes)
-        log.cursor = msgspec.structs.replace(cursor, unused=tuple(unused.by_reason.values()))
+        private = log.private if self._stores_text else cursor.offset
+        log.cursor = msgspec.structs.replace(cursor, unused=tuple(unused.by_reason.values()), private=private)
         change = FileChange(
             source=self.format.source,
             path=path_key(log.path),

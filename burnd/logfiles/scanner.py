@@ -102,11 +102,16 @@ def small_file(path: str, root: str, largest: int) -> bytes | None:
 
 
 @contextlib.contextmanager
-def lines_of(path: str, root: str) -> Iterator[Callable[[int, int], bytes]]:
-    """A function that reads bytes of a log again by offset and size, none if they are gone; opens it when called."""
+def lines_of(path: str, root: str, first: int = 0) -> Iterator[Callable[[int, int], bytes]]:
+    """A function that reads bytes of a log again by offset and size, none if they are gone or before offset `first`.
+
+    It opens the log when called.
+    """
     fds: list[int] = []
 
     def line_at(offset: int, size: int) -> bytes:
+        if offset < first:
+            return b""
         try:
             if not fds:
                 fds.append(open_regular(path, root=root))

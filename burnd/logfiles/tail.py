@@ -95,6 +95,7 @@ class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     size: int = 0
     ctime_ns: int = 0
     unused: tuple[Unused, ...] = ()  # unused lines before `offset`
+    private: int = 0  # lines before this offset were read while burnd stored no text
 
     @property
     def position(self) -> int:

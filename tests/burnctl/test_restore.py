@@ -166,6 +166,28 @@ def test_forgotten_lines_do_not_come_back_with_later_records(home: Home, log: Pa
     assert "zanzibar" not in stored
 
 
+@pytest.mark.parametrize("mode", ["off", "hash-only"])
+def test_lines_read_while_no_text_is_stored_do_not_come_with_later_records(home: Home, log: Path, mode: str) -> None:
+    """A log that ends in a reminder, read before the mode became full; the next reminder is stored."""
+    t = Transcript(prefix="w")
+    t.begin(30)
+    t.attach("skill_listing", content="zanzibar", rendered="zanzibar")
+    t.attach("skill_listing", content="lisbon", rendered="lisbon")
+    t.prompt("go on")
+    with log.open("ab") as file:
+        file.write(t.lines[0] + b"\n")
+    with running(home, RELAYBURN_CONTENT_STORE=mode) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+    with running(home) as daemon, daemon.wire() as wire, log.open("ab", buffering=0) as file:
+        file.write(b"\n".join(t.lines[1:]) + b"\n")
+        wire.call("flush")
+        stored = wire.call("sessions.recording", id=SESSION)["lines"]
+    assert "go on" in stored
+    assert "lisbon" in stored
+    assert "zanzibar" not in stored
+    assert "fix the bug" not in stored
+
+
 def test_a_recording_is_paged_and_never_cut(home: Home, log: Path, daemon: Daemon) -> None:
     """A long result comes in several pages, and is whole when they are put together."""
     t = Transcript(session=SESSION, prefix="w")

@@ -85,7 +85,7 @@ class ClaudeLogs(LogFormat):
 
     def content(self, log: Log, reading: ClaudeReading) -> list[Content]:
         content = _with_saved_outputs(log, reading) if reading.saved else reading.content
-        with lines_of(log.path, log.root) as line_at:
+        with lines_of(log.path, log.root, log.private) as line_at:
             return [*whole_contexts(content, line_at), *_custom_title(log, reading)]
 
     async def begin(self, pipeline: Pipeline) -> None:

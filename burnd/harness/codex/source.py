@@ -72,7 +72,7 @@ class CodexLogs(LogFormat):
 
     def content(self, log: Log, reading: LogReading) -> list[Content]:
         read_lines = _unpacked_lines_of if log.path.endswith(COMPRESSED) else lines_of
-        with read_lines(log.path, log.root) as line_at:
+        with read_lines(log.path, log.root, log.private) as line_at:
             return list(whole_contexts(reading.content, line_at))
 
     async def begin(self, pipeline: Pipeline) -> None:
@@ -135,13 +135,15 @@ def unpacked(file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _unpacked_lines_of(path: str, root: str) -> Iterator[Callable[[int, int], bytes]]:
+def _unpacked_lines_of(path: str, root: str, first: int = 0) -> Iterator[Callable[[int, int], bytes]]:
     """Like `lines_of`, for a compressed rollout: lines in the order of the file are unpacked once."""
     text: BinaryIO | None = None
     position = 0
 
     def line_at(offset: int, size: int) -> bytes:
         nonlocal text, position
+        if offset < first:
+            return b""
         try:
             if text is None or offset < position:
                 opened.close()
