@@ -170,7 +170,7 @@ def _hours_of(rows: Sequence[Mapping[str, Any]], now: float) -> list[dict[str, A
 
 
 def _windows(client: Client) -> list[dict[str, Any]]:
-    """The running windows of each harness with a plan whose provider reported how much is used."""
+    """The running windows of each harness whose provider reported their use, or whose plan is set in dollars."""
     from burnd.harness.registry import PRODUCTS
 
     plans = []
@@ -183,13 +183,15 @@ def _windows(client: Client) -> list[dict[str, Any]]:
         except BurnctlError:  # no usage of it is recorded
             continue
         current = {"5h": windows["5h"]["current"], "7d": windows["7d"]["current"]}
-        if any(window and window["quota"] for window in current.values()):
+        dollars = {name: windows[name].get("limitUsd") for name in ("5h", "7d")}
+        plan = {"source": product.source, "windows": current, "limitUsd": dollars}
+        if _used_percents([plan]):
             since = milliseconds(answer["now"]) - _REACHED_MS
             reached = {
                 name: sum(milliseconds(at["at"] or at["from"]) >= since for at in windows[name].get("reached", ()))
                 for name in ("5h", "7d")
             }
-            plans.append({"source": product.source, "windows": current, "reached": reached})
+            plans.append({**plan, "reached": reached})
     return plans
 
 
@@ -361,20 +363,29 @@ def _covered(plan: dict[str, Any], harnesses: Sequence[dict[str, Any]], span: st
     return f"{plan['title']}, {money(plan['monthlyUsd'])} a month, covers {money(cost)} {when}"
 
 
-def _used_percents(plans: Sequence[dict[str, Any]]) -> Iterable[float]:
-    windows = [window for plan in plans for window in plan["windows"].values()]
-    return (window["quota"]["usedPercent"] for window in windows if window and window["quota"])
+def _used_percents(plans: Sequence[dict[str, Any]]) -> list[float]:
+    shares = [_used_percent(plan, key) for plan in plans for key in plan["windows"]]
+    return [share for share in shares if share is not None]
+
+
+def _used_percent(plan: dict[str, Any], key: str) -> float | None:
+    """How much of a window is used, by the provider or, without its reading, by the plan's amount in dollars."""
+    window, limit = plan["windows"].get(key), plan.get("limitUsd", {}).get(key)
+    if not window:
+        return None
+    if window["quota"]:
+        return float(window["quota"]["usedPercent"])
+    return 100 * (window["costUsd"] or 0) / limit if limit else None
 
 
 def _plan_parts(plan: dict[str, Any]) -> Iterable[str]:
     prefix = f"{harness_name(plan['source'])} " if plan["source"] else ""
     for key, title in (("5h", "5-hour window"), ("7d", "week")):
-        window = plan["windows"].get(key)
-        quota = window and window["quota"]
-        if not quota:
+        window, share_used = plan["windows"].get(key), _used_percent(plan, key)
+        if not window or share_used is None:
             continue
-        share = f"{of_hundred(quota['usedPercent'])} used"
-        ahead = quota.get("projectedPercent")
+        share = f"{of_hundred(share_used)} used"
+        ahead = (window["quota"] or {}).get("projectedPercent")
         course = f", on course for {of_hundred(ahead)}" if key == "7d" and ahead is not None else ""
         resets = (
             ""

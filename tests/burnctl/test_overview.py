@@ -86,6 +86,15 @@ def test_the_plan_shows_what_it_covers_and_what_is_left() -> None:
     assert "Claude Code 5-hour window 42% used, resets 15:00 · week 61% used, on course for 88%" in lines[-1]
 
 
+def test_a_plan_in_dollars_shows_what_is_used() -> None:
+    """By the cost of a window, where no provider reported its use."""
+    window = {"to": "2025-11-17T15:00:00Z", "quota": None, "costUsd": 14.0}
+    plan = {"source": "claude-code", "windows": {"5h": window, "7d": window}, "limitUsd": {"5h": 35, "7d": None}}
+    text = drawn(answer(windows=[plan]), Screen(200))
+    assert "plan     Claude Code 5-hour window 40% used, resets 15:00" in text
+    assert "week" not in text
+
+
 def test_limits_that_were_reached_are_mentioned() -> None:
     window = {"to": "2025-11-17T15:00:00Z", "quota": {"usedPercent": 42.0, "projectedPercent": 88.0}}
     plan = {"source": "claude-code", "windows": {"5h": window, "7d": None}, "reached": {"5h": 3, "7d": 1}}
