@@ -345,6 +345,7 @@ class LogFollower:
         to_commit, batches = anyio.create_memory_object_stream[list[Piece]](1)
         async with to_commit, batches, anyio.create_task_group() as tasks:
             tasks.start_soon(self._commit_old, batches)
+            await self._let_search_catch_up()  # and the pass for early totals, which needs all cores
             while True:
                 self._old_bell = anyio.Event()
                 if pieces := await self._gather_old():
