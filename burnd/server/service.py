@@ -24,7 +24,7 @@ from burnd.clients.folders import Folders
 from burnd.clients.spool import Spool
 from burnd.content.recall import Recall
 from burnd.early_totals import EarlyTotals
-from burnd.errors import ConfigError, NotNow
+from burnd.errors import ConfigError, IndexDamaged, NotNow
 from burnd.guard import Guard
 from burnd.harness.product import Product
 from burnd.harness.supervisor import SourceSupervisor
@@ -397,9 +397,12 @@ class Service:
         """
         folders = {project: await self.folders.resolve(project)} if project and os.path.isabs(project) else {}
         prices, now = self.prices.table, self.now()
+        ask = lambda db: question(View(db, prices, now, folders))  # noqa: E731
         early = await self.early_totals.index() if totals and self.early_totals is not None else None
-        index = early or self.pipeline.index
-        return await index.ask(lambda db: question(View(db, prices, now, folders)), within, urgent=urgent)
+        if early is not None:
+            with contextlib.suppress(IndexDamaged):  # closed by now: all old logs are read
+                return await early.ask(ask, within, urgent=urgent)
+        return await self.pipeline.index.ask(ask, within, urgent=urgent)
 
     async def read_content(self, work: Callable[[Recall], T]) -> T:
         """Reads content in a worker thread."""
