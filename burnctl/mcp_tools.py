@@ -184,7 +184,7 @@ OFFERS: Final = (
         "list_sessions",
         "List past sessions, the one written last first, with title, project and cost.",
         session.ListParams,
-        ("project", "source", "since", "until", "agent", "limit", "next"),
+        ("project", "source", "since", "until", "agent", "gone", "limit", "next"),
         {"limit": 10, "costs": True},
         more="give next for the next page",
     ),

@@ -186,6 +186,7 @@ async def test_the_past_can_be_asked_for(home: Home) -> None:
                 assert sum(row.get("costUsd", 0) for row in heavy["rows"]) == pytest.approx(cost["costUsd"], rel=1e-2)
             (listed,) = (await told(client, "list_sessions"))["sessions"]
             assert (listed["sessionId"], listed["costUsd"]) == ("past", cost["costUsd"])
+            assert (await told(client, "list_sessions", gone=True))["gone"] == {"count": 0, "unexplained": 0}
             assert (await told(client, "waste"))["totals"]["turns"] == 1
             assert "windows" in await told(client, "limits")
             assert "by" in await complaint(client, "hotspots", by="day")
