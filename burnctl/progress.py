@@ -139,8 +139,14 @@ def say_if_blocked(status: Status) -> None:
     """Prints why old logs cannot be read, if they cannot."""
     from burnctl.render.text import clean
 
+    disk = status.get("disk") or {}
+    free, reserve = disk.get("free"), disk.get("reserve")
     backfill = status.get("backfill")
-    if backfill and (blocked := backfill.get("blocked")):
+    blocked = backfill.get("blocked") if backfill else None
+    if not blocked and free is not None and reserve is not None and free < reserve:
+        # Right after the start no source has tried to read yet.
+        blocked = f"only {free // 10**6:,} MB are free, and {reserve // 10**6:,} MB are reserved"
+    if blocked:
         print(f"old logs cannot be read: {clean(blocked)}; see: burnctl status", file=sys.stderr)
 
 

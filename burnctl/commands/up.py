@@ -42,14 +42,16 @@ def run(options: argparse.Namespace) -> int:
     except NotRunning:
         bring_up(client)
         has_waited = sys.stdout.isatty()
-    if options.look or has_waited:
+    if not has_waited:
         from burnctl.daemon import wait_for_old_logs
         from burnctl.progress import say_if_blocked
+
+        if options.look:
+            wait_for_old_logs(client, totals=True)
+        say_if_blocked(client.status())
+    if options.look or has_waited:
         from burnctl.welcome import welcome
 
-        if not has_waited:
-            wait_for_old_logs(client, totals=True)
-            say_if_blocked(client.status())
         welcome(client)
     return 0
 
