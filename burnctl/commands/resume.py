@@ -32,7 +32,9 @@ def run(options: argparse.Namespace) -> int:
         return as_json(session)
     print(command(session))
     if _is_gone(session):
-        say(f"its log is gone; to write it again first: burnctl restore {_word(session['sessionId'])}")
+        remedy = f"; to write it again first: burnctl restore {_word(session['sessionId'])}"
+        lost = ", and it cannot be restored, since its content is not stored"
+        say(f"its log is gone{remedy if session['content'] == 'yes' else lost}")
     return 0
 
 
@@ -44,7 +46,7 @@ def _is_gone(session: Mapping[str, Any]) -> bool:
     from burnd.harness.registry import BY_SOURCE
 
     product = BY_SOURCE.get(session["source"] or "")
-    if product is None or not product.restore or session["content"] != "yes":
+    if product is None or not product.restore:
         return False
     logs = import_module(product.restore).find_logs(product.logs(os.environ, os.path.expanduser("~")))
     return logs is not None and session["sessionId"] not in logs

@@ -217,6 +217,9 @@ def test_resume_offers_to_restore_a_session_whose_log_is_gone(home: Home, log: P
     done = run(home, "resume", SESSION)
     assert done.stdout.endswith(f"claude --resume {SESSION}\n")
     assert f"burnctl restore {SESSION}" in done.stderr
+    with daemon.wire() as wire:
+        wire.call("content.forget", session=SESSION)
+    assert "its log is gone, and it cannot be restored" in run(home, "resume", SESSION).stderr
 
 
 def test_sessions_whose_logs_are_gone_are_listed(home: Home, log: Path, daemon: Daemon) -> None:
