@@ -142,6 +142,8 @@ def _set(home: Home, name: str, text: str) -> dict[str, Any]:
     code, rate = values["display.currency"], values["display.rate"]
     if change.key.name == "display.currency" and code != "USD" and not rate:
         note = f"set its rate too, the price of a dollar in {code}: burnctl config set rate 0.92"
+    elif change.key.name == "display.currency" and code != "USD" and change.before != code:
+        note = f"a dollar now counts as {rate:g} {code}; change that with: burnctl config set rate NUMBER"
     elif change.key.name == "display.rate" and rate and code == "USD":
         note = "set the currency too: burnctl config set currency EUR"
     return {

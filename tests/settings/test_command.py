@@ -186,3 +186,20 @@ def test_the_command_hands_over_the_same(
     assert "must be" in capsys.readouterr().err
     assert config_command.main(["path"]) == 0
     assert os.fspath(home.config) in capsys.readouterr().out
+
+
+def test_a_currency_and_its_rate_are_set_together(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rate of another currency is never used without a word."""
+    from burnd.settings import command as config_command
+
+    monkeypatch.setenv("RELAYBURN_HOME", str(home.root))
+    for name, value, note in (
+        ("currency", "EUR", "set its rate too, the price of a dollar in EUR"),
+        ("rate", "0.92", '"note": ""'),
+        ("currency", "JPY", "a dollar now counts as 0.92 JPY; change that with: burnctl config set rate NUMBER"),
+        ("currency", "USD", '"note": ""'),
+    ):
+        assert config_command.main(["set", name, value]) == 0
+        assert note in capsys.readouterr().out
