@@ -400,8 +400,11 @@ class Service:
         ask = lambda db: question(View(db, prices, now, folders))  # noqa: E731
         early = await self.early_totals.index() if totals and self.early_totals is not None else None
         if early is not None:
-            with contextlib.suppress(IndexDamaged):  # closed by now: all old logs are read
+            try:
                 return await early.ask(ask, within, urgent=urgent)
+            except IndexDamaged:
+                if not early.closed:  # else all old logs are read by now
+                    raise
         return await self.pipeline.index.ask(ask, within, urgent=urgent)
 
     async def read_content(self, work: Callable[[Recall], T]) -> T:
