@@ -76,7 +76,6 @@ class LogPass:
             run = partial(process.run, msgspec.json.encode(request), report)
             code = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
         finally:
-            self.stop()
             self.progress = None
         if code:
             log.warning("totals.failed", code=code)

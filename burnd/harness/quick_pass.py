@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from burnd.harness.product import Product
 from burnd.harness.registry import PRODUCTS
 from burnd.index.keys import path_key
-from burnd.index.rows import TurnRow, row_of
+from burnd.index.rows import TurnRow
 from burnd.ledger.journal import identity, outranks
 from burnd.logfiles.scanner import Refused, below, open_regular, present, walk
 from burnd.logfiles.tail import MAX_LINE
@@ -219,14 +219,19 @@ def _packed(log: LogTotals) -> PackedLog:
         terms = (one.model, one.provider, one.speed, one.service_tier, one.inference_geo)
         by_kind[place, terms, None if one.stated_usd is None else one.message_id].append(one)
     candidates = [one for group in by_kind.values() for one in group]
-    groups = [(group[0], [_row(one) for one in group]) for group in by_kind.values()]
+    groups = [(group[0], [_row(one, _searches(one)) for one in group]) for group in by_kind.values()]
     hashes = b"".join([_hash(candidate) for candidate in candidates])
     log.candidates = []
     pack = zstandard.ZstdCompressor(1).compress
     return PackedLog(_encode(log), pack(_encode(groups)), pack(_encode(candidates)), hashes)
 
 
-def _row(one: Candidate) -> TurnRow:
+def _searches(one: Candidate) -> int:
+    """The billed searches; most messages have none, and the turn is not made for these."""
+    return billed_turn(one).searches if one.server_tools is not None or one.calls else 0
+
+
+def _row(one: Candidate | Turn, searches: int) -> TurnRow:
     usage, tools = one.usage, one.server_tools
     return TurnRow(
         one.message_id,
@@ -238,7 +243,7 @@ def _row(one: Candidate) -> TurnRow:
         usage.cache_read,
         usage.cache_create_5m,
         usage.cache_create_1h,
-        billed_turn(one).searches if tools is not None or one.calls else 0,
+        searches,
         tools.fetch if tools is not None else 0,
         one.quality,
     )
@@ -402,4 +407,4 @@ class QuickPass:
         """A group of one turn, without a label: its calls and prompt were not read."""
         plain = replace(turn, activity=None, retries=None, has_edits=None, prompt_retries=None, basis=None)
         self._groups.append(plain)
-        return len(self._groups) - 1, [row_of(plain)]
+        return len(self._groups) - 1, [_row(plain, plain.searches)]

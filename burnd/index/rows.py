@@ -383,24 +383,6 @@ class TurnRow(NamedTuple):
     quality: str
 
 
-def row_of(turn: Turn) -> TurnRow:
-    usage, tools = turn.usage, turn.server_tools
-    return TurnRow(
-        turn.message_id,
-        turn.turn_index,
-        index_ms(turn.ts),
-        usage.input,
-        usage.output,
-        usage.reasoning,
-        usage.cache_read,
-        usage.cache_create_5m,
-        usage.cache_create_1h,
-        turn.searches if tools is not None or turn.tool_calls else 0,
-        tools.fetch if tools is not None else 0,
-        turn.quality,
-    )
-
-
 class BulkLoader:
     """Used in one transaction after the other, in the order of its methods.
 

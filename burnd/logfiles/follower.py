@@ -667,8 +667,9 @@ class LogFollower:
 
     def _new_child(self, *, is_trial: bool) -> BackfillProcess:
         index_path, inline_bytes = self.pipeline.home.index_db, self.pipeline.content.inline_bytes
-        stores_text = self.pipeline.keeping.mode == "full"
-        return BackfillProcess(type(self.format), index_path, inline_bytes, stores_text=stores_text, is_trial=is_trial)
+        return BackfillProcess(
+            type(self.format), index_path, inline_bytes, stores_text=self.logs.stores_text, is_trial=is_trial
+        )
 
     async def _with_child(self, child: ChildProcess, work: Callable[[], T]) -> T:
         """Runs blocking work with a child, which is killed if the task is cancelled."""

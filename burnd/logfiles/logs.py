@@ -156,7 +156,7 @@ class Logs:
         self._turns = RecordedTurns(index_path)
         self._packer = Packer()
         self._inline_bytes = inline_bytes
-        self._stores_text = stores_text
+        self.stores_text = stores_text
         self._logs: OrderedDict[str, Log] = OrderedDict()
 
     def __contains__(self, path: str) -> bool:
@@ -181,7 +181,7 @@ class Logs:
             cursor = state = None
         log = self._logs[path] = Log(path, root, place, cursor, state)
         # While burnd stores no text, a session may still have the mode full, and the writer decides by session.
-        log.private = cursor.private if cursor is not None and self._stores_text else 0
+        log.private = cursor.private if cursor is not None and self.stores_text else 0
         return log
 
     def is_usable(self, stored: bytes) -> bool:
@@ -317,7 +317,7 @@ class Logs:
 
         content = self.guard.each(path_key(log.path), self.format.content(log, reading), _content_name, skip)
         shelved = shelve(content, self._inline_bytes)
-        private = log.private if self._stores_text else cursor.offset
+        private = log.private if self.stores_text else cursor.offset
         log.cursor = msgspec.structs.replace(cursor, unused=tuple(unused.by_reason.values()), private=private)
         change = FileChange(
             source=self.format.source,
