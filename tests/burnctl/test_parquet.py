@@ -222,7 +222,7 @@ def test_it_needs_a_folder_and_a_machine_id(home: Home, folder: Path) -> None:
 
 
 def test_it_follows_a_daemon(home: Home, folder: Path) -> None:
-    """A late log, a stamp on an old session and other prices: after each, the files have what burnd has."""
+    """A late log, a moved day, a stamp on an old session, other prices: after each, the files have what burnd has."""
     out = folder / "out"
 
     def follow(wire: Wire) -> str:
@@ -237,7 +237,7 @@ def test_it_follows_a_daemon(home: Home, folder: Path) -> None:
         return done.stderr.partition(": ")[2].strip()
 
     def log(session: str, date: str) -> None:
-        lines = Transcript(session=session, prefix=session)
+        lines = Transcript(session=session, prefix=f"{session}-{date}")
         lines.prompt("add a page", ts=f"{date}T08:00:00.000Z")
         lines.says(f"{session}-m", text("done"), ts=f"{date}T08:00:05.000Z", output=100)
         write(home, lines, session)
@@ -248,6 +248,9 @@ def test_it_follows_a_daemon(home: Home, folder: Path) -> None:
         assert follow(wire) == "2 days written, 0 days unchanged, 0 days removed"
         log("s3", "2026-11-08")
         assert follow(wire) == "1 day written, 2 days unchanged, 0 days removed"
+        log("s3", "2026-11-07")  # the same message, with an earlier time
+        assert follow(wire) == "1 day written, 2 days unchanged, 1 day removed"
+        assert sorted(os.listdir(out)) == ["day=2026-11-07", "day=2026-11-10", "day=2026-11-12"]
         wire.call("stamp", selector={"sessionId": "s1"}, enrichment={"team": "a"})
         assert follow(wire) == "1 day written, 2 days unchanged, 0 days removed"
         home.prices.write_text(

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from burnctl.client import Client
+from burnctl.fleet_client import FleetClient
 from burnctl.push.engine import Labels, Push
 from burnctl.push.schema import usd
 from burnctl.push.target import Target
-from burnd.contract.reports import ExportParams
+from burnd.contract.reports import ExportParams, SummaryParams
 from burnd.paths import Home
 from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.server.logs import projects, write
@@ -33,6 +34,7 @@ PRICES = {
     }
 }
 Sum = tuple[int, int, Decimal]  # turns, tokens, cost
+Sums = dict[str, Sum]  # by day of UTC
 Connect = Callable[[], Target]
 Total = Callable[[], Sum]
 MODELS = ("claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5")
@@ -117,13 +119,29 @@ def cost(turn: dict[str, Any]) -> Decimal:
     return usd(turn["costUsd"]) or Decimal(0)
 
 
-def total_of(machines: list[Machine]) -> Sum:
-    """The sum over machines, of copies the best one."""
+def sums_of(machines: list[Machine]) -> Sums:
+    """The sums over machines, of copies the best one."""
     best: dict[tuple[str, str], dict[str, Any]] = {}
     for turn in sorted((turn for machine in machines for turn in machine.turns()), key=_rank):
         best.setdefault((turn["source"], turn["messageId"]), turn)
-    turns = best.values()
-    return len(turns), sum(map(tokens, turns)), sum(map(cost, turns), Decimal(0))
+    days: dict[str, list[dict[str, Any]]] = {}
+    for turn in best.values():
+        days.setdefault(turn["ts"][:10], []).append(turn)
+    return {
+        day: (len(turns), sum(map(tokens, turns)), sum(map(cost, turns), Decimal(0)))
+        for day, turns in sorted(days.items())
+    }
+
+
+def fleet_sums(target: str) -> dict[str, tuple[int, int, float]]:
+    """The same from a report over all machines, which has the float that is nearest to a cost."""
+    with closing(FleetClient.at(target)) as client:
+        rows = client.ask(SummaryParams, {"by": "day", "tz": "UTC"})["rows"]
+    return {row["key"]: (row["turns"], sum(row["usage"].values()), row["costUsd"]) for row in rows}
+
+
+def as_floats(sums: Sums) -> dict[str, tuple[int, int, float]]:
+    return {day: (turns, used, float(cost)) for day, (turns, used, cost) in sums.items()}
 
 
 def _rank(turn: dict[str, Any]) -> tuple[Any, ...]:
@@ -158,6 +176,11 @@ def story(folder: Path, machines: list[Machine]) -> Iterator[str]:
     yield "a late stamp"
     bo.log("s-bo2", "bo2-1", output=400)
     yield "a revision"
+    bo.log("s-moved", "moved-1", day="2026-11-02", done=False)
+    yield "a day of one request"
+    bo.log("s-moved", "moved-1", day="2026-10-31", done=False, output=300)
+    assert [turn["ts"][:10] for turn in bo.turns() if turn["messageId"] == "moved-1"] == ["2026-10-31"]
+    yield "a moved day"
     cy.stop()
     cy.start()
     cy.log("s-cy", "cy-after", day="2026-11-15")

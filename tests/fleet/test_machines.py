@@ -13,7 +13,7 @@ import pytest
 from burnctl.fleet_client import FleetClient
 from burnctl.push.segments import SegmentTarget
 from burnd.contract.reports import HotspotsParams, SummaryParams
-from tests.fleet.machines import Machine, story, three_machines, total_of
+from tests.fleet.machines import Machine, as_floats, fleet_sums, story, sums_of, three_machines
 
 
 @pytest.fixture
@@ -23,12 +23,6 @@ def folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def fleet_total(target: str) -> tuple[int, int, float]:
-    with closing(FleetClient.at(target)) as client:
-        totals = client.ask(SummaryParams, {})["totals"]
-    return totals["turns"], sum(totals["usage"].values()), totals["costUsd"]
-
-
 def test_totals_follow_whatever_happens(folder: Path) -> None:
     target = str(folder / "fleet")
     with three_machines(folder) as machines:
@@ -36,8 +30,7 @@ def test_totals_follow_whatever_happens(folder: Path) -> None:
             for machine in machines:
                 machine.push(lambda: SegmentTarget(target))
                 assert machine.push(lambda: SegmentTarget(target)) == 0, f"a repeat sends nothing: {event}"
-            turns, tokens, cost = total_of(machines)
-            assert fleet_total(target) == (turns, tokens, float(cost)), event
+            assert fleet_sums(target) == as_floats(sums_of(machines)), event
         _rename(machines, target)
 
 
@@ -48,12 +41,12 @@ def _rename(machines: list[Machine], target: str) -> None:
     """
     renamed = machines[2]
     renamed.push(lambda: SegmentTarget(target), name="renamed")
-    turns, _, cost = total_of(machines)
+    sums = sums_of(machines).values()
     with closing(FleetClient.at(target)) as client:
         by_machine = client.ask(SummaryParams, {"by": "machine"})
         by_tool = client.ask(HotspotsParams, {"by": "tool"})
-    assert by_machine["totals"]["turns"] == turns
+    assert by_machine["totals"]["turns"] == sum(turns for turns, _, _ in sums)
     assert "renamed" in [row["key"] for row in by_machine["rows"]]
     assert renamed.name not in [row["key"] for row in by_machine["rows"]]
-    assert sum(Decimal(str(row["costUsd"] or 0)) for row in by_tool["rows"]) == cost
+    assert sum(Decimal(str(row["costUsd"] or 0)) for row in by_tool["rows"]) == sum(cost for _, _, cost in sums)
     assert by_tool["rows"][0]["key"] == "Bash"

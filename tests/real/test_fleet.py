@@ -8,8 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
-from decimal import Decimal
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ import pytest
 from burnctl.fleet_client import FleetClient
 from burnctl.push.engine import target_of
 from burnd.contract.reports import HotspotsParams, SummaryParams
-from tests.fleet.machines import Machine, Sum, story, three_machines, total_of
+from tests.fleet.machines import Machine, Sums, as_floats, fleet_sums, story, sums_of, three_machines
 from tests.real.clickhouse_server import PASSWORD, USER
 from tests.real.engines import bucket, clickhouse, connect_postgres, postgres
 
@@ -43,23 +42,18 @@ def targets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
         yield [f"{first}/fleet", f"postgres://{address}", str(folder / "fleet"), third]
 
 
-def there(target: str) -> tuple[int, int, Decimal | float]:
+def assert_same(target: str, expected: Sums, event: str = "") -> None:
+    """Postgres answers with decimals, reports with floats."""
     if target.startswith("postgres"):
         tokens = "input + output + reasoning + cache_read + cache_create_5m + cache_create_1h"
         with connect_postgres(target, user=USER, password=PASSWORD) as db:
-            turns, used, cost = db.execute(
-                f"SELECT count(*), sum({tokens})::bigint, sum(cost_usd) FROM turns_once"
-            ).fetchone() or (0, 0, Decimal(0))
-            return turns, used, cost
-    with closing(FleetClient.at(target)) as client:
-        totals = client.ask(SummaryParams, {})["totals"]
-    return totals["turns"], sum(totals["usage"].values()), totals["costUsd"]
-
-
-def same(found: tuple[int, int, Decimal | float], expected: Sum) -> bool:
-    """Postgres answers with the decimal itself; a report with the float that is nearest to it."""
-    cost = expected[2] if isinstance(found[2], Decimal) else float(expected[2])
-    return found == (*expected[:2], cost)
+            rows = db.execute(
+                f"SELECT (ts AT TIME ZONE 'UTC')::date::text, count(*), sum({tokens})::bigint, sum(cost_usd) "
+                "FROM turns_once GROUP BY 1"
+            ).fetchall()
+        assert {day: tuple(sums) for day, *sums in rows} == expected, (event, target)
+    else:
+        assert fleet_sums(target) == as_floats(expected), (event, target)
 
 
 def test_totals_follow_whatever_happens(folder: Path, targets: list[str]) -> None:
@@ -69,12 +63,12 @@ def test_totals_follow_whatever_happens(folder: Path, targets: list[str]) -> Non
                 for target in targets:
                     machine.push(lambda target=target: target_of(target))  # type: ignore[misc]
                     assert machine.push(lambda target=target: target_of(target)) == 0  # type: ignore[misc]
-            expected = total_of(machines)
+            expected = sums_of(machines)
             for target in targets:
-                assert same(there(target), expected), (event, target)
+                assert_same(target, expected, event)
         for target in targets:
             machines[0].push(lambda target=target: target_of(target), name="renamed")  # type: ignore[misc]
-            assert same(there(target), total_of(machines)), ("renamed", target)
+            assert_same(target, sums_of(machines), "renamed")
         with ExitStack() as stack:
             clients = [FleetClient.at(target) for target in targets if not target.startswith("postgres")]
             for client in clients:
@@ -106,7 +100,7 @@ def test_kills_at_any_moment(folder: Path, targets: list[str], number: int) -> N
             killed += done.returncode == -signal.SIGKILL
             if kill % 10 == 0:
                 machine.push(lambda: target_of(target))
-                assert same(there(target), total_of([machine]))
+                assert_same(target, sums_of([machine]))
         assert killed > KILLS // 2
     finally:
         machine.stop()
