@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from burnctl.cli import load
 from burnctl.client import Client
 from burnctl.commands import present
 from burnctl.parser import parser_for
+from burnctl.service.settings import VARIABLES
 from burnd.paths import Home
 from burnd.records.codec import encode
 from tests.burnctl.fake_daemon import fake_daemon
@@ -205,3 +207,29 @@ def test_the_example_of_a_reader_runs(
 def test_the_example_of_the_prices_runs(capsys: pytest.CaptureFixture[str]) -> None:
     exec(examples()[4], {})
     assert Decimal(capsys.readouterr().out) == Decimal("0.015")
+
+
+def words_of(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                yield f"{parser.prog} {name}"
+                yield from words_of(inner)
+        elif not isinstance(action, argparse._HelpAction):
+            yield from action.option_strings[-1:]
+
+
+@pytest.mark.parametrize(
+    ("verb", "page"),
+    [("stamp", "tags"), ("stamps", "tags"), ("claude", "tags"), ("run", "tags"), ("service", "service")],
+)
+def test_every_flag_is_documented(verb: str, page: str) -> None:
+    """A flag that is not in docs/ is not there."""
+    text = (DOCS / f"{page}.md").read_text()
+    assert f"burnctl {verb}" in text
+    assert [word for word in words_of(parser_for(verb, load(verb))) if word not in text] == []
+
+
+def test_every_variable_is_documented() -> None:
+    """What a service is told is what the page says."""
+    assert [name for name in VARIABLES if name not in (DOCS / "service.md").read_text()] == []

@@ -1,9 +1,11 @@
-"""summary and compare as a person sees them, over a real daemon that has read the demo's logs."""
+"""Reports of burnctl as a person sees them, over a real daemon that has read the demo's logs."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
+import os
 import re
 import sys
 import time
@@ -133,6 +135,22 @@ def test_compare(demo: DemoHome) -> None:
         (("summary", "--limit", "0"), 2, "number"),
         (("compare", "--what-if", "no-such-model"), 1, "no-such-model"),
         (("compare", "--min-sample", "x"), 2, "number"),
+        (("why", "zzz"), 1, "zzz"),
+        (("why", "x", "--last"), 2, "--last"),
+        (("explain", "weather"), 2, "weather"),
+        (("why", "x", "--turn", "-1"), 2, "number"),
+        (("why", "x", "--limit", "0"), 2, "number"),
+        (("why", "x", "--rail", "a"), 2, "--turn"),
+        (("flow", "x", "--mermaid", "--svg", "x.svg"), 2, "--svg"),
+        (("waste", "--min-cost", "much"), 2, "dollars"),
+        (("hotspots", "--by", "weather"), 2, "weather"),
+        (("by-tool", "--session", "nowhere"), 1, "nowhere"),
+        (("waste", "--project", "nowhere"), 1, "nowhere"),
+        (("waste", "--limit", "501"), 2, "from 1 to 500"),
+        (("why", "x", "--limit", "2001"), 2, "from 1 to 2000"),
+        (("why", "x", "--turn", "0", "--tree"), 2, "--tree"),
+        (("why", "x", "--turn", "0", "--since", "1h"), 2, "--since"),
+        (("flow", "x", "--json", "--svg", "x.svg"), 2, "--json"),
     ],
 )
 def test_mistakes_are_told_in_one_line(demo: DemoHome, arguments: tuple[str, ...], code: int, said: str) -> None:
@@ -178,3 +196,183 @@ def test_no_report_reads_content(demo: DemoHome) -> None:
             assert content.seen() == [], report
         assert demo.run("show", session).returncode == 0
         assert content.seen()
+
+
+def test_every_session_is_explained(demo: DemoHome) -> None:
+    """Each session's causes are what it cost; the page fits the screen and ends with the summary's total."""
+    for session in demo.sessions.values():
+        summary, answer = demo.json("summary", "--session", session), demo.json("why", session)
+        assert answer["totals"] == summary["totals"]
+        told = sum(row["costUsd"] for row in answer["causes"])
+        assert told == pytest.approx(summary["totals"]["costUsd"], abs=1e-12)
+        assert sum(row["share"] for row in answer["causes"]) == pytest.approx(1)
+    for columns in (40, 80, 160):
+        shown = demo.run("why", session, columns=columns).stdout
+        assert all(width_of(line) <= columns for line in shown.splitlines())
+        assert "where it went" in shown
+        assert "burnctl flow " in shown
+
+
+def test_groups_are_the_bill_and_fit_on_a_screen(demo: DemoHome) -> None:
+    """Of every session: at most nine rows, whose parts add up to what the session cost."""
+    for session in demo.sessions.values():
+        answer = demo.json("why", session)
+        cost = answer["totals"]["costUsd"]
+        assert sum(group["costUsd"] for group in answer["groups"]) == pytest.approx(cost, abs=1e-12)
+        lines = demo.run("why", session).stdout.splitlines()
+        first = next(n for n, line in enumerate(lines) if line.startswith("where it went"))
+        assert lines.index("", first) - first <= 10
+
+
+def test_a_session_is_found_by_what_people_remember(demo: DemoHome) -> None:
+    """By a part of its title, as the most expensive one, as the last one of a folder or of all."""
+    assert demo.json("why", "Cart Priced")["sessionId"] == demo.sessions["How is the cart priced?"]
+    rows = demo.json("summary", "--by", "session")["rows"]
+    assert demo.json("why", "--costliest")["sessionId"] == max(rows, key=lambda row: row["costUsd"])["key"]
+    sessions = demo.json("sessions")["sessions"]
+    assert demo.json("why", "--last")["sessionId"] == sessions[0]["sessionId"]
+    assert demo.json("why")["sessionId"] == sessions[0]["sessionId"]
+    infra = next(one for one in sessions if one["project"].endswith("/infra"))
+    os.makedirs(infra["project"], exist_ok=True)
+    there = demo.run("why", "--json", folder=infra["project"]).stdout
+    assert json.loads(there)["sessionId"] == infra["sessionId"]
+    several = demo.run("why", "the")
+    assert several.returncode == 1
+    assert "sessions have 'the' in their title; use an id: " in several.stderr
+
+
+def test_a_part_of_the_bill_is_opened(demo: DemoHome) -> None:
+    """By file, command, request and kind, at any width; the rows of each add up to the bill."""
+    session = demo.sessions["Why does the checkout test flake?"]
+    cost = demo.json("why", session)["totals"]["costUsd"]
+    for by, words in (
+        ("file", "src/checkout.ts"),
+        ("command", "npm test"),
+        ("turn", "request"),
+        ("kind", "shell output"),
+    ):
+        for columns in (40, 80, 160):
+            shown = demo.run("why", session, "--by", by, columns=columns).stdout
+            assert words in shown
+            assert all(width_of(line) <= columns for line in shown.splitlines())
+    for by in ("file", "command"):
+        rows = demo.json("why", session, "--by", by)["rows"]
+        assert sum(row["costUsd"] for row in rows) == pytest.approx(cost)
+    steps = [step for lane in demo.json("why", session, "--by", "turn")["lanes"] for step in lane["steps"]]
+    assert sum(step["costUsd"] for step in steps) == pytest.approx(cost)
+
+
+def test_a_tree_opens_what_subagents_cost(demo: DemoHome) -> None:
+    """Closed, a subagent is one line below its call; opened, its own causes are below it."""
+    session = demo.sessions["How is the cart priced?"]
+    closed, opened = demo.run("why", session).stdout, demo.run("why", session, "--tree").stdout
+    assert "Explore" in closed
+    assert "part_0.ts" not in closed
+    assert "part_0.ts" in opened
+    for row in demo.json("why", session, "--tree")["causes"]:
+        for agent in row.get("agents", ()):
+            assert sum(below["costUsd"] for below in agent["causes"]) == pytest.approx(agent["costUsd"])
+
+
+def test_one_turn_and_its_cache_miss(demo: DemoHome) -> None:
+    """The turn after tests that ran longer than the cache lives paid for everything again, and says so."""
+    session = demo.sessions["Why does the checkout test flake?"]
+    shown = demo.run("why", session, "--turn", "6").stdout
+    assert "cache write" in shown
+    assert "the cache expired while a call ran" in " ".join(shown.split())
+    answer = demo.json("why", session, "--turn", "6")
+    assert sum(row["costUsd"] for row in answer["causes"]) == pytest.approx(answer["totals"]["costUsd"])
+
+
+def test_hotspots_are_the_bill(demo: DemoHome) -> None:
+    """However it is rolled up and whatever is asked for, the column adds up to the summary, and fits the screen."""
+    asked = [(), ("--since", "3d"), ("--project", "shop-api", "--rank", "rides")]
+    summaries = [demo.json("summary", *filters[:2]) for filters in asked]
+    for by in ("tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss"):
+        for filters, summary in zip(asked, summaries, strict=True):
+            answer = demo.json("hotspots", "--by", by, *filters)
+            assert answer["totals"] == summary["totals"]
+            told = sum(row["costUsd"] for row in answer["rows"])
+            assert told == pytest.approx(summary["totals"]["costUsd"], abs=1e-12)
+            assert all(row["key"] != "not yet explained" for row in answer["rows"])
+        for columns in (40, 80, 160):
+            shown = demo.run("hotspots", "--by", by, columns=columns).stdout
+            assert all(width_of(line) <= columns for line in shown.splitlines())
+
+
+def test_by_tool(demo: DemoHome) -> None:
+    """The tools with their calls and failures, then what is no tool."""
+    answer = demo.json("by-tool")
+    assert answer["rows"] == demo.json("hotspots")["rows"]
+    bash = next(row for row in answer["rows"] if row["key"] == "Bash")
+    assert bash["calls"] > bash["errors"] > 0
+    shown = demo.run("by-tool", "--limit", "3").stdout
+    assert "more tools)" in shown
+    assert "(system prompt and tools)" in shown
+    rows = demo.run("by-tool", "--csv").stdout.splitlines()
+    assert rows[0].startswith("key,kind,calls")
+    assert len(rows) == 1 + len(answer["rows"])
+
+
+def test_waste_is_found(demo: DemoHome) -> None:
+    """Each kind that the demo's sessions were made to have, with where, how much and what to do; twice the same."""
+    answer = demo.json("waste")
+    found = {one["kind"]: one for one in answer["findings"]}
+    assert found.keys() == {
+        "reread", "rode-far", "oversized", "retry-loop", "failure-run", "edit-revert", "cache-miss", "prefix-bloat",
+        "compaction-churn", "delegation",
+    }  # fmt: skip
+    assert found["retry-loop"]["evidence"]["error"]
+    assert answer["totals"] == demo.json("summary")["totals"]
+    assert demo.json("waste") == answer
+    for columns in (40, 80, 160):
+        shown = demo.run("waste", columns=columns).stdout
+        assert all(width_of(line) <= columns for line in shown.splitlines())
+        assert shown.startswith("Avoidable: about $")
+        assert shown.count("larger pieces of work") == 1
+    assert "src/checkout.ts: read again 4 times" in demo.run("waste").stdout
+    one = demo.run("waste", "--kind", "cache-miss").stdout
+    assert "cache misses" in one
+    assert "read again" not in one
+    parts = [kind["costUsd"] for kind in answer["kinds"]]
+    assert max(parts) <= answer["avoidable"]["costUsd"] <= sum(parts)
+    few = demo.json("waste", "--min-cost", "0.05")["findings"]
+    assert few
+    assert all(one["costUsd"] >= 0.05 for one in few)
+    assert demo.run("waste", "--session", demo.sessions["Explain the deploy script"]).stdout.startswith("Nothing")
+
+
+def test_instructions_are_told_by_file_and_section(demo: DemoHome) -> None:
+    """What files cost and the rest is what prefixes cost; it is said that files are as they are today."""
+    folder = os.path.join(demo.machine.folder, "you", "shop-api")
+    answer = demo.json("overhead", "--project", folder)
+    claude = next(source for source in answer["sources"] if source["source"] == "claude-code")
+    assert [(os.path.basename(file["path"]), file["how"]) for file in claude["files"]] == [
+        ("CLAUDE.md", "global"),
+        ("CLAUDE.md", "project"),
+        ("style.md", "import"),
+        ("CLAUDE.md", "nested"),
+    ]
+    told = sum(file["costUsd"] or 0 for file in claude["files"]) + claude["rest"]["costUsd"]
+    assert told == pytest.approx(claude["costUsd"])
+    assert answer["neverCalled"] == ["designs", "tickets"]
+    for columns in (40, 80, 160):
+        shown = demo.run("overhead", "--project", folder, columns=columns).stdout
+        assert all(width_of(line) <= columns for line in shown.splitlines())
+        assert "History" in shown
+    assert "else their size today" in " ".join(demo.run("overhead", "--project", folder, "--notes").stdout.split())
+
+
+def test_a_session_as_a_picture(demo: DemoHome, tmp_path: Path) -> None:
+    """In the terminal, as a file of its own, as a diagram; all say the same cost."""
+    session = demo.sessions["How is the cart priced?"]
+    cost = f"${demo.json('summary', '--session', session)['totals']['costUsd']:.2f}"
+    for columns in (40, 80, 160):
+        shown = demo.run("flow", session, columns=columns).stdout
+        assert all(width_of(line) <= columns for line in shown.splitlines())
+        assert cost in shown
+    picture = tmp_path / "flow.svg"
+    assert demo.run("flow", session, "--svg", str(picture)).returncode == 0
+    assert cost in picture.read_text()
+    assert cost in demo.run("flow", session, "--mermaid").stdout
+    assert demo.run("flow", session, "--svg", str(tmp_path / "no" / "where.svg")).returncode == 1

@@ -1,4 +1,4 @@
-"""Instruction files as products read them; `tests/burnctl/test_instructions.py` tests those of each product."""
+"""Instruction files as products read them; `tests/burnctl/test_overhead.py` tests those of each product."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -17,19 +18,18 @@ from burnd.attribution.explainer import Explainer
 from burnd.contract.reports import CompareParams, LimitsParams, StatuslineParams
 from burnd.paths import Home
 from burnd.queries.compare import compare
-from burnd.queries.limits import LENGTHS, limits, reported, windows
+from burnd.queries.limits import LENGTHS, Window, limits, reported, windows
 from burnd.queries.status import statusline
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Quota, Usage
 from burnd.records.codec import Entry
-from burnd.records.times import to_iso
+from burnd.records.times import HOUR_MS, to_iso
 from tests.conftest import Opened
 from tests.make import START_MS, examples, turn
 from tests.queries.looking import look
 
-HOUR_MS = 3_600_000
 BASE = START_MS - START_MS % (24 * HOUR_MS)  # midnight, UTC
 
 
@@ -338,3 +338,84 @@ async def test_what_filled_a_window(opened: Opened) -> None:
     for rows in (filled["projects"], filled["sessions"], filled["causes"]):
         assert sum(one["costUsd"] for one in rows) == pytest.approx(0.12)
     assert "filled" not in (await asked(pipeline, 13))["windows"]["5h"]
+
+
+MINUTE_MS = 60_000
+FIVE = LENGTHS["5h"]
+
+
+def laid(turns: list[int], resets: list[int] | None = None, length: int = FIVE) -> list[Window]:
+    ordered = sorted(turns)
+
+    def next_turn(ts: int) -> int | None:
+        found = bisect_left(ordered, ts)
+        return ordered[found] if found < len(ordered) else None
+
+    return list(windows(next_turn, reported(resets or [], length), length))
+
+
+def clock(hours: int, minutes: int = 0) -> int:
+    return hours * HOUR_MS + minutes * MINUTE_MS
+
+
+def test_a_window_begins_at_the_full_hour_before_its_first_turn() -> None:
+    """Work from 10:55 on counts from 10:00 to 15:00."""
+    assert laid([clock(10, 55), clock(11, 10), clock(14, 59)]) == [Window(clock(10), clock(15), "counted")]
+
+
+def test_the_next_window_waits_for_the_next_turn() -> None:
+    """A window ends whether or not anybody works; the next begins with work, not with the clock."""
+    assert laid([clock(10, 55), clock(15), clock(21, 30)]) == [
+        Window(clock(10), clock(15), "counted"),
+        Window(clock(15), clock(20), "counted"),
+        Window(clock(21), clock(26), "counted"),
+    ]
+
+
+def test_a_week_is_a_longer_window() -> None:
+    week = LENGTHS["7d"]
+    assert laid([clock(10, 55), clock(100)], length=week) == [Window(clock(10), clock(10) + week, "counted")]
+
+
+def test_a_reported_end_is_believed() -> None:
+    """The account says 16:20: then the window is from 11:20 to 16:20, and the next begins after it."""
+    assert laid([clock(11, 25), clock(16, 10), clock(16, 30)], [clock(16, 20)]) == [
+        Window(clock(11, 20), clock(16, 20), "reported"),
+        Window(clock(16, 20), clock(21, 20), "counted"),
+    ]
+
+
+def test_what_was_only_reckoned_gives_way_to_what_was_reported() -> None:
+    """Windows do not overlap: the one before a reported one was over when that began."""
+    assert laid([clock(10, 55), clock(11, 30)], [clock(16, 20)]) == [
+        Window(clock(10), clock(11, 20), "counted"),
+        Window(clock(11, 20), clock(16, 20), "reported"),
+    ]
+
+
+def test_two_readings_of_one_end_are_one_window() -> None:
+    """A provider rounds: 16:20:00 and 16:20:59 are the same reset."""
+    assert laid([clock(12)], [clock(16, 20), clock(16, 20) + 59_000]) == [
+        Window(clock(11, 20), clock(16, 20), "reported")
+    ]
+
+
+def test_a_window_that_was_cut_short_ends_where_the_next_one_was_told_to_begin() -> None:
+    """Providers have moved a week's end: then the later word holds from where the earlier one ended."""
+    week = LENGTHS["7d"]
+    ends = [clock(200), clock(250)]
+    assert reported(ends, week) == [
+        Window(clock(200) - week, clock(200), "reported"),
+        Window(clock(200), clock(250), "reported"),
+    ]
+
+
+@given(st.lists(st.integers(0, 100 * HOUR_MS), max_size=60), st.lists(st.integers(0, 100 * HOUR_MS), max_size=6))
+def test_every_turn_is_in_exactly_one_window(turns: list[int], resets: list[int]) -> None:
+    """Whatever was done and reported: windows are in order, never overlap, are never too long, and miss no turn."""
+    found = laid(turns, resets)
+    assert found == sorted(found)
+    assert all(one.end <= other.begin for one, other in itertools.pairwise(found))
+    assert all(0 < window.end - window.begin <= FIVE for window in found)
+    for ts in turns:
+        assert sum(window.begin <= ts < window.end for window in found) == 1

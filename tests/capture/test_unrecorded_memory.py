@@ -1,4 +1,4 @@
-"""What was read and is not recorded yet takes room for what is new in it, not for what came before."""
+"""Memory of lines that are read but not recorded grows with the new lines only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`burnctl run`: tags wait for the session that a harness begins, and never fall on another one."""
+"""`burnctl run`: tags wait for the session that a harness begins."""
 
 from __future__ import annotations
 

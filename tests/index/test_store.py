@@ -1,4 +1,4 @@
-"""The index follows the ledger, whatever happens to either, and is never believed where it is wrong."""
+"""The index follows the ledger, survives damage and is rebuilt when it disagrees."""
 
 from __future__ import annotations
 

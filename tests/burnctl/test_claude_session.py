@@ -1,4 +1,4 @@
-"""Which session Claude Code will write to, told from its arguments and from the transcripts of a folder."""
+"""Finds the session that Claude Code will write to, from its arguments and transcripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of `burnctl hotspots`, for answers that a demo does not give."""
+"""Screens of `burnctl hotspots` that the demo sessions do not show."""
 
 from __future__ import annotations
 

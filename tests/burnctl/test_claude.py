@@ -1,4 +1,4 @@
-"""`burnctl claude`: the session is known before it starts; terminal, signals and exit code are Claude Code's."""
+"""`burnctl claude`: terminal, signals and exit code are those of Claude Code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command is looked at as a shell would look at it: what runs counts, what is only passed along does not."""
+"""Reads a command as a shell would: programs that run count, words passed along do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command that is listed for a family belongs to it, alone and in the forms people type it."""
+"""Families and verbs of commands: alone, and in the forms that people type."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from burnd.classify.shell import family, verb
+from burnd.classify.shell import UNREADABLE, family, verb
 from tests.classify.families import COMMANDS, EACH, FAMILIES
 
 FORMS = [
@@ -186,3 +186,139 @@ def test_of_many_goals_the_family_listed_first_decides(command: str, expected: s
 )
 def test_the_first_command_with_a_family_decides(command: str, expected: str) -> None:
     assert family(command) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("npm run build", "npm build"),
+        ("npm run test:unit -- --watch", "npm test"),
+        ("npm run-script lint", "npm lint"),
+        ("npm i lodash", "npm install"),
+        ("npm t", "npm test"),
+        ("npm run my-own-script", "npm run"),
+        ("npm run dev", "npm dev"),
+        ("npm publish --otp 123456", "npm publish"),
+        ("pnpm -r build", "pnpm build"),
+        ("yarn my-own-script", "yarn other"),
+        ("yarn --immutable", "yarn install"),
+        ("docker compose exec app ls", "docker compose exec"),
+        ("docker compose exec app pytest -q", "pytest"),
+        ("gh pr view 123", "gh pr view"),
+        ("gh pr view", "gh pr view"),
+        ("gh api repos/o/r", "gh api"),
+        ("cd x && FOO=1 pytest -q", "pytest"),
+        ("python -m pytest -q", "pytest"),
+        ("python -m unittest discover", "unittest"),
+        ("python -m pip install x", "pip install"),
+        ("pip3 install x", "pip3 install"),
+        ("python3 script.py --token abc", "python3"),
+        ("python -m my_module", "python"),
+        ("uv pip install x", "uv pip install"),
+        ("uv run", "uv run"),
+        ("git", "git"),
+        ("git push --force origin main", "git push"),
+        ("git my-alias", "git"),
+        ("docker compose up -d", "docker compose up"),
+        ("docker run --rm -e KEY=x image", "docker run"),
+        ("make", "make"),
+        ("make -j8", "make"),
+        ("make test", "make test"),
+        ("make customer-acme-report", "make other"),
+        ("gradle customerReport", "gradle"),
+        ("ruff format .", "ruff format"),
+        ("ruff format --check .", "ruff format --check"),
+        ("prettier -w src", "prettier --write"),
+        ("tsc --noEmit", "tsc"),
+        ("tsc -b", "tsc --build"),
+        ("node --test", "node --test"),
+        ("node server.js", "node"),
+        ("cargo t", "cargo test"),
+        ("kubectl rollout status deploy/x", "kubectl rollout"),
+        ("curl -H 'Authorization: Bearer abc' https://x", "curl"),
+        ("./scripts/deploy.sh prod", "deploy.sh"),
+        ("ls -la | grep x", "ls"),
+        ("cd somewhere", "cd"),
+        ("cd somewhere && ls", "ls"),
+        ("export A=1; set -e; node x", "node"),
+        ("true; cd x", "true"),
+        ("", UNREADABLE),
+        ("   \n ", UNREADABLE),
+        ("FOO=bar", UNREADABLE),
+        ("# only a comment", UNREADABLE),
+        ("$CMD arg", UNREADABLE),
+        ("$(cmd) arg", UNREADABLE),
+        ("'a b' c", UNREADABLE),
+        ("-x", UNREADABLE),
+        ("&& ||", UNREADABLE),
+        ("./" + "x" * 41, UNREADABLE),
+        ("./\u00fcbung", UNREADABLE),
+        (UNREADABLE, UNREADABLE),
+    ],
+)
+def test_verbs(command: str, expected: str) -> None:
+    assert verb(command) == expected
+    assert verb(expected) == expected
+
+
+SECRET = "hunter2"
+
+LEAKY = [
+    "npm run {}",
+    "npm --registry {} install",
+    "yarn {}",
+    "make {}",
+    "make test {}",
+    "make -f {} -C {}",
+    "gradle {}",
+    "mvn {} test",
+    "git {}",
+    "git -c http.extraHeader={} push {}",
+    "git commit -m {}",
+    "gh {}",
+    "gh pr {}",
+    "gh pr view {}",
+    "docker login -u x -p {}",
+    "docker compose {}",
+    "pip install --index-url https://user:{}@host/simple x",
+    "pytest {}",
+    "vercel --token {} deploy",
+    "vercel {}",
+    "curl -u user:{} https://x/{}",
+    "echo {} | sudo -S ls",
+    "sudo -p {} ls",
+    "sudo --unheard-of {} ls",
+    "npx --token {} foo",
+    "uv run --unheard-of {} foo",
+    "timeout --unheard-of {} 5 ls",
+    "xargs --unheard-of {} foo",
+    "env TOKEN={} ls",
+    "TOKEN={} ls",
+    "TOKEN={}",
+    "export TOKEN={}",
+    "bash -c 'curl {}'",
+    "bash -c 'TOKEN={} x' {}",
+    "python -m {}",
+    "python -c {}",
+    "node -e {}",
+    "cat <<EOF\n{}\nEOF",
+    "cat <<< {}",
+    "ls > {} 2> {}",
+    "ls # {}",
+    "echo $({}) `{}` ${{x:-{}}}",
+    "ssh {}@host {}",
+    "kubectl --token {} get pods",
+    "eslint --fix {}",
+    "prettier --write {}",
+    "for x in {}; do ls; done",
+    "case {} in {}) ls;; esac",
+    "{}() {{ ls; }}",
+    "[[ {} == {} ]] && ls",
+    "mysql -p{} db",
+    "/home/{}/bin/tool",
+]
+
+
+@pytest.mark.parametrize("form", LEAKY)
+def test_an_argument_never_gets_into_a_verb(form: str) -> None:
+    assert SECRET not in verb(form.replace("{}", SECRET).replace("{{", "{").replace("}}", "}"))

@@ -1,4 +1,4 @@
-"""The spool under every fault: what a stamp was told to be, it is; what failed left nothing."""
+"""Writes to the spool under every fault: a stamp arrives whole, or nothing is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why money was spent, asked of a running daemon."""
+"""Causes and waste over the socket of a running daemon."""
 
 from __future__ import annotations
 

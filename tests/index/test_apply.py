@@ -1,4 +1,4 @@
-"""What one more turn costs the index does not depend on what is in it already: counted in SQLite's own steps."""
+"""Applying one more turn costs the same whatever the index holds, counted in SQLite steps."""
 
 from __future__ import annotations
 

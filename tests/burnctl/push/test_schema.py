@@ -1,4 +1,4 @@
-"""burnctl/push/schema: the tables of a push."""
+"""Tables of a push."""
 
 from __future__ import annotations
 

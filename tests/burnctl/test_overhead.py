@@ -1,4 +1,4 @@
-"""Standing instructions are found as the harnesses find them, and what each part of them cost adds up."""
+"""Finds standing instructions as each harness does, and prices each part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What summary and compare look like, from answers as the socket gives them: nothing cut that tells rows apart."""
+"""Screens of summary and compare, from answers as the socket gives them."""
 
 from __future__ import annotations
 
