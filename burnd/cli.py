@@ -79,18 +79,18 @@ def _scan(options: argparse.Namespace) -> int:
     gc.disable()  # it ends soon, and makes few cycles
     if not options.totals:
         from burnd import paths
-        from burnd.scan import serve
+        from burnd.server.scan import serve
 
         anyio.run(serve, paths.find_home(), sys.stdin.buffer, sys.stdout.buffer)
         return 0
     from burnd import memory
-    from burnd.totals_index import pass_for_daemon
+    from burnd.totals.index import run_pass
 
     memory.limit_malloc()
     os.umask(0o077)
     _disable_core_dumps()
     if request := sys.stdin.buffer.read():
-        anyio.run(pass_for_daemon, request, sys.stdout.buffer)
+        anyio.run(run_pass, request, sys.stdout.buffer)
     return 0
 
 
@@ -114,9 +114,9 @@ def _run(options: argparse.Namespace) -> int:
 
 def _run_locked(lock: HomeLock, home: Home, options: argparse.Namespace) -> None:
     _block_rich()
-    from burnd.pass_process import start_ahead
     from burnd.paths import user_home
     from burnd.settings import config
+    from burnd.totals.child import start_ahead
 
     settings = config.load(home)
     pass_process = None if home.index_db.exists() else start_ahead(settings, os.environ, str(user_home()))

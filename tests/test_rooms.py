@@ -42,16 +42,13 @@ MAY_IMPORT = {
     "guard": "records ledger queries",
     "lost_logs": "records recording queries tasks",
     "clients": "records ledger index recording queries quota tasks",
-    "early_totals": "records pricing index recording harness pass_process",
-    "pass_process": "settings",
+    "totals": "records ledger pricing settings index logfiles recording harness",
     "server": (
         "records ledger pricing settings index content recording search attribution harness reclassify queries "
-        "quota budget_watch guard lost_logs clients instructions machine early_totals tasks"
+        "quota budget_watch guard lost_logs clients instructions machine totals tasks"
     ),
-    "totals_index": "records ledger pricing settings index harness",
-    "scan": "records pricing settings index clients harness queries server totals_index",
-    "daemon": "ledger pricing settings recording harness clients early_totals pass_process server tasks",
-    "cli": "ledger settings daemon pass_process scan totals_index",
+    "daemon": "ledger pricing settings recording harness clients totals server tasks",
+    "cli": "ledger settings daemon server totals",
     "__main__": "cli",
 }
 # The part of attribution that reads rails from the index and writes the sums of their causes.

@@ -17,13 +17,11 @@ from anyio.abc import TaskStatus
 from burnd.clients.announcements import announced_roots
 from burnd.clients.spool import Spool
 from burnd.daemon.service_manager import Notifier, Watchdog, adopt_sockets
-from burnd.early_totals import EarlyTotals, LogPass
 from burnd.errors import HomeError, IndexDamaged, NotAllowed, NotNow
 from burnd.harness.quick_pass import Places
 from burnd.harness.supervisor import SOURCES, Make, SourceContext, SourceSupervisor
 from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import HomeLock, as_storage_error, prepare_home
-from burnd.pass_process import PassProcess
 from burnd.paths import Home, socket_path, user_home
 from burnd.recording.crash_guard import record_crashes
 from burnd.recording.pipeline import Pipeline, open_pipeline
@@ -34,6 +32,8 @@ from burnd.server.metrics import Metrics
 from burnd.server.service import Service
 from burnd.settings.config import Settings
 from burnd.tasks import BackgroundTask
+from burnd.totals.child import PassProcess
+from burnd.totals.early import EarlyTotals, LogPass
 
 T = TypeVar("T")
 log = structlog.get_logger()

@@ -23,7 +23,6 @@ from burnd.budget_watch import BudgetWatch
 from burnd.clients.folders import Folders
 from burnd.clients.spool import Spool
 from burnd.content.recall import Recall
-from burnd.early_totals import EarlyTotals
 from burnd.errors import ConfigError, IndexDamaged, NotNow
 from burnd.guard import Guard
 from burnd.harness.product import Product
@@ -46,6 +45,7 @@ from burnd.records.times import Clock, wall_ms
 from burnd.search.indexer import SearchIndexer
 from burnd.settings.config import Settings, reload
 from burnd.tasks import BackgroundTask
+from burnd.totals.early import EarlyTotals
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -398,13 +398,11 @@ class Service:
         folders = {project: await self.folders.resolve(project)} if project and os.path.isabs(project) else {}
         prices, now = self.prices.table, self.now()
         ask = lambda db: question(View(db, prices, now, folders))  # noqa: E731
-        early = await self.early_totals.index() if totals and self.early_totals is not None else None
-        if early is not None:
+        if totals and self.early_totals is not None and (early := await self.early_totals.index()) is not None:
             try:
                 return await early.ask(ask, within, urgent=urgent)
-            except IndexDamaged:
-                if not early.closed:  # else all old logs are read by now
-                    raise
+            except IndexDamaged as error:  # or it is closed, since all old logs are read
+                self.early_totals.abandon(error)
         return await self.pipeline.index.ask(ask, within, urgent=urgent)
 
     async def read_content(self, work: Callable[[Recall], T]) -> T:

@@ -16,7 +16,7 @@ from burnd.harness.quick_pass import LogTask, files_below
 from burnd.index.store import IndexStore
 from burnd.queries.summary import summary
 from burnd.queries.view import View
-from burnd.totals_index import memory_index
+from burnd.totals.index import memory_index
 from tests.queries.asking import NOW, PRICES
 
 # What sessions are called, and when they began and ended, is known from their content.

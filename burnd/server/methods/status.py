@@ -135,7 +135,7 @@ def _backfill(service: Service, states: list[Status]) -> dict[str, Any] | None:
     if service.has_totals:
         answer["exact"] = True
     if service.early_totals is not None and (quick_pass := service.early_totals.progress) is not None:
-        answer["totals"] = {"done": quick_pass.done, "total": quick_pass.total}
+        answer["totals"] = dict(zip(("done", "total"), quick_pass, strict=True))
     return answer
 
 

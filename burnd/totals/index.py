@@ -1,28 +1,31 @@
-"""Writes what a quick pass over the logs found into an index: in memory for `scan`, to a file for `early_totals`."""
+"""The index of totals: written by a quick pass over all logs, in memory or to a file, and kept up to date there."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from burnd.harness.quick_pass import LogTask, PassRequest, Places, QuickPass, find_logs, log_contents
+from burnd.harness.quick_pass import LogTask, Places, find_logs
 from burnd.index import schema
 from burnd.index.apply import Applier
 from burnd.index.change import Change
+from burnd.index.keys import copy_holder, copy_spans, selecting_copies
 from burnd.index.rows import BulkLoader
-from burnd.index.store import IndexStore, Writer, set_meta
+from burnd.index.store import IndexStore, Writer, keyed, open_index, set_meta
 from burnd.ledger.journal import Logged
 from burnd.paths import Home, user_home
 from burnd.pricing import PriceFileError, PriceTable
+from burnd.records import Compaction, Copy, Overhead, Quota, Request, Session, Stamp, Turn
 from burnd.records.codec import Entry
-from burnd.records.times import wall_ms
+from burnd.records.times import index_ms, wall_ms
 from burnd.settings import config
+from burnd.totals.merge import QuickPass, log_contents
 
 _READ_SHARE: Final = 0.8  # of the time of a pass; writing turns takes up to the next, their sums the rest
 _WRITTEN_SHARE: Final = 0.92
@@ -30,8 +33,17 @@ Report = Callable[[int, int], None]  # of the bytes that are done, and of all th
 _UNSAFE = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;"  # it is written once
 
 
-async def pass_for_daemon(encoded: bytes, progress: BinaryIO) -> None:
-    """Runs the quick pass that `early_totals` requests.
+class PassRequest(msgspec.Struct):
+    """The request of a daemon to the process that runs the pass. `path` is that of the index to write."""
+
+    home: str
+    path: str
+    sources: list[str]
+    announced: dict[str, list[str]]
+
+
+async def run_pass(encoded: bytes, progress: BinaryIO) -> None:
+    """Runs the quick pass that a daemon requests, in the process of `child`.
 
     Writes a line of `progress` for each percent: the bytes that are done, and all there are.
     """
@@ -133,3 +145,91 @@ async def _filled(
 def _logged(entries: Sequence[Entry], begin: int = 0) -> list[tuple[Logged, int]]:
     """Entries with made-up ledger positions, as the index expects them."""
     return [(Logged(position, 0, entry), 0) for position, entry in enumerate(entries, begin)]
+
+
+_OF_SESSIONS = Session | Overhead | Request | Compaction
+
+
+class TotalsIndex(NamedTuple):
+    """The index of totals; it has sessions up to the number `last_session` and times up to `begun` from the pass."""
+
+    store: IndexStore
+    applier: Applier
+    last_session: int
+    begun: int
+
+    @classmethod
+    async def open(cls, path: Path, prices: PriceTable) -> TotalsIndex:
+        store = await open_index(path)
+        store.prices = prices
+        meta = await store.meta()
+        return cls(store, Applier(store), int(meta["last_session"]), int(meta["begun"]))
+
+    async def add(self, change: Change) -> None:
+        """Adds what the pass did not see."""
+        news = await self.store.transact(lambda db: self._news(db, change))
+        if news.logged or news.open or news.closed:
+            await self.applier.apply(news)
+
+    def _news(self, db: sqlite3.Connection, change: Change) -> Change:
+        entries = [line.entry for line, _ in change.logged]
+        turns = [one for one in entries if isinstance(one, Turn | Copy)]
+        in_index = _KnownTurns(db, [*turns, *(one.turn for one in change.open), *change.closed])
+        sessions = {one.session_id for one in entries if isinstance(one, _OF_SESSIONS)}
+        rows = keyed(db, "SELECT session_id, id FROM sessions WHERE session_id IN ({keys})", [(s,) for s in sessions])
+        passed = {session_id for session_id, number in rows if number <= self.last_session}
+
+        def is_new(entry: object) -> bool:
+            if isinstance(entry, Turn):
+                return in_index.is_new(entry)
+            if isinstance(entry, Copy):
+                return not in_index.is_passed(entry)
+            if isinstance(entry, _OF_SESSIONS):
+                is_late = not isinstance(entry, Session) and index_ms(entry.ts) >= self.begun
+                return is_late or entry.session_id not in passed
+            return isinstance(entry, Stamp | Quota)
+
+        return Change(
+            logged=[(line, digest) for line, digest in change.logged if is_new(line.entry)],
+            open=[one for one in change.open if in_index.is_new(one.turn)],
+            closed=[turn for turn in change.closed if in_index.is_new(turn)],
+        )
+
+
+class _Row(NamedTuple):
+    tokens: int
+    is_passed: bool  # as the pass found it
+
+
+class _KnownTurns:
+    """What the index of totals has of some messages."""
+
+    def __init__(self, db: sqlite3.Connection, messages: Iterable[Turn | Copy]) -> None:
+        keys = list(dict.fromkeys((one.source, one.message_id) for one in messages))
+        rows = keyed(db, _KNOWN, keys)
+        self._turns = {(source, name): _Row(tokens, bool(passed)) for source, name, tokens, passed in rows}
+        others = [key for key in keys if key not in self._turns]
+        copies = keyed(db, selecting_copies("f.key, f.length"), copy_spans(others))
+        self._copies = {copy_holder(key)[0] for key, length in copies if not length}
+
+    def is_new(self, turn: Turn) -> bool:
+        """Whether the pass did not see a turn, or saw less of it."""
+        key = (turn.source, turn.message_id)
+        row = self._turns.get(key)
+        if row is None:
+            return key not in self._copies
+        return not row.is_passed or sum(msgspec.structs.astuple(turn.usage)) > row.tokens
+
+    def is_passed(self, copy: Copy) -> bool:
+        key = (copy.source, copy.message_id)
+        row = self._turns.get(key)
+        return key in self._copies or (row is not None and row.is_passed)
+
+
+_KNOWN = """
+WITH w(source, message_id) AS ({keys})
+SELECT n.name, t.message_id, t.input + t.output + t.reasoning + t.cache_read + t.cache_create_5m + t.cache_create_1h,
+       t.position IS NULL AND t.rev = 1 AND NOT t.open
+FROM w CROSS JOIN names n ON n.name = w.source
+CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id
+"""

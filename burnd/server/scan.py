@@ -30,7 +30,7 @@ from burnd.server.connection import fault_of
 from burnd.server.method import Result, at_its_prices
 from burnd.server.service import LivePrices
 from burnd.settings import config
-from burnd.totals_index import memory_index
+from burnd.totals.index import memory_index
 
 Query = Callable[[View, Any], Result]
 _QUERIES: dict[str, tuple[type[Params], Query]] = {

@@ -1,4 +1,4 @@
-"""The child process that runs the quick pass over the logs (`burnd scan --totals`).
+"""The child process that runs the quick pass (`burnd scan --totals`), as the daemon sees it.
 
 At the first start it is launched before the daemon imports its own modules: both load at the same time.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from burnd.harness.registry import PRODUCTS
@@ -25,21 +26,25 @@ class PassProcess:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         command = [sys.executable, "-m", "burnd", "scan", "--totals"]
+        self.progress: tuple[int, int] | None = None  # bytes that are done, and all, while it runs
         self._has_request = False
         self._process = subprocess.Popen(
             command, env=dict(environ), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
 
-    def run(self, request: bytes, report: Callable[[bytes], None]) -> int:
-        """Sends the request, passes on each line of progress and returns the exit code."""
+    def run(self, request: bytes) -> int:
+        """Sends the request, follows the progress and returns the exit code; blocking."""
         process, self._has_request = self._process, True
         if process.stdin is None or process.stdout is None:
             raise OSError(errno.EPIPE, "no pipe to the pass")
+        self.progress = 0, 0
         with contextlib.suppress(OSError), process.stdin:  # it may have failed at its start
             process.stdin.write(request)
         with process.stdout:
             for line in process.stdout:
-                report(line)
+                done, total = json.loads(line)
+                self.progress = done, total
+        self.progress = None
         return process.wait()
 
     def stop(self) -> None:

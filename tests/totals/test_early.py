@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -19,14 +20,14 @@ import pytest
 
 from burnctl.client import Client
 from burnctl.errors import Failed
-from burnd import early_totals
-from burnd.early_totals import EarlyTotals, LogPass
 from burnd.harness.opencode.follower import DatabaseFollower
-from burnd.harness.quick_pass import LogTask, PassRequest
+from burnd.harness.quick_pass import LogTask
 from burnd.paths import socket_file
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.totals_index import write_totals
+from burnd.totals import early as early_totals
+from burnd.totals.early import EarlyTotals, LogPass
+from burnd.totals.index import PassRequest, write_totals
 from tests import warm
 from tests.bench.corpus import Tree
 from tests.capture.adversary import World
@@ -190,6 +191,81 @@ async def test_what_is_written_meanwhile_counts_at_once(tmp_path: Path) -> None:
     await rig.read(*rig.files())
     await rig.flush()
     assert differences(cut, await totals_in(rig.pipeline.index, BY)) == []
+    await rig.close()
+
+
+async def test_a_change_that_cannot_be_added_ends_their_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a full disk totals are partial again; they never claim to be exact without that turn."""
+    Tree(tmp_path).grow(300_000)
+    rig = Rig(tmp_path / "home", tmp_path / "projects")
+    await rig.open()
+    is_read = anyio.Event()
+    totals = EarlyTotals(rig.pipeline, PassHere(claude_logs(tmp_path / "projects")), lambda: PRICES, is_read.is_set)
+    monkeypatch.setattr(early_totals, "_LOOK_S", 0.01)
+    async with anyio.create_task_group() as group:
+        group.start_soon(totals.run)
+        await rig.pipeline.followed()
+        index = await totals.index()
+        assert index is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(index.writer, "run", _full_disk)
+            await rig.pipeline.commit(Batch(entries=[turn(source="anthropic-api", session_id="pushed")]))
+            assert await totals.index() is None
+        await rig.pipeline.commit(Batch(entries=[turn(source="anthropic-api", session_id="later")]))
+        assert await totals.index() is None
+        assert not totals.are_exact
+        is_read.set()
+    assert list(rig.pipeline.home.index.glob("early*")) == []
+    await rig.close()
+
+
+async def _full_disk(_work: object) -> None:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+async def test_a_client_that_leaves_takes_no_change_with_it(tmp_path: Path) -> None:
+    """Its question may be cancelled while the changes since the last one are added."""
+    Tree(tmp_path).grow(300_000)
+    rig = Rig(tmp_path / "home", tmp_path / "projects")
+    await rig.open()
+    async with early(rig.pipeline, claude_logs(tmp_path / "projects")) as totals:
+        for n in range(20):
+            await rig.pipeline.commit(Batch(entries=[turn(f"m{n}", source="anthropic-api", session_id="pushed")]))
+        with anyio.move_on_after(0.002):
+            await totals.index()
+        sources = {row["key"]: row["turns"] for row in (await shown(totals))["source"]["rows"]}
+        assert sources["anthropic-api"] == 20
+    await rig.read(*rig.files())
+    await rig.close()
+
+
+async def test_a_pass_that_never_ends_is_given_up_when_all_logs_are_read(tmp_path: Path) -> None:
+    """Such as one whose worker was killed: old logs wait for it for a limited time only."""
+
+    class Hanging(PassHere):
+        ended = False
+
+        async def write(self, path: Path) -> bool:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        def stop(self) -> None:
+            self.ended = True
+
+    Tree(tmp_path).grow(300_000)
+    rig = Rig(tmp_path / "home", tmp_path / "projects")
+    await rig.open()
+    is_read = anyio.Event()
+    hanging = Hanging(claude_logs(tmp_path / "projects"))
+    totals = EarlyTotals(rig.pipeline, hanging, lambda: PRICES, is_read.is_set)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(totals.run)
+            await anyio.sleep(0.1)
+            assert not hanging.ended
+            is_read.set()
+    assert hanging.ended
+    assert not (await rig.pipeline.index.meta())["early_totals"]
     await rig.close()
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from burnd import protocol, scan
+from burnd import protocol
 from burnd.paths import Home
+from burnd.server import scan
 from tests.bench.corpus import Tree
 from tests.capture.rig import Rig
 from tests.harness.codex.rollout import Rollout, says
