@@ -16,6 +16,9 @@ import hashlib
 import json
 import os
 import re
+import shutil
+import struct
+import tempfile
 from datetime import datetime
 from decimal import Decimal
 from itertools import takewhile
@@ -28,7 +31,7 @@ from burnd.errors import PARQUET, to_install
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
     from burnctl.push.schema import Row
@@ -56,6 +59,10 @@ _MOST_SEGMENTS = 16  # of a table and machine, before the newest are merged
 # Merging takes some 90 bytes of memory for each row, so it is limited. Larger segments are merged by `compact` only.
 _LARGE_BYTES, _LARGE_ROWS = 1 << 20, 50_000
 _ROWS_AT_ONCE = 5_000
+_GROUP_ROWS = 20_000  # of a row group, which is in memory until it is written
+_HASHES_AT_ONCE = 100_000  # in memory, some 12 MB
+_ENTRY = struct.Struct("16s16sqq")  # hashes of key and session, `seq`, number of the row
+_PART_BYTES = 8 << 20  # of an object, uploaded at once
 _NAME = re.compile(r"\d{18}-\d{18}-[0-9a-f]{12}\.parquet")
 _REFUSED_WORDS = ("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE", "NO_SUCH_BUCKET", "HTTP response code 403")
 
@@ -201,25 +208,49 @@ class SegmentTarget:
             if segment.path != path:
                 self._store.delete(segment.path)
 
-    def _newest(self, table: str, segments: Iterable[Segment], names: Iterable[str] = ()) -> Iterator[Any]:
+    def _newest(self, table: str, segments: Sequence[Segment], names: Iterable[str] = ()) -> Iterator[Any]:
         """Tables with the newest row of each key, from segments that are sorted, the newest first.
 
-        Only the keys of rows are in memory, as hashes. Of rows that come by session, all of its newest ones are taken.
+        Of rows that come by session, all of its newest ones are taken.
         """
-        seen: set[bytes] = set()
-        sets: dict[str, int] = {}
-        keys = KEYS[table][1:]
-        wanted = list(dict.fromkeys((*names, *keys, "seq"))) if names else None
+        wanted = list(dict.fromkeys((*names, *KEYS[table][1:], "seq"))) if names else None
+        newest = arrow.py_buffer(self._newest_bits(table, segments))
+        number = 0
         for segment in segments:
             for rows in self._read(table, segment, wanted):
-                mask = []
-                for *key, seq in zip(*(rows[name].to_pylist() for name in (*keys, "seq")), strict=True):
-                    name = hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
-                    is_new = name not in seen and (table not in SETS or sets.setdefault(key[0], seq) == seq)
-                    if is_new:
-                        seen.add(name)
-                    mask.append(is_new)
-                yield rows.filter(arrow.array(mask, arrow.bool_()))
+                yield rows.filter(arrow.Array.from_buffers(arrow.bool_(), rows.num_rows, [None, newest], offset=number))
+                number += rows.num_rows
+
+    def _newest_bits(self, table: str, segments: Sequence[Segment]) -> bytearray:
+        """A bit for each row of these segments: whether it is the newest of its key.
+
+        Hashes of keys are divided among temporary files, and compared file by file, so that memory is bounded.
+        """
+        count = sum(map(self._row_count, segments))
+        bits = bytearray(count // 8 + 1)
+        columns, is_set = (*KEYS[table][1:], "seq"), table in SETS
+        with contextlib.ExitStack() as stack:
+            files = [
+                stack.enter_context(tempfile.TemporaryFile()) for _ in range(min(256, 1 + count // _HASHES_AT_ONCE))
+            ]
+            number = 0
+            for segment in segments:
+                for rows in self._read(table, segment, list(columns)):
+                    for *key, seq in zip(*(rows[name].to_pylist() for name in columns), strict=True):
+                        name = _hash(key)
+                        session = _hash(key[0]) if is_set else name
+                        files[session[0] % len(files)].write(_ENTRY.pack(name, session, seq, number))
+                        number += 1
+            for file in files:
+                seen: set[bytes] = set()
+                sets: dict[bytes, int] = {}
+                file.seek(0)
+                while some := file.read(_ENTRY.size * _ROWS_AT_ONCE):
+                    for name, session, seq, number in _ENTRY.iter_unpack(some):
+                        if name not in seen and (not is_set or sets.setdefault(session, seq) == seq):
+                            seen.add(name)
+                            bits[number >> 3] |= 1 << (number & 7)
+        return bits
 
     def _read(self, table: str, segment: Segment, names: list[str] | None = None) -> Iterator[Any]:
         with self._store.reader(segment.path) as file:
@@ -233,9 +264,18 @@ class SegmentTarget:
 
     def _write(self, path: str, table: str, parts: Iterable[Any]) -> None:
         with self._store.writer(path) as file, parquet.ParquetWriter(file, SCHEMAS[table], compression="zstd") as out:
+            group: list[Any] = []
             for part in parts:
-                if part.num_rows:
-                    out.write_table(part)
+                group.append(part)
+                if sum(one.num_rows for one in group) >= _GROUP_ROWS:
+                    out.write_table(arrow.concat_tables(group))
+                    group.clear()
+            if any(one.num_rows for one in group):
+                out.write_table(arrow.concat_tables(group))
+
+
+def _hash(key: object) -> bytes:
+    return hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
 
 
 def _path(table: str, machine_id: str, first: int, last: int, salt: str) -> str:
@@ -386,11 +426,12 @@ class Bucket(_Store):
 
     @contextlib.contextmanager
     def writer(self, path: str) -> Iterator[Any]:
-        # Closing a stream would complete the object, so all of it is there before one is opened.
-        data = arrow.BufferOutputStream()
-        yield data
-        with self._fs.open_output_stream(f"{self._root}/{path}") as file:
-            file.write(data.getvalue())
+        # Closing a stream would complete the object, so all of it is in a temporary file before one is opened.
+        with tempfile.TemporaryFile() as data:
+            yield data
+            data.seek(0)
+            with self._fs.open_output_stream(f"{self._root}/{path}") as file:
+                shutil.copyfileobj(data, file, _PART_BYTES)
 
 
 @contextlib.contextmanager

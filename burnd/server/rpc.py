@@ -16,6 +16,7 @@ NO_PARAMS = msgspec.Raw(b"{}")
 _ABSENT = msgspec.Raw(b"")
 _encoder = msgspec.json.Encoder()
 _LONG = 64  # items or characters
+_SIZED = frozenset((str, list, tuple, dict, msgspec.Raw))
 
 
 class Fault(Exception):
@@ -140,7 +141,7 @@ def _pieces(value: Any) -> Iterator[bytes]:
 
 def _is_long(value: Any) -> bool:
     """Whether a value may be long and is encoded in pieces."""
-    return isinstance(value, str | list | tuple | Mapping | msgspec.Raw) and len(value) > _LONG
+    return type(value) in _SIZED and len(value) > _LONG
 
 
 def error(id_: msgspec.Raw, fault: Fault) -> bytes:
