@@ -117,7 +117,8 @@ class QueryPool:
 
 
 async def _open_lookup(address: str) -> aiosqlite.Connection:
-    connection = await aiosqlite.connect(address, uri=True, isolation_level=None)
+    with anyio.CancelScope(shield=True):  # cancelled in here it would leave its thread and the file open
+        connection = await aiosqlite.connect(address, uri=True, isolation_level=None)
     try:
         await connection.execute_fetchall("PRAGMA query_only=ON")
     except BaseException:

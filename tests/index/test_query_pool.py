@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -145,3 +147,28 @@ async def test_a_file_that_somebody_has_for_himself_is_not_waited_for_by_others(
             greedy.execute("COMMIT")
     async with query_pool.paused():
         pass
+
+
+async def test_a_lookup_cancelled_while_it_connects_leaves_nothing_open(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rebuild closes all connections, so a shutdown just after it finds lookups that are opening theirs."""
+    pipeline = await opened()
+    threads = set(threading.enumerate())
+    connecting, may_connect = anyio.Event(), threading.Event()
+    connect = sqlite3.connect
+    loop = asyncio.get_running_loop()
+
+    def slow(*args: Any, **options: Any) -> sqlite3.Connection:
+        loop.call_soon_threadsafe(connecting.set)
+        assert may_connect.wait(60)
+        return connect(*args, **options)
+
+    async with pipeline.index.pool.paused():
+        monkeypatch.setattr(sqlite3, "connect", slow)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pipeline.index.rows, "SELECT 1")
+        await connecting.wait()
+        tasks.cancel_scope.cancel()
+        loop.call_later(0.05, may_connect.set)
+    assert set(threading.enumerate()) <= threads
