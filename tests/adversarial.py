@@ -1,8 +1,6 @@
-"""Texts that are meant to make a parser slow, and a probe that tells linear time from quadratic time.
-
-The texts for a regular expression are derived from it: something that matches up to one of its repeats, then what that
-repeat takes, many times over, then something that lets the match fail.
-"""
+"""Makes texts that slow a parser down, and a probe that tells linear from quadratic time. A text for a regular
+expression is derived from it: a match up to one of its repeats, many repetitions, then an ending that makes the
+match fail."""
 
 from __future__ import annotations
 
@@ -30,12 +28,9 @@ _ATTEMPTS: Final = 3
 
 
 def is_linear(work: Callable[[str], object], text: Callable[[int], str], *sizes: int) -> bool:
-    """Whether four times the text takes far less than sixteen times the processor time.
-
-    Compared at the first of the sizes that takes long enough to be measured. For a regular expression the short one is
-    enough: quadratic work on it is eight million steps. Some parsers take another way from some size on, so without
-    given sizes it is compared once more with four times as much.
-    """
+    """True if 4 times the text takes far less than 16 times the CPU time. Compares at the first size that is slow
+    enough to measure. One size is enough for a regular expression: quadratic work on it is eight million steps. Some
+    parsers change algorithm at a size, so without given sizes the comparison is repeated with 4 times as much."""
     for size in sizes or (SHORT // 2, 4 * SHORT):
         if _seconds(work, text(size)) >= max(_QUICK_S, _STEP_S * size**2):
             compared = (size,) if sizes else (size, 4 * size)
@@ -58,7 +53,7 @@ def repeated(filler: str, before: str = "", behind: str = "") -> Callable[[int],
 
 
 def texts_for(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str]]:
-    """What to begin a text with, and what to repeat then."""
+    """Beginnings of a text, and what to repeat after them."""
     source: str | bytes = pattern.pattern
     text = source if isinstance(source, str) else source.decode("latin-1")
     tree = parser.parse(text, pattern.flags if text is source else pattern.flags & ~re.UNICODE)

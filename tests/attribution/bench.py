@@ -1,7 +1,5 @@
-"""Measures what attribution costs: `python -m tests.attribution.bench`. CPU time, the best of several runs.
-
-A plain loop is timed beside it, since machines differ: what counts is the ratio.
-"""
+"""Measures attribution: `python -m tests.attribution.bench`. CPU time, best of several runs. A plain loop is timed as
+well, and the ratio is reported, since machines differ."""
 
 from __future__ import annotations
 

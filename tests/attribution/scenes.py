@@ -90,7 +90,7 @@ def only(explained: Explained, kind: str, **facts: Any) -> Cause:
 
 
 def paid(cause: Cause) -> Spent:
-    """What a cause paid in all, whatever the rate."""
+    """Total paid for a cause, over all rates."""
     total = Spent()
     for spent in cause.spent.values():
         total = total.plus(spent)

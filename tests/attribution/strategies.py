@@ -99,7 +99,7 @@ def rail_of(count: int, rolls: bytes) -> list[RailEntry]:
 
 
 def _parent(dice: Dice, n: int) -> str | None:
-    """Mostly the message before; else an older one, one that nobody knows, or none."""
+    """Mostly the previous message, else an older one, an unknown one, or none."""
     how = dice.one_of(("before", "before", "before", "before", "before", "older", "older", "none", "lost"))
     if how == "lost" or (n == 0 and how == "older"):
         return "lost"
@@ -128,7 +128,7 @@ def _made(dice: Dice) -> tuple[Block, ...]:
 
 
 def _usage(dice: Dice, context: int) -> Usage:
-    """A bill for roughly this context: grown, read whole or in part, written anew, or nothing like it."""
+    """A bill for about this context: grown, read fully or partly, written in full, or unrelated."""
     said = {"output": dice.tokens(), "reasoning": dice.one_of((0, 0, 0, 50, 4_000))}
     how = dice.one_of(("hit", "hit", "hit", "miss", "part", "none", "uncached", "random", "shrunk"))
     grown = context + dice.upto(5_000)

@@ -68,7 +68,7 @@ async def test_an_active_session_is_explained_when_a_request_needs_it(opened: Op
 async def test_damage_is_not_taken_for_a_rail_that_cannot_be_explained(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F53: met while it is looked up what is being counted: the index is made anew, and all of it is explained."""
+    """F53: damage found while reading a rail leads to a rebuild, after which all rails are explained."""
     explainer = Explainer(await with_turns(opened, 3))
 
     def damaged(*_: object) -> None:
@@ -80,7 +80,7 @@ async def test_damage_is_not_taken_for_a_rail_that_cannot_be_explained(
 
 
 async def test_it_gives_way_to_who_asks(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While somebody is answered it rests after every few messages, but not where it is itself what they wait for."""
+    """Pauses after every few messages while a request runs, except one that waits for attribution itself."""
     pipeline = await with_turns(opened, 100)
     rests: list[float] = []
     monkeypatch.setattr("burnd.attribution.explainer.time.sleep", rests.append)
@@ -99,7 +99,7 @@ async def test_it_gives_way_to_who_asks(opened: Opened, monkeypatch: pytest.Monk
 
 
 async def test_old_logs_are_read_first(opened: Opened) -> None:
-    """While a source reads them in nothing is counted, and nobody waits for it: answers say what is missing."""
+    """Nothing is explained while a source reads old logs, and answers list what is missing."""
     pipeline = await opened()
     now, is_reading = [0.0], True
     explainer = Explainer(pipeline, is_reading=lambda: is_reading, clock=lambda: now[0])
@@ -150,7 +150,7 @@ async def test_one_more_turn_counts_one_piece(opened: Opened) -> None:
 
 
 async def test_a_failure_loses_nothing(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether it fails before or after it wrote, the marks are there, and the next one ends in the same sums."""
+    """A failure before or after the write leaves the marks, and the next run ends in the same sums."""
     pipeline = await with_turns(opened, LENGTH + 10)
     write = segments.write
 

@@ -35,11 +35,11 @@ class Calls(Scene):
         return made
 
     def lose(self, tokens: int) -> None:
-        """So much goes from the context before the next turn, which no record tells."""
+        """Removes tokens from the context before the next turn without a record of it."""
         self._context -= tokens
 
     def asks(self) -> None:
-        """A person says something before the next turn."""
+        """Adds a prompt before the next turn."""
         self._waiting = (*self._waiting, prompt())
         self._context += 108
 
@@ -82,7 +82,7 @@ def test_other_lines_and_other_results_are_no_repetition() -> None:
 
 
 def test_without_result_hashes_sizes_tell_what_is_unchanged() -> None:
-    """Where no hashes are kept a file that grew has changed, and of one as large as before no more is claimed."""
+    """Without hashes a file that grew has changed, and a file of equal size is not judged."""
     scene = Calls()
     scene.call("Read", "/p/a.py")
     scene.call("Read", "/p/a.py")
@@ -172,7 +172,7 @@ def test_a_large_result_that_rode_far() -> None:
     ("tool", "words"), [("Bash", "Let a subagent"), ("Write", "small edits"), ("Task", "the agent")]
 )
 def test_what_to_do_about_a_large_call_fits_its_tool(tool: str, words: str) -> None:
-    """Nobody can let a subagent read what was written here, or what another one answered."""
+    """Reading what was written here, or what another agent answered, cannot be delegated to a subagent."""
     scene = Calls()
     scene.call(tool, "it", tokens=8_000)
     for _ in range(20):
@@ -189,7 +189,7 @@ def test_an_oversized_result() -> None:
 
 
 def test_what_is_rewound_is_as_large_as_it_was_once() -> None:
-    """A result that came in anew on each branch was never oversized, nor carried by as many times its size."""
+    """A result repeated on each branch is not oversized, and is not counted as carried several times."""
     scene = Calls()
     scene.call("Read", "/p/a.py", tokens=6_000)
     asked = scene.turns[-1].message_id
@@ -232,7 +232,7 @@ def test_a_change_that_did_not_happen_does_not_end_a_loop() -> None:
 
 
 def test_who_is_asked_to_try_again_is_in_no_loop() -> None:
-    """A person who says something may have mended what was wrong."""
+    """A prompt between two attempts may have fixed the cause."""
     scene = Calls()
     for _ in range(4):
         scene.call("Bash", "make", "make deploy", is_error=True)
@@ -273,7 +273,7 @@ def test_edits_that_go_back_and_forth() -> None:
 
 
 def test_a_part_of_a_file_that_reads_as_before_says_nothing_of_its_edits() -> None:
-    """What was read need not be all there is: the edit may be elsewhere."""
+    """The edit may be in a part of the file that was not read."""
     scene = Calls()
     scene.call("Read", "/p/a.py", "lines 1-20", result_hash="one")
     scene.call("Edit", "/p/a.py", "x", edit_hash="a>b")
@@ -291,7 +291,7 @@ def test_an_edit_that_is_made_twice_says_nothing_of_another() -> None:
 
 
 def test_a_file_that_is_written_whole_as_before() -> None:
-    """What was done to it in between came to nothing; to write the same twice in a row takes nothing back."""
+    """The edits in between cancel out; writing the same content twice in a row undoes nothing."""
     scene = Calls()
     scene.call("Write", "/p/a.py", "all of it")
     scene.call("Write", "/p/a.py", "all of it")
@@ -303,7 +303,7 @@ def test_a_file_that_is_written_whole_as_before() -> None:
 
 
 def test_what_another_branch_did_is_not_taken_back_here() -> None:
-    """Whoever goes back to an earlier point may have got the files of that time, too."""
+    """A rewind may also have restored the files of that time."""
     scene = Calls()
     first = scene.step(made=(said(),))
     scene.call("Edit", "/p/a.py", "a to b", edit_hash="a>b")
@@ -343,7 +343,7 @@ def test_an_edit_and_the_one_that_takes_it_back() -> None:
     ],
 )
 def test_edits_that_lead_back_by_a_detour(changes: list[str], turns: tuple[int, ...]) -> None:
-    """What was replaced, and replaced again, until it was what it had been."""
+    """A sequence of replacements that ends with the original content."""
     scene = Calls()
     for change in changes:
         scene.call("Edit", "/p/a.py", change, edit_hash=change)
@@ -421,8 +421,8 @@ def test_a_session_that_begins_with_more_than_the_others() -> None:
 
 
 def test_an_agent_that_cost_more_than_doing_it_directly() -> None:
-    """An agent with a large prefix for one small look is dearer than looking; one that reads a lot is not, and of one
-    with another model it is not claimed."""
+    """An agent with a large prefix for one small read costs more than the read. An agent that reads a lot, or uses
+    another model, is not reported."""
 
     def session(prefix: int, work: int, looks: int, model: str = MODEL) -> list[Finding]:
         parent = Scene()
@@ -449,7 +449,7 @@ def test_an_agent_that_cost_more_than_doing_it_directly() -> None:
 
 @pytest.mark.parametrize("refused", [False, True])
 def test_an_agent_that_failed(refused: bool) -> None:
-    """It is told as a failure, with what to do about one; an agent that a person stopped has not failed."""
+    """A failed agent is reported with advice; one that the user stopped has not failed."""
     parent = Scene()
     asks = call("Agent", "explore", call_id="t1", is_error=True, is_refused=refused)
     parent.turn(30_000, 50, entered=(prompt(),), made=(said("call", 200, "t1"),), tool_calls=(asks,))
@@ -510,7 +510,7 @@ def test_a_call_in_several_findings_is_avoidable_once() -> None:
 
 
 def test_a_wasted_agent_is_avoidable_as_a_whole() -> None:
-    """What else is found on its rail is part of it."""
+    """Other findings on its rail are part of it."""
     parent = Scene()
     asks = call("Agent", "explore", call_id="t1", is_error=True)
     parent.turn(30_000, 50, entered=(prompt(),), made=(said("call", 200, "t1"),), tool_calls=(asks,))

@@ -17,7 +17,7 @@ from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
 
 
 def billed(entries: Iterable[RailEntry]) -> dict[Rate, Spent]:
-    """The bill as the turns alone tell it."""
+    """The bill, from the turns alone."""
     total: dict[Rate, Spent] = {}
     for entry in entries:
         if isinstance(entry, Turn) and any(spent_by(entry)):
@@ -27,7 +27,7 @@ def billed(entries: Iterable[RailEntry]) -> dict[Rate, Spent]:
 
 
 def along_the_row(rail: Rail, step: Step) -> Counter[int]:
-    """What a step's runs and pieces hold, slot by slot, and each slot no more than whole."""
+    """Runs and pieces of a step by slot; no slot exceeds its whole."""
     row = rail.row
     by_class: Counter[int] = Counter()
     by_slot: Counter[int] = Counter()
@@ -92,7 +92,7 @@ def test_groups_add_up_to_the_bill(entries: list[RailEntry]) -> None:
 @ON_MANY_RAILS
 @given(rails())
 def test_causes_are_what_the_single_turns_say(entries: list[RailEntry]) -> None:
-    """What a cause paid in all is what it paid in each turn, turn by turn: no share is lost or moved."""
+    """The total of a cause is the sum over its turns: no share is lost or moved."""
     slow: dict[tuple[str, str, str | None], Counter[Rate]] = {}
     rail = Rail()
     for entry in entries:

@@ -1,4 +1,4 @@
-"""A daemon that is killed while it counts goes on where it was, and ends in the same sums."""
+"""A daemon killed while it explains continues where it was and ends in the same sums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def answers(demo: DemoHome) -> dict[str, object]:
 
 @pytest.mark.slow
 def test_kill_nine_and_lost_indexes() -> None:
-    """Killed at any moment, with or without its index, it says the same of every way of rolling up."""
+    """Killed at any moment, with or without its index, every rollup is the same."""
     with demo_home() as demo:
         expected = answers(demo)
         for n in range(4):

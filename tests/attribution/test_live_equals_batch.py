@@ -43,7 +43,7 @@ def batch(entries: Sequence[RailEntry]) -> Taken:
 @ON_MANY_RAILS
 @given(rails(), st.lists(st.booleans(), max_size=30))
 def test_one_by_one_with_restarts(entries: list[RailEntry], restarts: list[bool]) -> None:
-    """A rail that is saved and restored between any two entries goes on as if nothing had been."""
+    """A rail saved and restored between any two entries gives the same result."""
     rail, taken = Rail(), []
     counted: Tally[Key] = Tally(rail)
     for n, entry in enumerate(entries):
@@ -80,7 +80,7 @@ def test_a_restored_rail_finds_its_prefix_after_an_unbilled_message() -> None:
 @ON_MANY_RAILS
 @given(rails(most=40), st.integers(2, 8))
 def test_what_is_out_of_reach_is_so_live_and_batch(entries: list[RailEntry], reach: int) -> None:
-    """How far back a rewind may lead is a rule, not a matter of what happens to be in memory."""
+    """The reach of a rewind is a fixed rule and does not depend on what is in memory."""
     with_reach = rail_module.REACH
     rail_module.REACH = reach  # type: ignore[misc]
     try:

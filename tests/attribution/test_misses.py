@@ -1,4 +1,4 @@
-"""What a turn paid in full again, and why."""
+"""Cache misses: tokens that a turn paid in full again, and the reason."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def last_miss(*turns: dict[str, Any]) -> TurnMiss | None:
     ],
 )
 def test_the_reason_is_told(turn: dict[str, Any], reason: str) -> None:
-    """Who waited for a call to come back made no pause."""
+    """Waiting for a tool call is not a pause of the user."""
     found = last_miss(turn)
     assert found is not None
     assert found.miss.reason == reason
@@ -171,7 +171,7 @@ def test_details_of_a_proved_reason() -> None:
 
 
 def test_a_request_is_compared_with_the_last_billed_one() -> None:
-    """A request that failed in between had no hashes of its own, and changed nothing."""
+    """A failed request in between has no hashes and changes nothing."""
     scene = Scene()
     facts = RequestFacts(**FACTS, messages=2)
     scene.turn(0, usage=Usage(cache_create_5m=20_000), entered=(prompt(),), made=(said(),), request=facts)

@@ -1,4 +1,4 @@
-"""How blocks get their sizes, which row a turn stands on, and what each block pays for where it stands."""
+"""Sizes of blocks, the row that a turn is on, and the price of each block by its position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.attribution.scenes import Scene, call, only, paid, prompt, result, sa
 
 
 def row_of(scene: Scene, turn: Turn) -> list[tuple[str, int]]:
-    """What was in a turn's context: kinds and tokens, in order of appearance."""
+    """The context of a turn: kinds and tokens, in order of appearance."""
     return [(part.cause.kind, part.tokens) for part in scene.opened(turn.message_id) if part.tokens]
 
 
@@ -50,7 +50,7 @@ def test_an_image_weighs_a_fixed_estimate() -> None:
 
 @pytest.mark.parametrize("whole", [8_000, 7_000, 5_000])
 def test_classes_lie_along_the_row_in_order(whole: int) -> None:
-    """What was read comes first, then what is kept for an hour, then for five minutes, then what is not cached."""
+    """Cache reads come first, then 1-hour writes, then 5-minute writes, then uncached input."""
     scene = Scene()
     usage = Usage(cache_read=whole, cache_create_1h=500, cache_create_5m=300, input=200)
     scene.turn(0, usage=usage, entered=(prompt(3_968),))
@@ -80,7 +80,7 @@ def test_thinking_rides_while_tools_are_called() -> None:
 
 
 def test_thinking_that_a_new_prompt_drops_does_not_ride() -> None:
-    """Providers drop earlier thinking when a person asks anew: the row then has less than was said."""
+    """Providers drop earlier thinking at a new prompt, so the row shrinks."""
     scene = Scene()
     made = (said("thinking", 4_000), said("call", 400, "c1"))
     scene.turn(10_000, 1_100, entered=(prompt(),), made=made, tool_calls=(call(),))
@@ -127,7 +127,7 @@ def test_calls_without_sizes_share_the_output() -> None:
 
 
 def test_a_partial_turn_is_sized_by_its_bytes() -> None:
-    """Where a log gives one token of output for a long answer, the answer still takes its room in the context."""
+    """A log with one output token for a long answer: the answer still takes its size in the context."""
     scene = Scene()
     scene.turn(10_000, 1, entered=(prompt(),), made=(said("text", 4_000),), quality="partial")
     second = scene.turn(10_000 + 1_008 + 50, entered=(prompt(168),))
@@ -156,7 +156,7 @@ def test_a_compaction_begins_a_row_with_prefix_and_summary() -> None:
 
 
 def test_without_a_summary_block_the_summary_is_what_was_said_before_the_compaction() -> None:
-    """Some harnesses ask for the summary in a turn of its own and begin again from its answer."""
+    """Some harnesses request the summary in a separate turn and continue from its answer."""
     scene = Scene()
     scene.turn(60_108, 20, entered=(prompt(),), made=(said(),))
     scene.compaction()
@@ -167,7 +167,7 @@ def test_without_a_summary_block_the_summary_is_what_was_said_before_the_compact
 
 
 def test_a_rewound_branch_goes_back_to_where_it_branched() -> None:
-    """What was said on the abandoned branch was paid for, and does not ride in the new one."""
+    """The abandoned branch was paid for and is not in the context of the new one."""
     scene = Scene()
     first = scene.turn(10_108, 100, entered=(prompt(),), made=(said(),))
     scene.turn(10_258, 40, entered=(prompt(168),), made=(said("call", 100, "c1"),), tool_calls=(call(),))
@@ -198,7 +198,7 @@ def test_a_line_that_names_no_parent_but_reads_on_goes_on() -> None:
 
 
 def test_turns_without_parents_are_a_line() -> None:
-    """Programs that append their own turns need not tell which followed which."""
+    """Programs that append their own turns need not name parents."""
     scene = Scene()
     scene.turn(10_108, 100, entered=(prompt(),), made=(said(),), parent=None)
     second = scene.turn(10_258, 10, entered=(prompt(168),), parent=None, read=0)
@@ -234,7 +234,7 @@ def test_another_tokenizer_rescales_the_row() -> None:
 
 
 def test_a_shrunk_context_lost_its_oldest_results() -> None:
-    """Nothing says why it shrank: what was still read from the cache stands, of the rest old results go first."""
+    """No record explains the shrinking: cache reads stay, and the oldest results go first."""
     scene = Scene()
     for n in range(4):
         made, calls = (said("call", 100, f"c{n}"),), (call(target=f"/p/{n}.py", call_id=f"c{n}"),)
@@ -285,7 +285,7 @@ def test_a_call_that_is_billed_beside_a_turn_leaves_the_row_alone() -> None:
 
 
 def test_an_absurd_log_costs_no_more_than_its_credit() -> None:
-    """Tokenizers that alternate forever would have the whole row written anew each time: that is limited."""
+    """Tokenizers that alternate forever would rewrite the whole row each time; the credit limits that."""
     scene = Scene()
     for n in range(1_500):
         scene.turn(20_000 + 100 * n + 8_000 * (n % 2), read=0, model=("a", "b")[n % 2], entered=(prompt(300),))

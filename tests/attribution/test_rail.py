@@ -60,7 +60,7 @@ def test_a_state_that_is_not_known_is_refused(data: bytes) -> None:
 
 
 def test_messages_come_by_their_place_on_the_rail() -> None:
-    """A copy may carry the time of the session it was copied into: its place tells where it belongs."""
+    """A copy may have the time of the session it was copied into, so its index decides."""
     copy = Copy(source="claude-code", session_id="s1", rail_id="main", message_id="a", turn_index=0, ts=at(90))
     later, first = turn("c", turn_index=2, ts=at(20)), turn("b", turn_index=1, ts=at(10))
     assert in_order([later, first], [copy]) == [copy, first, later]

@@ -1,4 +1,4 @@
-"""What attribution is fed with is what the ledger comes down to, with the turns that still grow as they are now."""
+"""Entries for attribution are the folded ledger, with the current state of open turns."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_turn_that_still_grows_is_whole(opened: Opened) -> None:
 
 
 async def test_compactions_and_rails_by_name(opened: Opened) -> None:
-    """Compactions stand between the turns they came between; one rail can be had without the others."""
+    """Compactions come between the turns they separated; a single rail can be loaded."""
     pipeline = await opened()
     fact = Compaction(source="claude-code", session_id="s1", rail_id="main", id="u1", ts=at(5))
     agent = turn("m3", rail_id="a1")
@@ -96,7 +96,7 @@ async def test_compactions_and_rails_by_name(opened: Opened) -> None:
 
 
 async def test_a_line_that_cannot_be_read_is_billed_all_the_same(opened: Opened) -> None:
-    """What a damaged line was billed, and for which calls, is known to the index; only their parts are not told."""
+    """The index has the bill and calls of a damaged line; only its parts are missing."""
     pipeline = await opened()
     calls = (ToolCall(id="c1", name="Bash", target="npm test", is_error=True),)
     sound = turn("m1", provider="anthropic", speed="fast", tool_calls=calls)
@@ -109,7 +109,7 @@ async def test_a_line_that_cannot_be_read_is_billed_all_the_same(opened: Opened)
 
 
 def test_lines_are_read_from_anywhere(tmp_path: Path) -> None:
-    """Lines far apart, side by side, asked for twice, or not there."""
+    """Lines far apart, adjacent, requested twice, or missing."""
     path = tmp_path / "file"
     path.write_bytes(b"a" * 10 + b"b" * 20 + b"c" * 3_000_000 + b"d" * 5)
     end = 30 + 3_000_000

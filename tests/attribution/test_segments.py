@@ -93,7 +93,8 @@ async def test_live_equals_batch(tmp_path_factory: pytest.TempPathFactory, histo
 
 @pytest.mark.parametrize("becomes", ["another copy", "its own", "nobody's"])
 async def test_a_message_that_is_told_elsewhere_on_a_long_rail(opened: Opened, becomes: str) -> None:
-    """A copy that moves, or becomes the rail's own at another place, is missed where it stood; so is the last turn."""
+    """A copy that moves, or that becomes the rail's own message elsewhere, is missing at its old place; so is the last
+    turn."""
     pipeline = await opened()
     copies = [_copied(n) for n in range(5)]
     turns = [turn(f"m{n}", turn_index=n, ts=at(n), usage=Usage(input=1000 * n, output=9)) for n in range(5, 13)]
@@ -132,7 +133,7 @@ async def _explain_all(pipeline: Pipeline) -> None:
 
 
 async def _is_as_in_one_pass(pipeline: Pipeline) -> None:
-    """Explained once more, from nothing and all at once, everything is as it was."""
+    """Explains everything again in one pass and compares."""
     await _explain_all(pipeline)
     before = await causes_dump(pipeline.index)
     await pipeline.index.transact(_forget)

@@ -66,7 +66,7 @@ def why(root: Path, turns: int) -> float:
 
 
 def start_up(root: Path) -> float:
-    """What `burnctl` takes over a bare interpreter, in seconds."""
+    """Time of `burnctl` over a bare interpreter, in seconds."""
     home = Home(root)
     bare, ours = [], []
     for _ in range(ASKED):

@@ -1,8 +1,6 @@
-"""What is asked of hotspots over a long history, and the causes it is asked about.
-
-Turns are a busy year's (`year`), their causes made up: every turn's tokens are shared out among a prefix, prompts,
-answers, tools, files of its project and commands, so that there are as many rows as a real year has.
-"""
+"""Makes causes for hotspots over a long history. The turns are those of a busy year (`year`), the causes are invented:
+the tokens of each turn are split into a prefix, prompts, answers, tools, files of the project and commands, so that
+there are as many rows as in a real year."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Makes trees of Claude Code transcripts of any size, the same bytes every time, with their exact truth.
-
-They hold what makes naive counting wrong: a message on several lines whose usage grows, forks that repeat another
-session's lines, messages without a request id, subagents in files of their own, answers made up by the client, results
-that stand in a line twice, and a last line cut short.
-"""
+"""Makes trees of Claude Code transcripts of any size, always the same bytes, with their exact totals. They contain what
+makes naive counting wrong: a message on several lines whose usage grows, forks that repeat lines of another session,
+messages without a request id, subagents in separate files, answers invented by the client, results repeated within a
+line, and a last line cut short."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Truth:
-    """What a tree costs: a turn is one message that was billed, wherever and however often it stands."""
+    """Exact totals of a tree: a turn is one billed message, however many copies there are."""
 
     def __init__(self) -> None:
         self.turns = self.files = self.bytes = 0
@@ -51,7 +49,7 @@ class Truth:
         )
 
     def differs(self, totals: dict[str, Any]) -> str:
-        """What is not as it should be in a summary's totals; empty when all is exact."""
+        """Differences of a summary's totals from the truth; empty when exact."""
         usage, wrong = totals["usage"], []
         if totals["turns"] != self.turns:
             wrong.append(f"{totals['turns']:,} turns instead of {self.turns:,}")
@@ -242,7 +240,7 @@ class Tree:
         self._needles = 0
 
     def with_needle(self, rng: random.Random, text: str) -> str:
-        """The text, now and then with a word that stands nowhere else."""
+        """The text, sometimes with a word that occurs nowhere else."""
         if rng.random() > 0.01:
             return text
         self._needles += 1
@@ -299,7 +297,7 @@ def small_logs(folder: Path, count: int) -> Iterator[Path]:
 
 
 def long_log(folder: Path, turns: int) -> str:
-    """The id of a session of so many turns, which nothing else stands beside."""
+    """The id of a session with this many turns and no siblings."""
     tree = Tree(folder)
     log = Log(tree, random.Random("long"), "/home/dev/work/long", "77777777-0000-4000-8000-000000000007", START_MS)
     while tree.truth.turns < turns:

@@ -1,4 +1,4 @@
-"""What one more turn costs in a long session, among many files, and on top of a long history: it should be the same."""
+"""Costs of one more turn in a long session, among many files, and after a long history: all should be equal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LATER_MS = 1 << 50  # files are long quiet by then, so that nothing in them stay
 
 
 class Case(NamedTuple):
-    """What there is before one more turn."""
+    """The state before one more turn."""
 
     turns: int = 10  # of its session
     files: int = 1
@@ -54,7 +54,7 @@ async def _compared(root: Path, small: Case, large: Case) -> tuple[float, float]
 
 @asynccontextmanager
 async def _prepared(root: Path, case: Case) -> AsyncIterator[Callable[[], Awaitable[float]]]:
-    """What records one more turn, and says how long that took."""
+    """A function that records one more turn and returns the seconds it took."""
     async with _opened(root, case.history) as pipeline:
         logs = Logs(ClaudeLogs(), pipeline.home.index_db, Acknowledger(None, frozenset()))
         projects = root / "logs" / "projects"

@@ -1,4 +1,4 @@
-"""How fast the machine is while it measures: what Python's own `json` makes of the logs, to compare numbers by."""
+"""Speed of the machine during a run: MB/s of Python's `json` over the logs, as a reference."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _FORKED, _WITH_AGENT = 5, 3  # one session in so many
 
 
 def first_read(root: Path, sessions: int) -> tuple[Truth, str]:
-    """Makes a database of so many sessions, lets a daemon read it, and says what its totals have against the truth."""
+    """Lets a daemon read a database of this many sessions and compares its totals with the truth."""
     shutil.rmtree(root, ignore_errors=True)
     home = Home(root)
     truth = _Corpus(root / "no-data" / "opencode" / "opencode.db").grow(sessions)

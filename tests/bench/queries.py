@@ -69,7 +69,7 @@ def questions() -> Iterator[Question]:
 
 
 def _close_questions() -> Iterator[Question]:
-    """Hours, small charts, one-shot rates and comparisons, by what sums over all sessions tell."""
+    """Hours, small charts, one-shot rates and comparisons, from sums over all sessions."""
     for since in ({"since": "24h"}, {"since": "31d"}, {"since": "31d", "activity": "coding"}, {}):
         for tz in ("UTC", "Asia/Kolkata"):
             yield _summary(by="hour", tz=tz, **since)

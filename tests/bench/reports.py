@@ -30,7 +30,7 @@ BOUNDS = {250_000: 150.0, 1_000_000: 500.0}
 
 
 class Answered(NamedTuple):
-    """How long a question keeps a core busy in the daemon, and its bound; in milliseconds."""
+    """CPU time of the daemon for a request, and its limit, in milliseconds."""
 
     report: str
     took: float

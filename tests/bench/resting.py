@@ -1,4 +1,4 @@
-"""What it costs to be there: watching many files with nothing to do, and starting again with nothing new."""
+"""Costs of an idle daemon with many files, and of a restart with nothing new."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALM_S = 30.0  # by then everybody has given back what it took
 
 
 class Idle(NamedTuple):
-    """What a daemon with nothing to do takes: bytes, and its share of a core."""
+    """Memory and CPU share of an idle daemon."""
 
     bytes: int
     share: float
@@ -53,7 +53,7 @@ def idle(root: Path, files: int, watched_s: float) -> Idle:
 
 
 def catch_up(root: Path, files: int, runs: int) -> list[float]:
-    """How long it takes to see that nothing is new in so many files, imports and opening aside, in seconds."""
+    """Seconds until a daemon sees that nothing is new in this many files, without imports and opening."""
     shutil.rmtree(root, ignore_errors=True)
     for _ in small_logs(root / "logs", files):
         pass

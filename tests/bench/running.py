@@ -21,7 +21,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Home:
-    """A folder of its own for everything a daemon sees, so that nothing of the person's is read."""
+    """A folder for everything a daemon sees, so that no data of the user is read."""
 
     def __init__(self, root: Path, claude: Path | None = None) -> None:
         self.root = root
@@ -42,7 +42,7 @@ class Home:
         return self.root / "home" / "burnd.sock"
 
     def bytes(self) -> int:
-        """What the home takes on disk."""
+        """Size of the home on disk."""
         found = 0
         for folder, _, names in os.walk(self.root / "home"):
             for name in names:
@@ -51,7 +51,7 @@ class Home:
         return found
 
     def burnctl(self, *arguments: str) -> float:
-        """How long a command takes as a whole process, in seconds; its output goes nowhere."""
+        """Seconds that a command takes as a whole process; output is discarded."""
         begun = time.perf_counter()
         subprocess.run([BIN / "burnctl", *arguments], env=self.environment, check=True, capture_output=True)
         return time.perf_counter() - begun
@@ -150,7 +150,7 @@ def running(home: Home) -> Iterator[Daemon]:
 
 
 def is_caught_up(status: dict[str, Any]) -> bool:
-    """Whether everything there was is recorded, indexed and findable."""
+    """True when everything is recorded, indexed and searchable."""
     sources = {source["name"]: source for source in status["sources"]}
     claude = sources.get("claude-code")
     read = claude is not None and claude["state"] == "watching" and not claude.get("pending")

@@ -46,7 +46,7 @@ APPEND_MS, FOUND_MS, TOP_3 = 1.0, 1000, 80
 
 
 def measured(messages: int, folder: Path) -> Rows:
-    """Everything about a corpus of so many messages, which is made once in the folder; the search index always anew."""
+    """Figures of a corpus of this many messages. The corpus is made once, the search index every time."""
     corpus = Corpus(messages)
     home = Home(folder / f"{messages}" / "home")
     fts = Fts(home.root.parent / "fts.db")
@@ -75,7 +75,7 @@ def _made(home: Home, corpus: Corpus, fts: Fts) -> int:
 
 
 def _code() -> str:
-    """Tells one state of the code from another: what one has written is not measured with the next."""
+    """Identifies the state of the code, so that an index of another state is not measured."""
     digest = hashlib.sha256()
     for path in sorted((*(ROOT / "burnd").rglob("*.py"), *(ROOT / "tests" / "bench").glob("search*.py"))):
         digest.update(path.read_bytes())
@@ -96,7 +96,7 @@ async def _filled(home: Home, corpus: Corpus, fts: Fts) -> int:
 
 
 async def _appending(home: Home) -> Rows:
-    """What a listening search costs the pipeline for each message."""
+    """Cost that search adds to the pipeline per message."""
     pipeline = await open_pipeline(home, ContentModes("full"), inline_bytes=INLINE_BYTES, reserve=0)
     plain = await _append_ms(pipeline, "plain")
     indexer = SearchIndexer(pipeline)
@@ -195,7 +195,7 @@ def _spread(seconds: list[float]) -> str:
 
 
 def _late(seconds: list[float]) -> float:
-    """What 99 of 100 are quicker than."""
+    """The 99th percentile."""
     return sorted(seconds)[len(seconds) * 99 // 100]
 
 

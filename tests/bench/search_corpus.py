@@ -95,7 +95,7 @@ _SYLLABLES += " ra re ri ro sa se si so ta te ti to tra tri stra pla kro vi vo w
 
 
 class Query(NamedTuple):
-    """Words that somebody remembers of a session."""
+    """A query of words remembered from a session."""
 
     words: str
     session_id: str
@@ -166,7 +166,7 @@ class Corpus:
         return "\n".join(rng.choices(self._code, k=max(1, size // 40)))
 
     def everyday(self, count: int) -> list[str]:
-        """What people type: a few words that stand next to each other somewhere, now and then one alone."""
+        """Everyday queries: a few adjacent words, sometimes a single one."""
         rng = random.Random("everyday")
         queries = []
         for _ in range(count):
@@ -175,15 +175,14 @@ class Corpus:
         return queries
 
     def phrases(self, count: int) -> list[str]:
-        """Two or three words as they stand next to each other, in quotation marks."""
+        """Two or three adjacent words in quotation marks."""
         rng = random.Random("phrases")
         longer = [words for words in (phrase.split() for phrase in self._prose) if len(words) > 2]
         return ['"' + " ".join(rng.choice(longer)[: rng.choice((2, 3))]) + '"' for _ in range(count)]
 
     def labelled(self, count: int) -> list[Query]:
-        """Six words of a session: four of its subjects, one of them as another word and one with a slip, one of its
-        names, and a word that is said everywhere. Call it after `batches`.
-        """
+        """Six words of a session: four of its subjects (one replaced by a synonym, one misspelled), one of its names,
+        and a frequent word. Call it after `batches`."""
         rng = random.Random("labelled")
         slips = {word: (other, slip) for word, other, slip in SLIPS}
         queries = []

@@ -183,7 +183,7 @@ async def _stamp(store: IndexStore, rng: random.Random) -> None:
 
 
 async def say_quotas(store: IndexStore) -> None:
-    """What the account told of its windows: at every eighth turn of Claude Code a little more is used than before."""
+    """Usage readings of the account's windows: at every eighth turn of Claude Code a little more is used."""
     found = await store.rows(_ASKED)
     told: list[tuple[Any, ...]] = []
     for window, length, step in (("5h", 5 * 3_600_000, 0.7), ("7d", 7 * 86_400_000, 0.05)):

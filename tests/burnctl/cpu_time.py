@@ -7,10 +7,8 @@ import subprocess
 
 
 def cpu_seconds(*commands: list[str], env: dict[str, str], times: int = 12) -> list[float]:
-    """The processor time of each command, the least of several runs, taken in turns so that all meet the same machine.
-
-    Not the time on the wall: what else the machine does is none of burnctl's business.
-    """
+    """CPU time of each command, the minimum of several runs, interleaved so that all meet the same load. Wall time
+    would include the load of the machine."""
     taken: list[list[float]] = [[] for _ in commands]
     for _ in range(times):
         for command, mine in zip(commands, taken, strict=True):

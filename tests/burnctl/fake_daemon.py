@@ -59,10 +59,10 @@ class FakeDaemon:
         self._spawn(self._accept)
 
     def close(self) -> None:
-        """Goes as a daemon goes: nobody is answered any more, and the socket's file is gone."""
+        """Stops like a daemon: no more answers, and the socket file is removed."""
         self.path.unlink(missing_ok=True)
         self._shut(self._listening)
-        self._threads[0].join(5)  # whoever was let in last is among the open ones then
+        self._threads[0].join(5)  # the newest connection is among the open ones then
         for connection in self._open:
             self._shut(connection)
         for thread in self._threads:

@@ -13,7 +13,7 @@ CALLS = ("mkdir", "open", "fchmod", "write", "fsync", "rename")
 
 
 class Faulty:
-    """`os` with the k-th of its calls that change something going wrong, in the way `fault` says."""
+    """`os` whose k-th changing call fails in the way of `fault`."""
 
     def __init__(self, k: int, fault: Callable[[str], Any]) -> None:
         self._left, self._fault = k, fault

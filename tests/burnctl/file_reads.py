@@ -1,4 +1,4 @@
-"""Who opens or reads a file of a folder, as the kernel tells it: no process can do so unseen."""
+"""Records every open and read of a file below a folder, as inotify reports them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FileReads:
                 events = events[_HEAD.size + length :]
 
     def wait_for_quiet(self) -> None:
-        """Until nobody reads any more: what was just recorded is still being made findable."""
+        """Waits until no process reads: new records are still being indexed for search."""
         until = time.monotonic() + _PATIENCE_S
         self.seen()
         while time.monotonic() < until:

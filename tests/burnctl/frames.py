@@ -1,7 +1,5 @@
-"""What burnctl and burnd of one protocol version said to each other, recorded once and kept for all later versions.
-
-`python -m tests.burnctl.frames` records it anew, which is only right while that version is not released.
-"""
+"""Recorded exchanges of burnctl and burnd of one protocol version, kept for all later versions. `python -m
+tests.burnctl.frames` records them again; do that only while the version is unreleased."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ class Frame(NamedTuple):
 
 
 class Talk(NamedTuple):
-    """A verb as somebody typed it, and what was said for it."""
+    """A command line and the exchange it caused."""
 
     verb: list[str]
     frames: list[Frame]
@@ -55,7 +53,7 @@ def recorded(version: int) -> list[Talk]:
 
 
 class _Between:
-    """Stands between client and daemon, and writes down what goes by."""
+    """A proxy between client and daemon that records both directions."""
 
     def __init__(self, path: Path, daemon: Path) -> None:
         self.frames: list[Frame] = []

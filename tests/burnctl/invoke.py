@@ -22,14 +22,14 @@ LIMIT_S = 60.0
 
 
 class Seen(NamedTuple):
-    """What a terminal showed, and how the program ended."""
+    """Output of a terminal, and how the program ended."""
 
     text: str
     code: int
 
 
 def environment(home: Home, **more: str) -> dict[str, str]:
-    """Nothing of the person who runs the tests: a home of its own, no configuration, no CI."""
+    """An environment without anything of the user: a separate home, no configuration, no CI."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(home.root.parent),
@@ -131,6 +131,6 @@ class TerminalProcess:
 def seen(
     home: Home, *arguments: str, columns: int = 80, lines: int = 100, environ: Mapping[str, str] | None = None
 ) -> Seen:
-    """What a person sees who runs burnctl and waits until it ends."""
+    """The screen of burnctl after it ended."""
     with TerminalProcess(home, *arguments, columns=columns, lines=lines, environ=environ) as person:
         return person.end()

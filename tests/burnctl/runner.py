@@ -1,4 +1,4 @@
-"""Runs burnctl as its user would, in an environment of its own, and reads what it left in the spool."""
+"""Runs burnctl in a separate environment and reads the spool it leaves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BURNCTL = [sys.executable, "-P", "-m", "burnctl"]
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """What a shell of somebody whose home folder holds `home` would have."""
+    """The environment of a shell whose home folder contains `home`."""
     plain = {"PATH": os.environ["PATH"], "HOME": str(home.parent), "RELAYBURN_HOME": str(home), "LANG": "C.UTF-8"}
     return plain | more
 
@@ -27,7 +27,7 @@ def burnctl(home: Path, *words: str, **options: Any) -> subprocess.CompletedProc
 
 
 def spooled(home: Path) -> list[dict[str, Any]]:
-    """What waits in the spool, in its order."""
+    """Records in the spool, in order."""
     return [json.loads(path.read_text()) for path in spool_files(home)]
 
 

@@ -36,7 +36,7 @@ _STYLES = {
 
 
 class Output(io.TextIOWrapper):
-    """What burnctl writes to, as a terminal or as a pipe."""
+    """Output of burnctl, as a terminal or as a pipe."""
 
     def __init__(self, encoding: str, *, is_terminal: bool) -> None:
         self.bytes = io.BytesIO()
@@ -71,7 +71,7 @@ class DemoScreens:
     def rendered(
         self, words: list[str], columns: int = 0, *, color: bool = False, is_pipe: bool = False, encoding: str = "utf-8"
     ) -> str:
-        """What a command prints. Colours are shown as `{bold}`, and the folder of the machine has a name of its own."""
+        """Output of a command. Colours are shown as `{bold}`, and the machine's folder is replaced by a fixed name."""
         own = {"COLUMNS": str(columns)} if columns else {}
         output = Output(encoding, is_terminal=not is_pipe)
         environment = self.environment | own | ({} if color else {"NO_COLOR": "1"})

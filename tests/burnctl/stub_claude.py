@@ -60,7 +60,8 @@ def _note() -> None:
 
 
 def _is_ignored(number: int) -> bool:
-    """As it was inherited: Python itself ignores some signals, so the kernel is asked, not `signal`."""
+    """True if the signal was ignored when this process started. Read from the kernel, since Python itself ignores some
+    signals."""
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
     python_ignores = {signal.SIGPIPE, signal.SIGXFSZ}
     return number not in python_ignores and bool(int(status["SigIgn"], 16) >> (number - 1) & 1)

@@ -1,4 +1,4 @@
-"""Everything a wrapped harness needs in a test: a stub on PATH, a folder to work in, homes of its own."""
+"""A wrapped harness for tests: a stub on PATH, a working folder and separate homes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StubMachine:
 
     @property
     def note(self) -> dict[str, Any]:
-        """What the stub was given when it started."""
+        """Arguments and environment that the stub recorded at its start."""
         found: dict[str, Any] = json.loads(self._note.read_text())
         return found
 

@@ -1,4 +1,4 @@
-"""A terminal of its own for a program under test: what is typed at it, and what appears on it."""
+"""A pseudo-terminal for a program under test: sends keys and collects the screen."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ class Terminal:
             self._ours = -1
 
     def _read(self, wait: float) -> str | None:
-        """What came; None when nothing can come any more."""
+        """The next output; None at the end."""
         ready, _, _ = select.select([self._ours], [], [], wait)
         if not ready:
             return ""
         try:
             text = os.read(self._ours, 65536).decode(errors="replace")
-        except OSError:  # Linux says so when nobody has the other end open
+        except OSError:  # Linux raises this when the other end is closed
             return None
         self.screen += text
         return text

@@ -1,4 +1,4 @@
-"""While old logs are read, every answer says that it is not complete; reports at a terminal wait, nothing else does."""
+"""While old logs are read, every answer is marked incomplete; only reports at a terminal wait."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_short_id_is_not_resolved_before_all_sessions_are_known(home: Home) ->
 
 
 def test_a_source_that_cannot_go_on_keeps_no_one_waiting(home: Home) -> None:
-    """The answer says why it is not complete, at a terminal too."""
+    """The answer contains the reason for being incomplete, at a terminal too."""
     with gated(home, "scan", "late", "opencode", "broken") as gates, gates.wire() as wire:
         until(lambda: backfill(wire, "summary")["blocked"] is not None)
         with TerminalProcess(home, "summary", columns=200) as person:

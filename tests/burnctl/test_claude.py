@@ -38,7 +38,7 @@ def daemon(machine: StubMachine, answer: Answer) -> AbstractContextManager[FakeD
 
 
 def test_the_session_is_made_tagged_and_announced_first(machine: StubMachine) -> None:
-    """When Claude Code starts, its id is chosen, and the stamp and the announcement are on the disk already."""
+    """When Claude Code starts, its id is chosen and the stamp and announcement are on disk."""
     done = machine.run("claude", "--tag", "workflowId=wf-1", "--tag", "persona=senior", "--", "-p", "hello there")
     assert done.returncode == 0, done.stderr
     flag, session, *rest = machine.note["argv"]
@@ -102,10 +102,8 @@ def test_a_daemon_that_hangs_delays_little(machine: StubMachine) -> None:
 
 
 def test_it_starts_quickly(machine: StubMachine) -> None:
-    """What the wrapper adds to Claude Code is a few starts of a bare interpreter, with a daemon up.
-
-    Some 35 ms of the processor against 12 on an idle machine; as a ratio, it can be told on a busy one too.
-    """
+    """The wrapper adds a few starts of a bare interpreter to Claude Code, with a daemon up. Some 35 ms of CPU against
+    12 on an idle machine; a ratio is measurable on a busy machine as well."""
     with daemon(machine, {}):
         wrapper = [*BURNCTL, "claude", "--tag", "a=b", "--quiet"]
         bare, alone, wrapped = cpu_seconds([sys.executable, "-c", ""], ["claude"], wrapper, env=machine.env, times=6)
@@ -230,7 +228,7 @@ needs_bash = pytest.mark.skipif(
 @needs_bash
 @pytest.mark.parametrize("key", ["\x1a", ""])
 def test_job_control_works(machine: StubMachine, key: str) -> None:
-    """Ctrl-Z, or Claude Code stopping itself, stops the job as the shell sees it; fg goes on where it was."""
+    """Ctrl-Z, or Claude Code stopping itself, stops the job of the shell; fg continues it."""
     with machine.shell(do="wait exit 6" if key else "stop exit 6") as shell:
         shell.see("shell> ")
         shell.type("$BURNCTL claude; echo CODE $?\r")
@@ -370,7 +368,7 @@ def test_continue_tags_the_session_it_went_on_with(machine: StubMachine) -> None
 
 
 def test_a_wrong_guess_is_put_right(machine: StubMachine) -> None:
-    """Where --continue goes on with another session than expected, that one is tagged and announced afterwards."""
+    """If --continue resumes another session than expected, that session is tagged and announced afterwards."""
     transcript(machine, OLDER, 900)
     transcript(machine, OLD, 90)
     done = machine.run(
@@ -393,7 +391,7 @@ def test_a_picked_session_is_tagged_afterwards(machine: StubMachine) -> None:
 
 
 def test_a_session_that_cannot_be_told_is_not_tagged(machine: StubMachine) -> None:
-    """Nothing written, or several sessions at once: said on stderr, and nobody's session is taken."""
+    """No log written, or several sessions at once: reported on stderr, and no other session is tagged."""
     transcript(machine, OLD, 90)
     done = machine.run("claude", "--tag", "a=b", "--", "--resume", do="exit 3")
     assert done.returncode == 3

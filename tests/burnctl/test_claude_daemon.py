@@ -69,7 +69,7 @@ def all_recorded(daemon: Daemon) -> None:
 
 
 def found_by_search(wire: Wire) -> set[str]:
-    """The sessions in which search finds what was said."""
+    """Sessions in which search finds the words."""
     words = ("Hieronymus", "Balthasar")
     return {hit["sessionId"] for word in words for hit in wire.call("sessions.search", query=word)["hits"]}
 
@@ -93,7 +93,7 @@ def test_its_line_tells_turns_tokens_and_cost(machine: StubMachine, daemon: Daem
     """On stderr, when it has ended: exact, since the session was flushed first."""
 
     def is_told() -> bool:
-        """What a busy machine does not answer within three seconds is not said at all."""
+        """On a busy machine an answer that takes more than three seconds is not shown."""
         done = machine.run("claude", do="talk")
         said = rf"burnctl: session {machine.note['argv'][1][:8]}: 4 turns, 4\.6k tokens, \$0\.\d+ at API prices\n"
         assert done.stdout == ""
@@ -172,7 +172,7 @@ CLEARED = "0f9c1d2e-0000-4000-8000-00000000000c"
 
 @pytest.mark.parametrize("roots", ["known to the daemon", "told by the wrapper"])
 def test_no_content_of_a_cleared_session_is_kept(machine: StubMachine, roots: str) -> None:
-    """After /clear the process works on a session of its own making: the registry names it, and no log does."""
+    """After /clear the process uses a new session, which only the registry names."""
     env: dict[str, Any] = {"CLAUDE_CONFIG_DIR": str(machine.config)} if roots == "known to the daemon" else {}
     with running(Home(machine.home), **env) as daemon:
         do = "live talk clear talk silent 1.5"
@@ -246,7 +246,7 @@ def test_a_resumed_sessions_past_keeps_its_tags(machine: StubMachine, daemon: Da
 
 
 def test_a_daemon_that_is_busy_does_not_hold_it_up(machine: StubMachine, daemon: Daemon) -> None:
-    """A stopped daemon: it starts all the same, and what was said is taken in when the daemon goes on."""
+    """With a stopped daemon Claude Code starts all the same, and its log is read when the daemon continues."""
     daemon.process.send_signal(signal.SIGSTOP)
     try:
         begun = time.time()

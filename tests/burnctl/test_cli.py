@@ -1,4 +1,4 @@
-"""burnctl's command line: what is typed is understood or refused in one line, and codes tell scripts what happened."""
+"""burnctl's command line: input is understood or refused in one line, and exit codes tell scripts what happened."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_shared_flags_may_come_first(home: Home) -> None:
 
 
 def test_scripts_never_start_the_daemon(home: Home) -> None:
-    """A reading command without a terminal: exit code 3, one line that says what to do, and no daemon after it."""
+    """A reading command without a terminal: exit code 3, one line of advice, and no daemon afterwards."""
     done = run(home, "status", "--json")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "burnctl: burnd is not running; start it with: burnctl up\n"
@@ -144,7 +144,7 @@ def test_a_stale_socket_is_nobody(home: Home) -> None:
 
 
 def test_json_is_what_the_socket_said(home: Home) -> None:
-    """--json is the answer with its version, untouched: hostile text arrives as it was, but escaped."""
+    """--json is the answer with its version, unchanged apart from escapes for hostile text."""
     hostile = "\x1b]52;c;aGk=\x07\u202e日本"
     with fake_daemon(socket_of(home), status=STATUS | {"title": hostile}):
         done = run(home, "status", "--json")
@@ -235,7 +235,7 @@ def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:
 
 
 def test_output_that_cannot_be_encoded_is_still_output(home: Home) -> None:
-    """A terminal that knows only ASCII shows stand-ins for our own signs, and `?` for the rest."""
+    """An ASCII-only terminal gets substitutes for our own characters and `?` for others."""
     done = run(home, "doctor", PYTHONIOENCODING="ascii:strict")
     assert "Traceback" not in done.stderr
     assert "> start it with: burnctl up" in done.stdout
@@ -267,7 +267,7 @@ def test_colour_only_where_it_is_wanted(home: Home, words: list[str], environ: d
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_trouble(home: Home, closed: str) -> None:
-    """F82: a spawner may have closed any of them; the code still says what happened."""
+    """F82: a parent may have closed any stream; the exit code is still right."""
     command = f"{sys.executable} -m burnctl status {closed}"
     done = subprocess.run(["sh", "-c", command], env=environment(home), capture_output=True, text=True, check=False)
     assert done.returncode == 3

@@ -257,7 +257,7 @@ def test_what_is_said_on_the_way_is_heard(home: Home) -> None:
 
 
 def test_a_full_line_of_clients_is_stood_in(home: Home) -> None:
-    """Where many knock at once the kernel turns some away; they knock again."""
+    """When many connect at once the kernel refuses some, which retry."""
     home.root.mkdir(parents=True)
     path = home.root / "burnd.sock"
     with socket.socket(socket.AF_UNIX) as listening:
@@ -277,7 +277,7 @@ def test_a_full_line_of_clients_is_stood_in(home: Home) -> None:
 
 
 def test_the_socket_is_found_as_the_daemon_finds_it(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`$BURND_SOCKET`, else the home's; a path no socket can have is said."""
+    """`$BURND_SOCKET`, else the home's; an error names a path that no socket can have."""
     monkeypatch.delenv("BURND_SOCKET", raising=False)
     monkeypatch.setenv("RELAYBURN_HOME", str(home.root))
     assert Client().socket_path == str(home.root / "burnd.sock")

@@ -29,7 +29,8 @@ def every_fault(fault: Callable[[str], Any]) -> list[Faulty]:
 
 
 def test_a_fault_at_any_call_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disk full at the k-th call, for every k: an error that says so, and no file, whole or half; else all of them."""
+    """Disk full at the k-th call, for every k: an error that says so and no file, whole or partial; otherwise all
+    files."""
     happened = 0
     for n, faulty in enumerate(every_fault(no_room)):
         home = tmp_path / str(n)
@@ -46,7 +47,7 @@ def test_a_fault_at_any_call_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_new_word_in_the_place_of_an_old_one_is_one_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replacing what a file says: after a fault the old word or the new one stands, never a part of one."""
+    """After a fault while replacing a file it has the old or the new content, never a mix."""
     for n, faulty in enumerate(every_fault(no_room)):
         home = str(tmp_path / str(n))
         monkeypatch.setattr(delivery, "os", os)
@@ -129,7 +130,7 @@ def test_a_limit_on_file_size_is_said(tmp_path: Path) -> None:
 
 
 def test_a_home_that_is_not_ours_to_write(tmp_path: Path) -> None:
-    """A file in the place of the home or of the spool, or a link: said with its path, and left as it was."""
+    """A file in the place of the home or spool, or a link: the error names its path, and nothing changes."""
     home = tmp_path / "home"
     home.write_text("precious")
     done = burnctl(home, "stamp", "--session", "s", "a=b")

@@ -1,4 +1,4 @@
-"""The demo shows everything on a machine of its own, and leaves nothing behind."""
+"""The demo shows every report on a simulated machine, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_key_leads_to_the_next_screen(short_folder: Path) -> None:
 
 
 def test_the_sessions_are_the_same_every_time(tmp_path: Path) -> None:
-    """What the demo shows today it shows tomorrow, times aside."""
+    """The demo's output is the same every time, except for times."""
     logs = []
     for name in ("one", "two"):
         machine = Machine(str(tmp_path / name))

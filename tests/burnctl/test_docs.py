@@ -32,7 +32,7 @@ DOCS = COMMANDS.parent
 
 @pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
 def test_what_is_generated_is_fresh(path: Path) -> None:
-    """When this fails: `python -m tests.burnctl.pages`, and read what changed."""
+    """On failure: run `python -m tests.burnctl.pages` and read the difference."""
     assert path.read_text() == page(path)
 
 
@@ -56,7 +56,7 @@ def test_every_command_and_flag_is_documented() -> None:
 
 @pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda path: path.name)
 def test_every_command_that_a_page_shows_is_there(path: Path) -> None:
-    """Its verb and its flags, wherever `burnctl ...` stands as code."""
+    """The verb and flags of every `burnctl ...` that is formatted as code."""
     shown = re.findall(r"(?<=`)burnctl [^`\n]+|(?<=^    )burnctl [^#\n]+", path.read_text(), re.MULTILINE)
     for line in shown:
         verb, *words = re.split(r"\[?-- ", line)[0].split()[1:]
@@ -231,5 +231,4 @@ def test_every_flag_is_documented(verb: str, page: str) -> None:
 
 
 def test_every_variable_is_documented() -> None:
-    """What a service is told is what the page says."""
     assert [name for name in VARIABLES if name not in (DOCS / "service.md").read_text()] == []

@@ -1,4 +1,4 @@
-"""The doctor: each check finds what it is there for, says what to do, and leaves everything as it was."""
+"""Each check of the doctor finds its problem, gives advice and changes nothing."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ def test_a_full_disk(made: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     for blocks, level in ((0, "fail"), (100_000, "warn"), (10**9, "ok")):
         Facts.f_bavail = blocks
         assert homes.disk(made, reserve=20 << 20).level == level
-    assert homes.disk(made, reserve=10**13).level == "fail"  # somebody wants more left free than there is
+    assert homes.disk(made, reserve=10**13).level == "fail"  # a reserve larger than the free space
 
 
 def test_the_reserve_is_the_daemons_or_else_that_of_the_settings() -> None:
-    """What doctor calls too little is what makes recording wait."""
+    """Doctor warns at the same limit at which recording pauses."""
     settings = {"settings": [{"key": "disk.reserve", "value": 5_000}]}
     assert doctor._reserve({"disk": {"free": 1, "reserve": 7_000}}, settings) == 7_000
     assert doctor._reserve({"disk": {"free": None, "reserve": None}}, settings) == 5_000
@@ -212,7 +212,7 @@ def test_the_clock() -> None:
 
 
 def test_logs(tmp_path: Path) -> None:
-    """Folders of logs with their number, databases by their path; one warning when there are none."""
+    """Log folders with their counts, databases with their paths, and a single warning when there are none."""
     assert logs.examine({}, str(tmp_path), {})[0].level == "warn"
     project = tmp_path / ".claude" / "projects" / "-w"
     project.mkdir(parents=True)
@@ -269,7 +269,7 @@ def test_the_report(columns: int) -> None:
 
 
 def test_broken_is_exit_code_one(home: Home) -> None:
-    """Nobody records anything: that is broken. And asking about it starts and makes nothing."""
+    """No daemon is a problem, and checking does not start one or create files."""
     begun = time.monotonic()
     done = run(home, "doctor")
     assert done.returncode == 1

@@ -64,7 +64,7 @@ def test_raw_csv_has_values_as_they_are(home: Home) -> None:
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
 def test_a_file_is_whole_or_as_it_was(home: Home, folder: Path, form: str) -> None:
-    """When burnd fails in the middle, what was there before is still there, and nothing beside it."""
+    """If burnd fails midway, the old file is unchanged and no other file is left."""
     path = folder / "turns"
     path.write_text("before")
 

@@ -11,7 +11,8 @@ from burnctl import flags
 
 
 def test_a_project_is_a_whole_path_or_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What can only be a path is one, also when it is gone: the daemon has neither our folder nor our `~`."""
+    """A value that can only be a path is made absolute, even if it does not exist: the daemon has neither our folder
+    nor our `~`."""
     (tmp_path / "app").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -64,7 +64,7 @@ def test_a_subagent_is_drawn_once() -> None:
 
 
 def test_what_was_billed_beside_a_turn_has_its_own_place() -> None:
-    """It is told apart from the turn whose number it bears, and no picture draws one over the other."""
+    """It is listed apart from the turn with the same number, and no picture draws one over the other."""
     said = session(step(0), step(0, beside=True, parts=None, costUsd=None, at=0), step(1), step(2, goesOnFrom=0))
     shown = flow.draw(said, Screen(120))
     assert " 0+ " in shown

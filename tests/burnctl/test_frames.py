@@ -52,7 +52,7 @@ def test_a_daemon_understands_an_older_client(home: Home) -> None:
 
 
 def _has(found: Any, once: Any, where: str) -> None:
-    """Whether everything that was answered once, by its name and kind, is answered now."""
+    """True if every recorded field, by name and type, is in the current answer."""
     if isinstance(once, dict) and isinstance(found, dict):
         if where.rpartition(".")[2] not in MAPS | ANYTHING:
             assert once.keys() <= found.keys(), where

@@ -1,7 +1,5 @@
-"""What commands look like, to the character: at 80 and 160 columns, in colour at a terminal and plain in a pipe.
-
-`BURNCTL_GOLDEN=write` writes the expected pages anew; look at them before you keep them.
-"""
+"""Golden screens: at 80 and 160 columns, in colour at a terminal and plain in a pipe. `BURNCTL_GOLDEN=write` rewrites
+the expected pages; look at the difference before you commit them."""
 
 from __future__ import annotations
 
@@ -183,7 +181,7 @@ def test_at_a_terminal(home: Home, name: str, columns: int) -> None:
 
 
 def test_tail_at_a_terminal(home: Home) -> None:
-    """Settled turns stay, the open one stands below them and is wiped; when burnd goes, tail waits for it."""
+    """Settled turns stay, the open one is shown below them and wiped; when burnd stops, tail waits for it."""
     with fake_daemon(home.root / "burnd.sock", tail=tail):
         person = TerminalProcess(home, "tail", columns=80)
         person.wait_for("waiting until it is back ...\n")

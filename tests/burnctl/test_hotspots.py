@@ -55,7 +55,7 @@ def test_what_there_is_none_of_is_said() -> None:
 
 
 def test_an_agents_call_is_not_the_agent() -> None:
-    """Where a table has the call alone, it says where the whole is found."""
+    """A table with the call alone refers to the table with the whole agent."""
     assert all(kind(name) == "delegate" for name in hotspots.DELEGATES)
     told = "burnctl hotspots --by subagent has both"
     assert told in " ".join(page(answer("tool", row("Task")), Screen(80)).split())
@@ -71,7 +71,7 @@ def test_prompts_in_a_spreadsheet_say_where_they_are() -> None:
 
 
 def test_tools_beyond_the_limit_are_one_row() -> None:
-    """burnd adds them up; the row says what there are more of."""
+    """burnd sums them, and the row names the table with the rest."""
     shown = page(answer("tool", row("Read"), row("3 more", "other")), Screen(120))
     assert "(3 more tools)" in shown
     assert "(3 more)" in page(answer("file", row("a.py", "file"), row("3 more", "other")), Screen(120))

@@ -158,7 +158,7 @@ def test_what_has_no_price_is_said(screen: Screen) -> None:
 
 
 def test_a_budget_says_what_has_no_price(screen: Screen) -> None:
-    """Turns that nobody knows the price of are no $0.00, and are said beside what is known."""
+    """Turns without a price are listed separately and not counted as $0.00."""
     nothing = budget("daily", 20, 0) | {"spentUsd": None, "leftUsd": None, "unpricedTurns": 12}
     some = budget("monthly", 20, 3) | {"unpricedTurns": 12}
     lines = shown(answer([nothing, some]), screen)
@@ -192,7 +192,7 @@ def test_times_are_short_where_they_are_near(screen: Screen) -> None:
     ],
 )
 def test_check_tells_a_script(home: Home, budgets: Any, code: int, said: str) -> None:
-    """--check says one thing, and its exit code says the same."""
+    """--check prints one line that agrees with its exit code."""
     with fake_daemon(home.root / "burnd.sock", limits=answer(budgets)) as server:
         done = run(home, "limits", "--check")
         assert (done.returncode, done.stdout, done.stderr) == (code, said, "")

@@ -86,7 +86,7 @@ async def complaint(client: Client, tool: str, **arguments: Any) -> str:
 
 
 class Alone(NamedTuple):
-    """A server without a daemon: its tools, what each says when it is asked, and the home it was given."""
+    """A server without a daemon: its tools, the answer of each, and its home."""
 
     tools: list[Any]
     complaints: list[str]
@@ -113,7 +113,7 @@ async def _ask_for(client: Client, tool: str) -> str:
 
 
 def test_every_tool_is_there_and_only_reads(alone: Alone) -> None:
-    """Each says what it does, and that it changes nothing."""
+    """Each tool is described and marked read-only."""
     assert [tool.name for tool in alone.tools] == TOOLS
     for tool in alone.tools:
         assert tool.description
@@ -196,14 +196,14 @@ async def test_the_past_can_be_asked_for(home: Home) -> None:
 
 
 def test_it_never_starts_the_daemon(alone: Alone) -> None:
-    """Without one, every tool says so, and nothing is left of the attempt."""
+    """Without a daemon every tool says so, and no file or process is left."""
     assert all("burnd is not running" in said for said in alone.complaints)
     assert not alone.home.root.exists()
 
 
 @pytest.mark.parametrize("variable", _VARIABLES)
 async def test_ones_own_session_is_meant(home: Home, variable: str) -> None:
-    """Where the harness says which session it is, that one is the default."""
+    """The session that the harness names is the default."""
     with fake_daemon(home.root / "burnd.sock", why={"causes": []}, sessions__messages={"messages": []}) as burnd:
         async with agent_here(home, own=variable) as client:
             await told(client, "why")
@@ -213,7 +213,7 @@ async def test_ones_own_session_is_meant(home: Home, variable: str) -> None:
 
 
 async def test_else_the_newest_session_of_the_folder(home: Home, folder: Path) -> None:
-    """Whoever asks is writing to it at this moment, not to what it started; where there is none, it must be said."""
+    """The newest session of the folder, not one that it started; an error if there is none."""
     here = {"project": str(folder), "parentSessionId": None}
     sessions: list[dict[str, Any]] = [
         {"sessionId": "in another clone"} | here | {"project": "/elsewhere"},
@@ -235,7 +235,7 @@ async def test_else_the_newest_session_of_the_folder(home: Home, folder: Path) -
 
 
 async def test_answers_are_bounded(home: Home) -> None:
-    """However much there is, an answer is short, and says what was left out and where to go on."""
+    """An answer is short whatever the size of the data, and says what was left out and how to continue."""
     from burnctl.mcp_tools import BRIEF_BYTES, MOST_BYTES
 
     causes = [{"kind": "result", "label": "x" * 100, "costUsd": n} for n in range(5000)]
@@ -268,7 +268,7 @@ def size_of(answer: dict[str, Any]) -> int:
 
 
 async def test_a_hit_counts_more_than_what_is_around_it(home: Home) -> None:
-    """Where an answer would be too long, the messages around hits are cut before a hit is left out."""
+    """In an answer that is too long, context around hits is cut before any hit."""
     window = [{"msgIdx": n, "role": "user", "snippet": "x" * 1000, "match": n == 4} for n in range(9)]
     answer = {"query": "x", "hits": [{"sessionId": f"s{n}", "window": window} for n in range(10)]}
     with fake_daemon(home.root / "burnd.sock", sessions__search=answer) as burnd:
@@ -321,7 +321,7 @@ async def test_a_memory_is_whole_or_named(home: Home) -> None:
 
 
 def test_a_message_that_is_too_long_by_itself_is_cut() -> None:
-    """It keeps its first blocks and says how many are missing, and the next page is the next message."""
+    """It keeps its first blocks with a count of the missing ones; the next page begins with the next message."""
     from burnctl.mcp_tools import MOST_BYTES, bounded
 
     blocks = [{"kind": "text", "text": "x" * 2000} for _ in range(60)]

@@ -68,7 +68,7 @@ def without(value: Any, name: str) -> Any:
 
 
 def all_but(name: str) -> dict[str, Any]:
-    """All answers without a field; those of `summary` have a row of the dimensions that they are asked for."""
+    """All answers without a field; those of `summary` have a row with the requested dimensions."""
 
     def summary(params: dict[str, Any], _: object) -> Any:
         by = params.get("by", "model").split(",")
@@ -90,7 +90,7 @@ def main(verb: list[str]) -> int:
 
 
 def test_a_field_that_burnd_does_not_send_is_a_message(server: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each field of each answer, dropped everywhere: the command works without it, or says what to do."""
+    """With each field of each answer dropped everywhere, the command works or says what to do."""
     failures = []
     for verb in VERBS:
         server.answers, server.asked = all_but(""), []

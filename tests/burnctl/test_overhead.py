@@ -150,7 +150,7 @@ def test_a_policy_stands_before_all(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_claude_falls_back_to_agents_md(folder: Path) -> None:
-    """Where neither the folder nor one above it has a CLAUDE.md of any kind; one's own and rules are none."""
+    """Used where neither the folder nor one above it has a CLAUDE.md; user-level files and rules do not count."""
     home = folder.parents[1]
     write(home / ".claude" / "CLAUDE.md", "mine")
     write(home / "code" / "AGENTS.md", "all code")
@@ -178,7 +178,7 @@ def test_opencode_falls_back_to_claude_md(folder: Path) -> None:
 
 
 def test_opencode_reads_what_is_above_up_to_the_repository_and_what_its_configuration_names(folder: Path) -> None:
-    """Files by name or pattern, from any folder of the repository; comments are none of the configuration."""
+    """Files by name or pattern, from any folder of the repository; comments in the configuration are ignored."""
     home = folder.parents[1]
     write(home / "AGENTS.md", "not of the repository")
     write(home / "code" / ".git" / "HEAD", "ref")

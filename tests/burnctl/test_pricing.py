@@ -1,4 +1,4 @@
-"""`burnctl pricing`: what is said of a price, of none, and how another list is brought in."""
+"""`burnctl pricing`: shows a price or the reason for its absence, and imports another list."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_no_action_is_a_mistake_of_usage(home: Home) -> None:
 
 
 def test_a_broken_file_is_said_beside_the_price(home: Home) -> None:
-    """By your own list, it says, of a price that is not in the file any more: so it says that, too."""
+    """A price from a list that was removed is marked as such."""
 
     def broken(params: dict[str, Any], talk: FakeConnection) -> dict[str, Any]:
         return answer(params, talk) | {"pricesProblem": "models.dev.json: is not JSON"}

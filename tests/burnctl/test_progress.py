@@ -28,7 +28,7 @@ print("the answer")
 
 
 class Reading:
-    """A daemon that takes in 200 MB, some of it between any two questions."""
+    """A daemon that reads 200 MB, some of it between any two requests."""
 
     def __init__(self, step: int) -> None:
         self.done, self.step, self.asked = 0, step, 0

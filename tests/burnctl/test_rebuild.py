@@ -1,4 +1,4 @@
-"""`burnctl rebuild`: what it asks for, what it says, and that progress is shown to a person alone."""
+"""`burnctl rebuild`: its confirmation and output; progress is shown at a terminal only."""
 
 from __future__ import annotations
 

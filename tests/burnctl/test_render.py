@@ -1,4 +1,4 @@
-"""What people see: numbers, widths, tables and charts, and text from logs that cannot harm a terminal."""
+"""Numbers, widths, tables, charts, and text from logs that cannot harm a terminal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_money(usd: float | None, shown: str) -> None:
 
 
 def test_exact_money() -> None:
-    """Parts of one request have more decimals where two would not tell them apart."""
+    """Parts of one request get more decimals where two would make them equal."""
     assert [exact_money(usd) for usd in (None, 0, 0.00001, 0.0043, 0.04, 0.47, 1204.4)] == [
         "-", "$0.00", "<$0.0001", "$0.0043", "$0.0400", "$0.47", "$1,204.40",
     ]  # fmt: skip
@@ -165,7 +165,7 @@ def test_whatever_comes_is_clean(text: str) -> None:
      ("❤\ufe0f", 2), ("…", 1), ("\uff46\uff55", 4), ("ﾊﾝｶｸ", 4), ("นี่", 1)],
 )  # fmt: skip
 def test_widths(text: str, cells: int) -> None:
-    """What a terminal shows in two cells counts two, and marks that join a letter count nothing."""
+    """Wide characters count two cells, combining marks none."""
     assert width_of(text) == cells
 
 

@@ -99,7 +99,7 @@ def test_charts_csv_and_quality(demo: DemoHome) -> None:
 
 
 def test_compare(demo: DemoHome) -> None:
-    """No data is empty and null, never nothing spent; too little is marked; what-if says what it is."""
+    """Without data the answer is empty and null rather than zero; small samples and what-if figures are marked."""
     answer = demo.json("compare")
     empty = [cell for cell in answer["cells"] if cell["noData"]]
     assert empty
@@ -154,7 +154,6 @@ def test_compare(demo: DemoHome) -> None:
     ],
 )
 def test_mistakes_are_told_in_one_line(demo: DemoHome, arguments: tuple[str, ...], code: int, said: str) -> None:
-    """What is wrong, and what would be right."""
     done = demo.run(*arguments)
     assert done.returncode == code, done.stdout + done.stderr
     assert said in done.stderr
@@ -185,7 +184,7 @@ def wait_until_tidied(home: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs inotify")
 def test_no_report_reads_content(demo: DemoHome) -> None:
-    """I5: the kernel sees nobody open or read a file below content/ while any report runs, and sees who does."""
+    """I5: the kernel reports no open or read below content/ while any report runs; a control read is reported."""
     session = demo.json("sessions")["sessions"][0]["sessionId"]
     wait_until_tidied(Path(demo.home))
     with FileReads(Path(demo.home) / "content") as content:
@@ -275,7 +274,7 @@ def test_a_tree_opens_what_subagents_cost(demo: DemoHome) -> None:
 
 
 def test_one_turn_and_its_cache_miss(demo: DemoHome) -> None:
-    """The turn after tests that ran longer than the cache lives paid for everything again, and says so."""
+    """The turn after tests that outlasted the cache paid for everything again, and the page says so."""
     session = demo.sessions["Why does the checkout test flake?"]
     shown = demo.run("why", session, "--turn", "6").stdout
     assert "cache write" in shown
@@ -285,7 +284,7 @@ def test_one_turn_and_its_cache_miss(demo: DemoHome) -> None:
 
 
 def test_hotspots_are_the_bill(demo: DemoHome) -> None:
-    """However it is rolled up and whatever is asked for, the column adds up to the summary, and fits the screen."""
+    """For every grouping and filter, the column adds up to the summary and fits the screen."""
     asked = [(), ("--since", "3d"), ("--project", "shop-api", "--rank", "rides")]
     summaries = [demo.json("summary", *filters[:2]) for filters in asked]
     for by in ("tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss"):
@@ -343,7 +342,7 @@ def test_waste_is_found(demo: DemoHome) -> None:
 
 
 def test_instructions_are_told_by_file_and_section(demo: DemoHome) -> None:
-    """What files cost and the rest is what prefixes cost; it is said that files are as they are today."""
+    """Costs of files plus the rest are the cost of prefixes; a note says that files are as of today."""
     folder = os.path.join(demo.machine.folder, "you", "shop-api")
     answer = demo.json("overhead", "--project", folder)
     claude = next(source for source in answer["sources"] if source["source"] == "claude-code")
@@ -364,7 +363,7 @@ def test_instructions_are_told_by_file_and_section(demo: DemoHome) -> None:
 
 
 def test_a_session_as_a_picture(demo: DemoHome, tmp_path: Path) -> None:
-    """In the terminal, as a file of its own, as a diagram; all say the same cost."""
+    """In the terminal, as an SVG file and as a diagram, all with the same cost."""
     session = demo.sessions["How is the cart priced?"]
     cost = f"${demo.json('summary', '--session', session)['totals']['costUsd']:.2f}"
     for columns in (40, 80, 160):

@@ -211,7 +211,7 @@ def test_a_recording_is_paged_and_never_cut(home: Home, log: Path, daemon: Daemo
 
 
 def test_resume_offers_to_restore_a_session_whose_log_is_gone(home: Home, log: Path, daemon: Daemon) -> None:
-    """The command is printed as ever; the offer is beside it."""
+    """The command is printed as usual, followed by the offer."""
     assert run(home, "resume", SESSION).stderr.count("restore") == 0
     log.unlink()
     done = run(home, "resume", SESSION)

@@ -34,7 +34,7 @@ def daemon(machine: StubMachine) -> Iterator[Daemon]:
 
 
 def stamps(machine: StubMachine) -> dict[str, dict[str, str]]:
-    """What each session was tagged with."""
+    """Tags of each session."""
     lines = [json.loads(line) for line in (machine.home / "ledger.jsonl").read_text().splitlines()]
     return {line["selector"]["sessionId"]: line["enrichment"] for line in lines if line["kind"] == "stamp"}
 
@@ -47,7 +47,7 @@ def all_recorded(daemon: Daemon) -> None:
 
 
 def harness(machine: StubMachine, session: str, do: str = "talk") -> None:
-    """Somebody runs the harness without the wrapper."""
+    """Starts the harness without the wrapper."""
     env = {**machine.env, "STUB_DO": do, "STUB_SESSION": session}
     subprocess.run(["harness"], env=env, cwd=machine.work, check=True)
 
@@ -88,12 +88,12 @@ def test_its_session_is_tagged(machine: StubMachine, daemon: Daemon) -> None:
 
 
 def test_an_older_session_is_not_taken(machine: StubMachine, daemon: Daemon) -> None:
-    """A harness that goes on with an old session, or says nothing, leaves the tags to nobody, and that is told."""
+    """A harness that resumes an old session, or writes nothing, leaves the tags unused, with a message."""
     harness(machine, OLD)
     time.sleep(0.02)
 
     def is_told() -> bool:
-        """What a busy machine does not answer within three seconds is not said at all."""
+        """On a busy machine an answer that takes more than three seconds is not shown."""
         said = machine.run("run", "--tag", "a=b", "--", "harness", do="talk", STUB_SESSION=OLD).stderr
         assert not said or said.startswith("burnctl: no new session began in this folder"), said
         return bool(said)
@@ -105,7 +105,7 @@ def test_an_older_session_is_not_taken(machine: StubMachine, daemon: Daemon) -> 
 
 
 def test_a_session_after_its_end_is_not_taken(machine: StubMachine, daemon: Daemon) -> None:
-    """What begins in this folder when the harness has ended is somebody else's."""
+    """A session that begins in this folder after the harness ended is unrelated."""
     machine.run("run", "--tag", "a=b", "--", "harness", do="exit 0")
     time.sleep(0.02)
     harness(machine, OTHER)
@@ -129,7 +129,7 @@ def test_another_folders_session_is_not_taken(machine: StubMachine, daemon: Daem
 
 
 def test_a_session_that_claude_was_wrapped_with_is_not_taken(machine: StubMachine, daemon: Daemon) -> None:
-    """`burnctl claude` in the same folder at the same time has its own session, whoever writes first."""
+    """`burnctl claude` in the same folder at the same time has its own session, whichever writes first."""
     with machine.start("run", "--tag", "who=run", "--", "harness", do="wait talk", STUB_SESSION=OURS) as ours:
         assert ours.stdout is not None
         assert ours.stdout.readline() == "READY\n"
@@ -172,7 +172,7 @@ def test_with_the_daemon_down_it_is_tagged_later(machine: StubMachine) -> None:
 
 
 def test_killed_with_its_harness_it_is_tagged_all_the_same(machine: StubMachine, daemon: Daemon) -> None:
-    """kill -9 of the wrapper loses nothing: the claim stands."""
+    """After kill -9 of the wrapper the claim still applies."""
     with machine.start("run", "--tag", "a=b", "--", "harness", do="talk wait", STUB_SESSION=OURS) as ours:
         assert ours.stdout is not None
         assert ours.stdout.readline() == "READY\n"
@@ -239,7 +239,7 @@ def test_its_line_is_about_the_session_it_took(machine: StubMachine, daemon: Dae
     sessions = iter(range(100))
 
     def is_told() -> bool:
-        """What a busy machine does not answer within three seconds is not said at all."""
+        """On a busy machine an answer that takes more than three seconds is not shown."""
         session = f"{next(sessions):08d}-0000-4000-8000-000000000009"
         said = machine.run("run", "--", "harness", do="talk", STUB_SESSION=session).stderr
         assert not said or said.startswith(f"burnctl: session {session[:8]}: 4 turns, 4.6k tokens, $0."), said

@@ -77,7 +77,7 @@ def machine(folder: Path) -> Machine:
 
 
 def test_install_writes_enables_and_starts(machine: Machine) -> None:
-    """The unit is written where systemd looks, and systemd is told to take it up, enable it and start it."""
+    """The unit is written where systemd looks, and systemd reloads, enables and starts it."""
     done = machine.service("install")
     assert done.returncode == 0, done.stderr
     assert machine.files() == {".config/systemd/user/burnd.service"}
@@ -165,7 +165,7 @@ def test_hardened_leaves_what_it_needs_in_sight() -> None:
 
 
 def test_the_price_updater_is_there_only_when_asked_for(machine: Machine) -> None:
-    """burnd goes to the network for nobody: the weekly timer is written and enabled by --update-prices alone."""
+    """burnd needs no network: only --update-prices installs the weekly timer."""
     assert machine.service("install", "--update-prices").returncode == 0
     unit = (machine.units / "burnd-prices.service").read_text()
     assert f"ExecStart={sys.executable} -P -m burnctl pricing update\n" in unit
@@ -312,7 +312,7 @@ def test_status_and_logs(machine: Machine) -> None:
 
 
 def test_without_a_journal_the_log_file_is_shown(machine: Machine) -> None:
-    """The end of the home's log, or that there is none yet."""
+    """The end of the log file in the home, or a message that there is none yet."""
     (machine.programs / "journalctl").unlink()
     for name in ("tail", "sh"):
         found = shutil.which(name)
@@ -439,7 +439,7 @@ def test_print_for_launchd(machine: Machine) -> None:
 
 
 def test_a_burnd_started_by_hand_makes_room(machine: Machine) -> None:
-    """The service's own burnd could not start beside it: the one that runs is stopped first, and that is said."""
+    """The service could not start beside it, so the running daemon is stopped first, with a message."""
     home = machine.person / ".relayburn"
     daemon = warm.Popen([sys.executable, "-P", "-m", "burnd", "run"], env=machine.env, stderr=subprocess.DEVNULL)
     try:
@@ -465,7 +465,7 @@ def test_code_in_the_working_folder_is_not_run(machine: Machine) -> None:
 
 
 def test_an_interpreter_that_has_no_burnd_is_refused(machine: Machine, tmp_path: Path) -> None:
-    """What would fail at the next login fails now, with the reason."""
+    """A failure at the next login is reported now, with the reason."""
     bare = tmp_path / "bare"
     bare.mkdir()
     script = "import sys; sys.executable = sys.argv.pop(1); from burnctl.cli import main; sys.exit(main(sys.argv[1:]))"

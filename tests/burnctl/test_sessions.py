@@ -151,7 +151,7 @@ def tidy(text: str, width: int) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_lists_fit_any_width(width: int) -> None:
-    """A line for each session, whatever its title holds; why there is none is said."""
+    """One line per session, whatever its title contains; an empty list gives the reason."""
     screen = Screen(width)
     text = screen.page(SESSIONS, listed(SESSIONS, screen, NOW))
     tidy(text.partition("\n\n")[0], width)
@@ -186,7 +186,7 @@ def test_a_raw_transcript_leaves_nothing_out() -> None:
 
 
 def test_a_day_is_named_once() -> None:
-    """A conversation over two days says when each begins."""
+    """A conversation over two days shows where each begins."""
     days = [message(0, "user", ts="2026-11-16T12:00:00Z"), message(1, "user", ts="2026-11-17T12:00:00Z")]
     text = "\n".join(Transcript(Screen(80)).drawn([*days, message(2, "user", ts="2026-11-17T12:30:00Z")]))
     assert (text.count("Nov 16"), text.count("Nov 17")) == (1, 1)
@@ -194,7 +194,7 @@ def test_a_day_is_named_once() -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_hits_fit_any_width(width: int) -> None:
-    """Each session with what matched, its words marked, and what stands around it in a line each."""
+    """Each session with its matches, marked, and their context on a line each."""
     answer = {"hits": [HIT, HIT | {"msgIdx": 9}], "corrected": {"corn": ["cron"]}, "note": "there is more"}
     text = found(answer, Screen(width), NOW)
     tidy(text, width)
@@ -216,7 +216,7 @@ def test_a_hit_is_called_by_its_title(width: int) -> None:
 
 
 def test_ids_that_look_alike_are_told_apart() -> None:
-    """What is printed of an id may be typed back in, also when sessions began in the same moment."""
+    """A printed id can be typed back in, even for sessions that began at the same moment."""
     ids = {"ses_0fec72b97014LrRJ": "ses_0fec72b97", "ses_0fec72b98113BcDE": "ses_0fec72b98", "ses_1c8f13e0ed62R1": "s"}
     text = listed({"sessions": [session(1, sessionId=id_, shortId=ids[id_]) for id_ in ids]}, Screen(160), NOW)
     shown = [line.split()[0] for line in text.splitlines()[1:]]
@@ -266,7 +266,7 @@ def test_hits_of_a_session_are_shown_in_order() -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_hit_is_a_line(width: int) -> None:
-    """With its title and the passage, whose words are marked; how many more there are is below."""
+    """Title and passage with marked words; the number of further hits is below."""
     hits = [HIT | {"sessionId": f"{n:08d}-1", "shortId": f"{n:08d}"} for n in range(12)]
     screen = Screen(width)
     text = screen.page(
@@ -434,7 +434,7 @@ def test_a_stopped_daemon_is_said(home: Home, words: list[str], method: str) -> 
     ],
 )
 def test_a_mistyped_session_is_answered_with_the_nearest(home: Home, typed: str, hint: str) -> None:
-    """What begins nearly so is named with its title and age; where burnd cannot say, its own hint stays."""
+    """Sessions with similar ids are listed with title and age; without candidates burnd's own hint stays."""
 
     def unknown(params: dict[str, Any], _talk: FakeConnection) -> dict[str, Any]:
         said = f"no session is or begins with {params['id']!r}"
@@ -468,7 +468,7 @@ def test_what_is_asked_is_what_was_typed(home: Home) -> None:
 
 
 def test_show_reads_page_after_page(home: Home) -> None:
-    """As many as were asked for, however few burnd gives at once; then it says how to go on."""
+    """As many messages as requested, however small burnd's pages are; then a hint how to continue."""
     with fake_daemon(home.root / "burnd.sock") as server:
         answers(server)
         whole = run(home, "show", "00000001").stdout

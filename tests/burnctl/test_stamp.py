@@ -39,7 +39,7 @@ def complains(code: int, message: str = "no", hint: str = "") -> Answer:
 
 
 def hangs(_params: dict[str, Any], _talk: FakeConnection) -> None:
-    """Takes the question and says nothing."""
+    """Accepts a request and never answers."""
 
 
 def daemon(home: Path, stamp: Answer) -> AbstractContextManager[FakeDaemon]:
@@ -70,7 +70,7 @@ def test_the_spool_is_private_whatever_the_umask(home: Path) -> None:
 
 
 def test_json_says_where_it_went(home: Path) -> None:
-    """With --json a program can tell a recorded stamp from a spooled one, and why."""
+    """With --json a program can distinguish a recorded stamp from a spooled one, and sees why."""
     answer = json.loads(burnctl(home, "stamp", "--message", "msg_1", "a=b", "--json").stdout)
     assert answer == {"version": 1, "state": "spooled", "stamps": 1, "spooled": 1, "reason": "burnd is not running"}
     with daemon(home, {}):
@@ -79,7 +79,7 @@ def test_json_says_where_it_went(home: Path) -> None:
 
 
 def test_a_person_sees_a_line(home: Path) -> None:
-    """At a terminal it is said what became of the stamp."""
+    """At a terminal a line reports the result of the stamp."""
     words = [*BURNCTL, "stamp", "--session", SESSION, "a=b"]
     with Terminal(words, environment(home), home.parent) as terminal:
         terminal.see("1 stamp in the spool for later: burnd is not running")
@@ -90,7 +90,7 @@ def test_a_person_sees_a_line(home: Path) -> None:
 
 
 def test_with_a_daemon_it_goes_over_the_socket(home: Path) -> None:
-    """Up: the daemon has it, with the time it was said, and nothing is spooled."""
+    """With a daemon up, it records the stamp with the original time, and nothing is spooled."""
     with daemon(home, {}) as burnd:
         span = ("--from", "2026-11-16T08:30:00+01:00", "--to", "2026-11-16T09:00")
         assert burnctl(home, "stamp", "--session", SESSION, *span, "step=2").returncode == 0
@@ -257,7 +257,7 @@ def test_many_are_split_into_requests_that_fit(home: Path) -> None:
 
 
 def test_a_daemon_that_goes_midway_gets_the_rest_by_spool(home: Path) -> None:
-    """What it has answered for is recorded, the rest is spooled, and together they are all; or it says how many."""
+    """Acknowledged stamps are recorded and the rest is spooled, without gaps; or the error gives the count."""
     recorded: list[str] = []
 
     def once(params: dict[str, Any], talk: FakeConnection) -> dict[str, Any] | None:
@@ -324,7 +324,7 @@ def test_it_starts_no_daemon_and_needs_no_streams(home: Path) -> None:
 
 
 def test_without_any_home_it_says_so(home: Path) -> None:
-    """F82: where HOME cannot be told there is nowhere to keep a stamp, and the message names the variables."""
+    """F82: without HOME there is no place for a stamp, and the error names the variables."""
     script = "import os; os.path.expanduser = lambda path: path; from burnctl.cli import main; raise SystemExit(main())"
     done = subprocess.run(
         [*BURNCTL[:2], "-c", script, "stamp", "--session", "s", "a=b"],
@@ -377,7 +377,7 @@ def test_a_refused_session_is_said_and_not_spooled(home: Path) -> None:
 
 
 def test_many_from_python(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`stamp_many` takes what `burnctl stamp --stdin` takes, and makes all of them or, with one that is none, none."""
+    """`stamp_many` takes the input of `burnctl stamp --stdin`, and records all of it, or nothing if one is invalid."""
     monkeypatch.setenv("RELAYBURN_HOME", str(home))
     good: list[dict[str, Any]] = [{"sessionId": name, "enrichment": {"step": name}} for name in ("a", "b")]
     with Client() as client:

@@ -82,7 +82,7 @@ def test_some_of_them(stamped: Path) -> None:
 
 
 def test_they_go_to_another_machine_as_they_are(stamped: Path, folder: Path) -> None:
-    """What export prints, stamp --stdin takes; the ledger there has the same stamps with the same times."""
+    """stamp --stdin reads the output of export; the other ledger then has the same stamps with the same times."""
     exported = burnctl(stamped, "stamps", "export").stdout
     elsewhere = folder / "elsewhere"
     with running(Home(elsewhere)):
@@ -94,7 +94,7 @@ def test_they_go_to_another_machine_as_they_are(stamped: Path, folder: Path) -> 
 
 
 def test_pages_are_put_together(folder: Path) -> None:
-    """However many there are, and however large: pages too large for an answer are asked for in parts."""
+    """Any number of stamps of any size is read in pages that fit an answer."""
     every = [
         {"ts": "2026-11-16T08:00:00.000Z", "selector": {"sessionId": f"s{n}"}, "enrichment": {"a": "b"}}
         for n in range(2500)
@@ -137,7 +137,7 @@ def test_tags_are_removed(stamped: Path, folder: Path) -> None:
 
 
 def test_a_removal_waits_in_the_spool(folder: Path) -> None:
-    """With burnd down it is spooled behind the stamp; burnd takes in both."""
+    """With burnd down it is spooled after the stamp; burnd records both."""
     home = folder / "home"
     assert burnctl(home, "stamp", "--session", SESSION, "a=1", "b=2").returncode == 0
     done = burnctl(home, "stamps", "remove", "--session", SESSION, "a", "--json")

@@ -1,4 +1,4 @@
-"""`burnctl statusline`: a line whatever it is told and whoever is there to ask, and limits that are passed on."""
+"""`burnctl statusline` prints a line for any input, with or without a daemon, and passes limits on."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def clock(seconds: float, form: str = "%H:%M") -> str:
 
 
 def test_the_whole_line(home: Home) -> None:
-    """What burnd counted of session and day, the account's own windows, and the context."""
+    """Cost of session and day from burnd, the account's windows, and the context."""
     with fake_daemon(home.root / "burnd.sock", statusline=KNOWN, quota={"taken": 2}) as server:
         today, week = clock(SOON), clock(SOON + 86_400 * 3, "%a %H:%M")
         assert (
@@ -86,7 +86,7 @@ def test_costs_are_in_the_currency_of_the_settings(home: Home) -> None:
 
 
 def test_the_limits_are_passed_on(home: Home) -> None:
-    """As readings with their ends; nobody waits until they are recorded."""
+    """Limits are sent as readings with their ends, without waiting for the recording."""
 
     def slow(_params: dict[str, Any], _talk: FakeConnection) -> None:
         time.sleep(0.5)
@@ -142,7 +142,7 @@ def test_turns_without_a_price_are_said(session: Any, today: Any, said: str) -> 
 
 
 def test_a_recorded_quota_stands_in(home: Home) -> None:
-    """Before the first answer of a session the limits are not told; burnd remembers the last."""
+    """Before the first answer of a session there are no limits on stdin; burnd has the last ones."""
     quota = {"usedPercent": 61.0, "resetsAt": clock(SOON, "%Y-%m-%dT%H:%M:%SZ")}
     known = {**KNOWN, "window": {**KNOWN["window"], "quota": quota}}  # type: ignore[dict-item]
     told = {name: value for name, value in TOLD.items() if name != "rate_limits"}
@@ -151,7 +151,7 @@ def test_a_recorded_quota_stands_in(home: Home) -> None:
 
 
 def test_a_recorded_week_stands_in() -> None:
-    """Each window by itself: what stdin lacks, burnd remembers."""
+    """Each window separately: burnd supplies those that stdin lacks."""
     quota = {"usedPercent": 61.0, "resetsAt": None}
     known = {"window": {"quota": {"usedPercent": 9.0, "resetsAt": None}}, "weekQuota": quota}
     assert statusline._parts({}, {"5h": (42.6, None)}, known, colored=False) == ["5h 43%", "7d 61%"]
@@ -188,7 +188,7 @@ def test_without_burnd_it_prints_what_it_was_told(home: Home) -> None:
 
 
 def test_without_burnd_the_limits_wait_in_the_spool(home: Home) -> None:
-    """Each figure once, however often it is told, with the time it was told first."""
+    """Each figure once, however often it is repeated, with its first time."""
     home.root.mkdir(mode=0o700)
     for _ in range(3):
         line(home, TOLD)
@@ -209,7 +209,7 @@ def test_a_busy_burnd_is_not_waited_for(home: Home) -> None:
 
 
 def test_a_burnd_that_knows_no_statusline(home: Home) -> None:
-    """One of another version: the line is what Claude Code told."""
+    """With an older burnd the line shows what Claude Code sent."""
     with fake_daemon(home.root / "burnd.sock"):
         assert line(home, TOLD).startswith("$0.42 session")
 
@@ -285,7 +285,7 @@ ODD = st.fixed_dictionaries(
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(told=ODD, known=ODD)
 def test_nothing_in_either_can_stop_it(told: dict[str, Any], known: dict[str, Any]) -> None:
-    """Whatever is told and answered, there are parts of a line, and readings that can be written down."""
+    """Any input and any answer give a partial line, and readings that can be written."""
     limits = statusline._limits_in(told)
     parts = statusline._parts(told, limits, known, colored=True)
     assert all(isinstance(part, str) for part in parts)
@@ -321,7 +321,7 @@ def test_it_takes_no_longer_than_a_blink(home: Home) -> None:
 
 
 def test_it_imports_little(home: Home) -> None:
-    """Nothing that takes long to load stands between Claude Code and its line."""
+    """No slow import delays the line."""
     script = (
         "import sys; sys.argv = ['burnctl', 'statusline']; from burnctl.cli import main; main(); "
         "sys.stderr.write(' '.join(sys.modules))"

@@ -39,7 +39,8 @@ def page(said: dict[str, Any], width: int = 80, **options: Any) -> str:
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_names_are_whole_before_columns_are(width: int) -> None:
-    """Models that differ at their ends only are told apart at any width; columns go, and the wide screen has all."""
+    """Models that differ only at their ends are distinguishable at any width; columns are dropped, and the wide screen
+    has all."""
     shown = page(answer("model", "claude-sonnet-4-5", "claude-sonnet-4-6", "claude-opus-4-5-20251101"), width)
     assert "sonnet-4-5 " in shown
     assert "sonnet-4-6 " in shown
@@ -79,7 +80,7 @@ def test_sessions_are_shown_by_what_can_be_typed_back() -> None:
 
 
 def test_a_tree_shows_whose_agents_are_whose() -> None:
-    """A parent's line says what it cost with all below it."""
+    """A parent's line includes everything below it."""
     said = answer("agent", "lead", "helper")
     said["rows"][0] |= {"depth": 0, "subtree": sums(6, 3.0)}
     said["rows"][1] |= {"depth": 1, "subtree": sums(3, 1.5)}
@@ -98,7 +99,7 @@ def test_a_broken_price_file_is_said_below_every_report() -> None:
 
 
 def test_a_chart_has_every_day_that_was_asked_for() -> None:
-    """Also those without turns before the first and after the last, up to today; a day to come is none of them."""
+    """Days without turns before the first and after the last are shown, up to today; future days are not."""
     series = [{"key": "2026-05-03", "turns": 1, "costUsd": 2.0}]
 
     def days(**filters: str) -> list[str]:

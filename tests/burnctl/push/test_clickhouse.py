@@ -1,4 +1,4 @@
-"""The HTTP client of ClickHouse, with a server that answers as it is told. tests/real has the engine."""
+"""HTTP client of ClickHouse with a scripted server. tests/real has the engine."""
 
 from __future__ import annotations
 

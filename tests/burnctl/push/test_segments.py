@@ -272,6 +272,6 @@ def _find_a_difference(home: Home, folder: Path) -> None:
     assert "there 0 turns, 0 tokens" in checked.stdout
     assert "from push_state there, and push again" in checked.stderr
     for state in folder.glob("push_state/*"):
-        state.write_text("{half")  # a damaged cursor is none
+        state.write_text("{half")  # a damaged cursor counts as missing
     assert burnctl(home.root, "push", str(folder)).returncode == 0
     assert burnctl(home.root, "push", str(folder), "--check").returncode == 0
