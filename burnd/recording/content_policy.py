@@ -137,11 +137,10 @@ class ContentPolicy:
         owner.
         """
         keeping, copies = self._keeping, _COPIES.get(batch.source)
-        changed = {
-            entry.session_id
-            for entry in batch.entries
-            if isinstance(entry, Session) and entry.content_mode not in (None, "full")
-        }
+        sessions = [entry for entry in batch.entries if isinstance(entry, Session)]
+        changed = {one.session_id for one in sessions if one.content_mode not in (None, "full")}
+        # A parent that becomes known late gives its mode to a session with stored text.
+        changed |= {one.session_id for one in sessions if one.parent_session_id and keeping.is_private(one.session_id)}
         origins = list(origins)
         if not changed and not origins and not keeping.has_limits and keeping.mode == "full":
             return Ruling(list(shelved), [], set())

@@ -349,6 +349,9 @@ async def do(opener: Opened, deed: tuple[Any, ...]) -> None:
 
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(deeds)
+@example(
+    [("text", 0, "s1", 0), ("session", "s0", "off"), ("turn", 0, "s0", 0, "/a"), ("session", "s1", None)]
+)  # the parent of a session with text becomes known, and is private
 async def test_any_history_can_be_rebuilt(tmp_path_factory: pytest.TempPathFactory, history: list[Any]) -> None:
     """I3: after any history of revisions, moves, titles, copies, modes and forgetting, the index that is made
     anew says what the one that grew says; and reading every source again adds not a line."""
