@@ -156,13 +156,12 @@ async def test_a_lookup_cancelled_while_it_connects_leaves_nothing_open(
     pipeline = await opened()
     threads = set(threading.enumerate())
     connecting, may_connect = anyio.Event(), threading.Event()
-    connect = sqlite3.connect
     loop = asyncio.get_running_loop()
 
     def slow(*args: Any, **options: Any) -> sqlite3.Connection:
         loop.call_soon_threadsafe(connecting.set)
         assert may_connect.wait(60)
-        return connect(*args, **options)
+        return sqlite3.Connection(*args, **options)
 
     async with pipeline.index.pool.paused():
         monkeypatch.setattr(sqlite3, "connect", slow)
