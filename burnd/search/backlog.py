@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -21,13 +20,12 @@ if TYPE_CHECKING:
     from burnd.search.index import SearchIndex
 
 AT_ONCE_BYTES: Final = 1 << 20  # of a sidecar: some thousand messages
-# A record's number and block in its message, and the position and length of its line in the sidecar.
-RecordRow = tuple[int, int, int, int]
-# The rail and message of a record, its RecordRow, and its words if they are in memory.
-_Row = tuple[str, str, int, int, int, int, SearchWords | None]
-# The records added to a session between two positions, if they are in memory.
+# The records of a session between two positions, if they are in memory.
 Recent = Callable[[str, int, int], Sequence[Placed]]
-_position, _record = itemgetter(4), itemgetter(2, 3)
+# A record's position and length in the sidecar, and its words if they are in memory.
+Record = tuple[int, int, SearchWords | None]
+# The rail, message, number and block of a record, and the record.
+_Row = tuple[str, str, int, int, int, int, SearchWords | None]
 
 
 class SessionState(NamedTuple):
@@ -50,23 +48,22 @@ class SessionState(NamedTuple):
 
 
 class PendingMessage(NamedTuple):
-    """A message with something new: the newest line of each of its records, in their order."""
+    """A message with something new, and the newest line of each of its records."""
 
     place: Place
-    rows: Sequence[RecordRow]
+    records: Sequence[Record]
     is_indexed: bool  # an index with the coverage before may have a part of it
-    words: Sequence[SearchWords | None]  # of each record, if they are in memory
 
 
 class SessionPlan(NamedTuple):
-    """What to index of one session, or the next part of it."""
+    """The part of a session to index next."""
 
     session: SessionState
     before: Coverage
-    is_fresh: bool  # whatever the index has of the session is removed first
+    is_fresh: bool  # remove all that the index has of the session first
     messages: Sequence[PendingMessage]
     after: Coverage
-    calls: Sequence[tuple[str, str]] = ()
+    calls: Sequence[tuple[str, str]] = ()  # id and tool of calls before this part
 
     @property
     def is_last(self) -> bool:
@@ -74,14 +71,14 @@ class SessionPlan(NamedTuple):
 
     @property
     def erases(self) -> bool:
-        """Whether words that the index has must go."""
+        """Whether words must go from the index."""
         return self.is_fresh and (self.before.covered > 0 or self.before.title != 0)
 
 
 def pending_sessions(db: sqlite3.Connection, index: SearchIndex) -> list[str]:
-    """The sessions that the index is behind with, those written last first.
+    """The sessions that the index is behind with, the latest first.
 
-    If it has a session that is not recorded any more, its words must go: then the index is marked for a rebuild.
+    Marks the index for a rebuild if it has a session that is not recorded any more, whose words must go.
     """
     sessions = _sessions(db, "")
     if not index.covered_keys <= {session_key(session.session_id) for session in sessions}:
@@ -110,7 +107,7 @@ def plans(
         if session.coverage == before:
             continue
         plan = _plan(db, session, before, recent)
-        if plan.messages and needs_calls(session_id):
+        if plan.messages and before.covered and not plan.is_fresh and needs_calls(session_id):
             plan = plan._replace(calls=db.execute(_CALLS, (session.row,)).fetchall())
         session_plans.append(plan)
         left -= len(plan.messages)
@@ -124,50 +121,51 @@ def _plan(db: sqlite3.Connection, session: SessionState, before: Coverage, recen
     is_fresh = before.pruned != aim.pruned or before.covered > aim.covered
     start = 0 if is_fresh else before.covered
     stop = min(start + AT_ONCE_BYTES, aim.covered)
-    messages: list[PendingMessage] = []
+    messages: Sequence[PendingMessage] = ()
     if new := recent(session.session_id, start, stop):
         stop = new[-1].position + new[-1].length
         messages = _recent_messages(db, session, new)
     elif start < stop:
         rows = db.execute(_ALL_ROWS if start == 0 else _GROWN_ROWS, (session.row, start, stop)).fetchall()
-        # The earlier line of a block that was written again is not in the rows any more, so each may have one.
-        messages = [message._replace(is_indexed=start > 0) for message in _messages(session.session_id, rows, start)]
+        messages = _messages(session.session_id, rows)
+        if start:  # each may have an earlier line of a block that was written again, which is not in the rows any more
+            messages = [message._replace(is_indexed=True) for message in messages]
     return SessionPlan(session, before, is_fresh, messages, Coverage(stop, aim.pruned, aim.title))
 
 
-def _recent_messages(db: sqlite3.Connection, session: SessionState, new: Sequence[Placed]) -> list[PendingMessage]:
-    """The messages of records that are in memory. At the start of a session there is nothing before them."""
-    start = new[0].position
+def _recent_messages(db: sqlite3.Connection, session: SessionState, new: Sequence[Placed]) -> Sequence[PendingMessage]:
+    """The messages of records that are in memory, with the records that these messages had before."""
     rows: list[_Row] = [
-        (label.rail, label.message_id, label.n, label.b, position, length, search)
-        for label, position, length, search, _ in new
+        (label.rail, label.message_id, label.n, label.b, position, length, words)
+        for label, position, length, words, _ in new
         if label.rail != NO_RAIL
     ]
+    if not (start := new[0].position):
+        return _messages(session.session_id, rows)
     before: list[_Row] = []
-    if start:
-        for some in batches(list({row[1] for row in rows})):
-            sql = _ROWS_OF.format(ids=",".join(["(?)"] * len(some)))
-            before += db.execute(sql, (*some, session.row, start)).fetchall()
-    messages = _messages(session.session_id, [*before, *rows], start)
-    repeated = {(item.label.rail, item.label.message_id) for item in new if item.anew} if start else ()
-    return [message._replace(is_indexed=True) if message.place[1:] in repeated else message for message in messages]
+    for some in batches(list({row[1] for row in rows})):
+        sql = _ROWS_OF.format(ids=",".join(["(?)"] * len(some)))
+        before += db.execute(sql, (*some, session.row, start)).fetchall()
+    new_messages = {row[:2] for row in rows}
+    before = [row for row in before if row[:2] in new_messages]
+    indexed = {row[:2] for row in before} | {(item.label.rail, item.label.message_id) for item in new if item.anew}
+    messages = _messages(session.session_id, [*before, *rows])
+    return [message._replace(is_indexed=True) if message.place[1:] in indexed else message for message in messages]
 
 
-def _messages(session_id: str, rows: Sequence[_Row], start: int) -> list[PendingMessage]:
-    """The messages with a record at or after `start`, each with all its records."""
-    by_message: dict[tuple[str, str], list[_Row]] = {}
-    for row in rows:
-        by_message.setdefault(row[:2], []).append(row)
-    messages = []
-    for (rail, message_id), every in sorted(by_message.items()):
-        if len(every) > 1:
-            every.sort(key=_position)
-        if every[-1][4] >= start:
-            newest = sorted({row[2:4]: row for row in every}.values(), key=_record) if len(every) > 1 else every
-            place = Place(session_id, rail, message_id)
-            is_indexed = every[0][4] < start
-            messages.append(PendingMessage(place, [row[2:6] for row in newest], is_indexed, [row[6] for row in newest]))
-    return messages
+def _messages(session_id: str, rows: Iterable[_Row]) -> list[PendingMessage]:
+    """The messages of rows that are in the order of their positions."""
+    by_message: dict[tuple[str, str], dict[tuple[int, int], Record]] = {}
+    for rail, message_id, n, b, position, length, words in rows:
+        key = rail, message_id
+        if key in by_message:
+            by_message[key][n, b] = position, length, words
+        else:
+            by_message[key] = {(n, b): (position, length, words)}
+    return [
+        PendingMessage(Place(session_id, *key), [blocks[block] for block in sorted(blocks)], is_indexed=False)
+        for key, blocks in by_message.items()
+    ]
 
 
 def _session(db: sqlite3.Connection, session_id: str) -> SessionState:
@@ -186,19 +184,20 @@ FROM sessions
 """
 _ALL_ROWS = f"""
 SELECT rail, message_id, n, b, position, length, NULL FROM messages
-WHERE session = ? AND rail != '{NO_RAIL}' AND position >= ? AND position < ?
+WHERE session = ? AND rail != '{NO_RAIL}' AND position >= ? AND position < ? ORDER BY position
 """
 _ROWS_OF = f"""
 WITH wanted(id) AS (VALUES {{ids}})
 SELECT m.rail, m.message_id, m.n, m.b, m.position, m.length, NULL FROM wanted
 CROSS JOIN {MESSAGES_BY_ID} ON m.session = ? AND {is_message("wanted.id")}
-WHERE m.rail != '{NO_RAIL}' AND m.position < ?
+WHERE m.rail != '{NO_RAIL}' AND m.position < ? ORDER BY m.position
 """
 _GROWN_ROWS = f"""
 SELECT m.rail, m.message_id, m.n, m.b, m.position, m.length, NULL FROM (
   SELECT DISTINCT rail, msg_idx FROM messages
   WHERE session = ?1 AND rail != '{NO_RAIL}' AND position >= ?2 AND position < ?3) w
 CROSS JOIN messages m ON m.session = ?1 AND m.rail = w.rail AND m.msg_idx = w.msg_idx WHERE m.position < ?3
+ORDER BY m.position
 """
 _CALLS = """
 SELECT c.call_id, n.name FROM turns t JOIN tool_calls c ON c.turn = t.id JOIN names n ON n.id = c.name

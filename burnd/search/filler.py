@@ -15,7 +15,6 @@ from burnd.recording.crash_guard import WHOLE, InProcessGuard
 from burnd.search.backlog import PendingMessage, SessionPlan
 from burnd.search.documents import (
     NO_COVERAGE,
-    Document,
     Names,
     compaction_place,
     message_documents,
@@ -115,7 +114,6 @@ class IndexFiller:
     def take_all(self, plans: Sequence[SessionPlan], recall: Recall) -> None:
         """Carries out plans. A session that crashed an earlier process is committed alone."""
         plans = [plan for plan in plans if not self._skips(plan)]
-        self.index.expect(sum(len(plan.messages) for plan in plans))
         names = self._guard.suspects()
         suspects = [[plan] for plan in plans if plan.session.session_id in names]
         others = [plan for plan in plans if plan.session.session_id not in names]
@@ -167,20 +165,15 @@ class IndexFiller:
                 self._add_title(plan)
         names = self._names_of(plan)
         messages = [message for message in plan.messages if not skipped or _name(message) not in skipped]
-        last: Document | None = None
+        # One document of a commit has the coverage. Items are committed one by one: their session is read again.
+        coverage = plan.after._replace(title=0) if not self._guard.takes_items(session_id) else None
         for message, words in self._read(session_id, messages, recall):
             if message.is_indexed or is_uncertain:
                 self.index.remove(message.place)
                 self.index.remove(compaction_place(message.place))
             for document in message_documents(message.place, words, names):
-                if last is not None:
-                    self.index.add(last)
-                last = document
-            if last is not None and self._guard.takes_items(session_id):
-                self.index.add(last)
-                last = None
-        if last is not None:
-            self.index.add(last, plan.after._replace(title=0))
+                self.index.add(document, coverage)
+                coverage = None
         self.index.set_coverage(session_id, plan.after)
 
     def _read(
@@ -249,18 +242,15 @@ def _read(
 ) -> Iterator[tuple[PendingMessage, Sequence[SearchWords]]]:
     """Each message with the words of its records; those that are not in memory are read from content."""
     missing = [
-        Spot(row[2], row[3])
-        for message in messages
-        for row, words in zip(message.rows, message.words, strict=True)
-        if words is None
+        Spot(position, length) for message in messages for position, length, words in message.records if words is None
     ]
     pieces = [missing[begin : begin + _READ_AT_ONCE] for begin in range(0, len(missing), _READ_AT_ONCE)]
-    records = chain.from_iterable(recall.records((session_id, piece) for piece in pieces))
+    read = chain.from_iterable(recall.records((session_id, piece) for piece in pieces))
     for message in messages:
         every = []
-        for words in message.words:
+        for _, _, words in message.records:
             if words is not None:
                 every.append(words)
-            elif (record := next(records)) is not None:
+            elif (record := next(read)) is not None:
                 every.append(search_words(record))
         yield message, every

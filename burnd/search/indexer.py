@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 AT_ONCE: Final = 400  # messages between two looks at what else there is to do
+TOGETHER: Final = 2 << 20  # characters of a backlog that are indexed together
 SOON_S: Final = 0.8  # a message waits so long for others to be committed with it
 # A commit takes some 15 ms of CPU, whatever is in it, and every eighth one merges segments. So commits of live sessions
 # are this far apart; what was written is found within two seconds.
@@ -164,10 +165,11 @@ class SearchIndexer(BackgroundFollower):
     async def _work(self) -> None:
         """One piece of work, what is new before what is old; with nothing to do, rests.
 
-        What is new is taken when a commit is due, unless old logs are read or some of it has been taken.
+        What is new is taken when a commit is due, or when there is much of it.
         """
         filler = await self._current()
-        is_due = self._has_begun_new or self._is_reading() or self._commit_in(filler) <= 0
+        is_much = self._recent is not None and self._recent.size > TOGETHER
+        is_due = self._has_begun_new or is_much or self._commit_in(filler) <= 0
         takes_new = bool(self._touched) and is_due
         if takes_new:
             await self._take_touched(filler)
@@ -255,6 +257,7 @@ class SearchIndexer(BackgroundFollower):
             lambda db: backlog.plans(db, some, filler.index.coverage, AT_ONCE, filler.needs_calls, between)
         )
         self._pages.writing()
+        filler.index.is_backlog = self._is_reading() or bool(filler.due)
         await self._in_thread(lambda: filler.take_all(plans, self.recall))
         if recent is not None:
             for plan in plans:
