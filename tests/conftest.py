@@ -26,7 +26,7 @@ from tests import turning
 from tests.make import START_MS
 from tests.queries.corpora import Corpora
 
-# Whoever started the tests may ignore signals, as `nohup` and background jobs do; what they start must not.
+# The parent may ignore signals, as `nohup` and background jobs do; child processes must not.
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
@@ -85,7 +85,7 @@ gc.disable()  # until all tests are collected
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays: there is no need to go through it with every collection of garbage."""
+    """Collected tests live for the whole run, so exclude them from garbage collection."""
     gc.freeze()
     gc.enable()
 

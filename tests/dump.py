@@ -1,4 +1,4 @@
-"""What an index or a ledger says, in a form that can be compared whatever the row numbers are."""
+"""Dumps an index or a ledger in a form that does not depend on row numbers."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _QUERIES = {
 }
 
 
-# Columns that say where a line stands or how often it was revised: they depend on how it came to be.
+# Columns with positions and revision counts, which depend on the history.
 _PLACES = {
     "turns": (33, 34, 35, 36),
     "facts": (5, 6, 7),
@@ -103,7 +103,7 @@ _PLACES = {
 
 
 async def index_dump(index: IndexStore, *, places: bool = True) -> dict[str, list[Any]]:
-    """Every row of every table, by what it says; without `places`, two histories of the same facts agree."""
+    """Every row of every table; without `places`, two histories of the same facts are equal."""
     dump = {}
     for name, sql in _QUERIES.items():
         rows = await index.rows(sql)
@@ -134,15 +134,13 @@ _CAUSES = {
 
 
 async def causes_dump(index: IndexStore) -> dict[str, list[Any]]:
-    """Every sum of causes, by what it says; not the condensed ones, which are written when it is quiet."""
+    """Every sum of causes, except condensed ones, which are written when idle."""
     return {name: sorted(await index.rows(sql), key=repr) for name, sql in _CAUSES.items()}
 
 
 def ledger_dump(journal: Journal) -> dict[str, Any]:
-    """The folded ledger: revision numbers aside, since they count how it came to be, not what it says.
-
-    A copy whose holder came to own the message is no copy any more, so it is left out.
-    """
+    """The folded ledger without revision numbers, which depend on the history. A copy whose session came to own the
+    message is no longer a copy and is left out."""
     folded = Folded(journal.read())
     visible = folded.copies
     latest = {

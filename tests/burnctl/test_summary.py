@@ -127,7 +127,7 @@ def test_a_chart_has_every_day_that_was_asked_for() -> None:
     ],
 )
 def test_the_line_of_costs_says_what_a_cell_is(length: int, said: str) -> None:
-    """A cell is a day, a calendar week or a month, as the line says, and never several of what it says."""
+    """A cell is a day, a calendar week or a month, as the line states."""
     days = [date(2025, 1, 1) + timedelta(days=n) for n in range(length)]  # from a Wednesday on
     series = [{"key": day.isoformat(), "turns": 1, "costUsd": 1.0} for day in days]
     series[0]["costUsd"] = 5.0
@@ -162,7 +162,7 @@ def test_no_price_is_a_dash() -> None:
 
 
 def test_days_without_turns_are_seen() -> None:
-    """A chart has a line for every day from the first to the last, and so has the little one that stands for it."""
+    """A chart has a line for every day from the first to the last, and so has the small chart."""
     series = [{"key": "2026-11-01", "turns": 1, "costUsd": 2.0}, {"key": "2026-11-04", "turns": 1, "costUsd": 4.0}]
     shown = page(answer("model", "a", series=series), chart=True)
     assert [line[:6] for line in shown.splitlines()[2:6]] == [f"Nov  {n}" for n in (1, 2, 3, 4)]
@@ -272,7 +272,7 @@ def test_a_comparison_marks_the_harness_s_own_figures() -> None:
 
 
 def test_no_stamp_is_not_a_stamp_called_none() -> None:
-    """A value that is spelled like nothing has a row of its own."""
+    """A tag value spelled like the row without the tag gets a separate row."""
     said = compared(cell(None, "coding", 7), cell("None", "coding", 8), by="tag:persona")
     shown = comparison(said, Screen(80)).splitlines()
     assert shown[1].split()[1:3] == ["(untagged)", "7"]
@@ -300,7 +300,7 @@ def test_what_if_is_labelled_where_it_is_shown() -> None:
     ],
 )
 def test_what_if_tells_apart_what_has_no_price(actual: float | None, said: str) -> None:
-    """Nothing that has no price stands beside a sum of money, nor as one of $0.00."""
+    """A model without a price is not shown as a sum of money or as $0.00."""
     what_if = {"model": "other", "costUsd": actual and 1.0, "actualUsd": actual, "note": "any"}
     what_if |= {"unpricedTurns": 3, "unpricedCostUsd": 9.0}
     shown = comparison(compared(cell("a", "coding", 9, whatIfCostPerTurn=0.5), whatIf=what_if), Screen(200))

@@ -13,7 +13,7 @@ from burnd.contract import Param, Params, methods
 from burnd.server.methods import METHODS
 from tests.burnctl.pages import actions_of
 
-VERBS = {verb: load(verb) for verb in present()}  # each may declare flags of its own
+VERBS = {verb: load(verb) for verb in present()}  # each may declare its own flags
 NESTED = [table for table in Params.__subclasses__() if not table.method]
 DECLARED = {id(one): one for table in (*methods().values(), *NESTED) for one in table.params.values()}
 

@@ -48,7 +48,7 @@ def test_the_first_look_shows_what_was_spent_and_what_to_ask_next(folder: Path) 
 
 
 def test_a_full_disk_is_named_instead_of_waiting(folder: Path) -> None:
-    """`up` says why old logs cannot be read, once for all sources, and `status` says blocked."""
+    """`up` explains once for all sources why old logs cannot be read, and `status` says blocked."""
     machine = Machine(str(folder / "machine"))
     machine.write_logs(time.time())
     home = Home(folder / "home")
@@ -65,7 +65,7 @@ def test_a_full_disk_is_named_instead_of_waiting(folder: Path) -> None:
 
 
 def test_without_logs_it_says_so_and_shows_the_demo(folder: Path) -> None:
-    """Where no agent ever ran, a newcomer learns where burnd looks, and sees what it is for."""
+    """Where no agent ever ran, `up` lists the folders that burnd watches and shows the demo."""
     (folder / "tmp").mkdir()
     home = Home(folder / "home")
     try:
@@ -79,7 +79,7 @@ def test_without_logs_it_says_so_and_shows_the_demo(folder: Path) -> None:
 
 
 def test_a_script_is_not_shown_around(folder: Path) -> None:
-    """`burnctl up` in a script starts burnd and says so: no summary, no demo."""
+    """`burnctl up` in a script starts burnd without a summary or demo."""
     done = run(Home(folder / "home"), "up")
     assert done.returncode == 0, done.stderr
     assert "is running" in done.stdout

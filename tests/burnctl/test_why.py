@@ -93,7 +93,7 @@ def test_a_call_is_shown_without_the_tokens_of_its_agent() -> None:
 
 
 def test_groups_add_up_to_a_hundred_percent() -> None:
-    """Rounded so that they do; beyond nine the smallest are one row, and what costs nothing is none."""
+    """Shares are rounded to a sum of 100 %. The smallest groups beyond nine are one row, and free ones are left out."""
     keys = ("files", "shell", "edits", "answers", "prompts", "web", "mcp", "agents", "compaction", "history", "rest")
     groups = [group(key, 1.0 / 3 + n / 100) for n, key in enumerate(keys)] + [group("prefix", 0)]
     shown = why.group_table(groups, {"costUsd": 4.0}, Screen(100))

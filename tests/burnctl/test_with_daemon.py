@@ -65,7 +65,7 @@ def test_up_and_down(machine: Home) -> None:
 
 
 def test_restart_uses_new_settings(machine: Home) -> None:
-    """`config set` says that a restart is needed, `config show` that it is still missing, and then it is used."""
+    """`config set` says that a restart is needed, `config show` that it is pending, and the restart applies it."""
     run(machine, "up")
     before = pid_of(machine)
     answer = run(machine, "config", "set", "log.level", "debug").stdout
@@ -80,7 +80,7 @@ def test_restart_uses_new_settings(machine: Home) -> None:
 
 
 def test_sessions_without_an_answer_are_there(machine: Home) -> None:
-    """They have no turn, and can be searched, listed and read; where the file of one is deleted, that is said."""
+    """They have no turn, but can be searched, listed and read; a deleted log is reported."""
     log = Transcript(session="unanswered")
     log.prompt("find the walrus")
     write(machine, log, "unanswered")
@@ -114,7 +114,7 @@ def test_it_runs_away_from_the_terminal_that_started_it(machine: Home) -> None:
 
 
 def test_many_at_once_start_one(machine: Home) -> None:
-    """Whoever comes second waits for the first one's daemon, and leaves none behind that takes its place later."""
+    """Later starters wait for the first one's daemon, and leave no second daemon behind."""
     results: list[subprocess.CompletedProcess[str]] = []
     threads = [threading.Thread(target=lambda: results.append(run(machine, "up"))) for _ in range(4)]
     for thread in threads:
@@ -143,7 +143,7 @@ def test_a_daemon_that_cannot_start_says_why(machine: Home) -> None:
 
 
 def test_a_unit_that_is_installed_starts_it(machine: Home, tmp_path: Path) -> None:
-    """Where `service install` was run for this home, systemd is asked; a unit for another home is left alone."""
+    """With `service install` for this home, systemd starts it; a unit for another home is ignored."""
     bin_, asked = tmp_path / "bin", tmp_path / "asked"
     bin_.mkdir()
     systemctl = bin_ / "systemctl"
@@ -223,7 +223,7 @@ def test_forget_shows_and_asks(recorded: Home) -> None:
     assert shown.code == 1
     assert shown.text.endswith("nothing was erased\n")
     assert sidecars(recorded) == ["s-one.jsonl", "s-two.jsonl"]
-    with TerminalProcess(recorded, "forget", "s-o") as person:  # as much of an id as tells it from others
+    with TerminalProcess(recorded, "forget", "s-o") as person:  # the shortest unique prefix
         person.wait_for("erase it for good? [y/N] ")
         person.type("y\n")
         shown = person.end()
@@ -253,7 +253,7 @@ def test_forget_in_a_script_needs_yes(recorded: Home) -> None:
 
 
 def test_forget_a_project(recorded: Home) -> None:
-    """It is told in how many folders its sessions were before anything goes: clones that were not named are meant."""
+    """The confirmation counts folders first, since clones that were not named are included."""
     shown = run(recorded, "forget", "--project", "/home/dev").stdout
     assert "the content of 2 sessions in 2 folders (a project is all clones and worktrees" in " ".join(shown.split())
     assert sidecars(recorded) == ["s-one.jsonl", "s-two.jsonl"]
@@ -272,7 +272,7 @@ def test_forget_wants_one_thing(home: Home) -> None:
 
 
 def test_content_prune(recorded: Home) -> None:
-    """A dry run counts; the real one deletes and says as much."""
+    """A dry run counts; the real run deletes the same number."""
     assert (
         "would delete the content of 0 sessions"
         in run(recorded, "content", "prune", "--older-than", "36500d", "--dry-run").stdout
@@ -291,7 +291,7 @@ def test_content_prune(recorded: Home) -> None:
 
 
 def test_tail_shows_turns_as_they_land(recorded: Home) -> None:
-    """A person sees each turn on its line, and goes on seeing them after burnd was restarted."""
+    """Each turn gets a line at a terminal, also after burnd was restarted."""
     with TerminalProcess(recorded, "tail", columns=160) as person:
         person.wait_for("tools")
         write(recorded, conversation("s-three", "hello", "again"), "s-three")
@@ -306,7 +306,7 @@ def test_tail_shows_turns_as_they_land(recorded: Home) -> None:
 
 
 def test_tail_for_programs(recorded: Home) -> None:
-    """One object a line, of what was asked for alone; when burnd goes, so does the stream, with a reason."""
+    """One JSON object per line, filtered; when burnd stops, the stream ends with a reason."""
     heard = threading.Event()
 
     def go_on_talking() -> None:
@@ -340,7 +340,7 @@ def test_tail_for_programs(recorded: Home) -> None:
 
 
 def test_the_doctor_on_a_sound_machine(recorded: Home) -> None:
-    """Every check has a level; nothing is broken, nothing is readable by others; the exit code says so."""
+    """Every check has a level, none is a failure, no file is readable by others, and the exit code agrees."""
     done = run(recorded, "doctor", "--json")
     said = json.loads(done.stdout)
     levels = {check["name"]: check["level"] for check in said["checks"]}

@@ -26,7 +26,7 @@ _NOISE = (
 
 
 class World:
-    """Logs by the path below `projects`; what every message was billed, and to whom; what was said, by session."""
+    """Logs by path below `projects`, the bill of every message with its owner, and the texts by session."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""A model that says what it is told to say, over HTTP as OpenAI's Responses do, and remembers what it billed."""
+"""A scripted model that answers over HTTP like OpenAI's Responses API and records what it billed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SUMMARY_ASKED = "CONTEXT CHECKPOINT COMPACTION"
 
 
 class ScriptedModel:
-    """Answers by the [[word]] in the newest prompt, and by how many calls were answered since."""
+    """Answers by the [[word]] in the newest prompt and the number of calls answered since."""
 
     def __init__(self) -> None:
         self.billed: list[Usage] = []
@@ -107,7 +107,7 @@ def _says(words: str) -> dict[str, Any]:
 
 
 def _calls(prompt: str, request: dict[str, Any], items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is called about a prompt, in this order, with the tools that this release has."""
+    """Calls for a prompt, in order, with the tools of this release."""
     if "[[tools]]" in prompt:
         return [_shell(request, "c1", "cat notes.txt"), _shell(request, "c2", "echo oops; exit 3")]
     if "[[agent]]" not in prompt:

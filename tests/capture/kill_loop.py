@@ -82,7 +82,7 @@ def _size(path: Path) -> int:
 
 
 async def finish(home: Path, projects: Path, make: type[Rig]) -> dict[str, Any]:
-    """What the next start would read and settle, without waiting for the quiet."""
+    """Reads and settles what the next start would, without waiting for the settling time."""
     rig = make(home, projects)
     await rig.open()
     await rig.read(*rig.files())

@@ -1,4 +1,4 @@
-"""A model that says what it is told to say, over HTTP as providers do, and remembers what it billed."""
+"""A scripted model that answers over HTTP like the providers and records what it billed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TITLE = "A title nobody pays for"
 
 
 class ScriptedModel:
-    """Answers by the [[word]] in the newest prompt, and by how many calls were answered since."""
+    """Answers by the [[word]] in the newest prompt and the number of calls answered since."""
 
     def __init__(self, project: str) -> None:
         self.billed: list[Usage] = []

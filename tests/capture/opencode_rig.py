@@ -1,4 +1,4 @@
-"""Follows databases of opencode's round by round, with restarts wherever a test wants one and clocks of its own."""
+"""Follows opencode databases round by round, with restarts and its own clocks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,9 @@ EAGER = Pace(tick=0.0, discover=0.0, scan=0.0, rest=0.0, doubt=1e9)
 
 
 class OpenCodeRig:
-    """A home, a folder of databases, and a source that does one round when it is told to.
-
-    Its clocks stand still between rounds: `passed` is the source's own, `wall` says what the wall's is. Unless a
-    test says otherwise it is long after all rows were written.
-    """
+    """A home, a folder of databases, and a source that does one round per call. Its clocks do not move between rounds:
+    `passed` is the source's clock, `wall` the wall clock. By default the wall clock is long after all rows were
+    written."""
 
     def __init__(self, home: Path, data: Path, *, pace: Pace = EAGER, mode: Any = "full", **options: Any) -> None:
         self.home = Home(home)
@@ -86,10 +84,8 @@ class OpenCodeRig:
         return {row[0] for row in await self.pipeline.index.rows("SELECT message_id FROM turns WHERE open")}
 
     async def outcome(self) -> dict[str, Any]:
-        """What ledger, content and index say, in a form that two ways of reading can be compared by.
-
-        A title stands in its sidecar where it was when it came; the order of messages is what the index says.
-        """
+        """Ledger, content and index in a form that two ways of reading can be compared by. Titles keep their time of
+        arrival in the sidecar; the index decides the order of messages."""
         sessions = sorted(row[0] for row in await self.pipeline.index.rows("SELECT session_id FROM sessions"))
         content = {s: sorted(map(encode_content, read_content(self.pipeline.content, s))) for s in sessions}
         index = await index_dump(self.pipeline.index, places=False)
@@ -97,7 +93,7 @@ class OpenCodeRig:
 
 
 async def clean_read(home: Path, data: Path, **options: Any) -> dict[str, Any]:
-    """What one look at databases that change no more comes to."""
+    """Result of one read of databases that no longer change."""
     rig = OpenCodeRig(home, data, **options)
     await rig.open()
     await rig.settle()

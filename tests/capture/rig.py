@@ -1,4 +1,4 @@
-"""Reads transcripts into a home step by step, with restarts wherever a test wants one and no clock of its own."""
+"""Reads transcripts into a home step by step, with restarts where a test wants them and without a clock."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Rig:
         await self._commit(waiting)
 
     async def in_hand(self, *paths: Path) -> list[Piece]:
-        """What one turn at each of these files brings; nothing of it is recorded."""
+        """The unrecorded result of one read of each of these files."""
         return [piece for path in paths if (piece := await self._piece(path, 4 << 20)) is not None]
 
     def drop_readers(self) -> None:
@@ -97,7 +97,7 @@ class Rig:
         await self._commit(pieces)
 
     async def outcome(self) -> dict[str, Any]:
-        """What ledger, content and index say, in a form that two ways of reading can be compared by."""
+        """Ledger, content and index in a form that two ways of reading can be compared by."""
         sessions = sorted(row[0] for row in await self.pipeline.index.rows("SELECT session_id FROM sessions"))
         content = {s: [encode_content(c) for c in read_content(self.pipeline.content, s)] for s in sessions}
         await Explainer(self.pipeline).catch_up()

@@ -22,7 +22,7 @@ def bills(outcome: dict[str, Any]) -> dict[str, tuple[Usage, tuple[str, str]]]:
 
 
 def told(content: list[bytes], word: str) -> Counter[str]:
-    """How often a word stands on each rail."""
+    """Occurrences of a word on each rail."""
     return Counter(
         record["railId"] for line in content if word.encode() in line for record in [msgspec.json.decode(line)]
     )

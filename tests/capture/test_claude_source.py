@@ -74,7 +74,7 @@ async def test_a_quiet_turn_settles(opened: Opened, tmp_path: Path) -> None:
 
 
 async def test_flush_leaves_nothing_open(opened: Opened, tmp_path: Path) -> None:
-    """When flush returns, everything that was readable is in the ledger; one session alone can be asked for."""
+    """After flush, everything readable is in the ledger; a flush may be for a single session."""
     async with watching(opened, tmp_path / "projects") as watched:
         for n in range(40):
             session = f"44444444-0000-4000-8000-{n:012d}"
@@ -92,7 +92,7 @@ async def test_flush_leaves_nothing_open(opened: Opened, tmp_path: Path) -> None
 async def test_a_flush_says_what_could_not_be_read(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A log that fails to be read is not recorded: the flush says so, until a later one can read it."""
+    """The flush reports a log that could not be read, until a later flush can read it."""
     log = Transcript(session=SESSION)
     log.prompt("hello")
     log.says("m1", text("one"), output=5)
@@ -205,7 +205,7 @@ async def test_what_is_open_in_a_deleted_log_settles(opened: Opened, tmp_path: P
 
 
 async def test_links_pipes_and_odd_names_are_left_alone(opened: Opened, tmp_path: Path) -> None:
-    """F16, F15: nothing is read through a link, a FIFO hangs nobody, and a hostile session id stays inside."""
+    """F16, F15: links are not followed, a FIFO does not block, and a hostile session id cannot leave the folder."""
     secret = tmp_path / "secret.jsonl"
     outside = Transcript(session=SESSION)
     outside.says("stolen", text("x"))
@@ -230,7 +230,7 @@ async def test_links_pipes_and_odd_names_are_left_alone(opened: Opened, tmp_path
 async def test_transcripts_at_any_depth_are_read_and_what_is_passed_over_is_told(
     opened: Opened, tmp_path: Path
 ) -> None:
-    """Format page, rule 1: every transcript below the root is read; of the rest `status` says how much there is."""
+    """Format page, rule 1: every transcript below the root is read; `status` counts the other files."""
     async with watching(opened, tmp_path / "projects") as watched:
         for n, path in enumerate(["top.jsonl", "-p/deep/er/low.jsonl", "subagents/named.jsonl", "-p/memory/no.jsonl"]):
             log = Transcript(session=f"s{n}", prefix=f"d{n}-")
@@ -314,7 +314,7 @@ async def _counted(watched: Watched, what: str, number: int) -> bool:
 
 
 async def test_a_full_disk_only_delays(opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F41: the source waits, says so, and goes on by itself."""
+    """F41: the source waits, reports it and continues without help."""
     async with watching(opened, tmp_path / "projects") as watched:
         real, refusals = watched.pipeline.commit, iter(range(2))
 
@@ -406,7 +406,7 @@ def _relabelled(entry: Entry) -> Entry:
 
 
 async def test_what_is_open_in_a_file_that_is_gone_outlives_a_rebuild(opened: Opened, tmp_path: Path) -> None:
-    """F08, I3: the log was deleted while a turn was open, then the index was made anew: the turn is not lost."""
+    """F08, I3: the log was deleted while a turn was open, then the index was rebuilt: the turn is not lost."""
     async with watching(opened, tmp_path / "projects") as watched:
         log = Transcript(session=SESSION)
         log.prompt("hello")
@@ -425,7 +425,7 @@ async def test_what_is_open_in_a_file_that_is_gone_outlives_a_rebuild(opened: Op
 
 
 async def test_the_newest_session_is_read_first(opened: Opened, tmp_path: Path) -> None:
-    """F18: on a first start what was written last is there first, and progress is told."""
+    """F18: on a first start the newest logs are read first, and progress is reported."""
     projects = tmp_path / "projects"
     watched = Watched(await opened(), projects)
     for n in range(30):
@@ -459,7 +459,7 @@ async def test_a_name_that_is_no_utf8_hurts_nobody(opened: Opened, tmp_path: Pat
 
 
 async def test_a_name_given_by_a_person_is_the_title(opened: Opened, tmp_path: Path) -> None:
-    """`<session>/custom-title.json` is the title, and is said once however often the file is read."""
+    """`<session>/custom-title.json` is the title, and reading it again adds nothing."""
     async with watching(opened, tmp_path / "projects") as watched:
         log = Transcript(session=SESSION)
         log.prompt("hello")
@@ -502,7 +502,7 @@ async def test_a_cut_log_takes_nothing_back(opened: Opened, tmp_path: Path) -> N
 
 
 async def test_a_request_without_a_response_counts_until_it_gets_one(opened: Opened, tmp_path: Path) -> None:
-    """After ten minutes of quiet, though no message is open; a daemon that starts anew still waits for it."""
+    """Counted after ten minutes without a response, though no message is open, also across a restart."""
     projects = tmp_path / "projects"
 
     async def requests(watched: Watched) -> list[str]:
@@ -560,7 +560,7 @@ async def test_who_started_an_agent_may_be_told_late(opened: Opened, tmp_path: P
 async def test_agents_of_a_workflow_and_of_a_team_hang_below_their_call(
     opened: Opened, tmp_path: Path, lead_first: bool
 ) -> None:
-    """Whichever log is read first: the call's result names the run or the teammate, the agent's place or facts do."""
+    """In any order of logs. The result of the call names the run or teammate; path or metadata identify the agent."""
     lead = Transcript(session=SESSION)
     lead.prompt("go")
     lead.calls("m1", call("c1", "Workflow", script="x"), call("c2", "Agent", subagent_type="reviewer"))
@@ -612,7 +612,7 @@ async def test_who_started_an_agent_may_be_told_while_nobody_looks(opened: Opene
 
 
 async def _tell_between_starts(opened: Opened, projects: Path) -> None:
-    """An agent's log is read, and who started it is written down while nobody watches."""
+    """The log of an agent is read, and the record of its parent is written while the daemon is down."""
     below = projects / "-home-dev-app" / SESSION / "subagents"
     below.mkdir(parents=True)
     agent = Transcript(session=SESSION, prefix="late", isSidechain=True, agentId="late")
@@ -640,7 +640,7 @@ async def test_who_started_an_agent_may_be_told_before_anything_is_watched(
 async def test_a_flush_waits_for_the_scan_that_runs(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What one scan has looked at and not queued yet is no news to the next, and is flushed all the same."""
+    """A file already found by the running scan is not found again by the next, and is flushed all the same."""
     await _tell_between_starts(opened, tmp_path / "projects")
     seen_ms = Positions.seen_ms
 

@@ -67,7 +67,7 @@ async def test_kill_nine_while_logs_grow(tmp_path: Path) -> None:
 
 
 async def test_an_archived_log_is_the_same_session(tmp_path: Path) -> None:
-    """A rollout that was moved to the archive, or stands in both places at different lengths, is billed once."""
+    """A rollout that was moved to the archive, or exists in both places at different lengths, is billed once."""
     expected = await clean_read(tmp_path / "clean", all_cases(tmp_path / "codex"), CodexRig)
     twice = tmp_path / "twice"
     sessions = all_cases(twice)
@@ -126,7 +126,7 @@ async def watched(opened: Opened, folder: Path) -> AsyncIterator[Watched]:
 
 
 async def test_a_response_is_seen_before_it_is_metered(opened: Opened, tmp_path: Path) -> None:
-    """What a model made is shown as open at once, is billed when the meter is read, and settles when it is over."""
+    """Output is shown as open at once, billed with the token count, and settles at the end of the turn."""
     log = Rollout()
     log.task()
     log.prompt("look")
@@ -175,7 +175,7 @@ async def test_a_flush_settles_and_what_comes_late_still_counts(opened: Opened, 
 
 
 async def test_both_folders_are_read_and_told_of(opened: Opened, tmp_path: Path) -> None:
-    """`sessions/` and `archived_sessions/` below CODEX_HOME are read; status tells of files and lines."""
+    """`sessions/` and `archived_sessions/` below CODEX_HOME are read; status counts files and lines."""
     folder = tmp_path / "codex"
     for n, name in enumerate(("sessions", "archived_sessions"), 1):
         log = Rollout(n)
@@ -201,7 +201,7 @@ async def test_a_family_of_forks_adds_up_in_reports(tmp_path: Path) -> None:
 
 
 async def test_a_thread_has_the_name_it_was_given_last(opened: Opened, tmp_path: Path) -> None:
-    """Names stand in one file beside all logs, before or after the thread's own; the newest is the session's title."""
+    """Names of threads are in one file, written before or after the log; the newest is the title."""
     folder = tmp_path / "codex"
     folder.mkdir()
     log = Rollout()
@@ -227,7 +227,7 @@ async def test_a_thread_has_the_name_it_was_given_last(opened: Opened, tmp_path:
 
 
 async def test_the_request_that_made_a_threads_name_is_counted_once(opened: Opened, tmp_path: Path) -> None:
-    """Told by the thread's own log or by the file of names, at once after its beginning; a later name is a person's."""
+    """Detected from the thread's log or from the file of names, shortly after the start; a later name is the user's."""
     folder = tmp_path / "codex"
     folder.mkdir()
     logs = [Rollout(number=number) for number in range(1, 5)]
@@ -256,7 +256,7 @@ async def test_the_request_that_made_a_threads_name_is_counted_once(opened: Open
 
 
 async def test_compressed_logs_are_the_same_sessions(tmp_path: Path) -> None:
-    """A log that Codex compressed says what it said before, read in pieces of any size, and nothing twice."""
+    """A compressed log gives the same records, in pieces of any size, without duplicates."""
     sessions = all_cases(tmp_path / "codex")
     expected = await clean_read(tmp_path / "clean", sessions, CodexRig)
     for log in sessions.rglob("*.jsonl"):
@@ -276,7 +276,7 @@ async def test_compressed_logs_are_the_same_sessions(tmp_path: Path) -> None:
 
 
 async def test_a_damaged_archive_is_said_and_hurts_nobody(opened: Opened, tmp_path: Path) -> None:
-    """What is no zstd, though it is called so, is tried again and shown; the other logs are read."""
+    """A file with the suffix but without zstd data is retried and shown; the other logs are read."""
     log = Rollout()
     log.task()
     log.item(says("hello"))
@@ -294,7 +294,7 @@ async def test_a_damaged_archive_is_said_and_hurts_nobody(opened: Opened, tmp_pa
 async def test_an_archive_that_unpacks_to_gigabytes_is_read_to_a_bound(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, with_newlines: bool
 ) -> None:
-    """What is before the bound is recorded; status has the log, and where it was cut."""
+    """Everything before the limit is recorded; status shows the log and where reading stopped."""
     monkeypatch.setattr(codex_source, "MOST_UNPACKED", 4 << 20)
     monkeypatch.setattr(codex_source, "MAX_LINE", 1 << 20)
     log = Rollout()

@@ -62,7 +62,7 @@ def model() -> Iterator[ScriptedModel]:
 
 
 class CodexProgram:
-    """Starts Codex in a home of its own, with nothing to talk to but the scripted model."""
+    """Runs Codex in a separate home, with the scripted model as its only network peer."""
 
     def __init__(self, program: str, home: Path, model: ScriptedModel) -> None:
         self.program, self.home, self.project = program, home / "codex", home / "project"
@@ -116,7 +116,7 @@ class CodexProgram:
         return max(path.name for path in self.home.rglob("rollout-*.jsonl"))[-42:-6]
 
     def can(self, *words: str) -> bool:
-        """Whether this release has such a command."""
+        """True if this release has the command."""
         done = subprocess.run(
             [self.program, *words, "--help"], env=self.environment, capture_output=True, text=True, check=False
         )
@@ -179,7 +179,7 @@ def check_beside(entries: Sequence[object], *, has_agents: bool) -> None:
 
 
 async def check_clean_read(pipeline: Pipeline, home: Path, tmp_path: Path) -> None:
-    """What was recorded live is what one clean read of the finished logs records."""
+    """Records of the live run equal those of one clean read of the finished logs."""
     rig = CodexRig(pipeline.home.root, home)
     rig.pipeline = pipeline
     lived = await rig.outcome()

@@ -41,7 +41,7 @@ def replaced(path: Path, lines: Sequence[bytes]) -> None:
 
 
 def unlinked(path: Path, lines: Sequence[bytes]) -> None:
-    """The log is moved away while the client goes on: the path is gone for a while."""
+    """Renames the log away while the client continues: the path is missing for a while."""
     path.unlink()
     path.write_bytes(joined(lines))
 
@@ -175,7 +175,7 @@ async def test_settled_before_or_after_the_cut_is_the_same(tmp_path: Path, seed:
 
 
 def _happens(log: Transcript, rng: random.Random, said: int) -> int:
-    """Something happens to a log; gives how many new messages it has after it."""
+    """Applies an event to a log; returns the number of new messages after it."""
     what = rng.choice(["says", "says", "calls", "cut", "cut", "truncated"])
     if what == "truncated":
         del log.lines[rng.randrange(len(log.lines) + 1) :]

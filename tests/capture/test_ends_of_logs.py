@@ -1,4 +1,4 @@
-"""How logs end: deleted with lines unread, or with a last line that never got its newline."""
+"""Ends of logs: deleted with unread lines, or with a last line without newline."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _without_newline(path: Path, message_id: str, *, cut: int = 0) -> bytes:
 
 
 def _grow(path: Path, last: bytes) -> None:
-    """Goes on with a log that was read up to here."""
+    """Continues a log that was read up to here."""
     with path.open("ab") as file:
         file.write(last)
 

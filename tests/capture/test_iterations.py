@@ -1,4 +1,4 @@
-"""Format page, rules 5 and 9: what is billed beside a response is told by its best line, whenever that is read."""
+"""Format page, rules 5 and 9: calls billed beside a response come from its best line, in any order of reading."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ async def test_two_sessions_may_be_summed_up_in_the_same_words(tmp_path: Path) -
 
 
 async def test_the_summary_of_the_line_furthest_down_counts(tmp_path: Path) -> None:
-    """Whatever the lines are called, and whichever file names the later one."""
+    """Regardless of line names and of which file has the later line."""
     talk = session("talk", "x", 6)
     found = await summaries_in_any_order(
         tmp_path,
@@ -99,7 +99,7 @@ async def test_a_summary_is_of_sessions_beside_it_whatever_their_logs_are_called
 
 
 async def test_a_summary_may_be_long(tmp_path: Path) -> None:
-    """Of which lines up to 64 MB are read, whichever log comes first."""
+    """Lines up to 64 MB are read, in any order of logs."""
     projects = tmp_path / "projects"
     told, talk = projects / "-p" / "told.jsonl", projects / "-p" / "talk.jsonl"
     told.parent.mkdir(parents=True)
@@ -118,7 +118,7 @@ async def test_a_summary_may_be_long(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_a_summary_may_stand_in_a_log_whose_path_is_no_utf8(tmp_path: Path, *, restarts: bool) -> None:
-    """Also below a root that is none."""
+    """Also below a root whose path is not UTF-8."""
     projects = tmp_path / os.fsdecode(b"r\xff")
     folder = projects / os.fsdecode(b"-p\xe9")
     folder.mkdir(parents=True)
@@ -142,7 +142,7 @@ def said_of(rig: Rig, words: str) -> list[Path]:
 
 @pytest.mark.parametrize("order", [("talk", "other"), ("other", "talk")])
 async def test_a_summary_goes_with_the_session_it_is_about(tmp_path: Path, order: tuple[str, str]) -> None:
-    """The log that it stands in is another session's, whose content is kept: nothing of it may be left there."""
+    """The log with the summary belongs to another session: nothing of it may remain there."""
     projects = tmp_path / "projects"
     (projects / "-p").mkdir(parents=True)
     other = session("other", "y", 1)

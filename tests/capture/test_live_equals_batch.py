@@ -93,7 +93,7 @@ async def test_a_home_may_have_any_name(tmp_path: Path) -> None:
 
 
 async def test_a_stale_copy_of_a_log_changes_nothing(tmp_path: Path) -> None:
-    """An older state of the same session in another folder says nothing new, whichever is read first."""
+    """An older copy of the same session in another folder adds nothing, in any order."""
     projects = own_tree(tmp_path / "claude")
     expected = comparable(await clean_read(tmp_path / "clean", projects))
     name = "11111111-0000-4000-8000-000000000001.jsonl"

@@ -20,7 +20,7 @@ from tests.harness.opencode.data import Writer
 from tests.make import seeds
 from tests.queries.corpora import OPENCODE_OPTIONS, Corpora, needs_opencode_corpus
 
-# Written against the tables alone: output without reasoning where the total says that it was counted within, or
+# Based on the tables only: output without reasoning where the total says that it was counted within, or
 # where a release that wrote no total yet counted it so; and no row that is older than its session if another session
 # has one with the same time, model and tokens.
 INDEPENDENT = """
@@ -45,7 +45,7 @@ FROM billed GROUP BY model ORDER BY model
 
 @pytest.mark.parametrize("sample", cases(samples()), ids=lambda path: path.parent.name)
 async def test_the_totals_of_real_databases(tmp_path: Path, sample: Path) -> None:
-    """What the ledger adds up to, by model, is what a query of the tables adds up to."""
+    """Sums of the ledger by model equal those of a query of the tables."""
     shutil.copyfile(sample, copied(tmp_path) / "opencode.db")
     with sqlite3.connect(tmp_path / "data" / "opencode.db") as db:
         expected = db.execute(INDEPENDENT).fetchall()
@@ -112,7 +112,7 @@ async def lived_through(home: Path, data: Path, trace: Trace, seed: int) -> dict
 
 
 def moments(trace: Trace, rng: random.Random) -> Iterator[tuple[float, bool]]:
-    """The times at which rows changed, and the times in between at which somebody looks: every time the same pace."""
+    """Times of row changes and of polls between them, at a constant pace."""
     pace, phase = rng.choice([0.1, 0.7, 2.3]), rng.random()
     end = trace.steps[-1][0] + 1
     looks = [phase + n * pace for n in range(int(end / pace) + 1)]

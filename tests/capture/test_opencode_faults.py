@@ -45,7 +45,7 @@ def listing(folder: Path) -> list[tuple[str, int, int]]:
 
 
 async def test_a_closed_database_is_left_as_it_is(rigs: Rigs, writer: Writer) -> None:
-    """F33: 100 looks at a database that nobody has open leave no file, and change none."""
+    """F33: 100 polls of a closed database leave no file and change none."""
     conversation(writer)
     writer.close()
     before = listing(writer.path.parent)
@@ -59,7 +59,7 @@ async def test_a_closed_database_is_left_as_it_is(rigs: Rigs, writer: Writer) ->
 
 @contextlib.contextmanager
 def without_rights(folder: Path) -> Iterator[None]:
-    """As one who may read a folder and not write to it: root may do anything, so somebody else must."""
+    """Runs as another user that may read the folder but not write to it, since root may do anything."""
     folder.chmod(0o555)
     is_root = os.geteuid() == 0
     if is_root:
@@ -104,7 +104,7 @@ async def test_a_link_to_a_database_is_read_with_its_log(rig: OpenCodeRig, tmp_p
 
 
 async def test_a_database_without_a_write_ahead_log_is_read(rigs: Rigs, writer: Writer) -> None:
-    """Somebody changed the way it is journalled: it is read along with its writer, and nothing is left either."""
+    """A database in another journal mode is read beside its writer, and no file is left."""
     conversation(writer)
     writer.db.execute("PRAGMA journal_mode=DELETE")
     rig = await rigs(pace=Pace(tick=0, discover=0, scan=0, rest=1.0, doubt=1e9))
@@ -126,7 +126,7 @@ async def test_rows_that_are_only_in_the_log_are_seen(rig: OpenCodeRig, writer: 
 
 
 def test_only_a_database_without_a_log_is_taken_for_unchanging() -> None:
-    """F32: the word stands in one module alone, where the log is looked for first."""
+    """F32: `immutable` is used in one module only, after a check for the log."""
     root = Path(__file__).parents[2]
     code = "\n".join(path.read_text() for path in [*root.glob("burnd/**/*.py"), *root.glob("burnctl/**/*.py")])
     assert len(re.findall("immutable=1", code)) == 1
@@ -195,7 +195,7 @@ async def test_a_writer_s_log_can_be_emptied_between_looks(rigs: Rigs, writer: W
 
 
 async def test_a_database_that_went_quiet_is_let_go_of(rigs: Rigs, writer: Writer) -> None:
-    """With a connection of ours nobody could take the database for himself, or have its log removed at the end."""
+    """An open connection of ours would block exclusive locks and the removal of the log at the end."""
     rig = await rigs(pace=Pace(tick=0, discover=1e9, scan=1.0, rest=1.0, doubt=1e9))
     conversation(writer)
     await rig.attend()
@@ -226,7 +226,7 @@ db.close()
 
 @pytest.mark.timed
 async def test_a_locked_database_is_waited_for(rigs: Rigs, writer: Writer) -> None:
-    """F31: held for 5 s by another process, it is said to be locked; what came meanwhile is read within 2 s."""
+    """F31: locked for 5 s by another process: status says locked, and new rows are read within 2 s of the release."""
     conversation(writer)
     rig = await rigs(pace=Pace(tick=0, discover=0, scan=0, rest=0, doubt=0))
     await rig.attend()
@@ -268,7 +268,7 @@ async def test_opencode_never_waits_for_us(rigs: Rigs, writer: Writer) -> None:
 
 
 def spoil(path: Path, seed: int) -> None:
-    """Overwrites a page that holds nothing but what is said in the database."""
+    """Overwrites a page that contains only conversation text."""
     rng = random.Random(seed)
     data = bytearray(path.read_bytes())
     pages = [page for page in range(len(data) // 4096) if b"answering " * 400 in data[page * 4096 : (page + 1) * 4096]]
@@ -280,7 +280,7 @@ def spoil(path: Path, seed: int) -> None:
 
 @seeds(2, 20)
 async def test_a_bad_page_hurts_only_what_is_on_it(rig: OpenCodeRig, writer: Writer, seed: int) -> None:
-    """F35: what can be read is kept, the source says SQLite's word for it, and a sound file in its place is read."""
+    """F35: readable rows are recorded, the source reports SQLite's message, and an intact file in its place is read."""
     for n in range(40):
         conversation(writer, f"ses_{n}", 1)
         for step in range(3):
@@ -328,7 +328,7 @@ async def test_a_bad_page_is_looked_at_again_after_five_minutes(rig: OpenCodeRig
 
 
 async def test_an_empty_file_is_no_database_yet(rig: OpenCodeRig, tmp_path: Path) -> None:
-    """F35: of no length, it is said to lack its tables; as soon as it has them it is read."""
+    """F35: an empty file lacks its tables; once it has them it is read."""
     path = tmp_path / "opencode" / "opencode.db"
     path.parent.mkdir()
     path.touch()
@@ -355,7 +355,7 @@ async def test_an_empty_file_is_no_database_yet(rig: OpenCodeRig, tmp_path: Path
 async def test_a_schema_that_lacks_essentials_degrades_this_source(
     rig: OpenCodeRig, writer: Writer, change: str, says: str
 ) -> None:
-    """F36: it is said what is missing; a database beside it is read, and so is this one once it has what it lacked."""
+    """F36: status names what is missing; a database beside it is read, and this one once it is complete."""
     other = Writer(writer.path.with_name("opencode-dev.db"))
     conversation(other, "ses_dev")
     other.close()
@@ -372,7 +372,7 @@ async def test_a_schema_that_lacks_essentials_degrades_this_source(
 
 
 async def test_a_database_that_holds_only_the_coming_format_says_so(rig: OpenCodeRig, writer: Writer) -> None:
-    """Lacking what is read, it must not look like a mere fault: what is not read stands elsewhere in it."""
+    """A schema that we do not read must not look like a fault: its data is in other tables."""
     writer.db.executescript("DROP TABLE part; DROP TABLE message; CREATE TABLE session_v2 (id text PRIMARY KEY)")
     writer.db.execute("INSERT INTO session_v2 VALUES('x')")
     await rig.attend()
@@ -397,8 +397,8 @@ async def test_columns_may_come_and_go(rig: OpenCodeRig, writer: Writer) -> None
 
 
 async def test_one_looks_seldom_where_nothing_goes_on(rigs: Rigs, writers: Writers, tmp_path: Path) -> None:
-    """While rows come, or one is open, every 100 ms, after half a minute of quiet once a second, for a database every
-    5 s; looking at everything in between, for the file system might have told of no change, is not a change."""
+    """Every 100 ms while rows arrive or one is open, once a second after half a minute of quiet, every 5 s to discover
+    databases. A poll in between, for a change that inotify did not report, does not count as activity."""
     rig = await rigs(pace=Pace())
     await rig.attend()
     assert 4.0 < rig.source._pause(rig.passed) <= 5.0
@@ -471,7 +471,7 @@ def exchange_in_progress(writer: Writer) -> None:
 
 
 async def test_odd_rows_hurt_only_themselves(rig: OpenCodeRig, writer: Writer) -> None:
-    """P7: JSON that is none, values of every type in every column, and a row too large to be held."""
+    """P7: invalid JSON, values of every type in every column, and a row that is too large."""
     conversation(writer, turns=3)
     odd = [
         ("x1", S, 5, 5, "{not json"),
@@ -591,7 +591,7 @@ async def test_rowids_up_to_the_largest(rig: OpenCodeRig, writer: Writer) -> Non
 async def test_a_session_that_breaks_the_reader_is_passed_over(
     rig: OpenCodeRig, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P7: whatever nobody foresaw in one session, the others are recorded, and status says so."""
+    """P7: an unforeseen failure in one session: the others are recorded, and status reports it."""
     real = opencode_rows.decode_message
 
     def breaks(row: MessageRow) -> DecodedMessage | Rejected:
@@ -637,7 +637,8 @@ async def test_what_cannot_be_read_is_in_nobodys_hand(
 async def test_what_waits_for_room_is_in_nobodys_hand(
     rigs: Rigs, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F78, F41: a session is in hand while its rows are decoded; afterwards the disk may be full for hours."""
+    """F78, F41: the crash guard covers a session only while its rows are decoded, since the disk may be full for hours
+    afterwards."""
     conversation(writer)
     rig, noted, decoded = await rigs(), [], []
     commit, decode_message = rig.pipeline.commit, opencode_rows.decode_message

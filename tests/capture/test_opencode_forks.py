@@ -1,4 +1,4 @@
-"""Messages that stand in a database more than once: forks, forks of forks, imports, other channels' databases."""
+"""Messages found several times: forks, forks of forks, imports, and databases of other channels."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_fork_of_a_fork_is_a_copy_of_the_original(rig: OpenCodeRig, writ
 
 
 async def test_a_new_release_forks_what_an_old_one_wrote(rig: OpenCodeRig, writer: Writer) -> None:
-    """Only the old session says that its output holds the reasoning: the fork is a copy all the same."""
+    """Only the old session's output includes reasoning; the fork is a copy all the same."""
     writer.session("ses_o", version="1.1.50")
     writer.user("u", "ses_o")
     writer.step("a", "ses_o", "u", tokens={"input": 10, "output": 5, "reasoning": 2})
@@ -156,7 +156,7 @@ async def test_what_is_taken_back_counts_nothing_even_to_those_who_do_not_know(
 
 
 async def test_a_fork_of_a_step_that_had_not_ended(rig: OpenCodeRig, writer: Writer) -> None:
-    """The copy has no tokens and never will; when the original ends, nothing of it becomes a bill of its own."""
+    """The copy never gets tokens; when the original ends, the copy is not billed."""
     writer.session("ses_o")
     writer.user("u", "ses_o")
     created = writer.tick()
@@ -183,7 +183,7 @@ async def test_two_channels_are_two_databases(rig: OpenCodeRig, writers: Writers
 async def test_a_place_that_a_client_tells_of_is_read_as_well(
     rig: OpenCodeRig, writers: Writers, tmp_path: Path
 ) -> None:
-    """Started under another XDG_DATA_HOME than the daemon, opencode's sessions are found once somebody says so."""
+    """Sessions of an opencode with another XDG_DATA_HOME are found once a client names the folder."""
     original(writers())
     other = Writer(tmp_path / "elsewhere" / "opencode" / "opencode.db")
     original(other, "ses_e")
@@ -196,7 +196,7 @@ async def test_a_place_that_a_client_tells_of_is_read_as_well(
 
 
 async def test_an_import_is_found_though_its_times_are_old(rig: OpenCodeRig, writer: Writer) -> None:
-    """Import writes past the event log, with the times of long ago: the rows' numbers tell of it."""
+    """An import bypasses the event log and has old times; row numbers reveal it."""
     original(writer)
     await rig.settle()
     writer.clock -= 10**9
@@ -207,7 +207,7 @@ async def test_an_import_is_found_though_its_times_are_old(rig: OpenCodeRig, wri
 
 
 def imported(data: Path) -> None:
-    """A session in the usual database, and as another channel imported it, with a title and a folder of its own."""
+    """A session in the usual database, and its import in another channel's, with a different title and folder."""
     writer = Writer(data / "opencode.db")
     original(writer)
     writer.retitle("ses_o", "Words")
@@ -221,7 +221,7 @@ def imported(data: Path) -> None:
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Nobody else can so much as read the database meanwhile."""
+    """Locks the database exclusively."""
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("PRAGMA locking_mode=EXCLUSIVE")
         holder.execute("BEGIN EXCLUSIVE")
@@ -232,7 +232,7 @@ def held(path: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("first", ["opencode.db", "opencode-dev.db"])
 async def test_an_imported_session_is_the_same_session(tmp_path: Path, first: str) -> None:
-    """Import keeps ids, times and costs: found in two databases, everything is there once, whichever was read first."""
+    """Imports keep ids, times and costs: found in two databases, everything is recorded once, in any order."""
     data = tmp_path / "live"
     imported(data)
     expected = await clean_read(tmp_path / "clean", data)
@@ -253,7 +253,7 @@ async def test_an_imported_session_is_the_same_session(tmp_path: Path, first: st
 async def test_while_the_first_database_is_locked_the_other_does_not_tell_its_sessions(
     rig: OpenCodeRig, tmp_path: Path
 ) -> None:
-    """Whose a session is cannot be known then: it waits, and is shown to; in the end all is as without a lock."""
+    """The owner is unknown until then: the session waits, status shows it, and the end result is the same."""
     imported(rig.data)
     expected = await clean_read(tmp_path / "clean", rig.data)
     with held(rig.data / "opencode.db"):
@@ -296,7 +296,7 @@ async def test_what_a_database_held_is_remembered_when_it_can_be_read_no_more(ri
 
 
 async def test_an_import_goes_on_in_its_own_database(rig: OpenCodeRig, writers: Writers) -> None:
-    """What was added in one of two databases that hold a session is recorded, wherever it was added."""
+    """A message added in one of two databases with a session is recorded, in whichever it was added."""
     writer = writers()
     original(writer)
     writer.db.execute("VACUUM INTO ?", (str(writer.path.with_name("opencode-dev.db")),))
@@ -309,7 +309,7 @@ async def test_an_import_goes_on_in_its_own_database(rig: OpenCodeRig, writers: 
 
 
 def secret(writer: Writer, session: str = "ses_o") -> None:
-    """A session whose every row says the canary."""
+    """A session with the canary in every row."""
     writer.session(session, title=f"The {CANARY}")
     writer.user(f"{session}-u", session, f"find {CANARY}")
     step = (tool("c", "bash", {"command": f"cat {CANARY}"}, f"{CANARY} " * 300), text(f"said {CANARY}"))

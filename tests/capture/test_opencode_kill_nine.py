@@ -50,7 +50,7 @@ async def tell_and_kill(tmp_path: Path, schema: str, rounds: int) -> None:
 
 
 async def run_and_kill(tmp_path: Path, writer: Writer, statements: Sequence[Statement], rounds: int) -> None:
-    """What the statements come to stands in `whole`; the daemon reads along while they are done again in `data`."""
+    """`whole` gets the final rows; the daemon reads along while the same statements run in `data`."""
     expected = await clean_read(tmp_path / "clean", tmp_path / "whole")
     rng = random.Random(rounds)
     home, data = tmp_path / "home", tmp_path / "data"
@@ -76,13 +76,13 @@ async def run_and_kill(tmp_path: Path, writer: Writer, statements: Sequence[Stat
 
 
 def _seen(home: Path) -> tuple[int, ...]:
-    """How large what the daemon writes has become; the index's log grows with every open turn."""
+    """Size of the daemon's files; the log of the index grows with every open turn."""
     paths = (home / "ledger.jsonl", home / "index" / "burn.db-wal", home / "index" / "burn.db")
     return tuple(path.stat().st_size if path.exists() else 0 for path in paths)
 
 
 async def finish(home: Path, data: Path) -> dict[str, Any]:
-    """What the next start would read and settle, without waiting for the quiet."""
+    """Reads and settles what the next start would, without waiting for the settling time."""
     rig = OpenCodeRig(home, data)
     await rig.open()
     await rig.settle()

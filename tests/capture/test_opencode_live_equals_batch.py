@@ -1,4 +1,4 @@
-"""I1, I2, I3: whenever a database is looked at, and whatever dies meanwhile, one clean read says the same."""
+"""I1, I2, I3: polls at any moments, with crashes in between, end where one clean read ends."""
 
 from __future__ import annotations
 
@@ -62,10 +62,8 @@ async def test_any_phase_of_looking_gives_the_same(tmp_path: Path, schema: str, 
 
 @seeds(1, 40)
 async def test_deletions_in_between_change_nothing_for_what_stays(tmp_path: Path, seed: int) -> None:
-    """Reverts and deleted messages at random moments: what stands in the end is recorded as one clean read would.
-
-    But for its number, which counts what is gone as well: none is given twice, and their order is that of the rows.
-    """
+    """Reverts and deleted messages at random moments: the remaining rows are recorded as by one clean read. Turn
+    numbers may differ, since deleted rows count: none is used twice, and their order is that of the rows."""
     rng = random.Random(seed)
     writer = Writer(tmp_path / "live" / "opencode.db")
     rig = OpenCodeRig(tmp_path / "home", tmp_path / "live")

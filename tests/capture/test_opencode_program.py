@@ -63,7 +63,7 @@ def model(project: Path) -> Iterator[ScriptedModel]:
 
 
 class OpenCodeProgram:
-    """Starts opencode in a home of its own, with nothing to talk to but the scripted model."""
+    """Runs opencode in a separate home, with the scripted model as its only network peer."""
 
     def __init__(self, program: str, home: Path, project: Path, model: ScriptedModel) -> None:
         self.program, self.project = program, project

@@ -1,4 +1,4 @@
-"""What the source does with a database that lives: rows that are filled later, deleted, moved, copied, put back."""
+"""A live database: rows that are completed later, deleted, moved, copied or restored."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_a_step_that_is_silent_for_long_is_closed_and_revised_if_it_ends_a
 async def test_one_that_was_given_up_is_watched_across_restarts(
     rig: OpenCodeRig, writers: Writers, schema: str
 ) -> None:
-    """Without an event log nothing but its own row tells that a step which was given up has ended."""
+    """Without an event log only its own row shows that an abandoned step has ended."""
     writer = writers(schema=schema)
     writer.session(S)
     writer.user("u", S)
@@ -156,7 +156,7 @@ async def test_what_comes_late_is_heard_without_an_event_log(
 
 
 async def test_a_session_that_is_taken_up_again_is_read_once(rig: OpenCodeRig, writer: Writer) -> None:
-    """What was quiet when it was last seen is quiet: only what is new in it is read until it has settled."""
+    """A session that was quiet stays read: only new rows are read until they settle."""
     conversation(writer, turns=30)
     await rig.settle()
     await rig.restart()
@@ -272,7 +272,7 @@ async def test_a_revert_of_parts_takes_nothing_back(rig: OpenCodeRig, writer: Wr
 
 
 async def test_a_deleted_session_leaves_its_turns(rig: OpenCodeRig, writer: Writer) -> None:
-    """The money was spent; a step that was open when its row went is closed as it was last seen."""
+    """Deleted rows stay billed; a step that was open is closed in its last known state."""
     conversation(writer)
     exchange(writer, S, 5, done=False)
     writer.part(f"{S}-a5", S, text("half"))
@@ -287,7 +287,7 @@ async def test_a_deleted_session_leaves_its_turns(rig: OpenCodeRig, writer: Writ
 
 
 async def test_messages_without_their_session_are_recorded(rig: OpenCodeRig, writer: Writer) -> None:
-    """Somebody deleted a session's row by hand and left its messages: what they cost is known all the same."""
+    """The session row was deleted and the messages remain: their costs are recorded."""
     conversation(writer)
     writer.db.execute("PRAGMA foreign_keys=OFF")
     writer.db.execute("DELETE FROM session")
@@ -296,7 +296,7 @@ async def test_messages_without_their_session_are_recorded(rig: OpenCodeRig, wri
 
 
 async def test_an_open_row_that_went_while_nobody_looked_is_closed(rig: OpenCodeRig, writer: Writer) -> None:
-    """The daemon was down when a revert deleted what had been open: what was seen of it is in the index, and stands."""
+    """A revert deleted an open row while the daemon was down: its last state, from the index, is recorded."""
     conversation(writer)
     exchange(writer, S, 5, done=False)
     await rig.attend()
@@ -307,7 +307,7 @@ async def test_an_open_row_that_went_while_nobody_looked_is_closed(rig: OpenCode
 
 
 async def test_replaced_rows_are_the_same_messages(rig: OpenCodeRig, writer: Writer) -> None:
-    """F30: INSERT OR REPLACE gives a message another number, and takes its parts along: nothing new is said."""
+    """F30: INSERT OR REPLACE gives a message a new row number with its parts: nothing is recorded again."""
     conversation(writer)
     await rig.settle()
     before = rig.turns()
@@ -318,7 +318,7 @@ async def test_replaced_rows_are_the_same_messages(rig: OpenCodeRig, writer: Wri
 
 
 async def test_a_database_written_from_a_dump_is_the_same(rig: OpenCodeRig, writer: Writer, tmp_path: Path) -> None:
-    """F30, F34: all rows numbered anew in another file: read again, and not one line is added to the ledger."""
+    """F30, F34: a dump loaded into another file renumbers all rows: they are read again without a new ledger line."""
     for session in ("ses_c", "ses_b", "ses_a"):
         conversation(writer, session)
     writer.delete("ses_c-a0", "ses_b-u1")
@@ -391,7 +391,7 @@ async def test_late_rows_with_older_times_are_found(rig: OpenCodeRig, writer: Wr
 
 
 async def test_an_update_within_the_same_millisecond_is_heard(rig: OpenCodeRig, writer: Writer) -> None:
-    """F39: a row that is still open is read again whatever its stamp says."""
+    """F39: an open row is read again whatever its timestamp."""
     writer.session(S)
     writer.user("u", S)
     created = writer.tick()
@@ -405,7 +405,7 @@ async def test_an_update_within_the_same_millisecond_is_heard(rig: OpenCodeRig, 
 
 
 async def test_titles_are_content_and_the_newest_counts(rig: OpenCodeRig, writer: Writer) -> None:
-    """The title opencode begins with is none; one that changes leaves no second message behind."""
+    """opencode's default title is ignored; a changed title leaves no second message."""
     conversation(writer)
     await rig.settle()
     assert [record for record in content(rig) if record.kind == "title"] == []
@@ -420,7 +420,7 @@ async def test_titles_are_content_and_the_newest_counts(rig: OpenCodeRig, writer
 async def test_a_session_that_is_renamed_long_after_it_went_quiet_has_its_new_name(
     rig: OpenCodeRig, writer: Writer
 ) -> None:
-    """Nobody follows it any more, and none of its messages has changed: only its own row has."""
+    """The session is no longer followed and no message changed, only the session row."""
     conversation(writer)
     await rig.settle()
     await rig.restart()
@@ -466,7 +466,7 @@ async def test_a_quiet_database_is_not_read_again(rig: OpenCodeRig, writer: Writ
 
 
 async def test_child_sessions_hang_under_the_call_that_started_them(rig: OpenCodeRig, writer: Writer) -> None:
-    """The link is told by the parent's part, before or after the child's own steps are recorded."""
+    """The parent's part names the child, before or after the child's steps are recorded."""
     writer.session(S)
     writer.user("u", S)
     part = {"prompt": "look", "subagent_type": "explore"}
@@ -550,7 +550,7 @@ async def test_long_outputs_are_in_the_data_folder_wherever_the_database_is(rigs
 
 
 async def test_projects_are_read_or_left_out_as_the_settings_say(rigs: Rigs, writer: Writer) -> None:
-    """What is excluded is not read; included later, it is read from its beginning."""
+    """Excluded projects are not read; once included, they are read from the beginning."""
     for name, folder in (("a", "/home/dev/app"), ("b", "/home/dev/app/web"), ("c", "/home/dev/apple"), ("d", "/x/y")):
         conversation(writer, f"ses_{name}", 1, directory=folder)
 

@@ -1,4 +1,4 @@
-"""Whose a turn is, and of which project, is the same in whatever order files are read."""
+"""Owner and project of a turn are the same in any order of files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def turns(outcome: dict[str, Any]) -> dict[str, Turn]:
 
 
 async def every_way(tmp_path: Path, files: Files) -> list[dict[str, Any]]:
-    """What is recorded of these files in several orders, one by one or in one batch, some with a lost index between."""
+    """Records of these files in several orders, one by one or in one batch, some with a lost index between."""
     projects = tmp_path / "projects"
     for name, log in files.items():
         path = projects / name
@@ -72,7 +72,7 @@ def agent(cwd: str, name: str, message: str) -> Transcript:
 
 
 def asked(log: Transcript, message: str, tokens: int, in_all: int) -> None:
-    """One more answer, and what the client says that the session has used in all."""
+    """One more answer, and the client's total for the session."""
     log.prompt("go on")
     log.says(message, usage={"input_tokens": tokens, "output_tokens": 0})
     log.bare(type="cost-state", modelUsage={"claude-opus-5-5": {"inputTokens": in_all}})
@@ -153,10 +153,8 @@ def happened(outcome: dict[str, Any]) -> set[tuple[str, str, str]]:
 
 
 async def test_what_others_repeat_happened_in_the_original(tmp_path: Path) -> None:
-    """Forks whatever they are called, and a compaction's agent, which holds all of it; last read or first.
-
-    Where the original is gone, it is told by a fork rather than not at all.
-    """
+    """Forks of any name, and the agent of a compaction, which contains all of it, in any order. If the original is
+    gone, a fork supplies the turns."""
     original = eventful()
     fork = begun("F", "f", 1, original)
     branch = begun("B", "b", 2, original, forkedFrom={"sessionId": "S", "messageUuid": "x"})
@@ -177,7 +175,7 @@ async def test_what_others_repeat_happened_in_the_original(tmp_path: Path) -> No
 
 
 async def test_when_a_session_began_does_not_depend_on_whose_its_past_was_taken_for(tmp_path: Path) -> None:
-    """An old client's resumed session tells its past anew, with the time of resuming."""
+    """A resumed session of an old client repeats its past with the time of resuming."""
     original = talk(Transcript("1.0.100", session="z", prefix="z"), "m1", "m2")
     resumed = Transcript("1.0.100", session="a", prefix="a")
     resumed.begin(3600)
@@ -195,7 +193,7 @@ async def test_when_a_session_began_does_not_depend_on_whose_its_past_was_taken_
 
 
 async def test_agents_whose_session_is_gone_keep_their_own_folders(tmp_path: Path) -> None:
-    """Which of them the session is listed by does not depend on which is read first."""
+    """The session under which they are listed does not depend on the order of files."""
     files = {
         "-p/S/subagents/agent-A.jsonl": agent("/home/dev/app/sub", "A", "a1"),
         "-p/S/subagents/agent-B.jsonl": agent("/home/dev/app", "B", "b1"),
@@ -216,7 +214,7 @@ async def owners_in_every_way(tmp_path: Path, **logs: Transcript) -> dict[str, s
 
 
 async def test_a_fork_made_at_a_terminal_does_not_own_its_past(tmp_path: Path) -> None:
-    """Neither mark nor time says which was first, nor does the name: only that the fork has gone on."""
+    """Neither marker, time nor name reveals the order, only that the fork has continued."""
     original = talk(Transcript("2.1.90", session="z", prefix="z"), "m1", "m2")
     fork = talk(forked("a", 1, original), "m3")
     assert await owners_in_every_way(tmp_path, z=original, a=fork) == {"m1": "z", "m2": "z", "m3": "a"}
@@ -241,7 +239,7 @@ async def test_a_session_that_goes_on_after_its_fork_still_owns_its_past(tmp_pat
 
 
 async def test_a_rewound_attempt_tells_who_was_there_first(tmp_path: Path) -> None:
-    """A fork repeats the conversation and not what was given up before; nobody else could have given it up."""
+    """A fork does not repeat abandoned attempts, so a log that has one is the original."""
     original = talk(Transcript("2.1.90", session="z", prefix="z"), "m1")
     kept, last = list(original.lines), original.last
     talk(original, "given-up")
@@ -255,13 +253,13 @@ async def test_a_rewound_attempt_tells_who_was_there_first(tmp_path: Path) -> No
 
 
 async def test_a_file_whose_lines_name_another_session_repeats_it(tmp_path: Path) -> None:
-    """A fork made in the desktop app leaves the name in what it copies; so does whoever saves a log under another."""
+    """A fork made in the desktop app has the old name in copied lines; so has a log saved under another name."""
     original = talk(Transcript("2.1.90", session="z", prefix="z"), "m1", "m2")
     fork = Transcript("2.1.90", session="a", prefix="a")
     fork.begin(60)
     fork.lines, fork.last = list(original.lines), original.last
     talk(fork, "m3")
-    original.begin(30)  # before the fork: when they parted would tell the wrong one
+    original.begin(30)  # before the fork: the point of divergence would point to the wrong one
     talk(original, "m4")
     saved = Transcript()
     saved.lines = list(original.lines)
@@ -270,14 +268,14 @@ async def test_a_file_whose_lines_name_another_session_repeats_it(tmp_path: Path
 
 
 async def test_a_session_in_the_background_does_not_own_what_it_took_over(tmp_path: Path) -> None:
-    """Its lines say that it is one, whether it has gone on or not, and whoever went on first."""
+    """Its lines mark it as a background session, whether it continued or not, and whichever continued first."""
     original = talk(Transcript("2.1.250", session="z", prefix="z"), "m1", "m2")
     taken = [line.replace(b'"sessionId":"z"', b'"sessionId":"a","sessionKind":"bg"') for line in original.lines]
     fork = Transcript("2.1.250", session="a", prefix="a", sessionKind="bg")
     fork.begin(60)
     fork.lines, fork.last = taken, original.last
     talk(fork, "m3")
-    original.begin(30)  # before the fork: when they parted would tell the wrong one
+    original.begin(30)  # before the fork: the point of divergence would point to the wrong one
     talk(original, "m4")
     still = Transcript()
     still.lines = [line.replace(b'"sessionId":"a"', b'"sessionId":"b"') for line in taken]
@@ -294,7 +292,7 @@ async def test_a_real_fork_is_known_without_the_lines_that_tell_when_it_began(tm
     """As it would be at a terminal, and by an older client: the original of these samples went on after its fork."""
     folder = tmp_path / "projects" / "-p"
     folder.mkdir(parents=True)
-    swapped = {b"00000000008": b"zzzzzzzzzz8"}  # so that the names would tell the wrong one
+    swapped = {b"00000000008": b"zzzzzzzzzz8"}  # so that the names would point to the wrong one
     for path in sample.glob("*.jsonl"):
         lines = [line for line in lines_of(path) if not json.loads(line)["type"].startswith(("queue-", "api-req"))]
         data = b"".join(line + b"\n" for line in lines)

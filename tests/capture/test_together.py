@@ -32,7 +32,7 @@ def database(path: Path) -> Path:
 
 
 def transcripts(root: Path) -> Path:
-    """A session with a fork that its times tell, and one whose fork only its own messages tell."""
+    """A session with a fork that its times reveal, and one whose fork only its messages reveal."""
     projects = own_tree(root)
     session = talk(Transcript("2.1.90", session="z", prefix="z"), "z1", "z2")
     fork = talk(forked("a", 1, session), "after")

@@ -155,7 +155,7 @@ async def drip(
 def comparable(outcome: dict[str, Any]) -> dict[str, Any]:
     """All of it; of a session's content the order between files does not matter, within a rail it does."""
     content = {session: by_rail(lines) for session, lines in outcome["content"].items()}
-    # A summary from another file comes when it comes, so where it stands among the messages says nothing.
+    # A summary from another file may arrive at any time, so its position among the messages is ignored.
     messages = [row[:2] + row[3:] if row[3].startswith("title:") else row for row in outcome["index"]["messages"]]
     return {
         "ledger": outcome["ledger"],

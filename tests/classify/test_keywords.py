@@ -132,12 +132,12 @@ glue = st.sampled_from([" ", "  ", "\n", "-", "_", ".", "", "x"])
 
 @given(st.lists(st.tuples(pieces, glue), max_size=12).map(lambda parts: "".join(word + gap for word, gap in parts)))
 def test_one_pass_finds_what_looking_for_each_class_finds(text: str) -> None:
-    """Words of several classes, overlapping or run together, are all told."""
+    """Words of several classes, overlapping or adjacent, are all found."""
     assert prompt_words(text) == one_by_one(text)
 
 
 def test_what_is_no_element_of_a_harness_is_a_persons_word() -> None:
-    """An element that is never closed, or that no harness writes, is what somebody typed; and it costs no time."""
+    """An element that is never closed, or unknown to any harness, is the user's text, and costs no time."""
     assert prompt_words("why is <system-reminder> an error?") == ("debugging",)
     assert prompt_words("<div>bug</div>") == ("debugging",)
     assert prompt_words("<system-reminder>bug</system-reminder> <system-reminder>review") == ("review",)

@@ -1,4 +1,4 @@
-"""What holds for every command, real or not."""
+"""Properties of every command, real or not."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ async def test_taking_one_in_twice_changes_nothing(opened: Opened) -> None:
     ids=lambda data: repr(data)[:40],
 )
 async def test_what_cannot_be_used_is_put_aside(opened: Opened, data: bytes) -> None:
-    """Kept for a person to look at and counted; what was left beside it is taken in."""
+    """Unusable files are counted and moved to a folder for inspection; the others are recorded."""
     pipeline = await opened()
     bad = put_in_spool(pipeline.home.spool, data)
     put_in_spool(pipeline.home.spool, stamp_record())
@@ -113,7 +113,7 @@ async def test_what_cannot_be_used_is_put_aside(opened: Opened, data: bytes) -> 
 
 
 async def test_odd_things_in_the_spool_hurt_nobody(opened: Opened) -> None:
-    """A folder, a link, a pipe, a file of a gigabyte: put aside, never followed, never waited for."""
+    """A folder, a link, a pipe or a file of a gigabyte is moved aside without following or blocking."""
     pipeline = await opened()
     folder = pipeline.home.spool
     put_in_spool(folder, stamp_record())
@@ -134,7 +134,7 @@ async def test_odd_things_in_the_spool_hurt_nobody(opened: Opened) -> None:
 async def test_what_cannot_be_read_now_stays(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, call: str, error: int
 ) -> None:
-    """P1: an error of the disk, of rights or of descriptors says nothing about a file: it waits, and is told of."""
+    """P1: an error of disk, permissions or descriptors says nothing about a file: it stays, and is reported."""
     pipeline = await opened()
     put_in_spool(pipeline.home.spool, stamp_record(n="1"))
     put_in_spool(pipeline.home.spool, stamp_record(n="2"))
@@ -164,7 +164,7 @@ def _failing_once(call: Callable[..., Any], error: int) -> Callable[..., Any]:
 
 
 async def test_without_room_everything_stays(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F41: the files wait, the state says so, and when there is room they are taken in."""
+    """F41: files wait while the disk is full, the state says so, and they are recorded when there is space."""
     pipeline = await opened()
     put_in_spool(pipeline.home.spool, stamp_record())
     spool = spool_of(pipeline)
@@ -266,7 +266,7 @@ async def test_a_claim_waits_for_its_session(opened: Opened) -> None:
 
 
 async def test_a_claim_never_takes_an_older_session(opened: Opened) -> None:
-    """Not one whose prompt came before, though its first turn came after; not one that only goes on."""
+    """Not a session whose prompt came before, although its first turn came after; not one that was resumed."""
     pipeline = await opened()
     await commit_session(pipeline, "prompted before", 9.5)
     await commit_session(pipeline, "goes on", 0)
@@ -309,7 +309,7 @@ async def test_sessions_that_somebody_has_are_not_taken(opened: Opened) -> None:
 
 
 async def test_a_claim_keeps_text_away(opened: Opened) -> None:
-    """What was captured before the session was known goes, its hash of results aside, and nothing follows."""
+    """Text captured before the session was known is erased, result hashes excepted, and no more follows."""
     pipeline = await opened()
     put_in_spool(pipeline.home.spool, claimed(0, contentMode="off", enrichment={}))
     await commit_session(pipeline, "s", 5)
@@ -390,7 +390,7 @@ async def test_a_crash_anywhere_ends_the_same(
 
 
 def test_the_spool_is_taken_in_before_any_log_is_read(home: Home) -> None:
-    """What was left while the daemon was down holds for the logs it finds: no text of that session, ever."""
+    """Spool files left while the daemon was down apply to the logs it finds: no text of that session is ever stored."""
     secret = "the-canary-in-the-coal-mine"
     write(home, conversation("s1", "fine", prompt=secret), "s1")
     write(home, conversation("s2", "fine", prompt="hello"), "s2")
@@ -407,7 +407,7 @@ def test_the_spool_is_taken_in_before_any_log_is_read(home: Home) -> None:
 
 
 def test_the_spool_is_looked_at_every_few_seconds_and_when_asked(home: Home) -> None:
-    """What a client left because the daemon was busy is in within seconds."""
+    """A spool file left because the daemon was busy is recorded within seconds."""
     with running(home) as daemon, daemon.wire() as wire:
         put_in_spool(home.spool, stamp_record(n="1"))
         assert wire.call("spool")["stamps"] == 1
@@ -420,7 +420,7 @@ def test_the_spool_is_looked_at_every_few_seconds_and_when_asked(home: Home) -> 
 
 
 def test_a_claim_is_told_its_session(home: Home) -> None:
-    """A wrapper that asks when its harness has ended is told which session was its own."""
+    """After its harness has ended, a wrapper gets the session that belongs to its claim."""
     now = int(time.time() * 1000)  # a claim is given up when it is a week old
     with running(home) as daemon, daemon.wire() as wire:
         path = put_in_spool(home.spool, claimed(project="/home/dev/app", fromTs=to_iso(now - 60_000)))
@@ -443,7 +443,7 @@ async def known(pipeline: Pipeline, *session_ids: str) -> None:
 
 
 async def test_a_stamp_on_a_short_id_gets_its_session(opened: Opened) -> None:
-    """What `shortId` gives, one character, is resolved when the stamp is taken in; a range is resolved with it."""
+    """A `shortId` of one character is resolved when the stamp is recorded, and so is a range."""
     pipeline = await opened()
     await known(pipeline, FIRST, SECOND)
     span = {"fromTs": at(0), "toTs": at(9)}

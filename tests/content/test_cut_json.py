@@ -1,4 +1,4 @@
-"""A JSON text that is cut anywhere is JSON again, and says as much as it did."""
+"""Repairs a JSON text cut at any place without losing whole values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_is_cut_anywhere_is_closed(value: Any) -> None:
 
 
 def test_what_would_say_too_little_is_given_as_text() -> None:
-    """Where all but a little stands behind the last whole value, the beginning is given as it stands."""
+    """If nearly everything follows the last whole value, the beginning is returned as plain text."""
     beginning = b'[1, {"' + b"k" * 100
     assert msgspec.json.decode(closed(beginning)) == beginning.decode()
 

@@ -57,7 +57,7 @@ def damage(path: Path, numbers: list[int], how: Damage) -> None:
 
 
 def made(folder: Path) -> list[tuple[str, list[Spot]]]:
-    """Sessions with a text and a result each, in a pack of their own; where their records stand."""
+    """Sessions with a text and a result each, in a separate pack, and the places of their records."""
     store = ContentStore(folder)
     found = []
     for n in range(SESSIONS):
@@ -69,7 +69,7 @@ def made(folder: Path) -> list[tuple[str, list[Spot]]]:
 
 
 def shown(record: Content | None) -> tuple[str, str | None]:
-    """What a record says, and what is said of it where that is lost."""
+    """Text of a record, and the note for lost text."""
     assert record is not None
     if record.tool_result is not None:
         raw = bytes(record.tool_result.content).decode()
@@ -79,7 +79,7 @@ def shown(record: Content | None) -> tuple[str, str | None]:
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_pack_takes_no_other_with_it(tmp_path: Path, how: str) -> None:
-    """Read all at once, what stands in sound packs is whole, and what is damaged says so."""
+    """In one read of all, texts of intact packs are complete, and damaged ones are marked."""
     wanted = made(tmp_path)
     damage(tmp_path / "blobs.db", [1, 4], DAMAGES[how])
     recall = Recall(tmp_path)
@@ -95,7 +95,7 @@ def test_a_damaged_pack_takes_no_other_with_it(tmp_path: Path, how: str) -> None
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_the_beginning_of_a_damaged_text_is_its_beginning_or_nothing(tmp_path: Path, how: str) -> None:
-    """Where only a few lines are wanted and so no hash can be checked, what is short is still not taken for whole."""
+    """If only a few lines are read, no hash can be checked, and a short text is still marked as cut."""
     wanted = [(session, [replace(spot, at_most=100) for spot in spots]) for session, spots in made(tmp_path)]
     damage(tmp_path / "blobs.db", [1, 4], DAMAGES[how])
     recall = Recall(tmp_path)
@@ -110,7 +110,7 @@ def test_the_beginning_of_a_damaged_text_is_its_beginning_or_nothing(tmp_path: P
 def test_no_text_is_taken_for_another_that_was_unpacked_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Where there is room for one pack only, which is used again for each, none shows what another one left there."""
+    """With a buffer for one pack only, which is reused, no text shows data of another."""
     monkeypatch.setattr(recall_module, "_CACHE_BYTES", 1)
     wanted = made(tmp_path)
     damage(tmp_path / "blobs.db", [1, 4], DAMAGES[how])
@@ -126,7 +126,7 @@ def test_no_text_is_taken_for_another_that_was_unpacked_before(
 
 
 def test_a_damaged_line_takes_no_other_with_it(tmp_path: Path) -> None:
-    """Whichever byte of a sidecar is another one, the records beside it are read, and nothing is raised."""
+    """With any byte of a sidecar changed, the other records are readable, and nothing is raised."""
     ((session, spots), *_) = made(tmp_path)
     store = ContentStore(tmp_path)
     more = append_content(store, [text(f"m{n}", f"small {n}", session_id=session) for n in range(3)], START_MS)

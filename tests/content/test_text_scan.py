@@ -1,4 +1,4 @@
-"""What would go is told, and whose content has a text in it, without a pass over all references for every blob."""
+"""Reports what a deletion would remove, and the sessions with a text, without scanning all references per blob."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def kept(root: Path, count: int) -> Home:
 
 
 def steps_of(work: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many instructions SQLite runs for it, on whatever connections it opens."""
+    """SQLite instructions that it runs, on all connections it opens."""
     steps = 0
 
     def count() -> int:
@@ -74,7 +74,7 @@ def test_four_times_the_blobs_cost_four_times_as_much(
 
 @seeds(2, 10)
 def test_what_is_told_is_what_goes(tmp_path: Path, seed: int) -> None:
-    """To the byte, whoever shares which blob with whom."""
+    """Equal to the byte, whichever sessions share a blob."""
     home = Home(tmp_path / "home")
     make_folder(home.root)
     store, chance = ContentStore(home.content), random.Random(seed)

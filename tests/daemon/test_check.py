@@ -45,7 +45,7 @@ def test_a_sound_home_has_no_errors(home: Home) -> None:
     ids=["setting", "rights", "socket", "prices", "disk", "log"],
 )
 def test_each_mistake_is_an_error_with_its_reason(home: Home, spoil: object, reason: str) -> None:
-    """F81: and the exit code says so too."""
+    """F81: and the exit code agrees."""
     home.root.mkdir(mode=0o700)
     assert callable(spoil)
     spoil(home)
@@ -83,7 +83,7 @@ def test_more_folders_than_may_be_watched_are_warned_about(home: Home, monkeypat
 
 
 def test_a_source_that_cannot_be_read_is_an_error(home: Home) -> None:
-    """In a process of its own, which gives up the right of root to read everything."""
+    """In a separate process without root's right to read everything."""
     (home.root.parent / ".claude" / "projects").mkdir(parents=True, mode=0o000)
     command = [sys.executable, "-m", "tests.faults.unprivileged", "check"]
     done = warm.run(command, env=environment(home), capture_output=True, text=True, check=False, cwd=_CLONE)

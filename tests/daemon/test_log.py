@@ -111,7 +111,7 @@ def test_a_file_is_private_and_put_aside_when_it_is_full(tmp_path: Path) -> None
 
 
 def test_a_log_that_cannot_be_written_costs_lines_only(tmp_path: Path) -> None:
-    """A full disk, or a file that is gone: the daemon goes on."""
+    """With a full disk or a deleted log file the daemon continues."""
     out_file = RotatedFile(tmp_path / "log")
     out_file.close()
     out_file.write("x\n")
@@ -309,7 +309,7 @@ def test_many_bad_lines_make_few_lines_of_log(home: Home) -> None:
 
 
 def test_the_settings_say_where_the_log_goes(home: Home) -> None:
-    """A file below the home, private, in the chosen form; what the command line says wins."""
+    """A private file below the home in the chosen format; the command line wins."""
     home.root.mkdir(mode=0o700)
     home.config.write_text('[log]\nfile = "burnd.log"\nformat = "console"\nlevel = "info"\n')
     with running(home) as daemon:
@@ -324,7 +324,7 @@ def test_the_settings_say_where_the_log_goes(home: Home) -> None:
 
 
 def test_a_log_for_a_person_needs_no_library() -> None:
-    """The daemon leaves rich alone, where structlog would import it; what it says is the same."""
+    """The daemon avoids rich, which structlog would import; the output is the same."""
     script = (
         "import sys; from burnd import cli; cli._block_rich(); import structlog; from burnd.daemon import log as logs; "
         "logs.configure(as_json=False, colors=True); structlog.get_logger().warning('said', reason='x'); "

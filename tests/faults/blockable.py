@@ -15,7 +15,7 @@ from burnd.server.service import Service
 
 
 async def block(_service: Service, _params: NoParams) -> dict[str, Any]:
-    """Says in the file that BLOCKED names that nothing turns any more, and blocks until it is gone."""
+    """Writes to the file named by BLOCKED that nothing runs, and blocks until the file is gone."""
     blocked = os.environ["BLOCKED"]
     with open(blocked, "x"):
         pass

@@ -1,4 +1,4 @@
-"""A word that must not get out: logs that hold it wherever people's words can stand, and a search for it."""
+"""Canaries: logs with a secret word wherever text can be, and a search for it in all files."""
 
 from __future__ import annotations
 
@@ -144,13 +144,13 @@ def _search_folders(home: Home) -> Iterator[Path]:
 
 
 def _knows(folder: Path) -> bool:
-    """Whether a search index has the word: its files spell words in a way of their own."""
+    """True if a search index has the word, whose files encode words."""
     words = _opened(folder)
     return words is not None and any(words.doc_freq(WORDS, sign + CANARY) for sign in SIGNS.values())
 
 
 def _opened(folder: Path) -> tantivy.Searcher | None:
-    """A search index; None where there is none any more. Whoever merges it may take a file away while it is opened."""
+    """A search index, or None without one. A merge may remove files while it is opened."""
     for _ in range(100):
         with suppress(ValueError):
             return tantivy.Index.open(str(folder)).searcher()
@@ -161,13 +161,13 @@ def _opened(folder: Path) -> tantivy.Searcher | None:
 
 
 def sings(path: Path, data: bytes) -> bool:
-    """Whether a file holds it."""
+    """True if a file contains it."""
     needles = (CANARY.encode(), CANARY.encode("utf-16-le"))
     return any(needle in part for part in (data, *_unpacked(data), *_packs(path)) for needle in needles)
 
 
 def _unpacked(data: bytes) -> Iterator[bytes]:
-    """What stands compressed in it, whole or in part."""
+    """Decompressed contents, complete or partial."""
     at = data.find(_ZSTD)
     while at >= 0:
         with suppress(zstandard.ZstdError):
@@ -189,5 +189,5 @@ def _call(call_id: str, name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def sources_below(home: Home) -> list[Path]:
-    """Where the harnesses' own copies are, which are not ours to touch."""
+    """The harnesses' own files, which we never change."""
     return [projects(home), home.root.parent / ".local", home.root.parent / ".codex"]

@@ -21,7 +21,7 @@ __all__ = ["daemon", "home"]
 
 @pytest.fixture(scope="module")
 def watched() -> Iterator[Watched]:
-    """One daemon that all tests of a file meet, each with sessions of its own."""
+    """One daemon for all tests of a file, each with its own sessions."""
     with tempfile.TemporaryDirectory(prefix="burnd-") as folder:
         own = Home(Path(folder) / "home")
         with running(own) as daemon:
@@ -29,7 +29,7 @@ def watched() -> Iterator[Watched]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker hands its counts to whoever started it."""
+    """A worker sends its counts to the controller."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["faults"] = (dict(tally.counted), tally.notes)
@@ -43,7 +43,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table; where BURND_TALLY names a file, of all runs that were told of it so far. A worker has none."""
+    """The table; if BURND_TALLY names a file, of all runs that used the file. A worker prints none."""
     if hasattr(terminalreporter.config, "workerinput"):
         return
     tally.losses(sum(len(terminalreporter.getreports(kind)) for kind in ("failed", "error")))

@@ -31,7 +31,7 @@ _TIRED_S = 120.0
 
 
 class Work:
-    """What happens to a home in its short life, step by step; `broken` says how often the daemon had to be started."""
+    """A short life of a home, step by step; `broken` counts the starts of the daemon."""
 
     def __init__(self, home: Home, **fault: str) -> None:
         self.home = home
@@ -89,7 +89,7 @@ class Work:
             self._daemon = None
 
     def _stacks(self) -> str:
-        """Where a daemon that does not answer hangs."""
+        """Stacks of a daemon that does not answer."""
         assert self._daemon is not None
         self._daemon.process.send_signal(signal.SIGABRT)
         self._daemon.process.wait(60)
@@ -99,7 +99,7 @@ class Work:
         if self._daemon is not None:
             self._daemon.terminate()
 
-    # What is said
+    # Texts
 
     def _write_logs(self) -> None:
         for session in ("a", "b"):
@@ -146,7 +146,7 @@ class Work:
 
 
 def outcome(home: Home) -> dict[str, Any]:
-    """What a person finds afterwards, and what the ledger comes down to."""
+    """The state afterwards: answers, and the folded ledger."""
     with running(home) as daemon:
         watched = Watched(home, daemon)
         watched.flush()
@@ -173,7 +173,7 @@ def _hits(watched: Watched) -> dict[str, list[str]]:
 
 
 class Counter:
-    """How many calls the shim has seen, in a file that it shares with us."""
+    """Number of calls the shim has seen, in a shared file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,9 +1,6 @@
-"""A daemon in which parts fail over and over as nobody foresaw, with words that must not get out.
-
-`FAILING` names the parts and `FAILING_BY` the kind of failure; every try leaves a byte in the file `tries`. With
-`FAILING_ONCE` a part works until the file `armed` is there, and fails once. With `FAILING_THREAD` a thread fails that
-nobody joins.
-"""
+"""A daemon in which parts fail repeatedly, with words that must not leak. `FAILING` names the parts and `FAILING_BY`
+the kind of failure; every attempt appends a byte to the file `tries`. With `FAILING_ONCE` a part works until the
+file `armed` exists, then fails once. With `FAILING_THREAD` a thread fails that is never joined."""
 
 from __future__ import annotations
 

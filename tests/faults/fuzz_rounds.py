@@ -1,4 +1,4 @@
-"""Bent ledgers and settings read again and again in one process, which says how large it was early and late."""
+"""Reads corrupted ledgers and settings repeatedly in one process and reports its size early and late."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ BESIDE = "beside"
 
 
 class Measured(NamedTuple):
-    """What a daemon took while it read: MB of all its processes, and seconds."""
+    """MB of all processes of a daemon while it read, and seconds."""
 
     peak_mb: float
     latest_s: float  # until a line of another session was seen, the slowest of all

@@ -12,7 +12,7 @@ class Known:
         self.turns: dict[str, tuple[str, int]] = {}  # message: whose it is, output tokens
         self.tags: dict[str, str] = {}
         self.words: dict[str, str] = {}  # word: session
-        self.gone: set[tuple[str, str]] = set()  # words, and the sessions in which they must not stand any more
+        self.gone: set[tuple[str, str]] = set()  # words, and the sessions in which they must not be found any more
         self._count = 0
 
     def next(self) -> int:
@@ -35,7 +35,7 @@ class Known:
         return sums
 
     def forget(self, *sessions: str) -> None:
-        """What these said until now must not be found with them again."""
+        """Text of these sessions up to now must not be found again."""
         self.gone |= {(word, session) for word, session in self.words.items() if session in sessions}
         self.words = {word: session for word, session in self.words.items() if session not in sessions}
 
@@ -45,5 +45,5 @@ def word_of(number: int) -> str:
 
 
 def now_ms() -> int:
-    """Real time: what was pruned up to now does not come back, what is said later does."""
+    """Real time: text pruned up to now does not come back, later text does."""
     return int(datetime.now(UTC).timestamp() * 1000)

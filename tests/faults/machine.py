@@ -28,7 +28,7 @@ PATIENCE_S = 120.0
 
 
 class Machine:
-    """What happens on it: to the daemon, by people, and to what the harnesses write."""
+    """Random events: of the daemon, of users, and in the logs of the harnesses."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="burnd-"))
@@ -66,7 +66,7 @@ class Machine:
         tally.faults()
 
     def compare_indexes(self) -> None:
-        """An index that grew and one that is made anew say the same, row by row."""
+        """A grown index equals a rebuilt one, row by row."""
         self.settle()
         self.stop(kill=False)
         grown = asyncio.run(_indexed(self.home))
@@ -92,7 +92,7 @@ class Machine:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Events pass while the daemon stands still."""
+        """Stops the daemon while events pass."""
         if self.daemon is not None:
             self.daemon.process.send_signal(signal.SIGSTOP)
         try:
@@ -137,7 +137,7 @@ class Machine:
         self.claude.converse(session, words=CANARY)
 
     def prune(self) -> None:
-        """All that was said goes. What is half said then may be kept or not."""
+        """Deletes all text. Text half written by then may stay or not."""
         self.settle()
         with self._asking() as wire:
             wire.call("content.prune", olderThanDays=0)

@@ -1,4 +1,4 @@
-"""Bytes that were something once: cut, flipped, doubled, mixed, and values that nobody expected in their place."""
+"""Mutates valid bytes: cuts, flips, doubles, mixes, and inserts values of other types."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ODD: list[Any] = [
 
 
 class Mutations:
-    """What becomes of samples by chance; the same seed makes the same."""
+    """Random mutations of samples; a seed gives the same ones."""
 
     def __init__(self, samples: Sequence[bytes], seed: int) -> None:
         self.samples = samples
@@ -91,7 +91,7 @@ class Mutations:
 
 
 async def read_bent_ledger(folder: Path, seed: int) -> int:
-    """How many lines it has, all of which must be told of."""
+    """Number of lines, all of which must be reported."""
     folder.mkdir(mode=0o700)
     home = Home(folder)
     lines = [line + b"\n" for line in Mutations(_ledger_lines(), seed).lines(500)]

@@ -1,11 +1,8 @@
-"""A daemon that one thing it reads crashes, as a fault in a library might.
-
-POISON says what does it: a line of a log, a row of opencode's, words that are made ready for search, a document that
-tantivy's own threads choke on later, a session that search takes up, a turn whose causes are counted. With `kill` it is
-killed from outside while it reads a line, with `memory` a line needs more memory than there is.
-The processes that it starts to read logs are this module as well, without arguments; so it imports what it poisons
-only when it does.
-"""
+"""A daemon that crashes on one input, as with a fault in a library. POISON names it: a line of a log, an opencode row,
+words prepared for search, a document that crashes tantivy's threads later, a session that search reads, a turn that
+is explained. With `kill` it is killed from outside while it reads a line, with `memory` a line needs too much
+memory. Its child processes that read logs are this module as well, without arguments, so the poisoned modules are
+imported late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon in which something hangs when it is told to stop; its hard limit is STOP_S, or short."""
+"""A daemon in which a part hangs at the stop; its hard limit is STOP_S, or short."""
 
 from __future__ import annotations
 

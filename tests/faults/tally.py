@@ -1,4 +1,4 @@
-"""What the fault suite has survived so far, for the table it ends with."""
+"""Counts for the table at the end of the fault suite."""
 
 from __future__ import annotations
 

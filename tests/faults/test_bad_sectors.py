@@ -1,4 +1,4 @@
-"""Part D, where a file of ours lies on bad sectors, or its rights were taken away: a sidecar above all."""
+"""Part D: files on bad sectors or without permissions, sidecars in particular."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _two_sessions(home: Home) -> Path:
 @needs_shims
 @pytest.mark.parametrize("indexed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_sidecar_on_bad_sectors_hurts_only_itself(home: Home, tmp_path: Path, indexed: bool) -> None:
-    """F45, P7: it keeps no daemon from starting, with or without an index; all turns are there and come in, the other
-    session's words are read and found; status and check name the file. What is said next is kept in a new one."""
+    """F45, P7: the daemon starts, with or without an index; all turns are there and new ones arrive, the other
+    session's text can be read and searched; status and check name the file. New text goes to a new file."""
     sidecar = _two_sessions(home)
     if not indexed:
         shutil.rmtree(home.index)
@@ -86,7 +86,7 @@ _LARGE = "large " * 2000  # no sidecar's, but a blob
 @pytest.mark.slow
 @pytest.mark.parametrize("file", ["content/blobs.db", "index/burn.db", "index/searching", "index/reading.claude-code"])
 def test_bad_sectors_elsewhere_stop_no_recording(home: Home, tmp_path: Path, file: str) -> None:
-    """F53, P5, P7: what can be made anew is; large texts that cannot be read are set aside, which is told."""
+    """F53, P5, P7: derived files are rebuilt; large texts that cannot be read are moved aside and reported."""
     with running(home) as daemon:
         watched = Watched(home, daemon)
         watched.append("a", whole(answers("a", 0, 6, words=_LARGE)))
@@ -109,7 +109,7 @@ def test_bad_sectors_elsewhere_stop_no_recording(home: Home, tmp_path: Path, fil
 @needs_shims
 @pytest.mark.slow
 def test_a_ledger_on_bad_sectors_is_named(home: Home, tmp_path: Path) -> None:
-    """F46, P3: without the truth there is nothing to go on with: it ends with code 1, the path and the reason."""
+    """F46, P3: without the ledger the daemon ends with code 1, the path and the reason."""
     _two_sessions(home)
     before = home.ledger.read_bytes()
     bad = {"LD_PRELOAD": str(built("bad_sector", tmp_path)), "BAD_INODE": str(home.ledger.stat().st_ino)}

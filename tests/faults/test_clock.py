@@ -57,7 +57,7 @@ def clock(home: Home, tmp_path: Path) -> Clock:
 
 @needs_shims
 def test_retention_does_not_believe_a_clock_that_leapt(home: Home, clock: Clock) -> None:
-    """F50: thirty years ahead of the life before, retention refuses and says so, and all that was said is there."""
+    """F50: thirty years ahead of the last run, retention refuses and reports it, and no text is deleted."""
     _leap(home, clock)
     tally.faults()
 
@@ -65,10 +65,8 @@ def test_retention_does_not_believe_a_clock_that_leapt(home: Home, clock: Clock)
 @needs_shims
 @pytest.mark.slow
 def test_a_clock_that_is_set_right_again(home: Home, clock: Clock) -> None:
-    """F50: nothing is missing and nothing more is said of it.
-
-    A control: the command, which does what the clock says, deletes everything by the same wrong clock.
-    """
+    """F50: nothing is missing, and the warning is gone. A control: the prune command, which trusts the clock, deletes
+    everything at the same wrong time."""
     _leap(home, clock)
     clock.set(0)
     with clock.life() as watched:
@@ -125,7 +123,7 @@ def test_a_clock_that_is_set_changes_nothing(home: Home, clock: Clock, by: int) 
         clock.assert_is_the_daemons(watched)
         watched.append("s", whole(answers("s", 3, 3)))
         watched.until_recorded("s", sum_of(*range(6)))
-        # The last answer of a log settles after ten seconds without a line, whatever the wall clock says.
+        # The last answer of a log settles after ten seconds without a line, independent of the wall clock.
         until(lambda: b"s-m5" in home.ledger.read_bytes(), 60, watched.daemon.why)
         assert len(watched.texts("s")) == 6
         until(lambda: watched.call("sessions.search", query="answer")["hits"], 60, watched.daemon.why)

@@ -1,4 +1,4 @@
-"""F53, F48, P5: an index that was damaged while nobody used it: its tables one by one, and values nobody can read."""
+"""F53, F48, P5: an index damaged while no daemon ran: each table, and values that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _garble(home: Home, table: str) -> None:
 
 
 def _answers(watched: Watched) -> dict[str, Any]:
-    """What is answered of the three sessions; what is refused is not among it."""
+    """Answers about the three sessions, without refusals."""
     asked: dict[str, dict[str, Any]] = {by: {"by": by} for by in ("session", "model", "tag:step", "activity")}
     with watched.daemon.wire() as wire:
         said = {by: wire.ask("summary", **params) for by, params in asked.items()}
@@ -85,7 +85,7 @@ TOLD: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 def _stopped(home: Home) -> dict[str, Any]:
-    """What a daemon answered that was stopped in good order."""
+    """Answers of a daemon that was stopped cleanly."""
     with started(home) as watched:
         until(lambda: _answers(watched).keys() == TOLD.keys())
         before = _answers(watched)
@@ -97,7 +97,7 @@ def _stopped(home: Home) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("expected_reports")
 def test_a_page_that_is_damaged_after_a_clean_stop(home: Home) -> None:
-    """F53, F78, P5: whoever meets it, the index is made anew and the daemon lives on; answers are right or refused."""
+    """F53, F78, P5: whichever part finds it, the index is rebuilt while the daemon runs; answers are right or refused."""
     before = _stopped(home)
     for n, table in enumerate(MET_AT_START):
         _heals(home, table, before, n)
@@ -137,7 +137,7 @@ BYTES = {
 @pytest.mark.usefixtures("expected_reports")
 @pytest.mark.parametrize("how", BYTES)
 def test_each_value_that_cannot_be_read(home: Home, how: str) -> None:
-    """F48: a damaged cursor or state is as if it were not there; nothing is lost, nothing is twice, all goes on."""
+    """F48: a damaged cursor or state counts as missing; nothing is lost or recorded twice."""
     for n, statement in enumerate(VALUES.values()):
         _survives(home, [statement.format(f"x'{BYTES[how].hex()}'")], n)
         tally.faults()
@@ -152,7 +152,7 @@ def test_values_that_cannot_be_read(home: Home) -> None:
 
 
 def _survives(home: Home, statements: list[str], n: int) -> None:
-    """Lets the last answer of a log be open, damages values while nobody is there, and goes on with every log."""
+    """Leaves the last answer of a log open, damages values while the daemon is down, and continues every log."""
     with started(home, RELAYBURN_CONTENT_TTL_DAYS="3000") as watched:
         watched.append("open", whole(answers("open", 2 * n, 1)))
         watched.until_recorded("open", sum_of(*range(2 * n + 1)))
@@ -180,7 +180,7 @@ def _survives(home: Home, statements: list[str], n: int) -> None:
 
 
 def _found(watched: Watched) -> list[tuple[str, int]]:
-    """Where search finds some words that were said once."""
+    """Sessions in which search finds earlier words."""
     with watched.daemon.wire() as wire:
         answer = wire.ask("sessions.search", query='"answer 3 of a"')
     return [(hit["sessionId"], hit["msgIdx"]) for hit in answer.get("result", {}).get("hits", [])]
@@ -189,7 +189,7 @@ def _found(watched: Watched) -> list[tuple[str, int]]:
 @needs_shims
 @pytest.mark.usefixtures("expected_reports")
 def test_damage_that_is_found_while_the_disk_is_full(home: Home) -> None:
-    """F53, F41: making the index anew waits for room, again and again, and the daemon lives on."""
+    """F53, F41: the rebuild waits for space, repeatedly, and the daemon runs on."""
     for table in ("quotas", "quotas_by_time", "quotas_by_reset"):  # which are read by one question alone
         _garble(home, table)
     flag = home.root.parent / "full"
@@ -231,10 +231,8 @@ def test_text_that_is_no_text(home: Home) -> None:
 
 @pytest.mark.parametrize("end", ["killed", "stopped", pytest.param("none", marks=pytest.mark.slow)])
 def test_an_open_turn_whose_log_is_gone_outlives_the_index(home: Home, end: str) -> None:
-    """F53, P1: only the index tells of it; damage elsewhere in the index does not take it along.
-
-    Whoever meets that: the check after a crash, a reader after a clean stop, or the writer.
-    """
+    """F53, P1: only the index has it; damage elsewhere in the index does not lose it. Damage is found by the check
+    after a crash, by a reader after a clean stop, or by the writer."""
     with started(home) as watched:
         path = watched.append("open", whole(answers("open", 0, 3)))
         watched.append("other", whole(answers("other", 0, 3)))
@@ -259,7 +257,7 @@ def test_an_open_turn_whose_log_is_gone_outlives_the_index(home: Home, end: str)
 
 
 def test_an_older_index_takes_nothing_back_that_the_ledger_has_settled(home: Home) -> None:
-    """F53, P1: a power loss leaves the index as it was, and damaged; what a turn was then is not what it came to be."""
+    """F53, P1: after a power loss the index is old and damaged; the ledger has the final state of the turn."""
     older = home.root.parent / "older"
     grown = Transcript(session="open", prefix="grown-u")
     grown.says("open-m2", text("more of it"), output=1 << 9, ts="2026-11-16T10:02:01.000Z")
@@ -283,7 +281,7 @@ def test_an_older_index_takes_nothing_back_that_the_ledger_has_settled(home: Hom
 
 
 def test_an_index_that_cannot_be_opened_is_waited_for(home: Home) -> None:
-    """F53, F41: damaged, and its folder may not be written to: said in status, and made anew once it may."""
+    """F53, F41: damaged, in a folder without write permission: status reports it, and it is rebuilt once writable."""
     with started(home) as watched:
         watched.append("s", whole(answers("s", 0, 3)))
         assert watched.recorded("s") == sum_of(0, 1, 2)
