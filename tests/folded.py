@@ -1,4 +1,4 @@
-"""What a ledger comes down to, told the plainest way: what the index does in SQL is held against it."""
+"""A naive fold of a ledger, as the reference for the SQL of the index."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Folded:
 
     @property
     def copies(self) -> dict[Key, Copy]:
-        """Who else holds a message; a holder that came to own it is no copy any more."""
+        """Other sessions with a message; one that came to own it is no longer a copy."""
         return {k: e for k, e in self.latest.items() if isinstance(e, Copy) and not self._owns(e)}
 
     def tags(self, turn: Turn) -> dict[str, str]:
@@ -65,8 +65,8 @@ class Folded:
 
 
 def merge(old: Entry | None, new: Entry) -> Entry:
-    """What stands after `new` was read: a lower revision never displaces a higher one, and a session's
-    record or a prune adds to what is known rather than replacing it."""
+    """The state after `new`: a lower revision never replaces a higher one, and session records and prunes are merged
+    with earlier ones."""
     if isinstance(old, Turn) and isinstance(new, Turn):
         return old if new.rev < old.rev else new
     if isinstance(old, Prune) and isinstance(new, Prune):
@@ -84,7 +84,7 @@ def _merged_session(old: Session, new: Session) -> Session:
 
 
 def matches(stamp: Stamp, turn: Turn, session_id: str, *, own: bool) -> bool:
-    """Whether a stamp falls on a turn by way of `session_id`, the turn's own session or an ancestor."""
+    """True if a stamp applies to a turn via `session_id`, the turn's session or an ancestor."""
     selector = stamp.selector
     if selector.message_id is not None:
         return own and selector.message_id == turn.message_id

@@ -18,7 +18,7 @@ START_MS = 1_780_000_000_000
 
 
 def examples(few: int) -> int:
-    """How many random examples a test tries: a few in the default run, forty times as many in the long one."""
+    """Number of random examples of a test: forty times as many in the long run."""
     return few * 20 if os.environ.get("BURND_THOROUGH") else -(-few // 2)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from burnd.attribution import in_order, rail_entries
 from burnd.index.change import Change, FileChange, OpenTurn
@@ -30,6 +30,17 @@ async def load(pipeline: Pipeline, rail: str | None = None) -> list[rail_entries
 
 @settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(worlds.deeds)
+@example(
+    [
+        (
+            "commit",
+            [
+                turn("m0", session_id="s0"),
+                Compaction(source="claude-code", session_id="s0", rail_id="main", id="k0", ts=at(0)),
+            ],
+        )
+    ]
+)
 async def test_rails_are_the_folded_ledger(tmp_path_factory: pytest.TempPathFactory, history: list[Any]) -> None:
     """After any history every turn is on its rail once, in order, with the copies that are still copies."""
     opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
@@ -46,10 +57,14 @@ async def test_rails_are_the_folded_ledger(tmp_path_factory: pytest.TempPathFact
         for copy in folded.copies.values():
             if (now := shown.get(("turn", copy.source, copy.message_id))) is None or place(now) != place(copy):
                 copies[place(copy)].append(copy)
+        compactions: defaultdict[Any, list[Compaction]] = defaultdict(list)
+        for entry in folded.latest.values():
+            if isinstance(entry, Compaction):
+                compactions[place(entry)].append(entry)
         loaded = {(one.session_id, one.rail_id): one for one in await load(pipeline)}
         assert loaded.keys() == turns.keys()
         for key, one in loaded.items():
-            expected = in_order(turns[key], copies[key])
+            expected = in_order(turns[key], copies[key], compactions[key])
             assert [billed(entry) for entry in one.entries] == [billed(entry) for entry in expected]
             logged = {id_ for _, _, id_ in folded.turns} - {id_ for _, _, id_ in shown}
             assert [_without_terms(e) for e in one.turns if e.message_id in logged] == [
@@ -64,11 +79,13 @@ def _without_terms(entry: Turn) -> Turn:
     return msgspec.structs.replace(entry, speed=None)
 
 
-def place(entry: Turn | Copy) -> tuple[str, str]:
+def place(entry: Turn | Copy | Compaction) -> tuple[str, str]:
     return entry.session_id, entry.rail_id
 
 
 def billed(entry: Any) -> tuple[Any, ...]:
+    if isinstance(entry, Compaction):
+        return (Compaction, entry.id, entry.ts)
     return (type(entry), entry.message_id, getattr(entry, "usage", None), getattr(entry, "model", None), entry.ts)
 
 

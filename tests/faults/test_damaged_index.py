@@ -97,7 +97,7 @@ def _stopped(home: Home) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("expected_reports")
 def test_a_page_that_is_damaged_after_a_clean_stop(home: Home) -> None:
-    """F53, F78, P5: whichever part finds it, the index is rebuilt while the daemon runs; answers are right or refused."""
+    """F53, F78, P5: any part may find it; the index is rebuilt while the daemon runs, and no answer is wrong."""
     before = _stopped(home)
     for n, table in enumerate(MET_AT_START):
         _heals(home, table, before, n)
@@ -302,7 +302,7 @@ def test_an_index_that_cannot_be_opened_is_waited_for(home: Home) -> None:
 
 @pytest.mark.slow
 def test_what_stands_in_the_place_of_the_index(home: Home, expected_reports: dict[str, Any]) -> None:
-    """F54, P5: a link, a folder or a pipe where the index goes: put aside, and the index is built anew."""
+    """F54, P5: a link, a folder or a pipe in the place of the index is moved aside, and the index is rebuilt."""
     put: list[Callable[[Path], Any]] = [lambda path: path.symlink_to("elsewhere"), Path.mkdir, os.mkfifo]
     for n, one in enumerate(put):
         home.index_db.unlink()

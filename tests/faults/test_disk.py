@@ -151,7 +151,8 @@ def _stamped(watched: Watched) -> dict[str, Any]:
 
 
 def test_a_file_system_that_is_made_read_only_heals(home: Home) -> None:
-    """F52, F41: really mounted so, under the daemon: no file can be made, renamed or removed; it waits, and goes on."""
+    """F52, F41: a read-only remount under the daemon: no file can be created, renamed or removed; it waits, then
+    continues."""
     with small_disk(home) as (disk, watched):
         watched.append("ro", whole(answers("ro", 0, 3)))
         watched.until_recorded("ro", sum_of(0, 1, 2))
@@ -278,7 +279,7 @@ def test_a_home_that_is_a_link_or_far_away_is_warned_about(home: Home, monkeypat
 
 
 def _refusal(home: Home, *around: str, module: str = "burnd") -> str:
-    """What a daemon says that does not start."""
+    """Error output of a daemon that refuses to start."""
     command = [*around, sys.executable, "-m", module, "run"]
     done = warm.run(command, env=environment(home), capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
@@ -310,7 +311,7 @@ def test_rights_that_are_taken_away_are_waited_for(home: Home, tmp_path: Path, f
 
 
 def test_a_ledger_of_somebody_else_is_refused_at_once(home: Home) -> None:
-    """F52: at its start, where somebody is there to be told: a daemon that was once run by root left it so."""
+    """F52: refused at the start, with a message for the user: a daemon once run as root leaves such a ledger."""
     home.root.mkdir(parents=True, mode=0o700)
     home.ledger.touch(mode=0o400)
     home.ledger.chmod(0)

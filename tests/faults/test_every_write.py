@@ -1,4 +1,4 @@
-"""A crash at every step: whichever call that changes a file goes wrong, the work ends as it would have ended."""
+"""A crash at every step: whichever changing call fails, the work ends as in an undisturbed run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def a_home() -> Iterator[Home]:
 
 
 def undisturbed(shim: Path) -> tuple[dict[str, Any], int]:
-    """How it ends when nothing goes wrong, and how many changes that takes."""
+    """Result of an undisturbed run, and its number of changes."""
     with a_home() as home:
         counter = Counter(home.root.parent / "seen")
         work = Work(home, **fault(shim, home, 0, 0, counter))
@@ -71,8 +71,8 @@ def disturbed(shim: Path, at: int, kind: int, expected: dict[str, Any], *, certa
 
 @pytest.mark.slow
 def test_a_fault_at_some_changes(shim: Path) -> None:
-    """F40, F42, F44, F45: the daemon dies in, or is refused, one of its changes to the home; what was asked for again
-    afterwards ends in the same ledger, answers and words, and in no trace of what was not to be kept."""
+    """F40, F42, F44, F45: the daemon dies in, or is refused, one of its changes to the home. Repeating the requests
+    ends in the same ledger, answers and texts, without a trace of deleted text."""
     expected, calls = undisturbed(shim)
     assert expected["canary"] == set()
     assert expected["skipped"] == 0

@@ -1,4 +1,4 @@
-"""F77, F42, F83: what fails beside recording is started again and told of, and its words get nowhere."""
+"""F77, F42, F83: parts that fail beside recording are restarted and reported, without leaking their error text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOLD = {"search", "attribution", "retention", "following prices"}
 
 
 def test_recording_goes_on_while_everything_beside_it_fails(home: Home) -> None:
-    """F77: each part is told of as degraded and is tried again; turns are recorded, questions answered."""
+    """F77: each part is reported as degraded and retried; turns are recorded, requests answered."""
     failing = ",".join(BESIDE)
     keep = {"RELAYBURN_CONTENT_TTL_DAYS": "3000"}
     with running(home, script=SCRIPT, FAILING=failing, FAILING_BY="KeyError", ready=True, **keep) as daemon:
@@ -78,7 +78,7 @@ def test_a_ledger_that_cannot_be_written_ends_the_daemon(home: Home) -> None:
 
 @pytest.mark.slow
 def test_a_server_that_fails_ends_the_daemon(home: Home) -> None:
-    """F77, F83: nobody could ask it any more; with code 1, and without the words of the failure."""
+    """F77, F83: without its socket the daemon ends with code 1, without the text of the failure."""
     said = _said_by_one_that_ends(home, "the server", "KeyError")
     assert CANARY not in said
     assert "burnd: stopped on KeyError at failing_parts.py:" in said
@@ -89,13 +89,13 @@ def _arm(home: Home) -> None:
 
 
 def test_a_sync_that_fails_in_any_part_ends_the_daemon(home: Home) -> None:
-    """F42: nothing goes on after it, whoever met it."""
+    """F42: the daemon stops, whichever part met the failure."""
     assert '"error": "SyncFailed"' in _said_by_one_that_ends(home, "search", "SyncFailed")
 
 
 @pytest.mark.parametrize("kind", ["KeyError", "OSError", pytest.param("ValueError", marks=pytest.mark.slow)])
 def test_what_nobody_foresaw_is_told_without_its_words(home: Home, kind: str) -> None:
-    """F83: a daemon that ends by it says its kind and its place, in the log and at last; never what it was about."""
+    """F83: the log and the last line contain the type and place of an unforeseen error, never its text."""
     said = _said_by_one_that_ends(home, NEEDED, kind)
     assert CANARY not in said
     assert f"burnd: stopped on {kind} at failing_parts.py:" in said

@@ -1,4 +1,4 @@
-"""F42: a disk that fails when something is to be made durable: nobody goes on as if it were."""
+"""F42: a sync fails: the daemon does not continue as if the data were durable."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_who_asked_is_told_of_a_failed_sync(home: Home, tmp_path: Path) -> None:
 
 
 def _cursors(home: Home) -> list[tuple[str, bytes]]:
-    """How far each log was read, as a next start would see it."""
+    """Positions of the logs as a next start would read them."""
     with closing(sqlite3.connect(home.index_db)) as db:
         return db.execute("SELECT path, cursor FROM files ORDER BY path").fetchall()
 
@@ -87,7 +87,7 @@ def _sizes(home: Home) -> dict[Path, int]:
 
 
 def _lose(home: Home, sizes: dict[Path, int]) -> None:
-    """What was not synced is not there after all."""
+    """Restores files to their last synced state."""
     for path, size in sizes.items():
         with path.open("r+b") as file:
             file.truncate(size)

@@ -1,4 +1,4 @@
-"""Random and mutated real inputs: no exception escapes, nothing hangs, nothing grows, whatever stands in them."""
+"""Random and mutated real inputs: no exception escapes, nothing hangs, memory does not grow."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MEMORY = 96 << 20  # what may be added by reading: caches have their size, and t
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
 FIRST = int(os.environ.get("BURND_FUZZ_SEED") or int(RUN[:8], 16))
 SEEDS = [SEED, *(pytest.param(FIRST + n, marks=pytest.mark.slow) for n in range(4))]
-MUCH = int(os.environ.get("BURND_FUZZ", "10"))  # how many times as much the long run does
+MUCH = int(os.environ.get("BURND_FUZZ", "10"))  # factor of the long run
 
 
 def amount(seed: int, few: int) -> int:
@@ -52,7 +52,7 @@ def codex_lines() -> list[bytes]:
 
 
 def well(watched: Watched, before: int, more: int = MEMORY) -> None:
-    """Nothing unforeseen happened, and it is about as large as it was."""
+    """No unforeseen error, and about the same memory."""
     status = watched.call("status")
     assert [source for source in status["sources"] if source["restarts"]] == []
     said = watched.daemon.log.read_text(errors="replace")
@@ -79,7 +79,7 @@ def test_logs_may_hold_anything(watched: Watched, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_rows_may_hold_anything(watched: Watched, seed: int) -> None:
-    """F35, F36: rows of opencode's whose JSON and columns are not what they were; the source goes on."""
+    """F35, F36: opencode rows with mutated JSON and columns; the source continues."""
     before = watched.daemon.rss()
     path = watched.home.root.parent / ".local" / "share" / "opencode" / f"opencode-{seed}.db"
     count = amount(seed, 60)
@@ -128,8 +128,8 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_requests_may_say_anything(furnished: Watched, seed: int) -> None:
-    """F69: every method's own request with anything in the place of anything: an answer or an error, never a failure
-    that nobody foresaw, and never silence."""
+    """F69: valid requests of every method with random values replaced: an answer or an error, never an internal error
+    or silence."""
     before = furnished.daemon.rss()
     asked = [one.request for one in shown() if one.method not in ("shutdown", "tail", "rebuild")]
     mutations = Mutations([b"{}"], seed)

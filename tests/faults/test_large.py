@@ -1,4 +1,4 @@
-"""What is too large for memory is not taken into memory."""
+"""Inputs too large for memory are not loaded into memory."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_memory_holds_on_a_2_gb_tree(tmp_path: Path) -> None:
 
 
 def _asking(home: Path) -> float:
-    """How long `status` takes."""
+    """Seconds that `status` takes."""
     with Wire(home / "burnd.sock") as wire:
         began = time.monotonic()
         wire.call("status")

@@ -1,4 +1,4 @@
-"""Answers that are too large for one frame come in pages, and nobody holds all of them in memory."""
+"""Answers too large for one frame come in pages that are never all in memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _lines() -> Iterator[bytes]:
 
 
 def _listed(wire: Wire) -> Iterator[int]:
-    """How many are on each page; all are later than those of the page before, so that none can be there twice."""
+    """Sizes of the pages; each begins after the end of the one before, so there are no duplicates."""
     after, last = None, ("", 0)
     for number in count():
         page: dict[str, Any] = wire.call("export", limit=5000, **({"after": after} if after else {}))

@@ -42,7 +42,7 @@ class Writers:
         self._logs = [Transcript(session=f"l{n}", prefix=f"l{n}-u") for n in range(sessions)]
 
     def keep_on(self, over: threading.Event, pause: float) -> None:
-        """One answer of every session at once, each in a thread of its own, then a pause."""
+        """Appends one answer to every session at once, each in a thread, then pauses."""
         together = threading.Barrier(len(self._logs), timeout=60)
         with ThreadPoolExecutor(len(self._logs)) as pool:
             while not over.is_set():
@@ -59,7 +59,7 @@ class Writers:
         log.lines.clear()
 
     def measure(self, over: threading.Event) -> None:
-        """How long a line takes from the log to an answer, again and again."""
+        """Measures repeatedly the time from a log line to an answer with it."""
         count = 0
         while not over.is_set():
             session = f"lag{count % 10}-{count // 300}"
@@ -116,7 +116,7 @@ def _question(wire: Wire, which: int) -> None:
 
 
 def own_memory(daemon: Daemon) -> int:
-    """What the process has made itself: pages of files that it maps can be taken from it at any time."""
+    """Private memory; mapped file pages can be reclaimed at any time and do not count."""
     status = Path(f"/proc/{daemon.process.pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1]) * 1024
 
@@ -154,7 +154,7 @@ def test_two_hundred_sessions_at_once(home: Home, seconds: float) -> None:
 
 
 class Mark(NamedTuple):
-    """What a daemon holds when it has come to rest."""
+    """Descriptors, threads and memory of an idle daemon."""
 
     sessions: int
     memory: int
@@ -163,15 +163,15 @@ class Mark(NamedTuple):
 
 
 def _rested(daemon: Daemon, sessions: int) -> Mark:
-    """Pages that SQLite keeps at hand are no leak: they go when nothing was written for a while."""
+    """Waits until SQLite has dropped its cached pages, some time after the last write."""
     time.sleep(retention.CLEAN_EVERY_S * (retention.CALM_CHECKS + 2))
     return Mark(sessions, own_memory(daemon), daemon.descriptors(), daemon.threads())
 
 
 @pytest.mark.slow
 def test_short_sessions_for_a_long_time(home: Home) -> None:
-    """F80: sessions come, are asked about and are deleted, for as long as BURND_SOAK_S says: descriptors, threads and
-    memory are what they were after the first quarter, but for what is known of each log."""
+    """F80: sessions come, are queried and deleted, for BURND_SOAK_S seconds: descriptors, threads and memory end at
+    their level after the first quarter, except for a few bytes per log."""
     with running(home) as daemon:
         watched = Watched(home, daemon)
         first = _rested(daemon, _short_lives(watched, 0, SOAK_S / 4))
@@ -188,7 +188,7 @@ def test_short_sessions_for_a_long_time(home: Home) -> None:
 
 
 def _short_lives(watched: Watched, count: int, seconds: float) -> int:
-    """How many there were by then."""
+    """Runs short sessions until the deadline; returns their number."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         _short_life(watched, count)

@@ -31,7 +31,7 @@ def _quoted(path: Path) -> frozenset[str]:
 
 
 def _listed() -> dict[str, list[Path]]:
-    """Where each promise is said to be proved."""
+    """Files that the list gives for each promise."""
     rows = re.findall(r"^\| (F\d\d) \|.*\| ([^|]+) \|$", LIST.read_text(), re.MULTILINE)
     return {promise: [_file(name) for name in re.findall(r"`([^`]+)`", places)] for promise, places in rows}
 
@@ -42,7 +42,7 @@ def _file(name: str) -> Path:
 
 
 def test_every_promise_is_proved_where_the_list_says() -> None:
-    """What can go wrong, and the test of what happens then, are found from one another by the F-number."""
+    """F-numbers link each fault to the test of its promise."""
     listed = _listed()
     assert list(listed) == PROMISES
     for promise, places in listed.items():

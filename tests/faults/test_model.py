@@ -140,7 +140,7 @@ class Whatever(RuleBasedStateMachine):
 
     @rule(session=SESSIONS, cut=st.booleans())
     def stand_still(self, session: str, cut: bool) -> None:
-        """What happens while the daemon cannot look is seen when it can."""
+        """Events during a stop of the daemon are noticed afterwards."""
         self.machine.claude.log(session)
         self.machine.settle()
         with self.machine.frozen():
@@ -153,7 +153,7 @@ class Whatever(RuleBasedStateMachine):
     @precondition(lambda _: shims.are_to_be_had)
     @rule(session=SESSIONS)
     def full_disk(self, session: str) -> None:
-        """What is said while there is no room is recorded when there is."""
+        """Lines written while the disk is full are recorded later."""
         if self.machine.daemon is not None:
             with self.machine.full_disk():
                 self.machine.claude.converse(session)

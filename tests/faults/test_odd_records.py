@@ -185,7 +185,7 @@ def _write_opencode(home: Home) -> None:
 
 @pytest.mark.parametrize("long", [LONG, "ß" * 200])
 def test_an_older_ledger_with_long_names(home: Home, long: str) -> None:
-    """What was written before there was a bound is bounded where it is read."""
+    """Names in older ledgers, from before the limit, are cut when read."""
     home.root.mkdir(parents=True, mode=0o700)
     calls = [{"id": "c1", "name": long, "target": f"/{long}"}]
     record = json.loads(encode(turn("m1")))

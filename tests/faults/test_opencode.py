@@ -57,7 +57,7 @@ def _source(watched: Watched) -> dict[str, Any]:
 
 
 def test_rows_that_are_filled_later(database: opencode.Writer, watched: Watched) -> None:
-    """F29: a row first seen empty ends with the numbers it ended with, and so it stands in the ledger."""
+    """F29: a row first seen empty has its final numbers in the ledger."""
     begun = opencode.assistant("u", database.tick())
     database.message("late", SESSION, database.clock, begun)
     until(lambda: watched.call("summary")["totals"]["openTurns"] == 1)
@@ -106,7 +106,7 @@ def test_a_copy_in_its_place(database: opencode.Writer, watched: Watched, path: 
 @pytest.mark.slow
 @pytest.mark.timed
 def test_a_locked_database_is_waited_for(database: opencode.Writer, watched: Watched, path: Path) -> None:
-    """F31: somebody has it for himself: the source waits, the others go on, and it catches up."""
+    """F31: exclusively locked by another process: the source waits, the others continue, and it catches up."""
     _step(database, 0)
     assert watched.recorded(SESSION) == sum_of(0)
     database.close()
@@ -129,7 +129,8 @@ def test_a_locked_database_is_waited_for(database: opencode.Writer, watched: Wat
 
 
 def test_nothing_is_left_in_its_folder(home: Home, database: opencode.Writer, path: Path) -> None:
-    """F32, F33, P6: rows that are only in the log are seen; a closed database's folder stays as it was."""
+    """F32, F33, P6: rows that are only in the write-ahead log are seen; the folder of a closed
+    database is unchanged."""
     _step(database, 0)
     with running(home) as daemon:
         watched = Watched(home, daemon)
@@ -147,7 +148,7 @@ def test_nothing_is_left_in_its_folder(home: Home, database: opencode.Writer, pa
 
 
 def _holds(daemon: Daemon, path: Path) -> bool:
-    """Whether the daemon has it, or its log, open."""
+    """True if the daemon has the database or its log open."""
     held = set()
     for descriptor in Path(f"/proc/{daemon.process.pid}/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -197,7 +198,7 @@ def _damage(path: Path, how: str) -> None:
     ["DROP TABLE part", pytest.param("ALTER TABLE message RENAME COLUMN data TO body", marks=pytest.mark.slow)],
 )
 def test_a_schema_nobody_knows(database: opencode.Writer, watched: Watched, change: str) -> None:
-    """F36: what cannot be done without is missing: the source says so, and the others go on."""
+    """F36: without an essential column the source reports it, and the others continue."""
     database.db.execute("PRAGMA foreign_keys = OFF")
     database.db.execute(change)
     until(lambda: "schema" in _source(watched)["detail"], why=lambda: str(_source(watched)))
@@ -231,7 +232,7 @@ def test_its_log_can_be_emptied(database: opencode.Writer, watched: Watched, pat
 
 
 def test_it_comes_and_goes(home: Home, path: Path) -> None:
-    """F38: absent, made, deleted, made again: each is normal, and what stood in any of them is recorded."""
+    """F38: absent, created, deleted, created again: each is normal, and the rows of all are recorded."""
     with running(home) as daemon:
         watched = Watched(home, daemon)
         until(lambda: _source(watched)["state"] == "absent")

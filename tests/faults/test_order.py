@@ -1,4 +1,4 @@
-"""In which order things reach the disk, as the kernel is asked for them: what a power cut leaves depends on it."""
+"""Order of writes and syncs, as seen by strace: it decides what a power cut leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CALL = re.compile(r"(?P<name>\w+)\((?:AT_FDCWD(?:<[^>]*>)?, )?(?:\d+<(?P<file>[
 class Call(NamedTuple):
     """A system call by its kind, and the name of the file it was for."""
 
-    kind: str  # write, sync, rename, told
+    kind: str  # write, sync, rename, acknowledge
     file: str
 
 
@@ -58,7 +58,7 @@ def _first(calls: list[Call], kind: str, file: str) -> int:
 
 
 def test_content_is_durable_before_the_ledger_and_the_ledger_before_the_index(calls: list[Call]) -> None:
-    """F43: a line of the ledger never tells of content that is not there, nor the index of lines that are not."""
+    """F43: a ledger line never refers to content that is not durable, nor the index to ledger lines that are not."""
     batch = _between(calls, "BATCH 1", "REPLACE")
     ledger = _first(batch, "write", "ledger.jsonl")
     for file in ("s1.jsonl", "blobs.db-wal"):

@@ -57,10 +57,8 @@ def _source(watched: Watched, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("poison", ["line", "memory"])
 def test_a_poisonous_line(home: Home, poison: str) -> None:
-    """F78: of a log; all that is around it is read, and status says where it is, in every later life too.
-
-    The daemon dies once, then a child reads the log and crashes three times or runs out of its memory.
-    """
+    """F78: everything around the line is read, and status shows its position, after restarts too. The daemon dies once,
+    then a child process reads the log and crashes three times or runs out of memory."""
     path = _log(home, "s1", "before", "poison", "after")
     _die(home, poison, times=1)
     for skipped in (1, 0):
@@ -182,7 +180,7 @@ def test_a_poisonous_session(home: Home) -> None:
 
 
 def test_an_end_that_is_wanted_is_no_death(home: Home) -> None:
-    """F78, F75: whatever is in hand when it is told to stop, the next life suspects nothing."""
+    """F78, F75: a regular stop during any work raises no suspicion at the next start."""
     _log(home, "s", *("words " * 200 for _ in range(30)))
     with running(home) as daemon:
         until(lambda: b"s-m5" in home.ledger.read_bytes())

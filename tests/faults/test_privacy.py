@@ -1,4 +1,4 @@
-"""What people said stays where it may be, in every mode, and is gone everywhere when it is to go."""
+"""Text of conversations stays in its allowed places in every mode, and is deleted everywhere."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MAY_HOLD_TEXT = ("content/", "index/")
 
 @pytest.fixture
 def scratch(home: Home) -> Iterator[dict[str, Any]]:
-    """Where temporary files go; nothing may be left there."""
+    """The folder for temporary files; it must end empty."""
     folder = home.root.parent / "scratch"
     folder.mkdir()
     yield {"TMPDIR": str(folder), "SQLITE_TMPDIR": str(folder)}
@@ -86,10 +86,8 @@ def _provoke_errors(daemon: Daemon) -> None:
 
 
 def test_text_is_kept_in_content_and_index_alone(home: Home, scratch: dict[str, Any]) -> None:
-    """I6, F83: not in the ledger, the logs at debug, the spool or any other file, whatever errors it meets.
-
-    What a client left in the spool and nobody can use is put aside as it is, and is not told of in its words.
-    """
+    """I6, F83: not in the ledger, debug logs, spool or any other file, whatever errors occur. An unusable spool file is
+    moved aside unchanged, and its text is not logged."""
     sing_everywhere(home)
     useless = put_in_spool(home.spool, {"v": 1, "kind": CANARY, CANARY: CANARY})
     with running(home, log_level="debug", **scratch) as daemon:
@@ -158,7 +156,7 @@ def test_what_is_erased_is_gone_from_the_whole_home(home: Home, scratch: dict[st
 
 
 def test_what_is_kept_of_a_long_rail_holds_no_text(home: Home, scratch: dict[str, Any]) -> None:
-    """Pieces of a session that is explained bit by bit tell of it what the ledger does, and nothing that was said."""
+    """Saved segments of a long session have the same data as the ledger, and no text."""
     log = Transcript(session="long", prefix="long-u")
     for n in range(2 * LENGTH + 10):
         log.prompt(f"{n}: please {CANARY}")
@@ -170,7 +168,7 @@ def test_what_is_kept_of_a_long_rail_holds_no_text(home: Home, scratch: dict[str
         until(lambda: len(_states(home)) == 2)
         assert wire.call("why", session="long")["totals"]["turns"] == 2 * LENGTH + 10
         daemon.terminate()
-    assert all(b"echo" in state for state in _states(home))  # it is seen what stands in them
+    assert all(b"echo" in state for state in _states(home))  # shows that they are not empty
     assert CANARY.encode() not in b"".join(_states(home))
 
 
@@ -208,7 +206,7 @@ def test_the_detector_sees_a_free_page(tmp_path: Path) -> None:
 
 
 def _packed() -> bytes:
-    """The canary so that its bytes do not stand in what it is packed to: its second half repeats what was before."""
+    """The canary, packed so that its bytes are not in the packed data: its second half repeats earlier bytes."""
     half = len(CANARY) // 2
     return zstandard.ZstdCompressor().compress(f"{CANARY[half:]} {CANARY[:half]}-{CANARY}".encode() * 2)
 
@@ -243,7 +241,7 @@ def test_no_core_is_left(home: Home, tmp_path: Path) -> None:
 
 
 def _core_limit(pid: int) -> tuple[str, ...]:
-    """What the kernel holds for it, soft and hard."""
+    """Soft and hard limit from the kernel."""
     limits = Path(f"/proc/{pid}/limits").read_text()
     (line,) = [line for line in limits.splitlines() if line.startswith("Max core file size")]
     return tuple(line.split()[4:6])

@@ -27,7 +27,7 @@ def _found(wire: Wire, word: str) -> set[str]:
 
 @seeds(1, 6)
 def test_search_never_finds_text_that_came_out_of_a_private_session(home: Home, seed: int) -> None:
-    """In a random order, with kill -9 and a deleted index; an ordinary session beside them is found."""
+    """In random order, with kill -9 and a deleted index; an ordinary session is found."""
     chance = random.Random(seed)
     made = logs()
     order = [session for session in made for _ in range(2)]

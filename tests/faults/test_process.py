@@ -75,7 +75,7 @@ async def test_starting_and_stopping_leaks_nothing(home: Home, lives: int) -> No
             await anyio.to_thread.run_sync(_use_and_stop, home)
         if number == 4:
             before = _held()
-    # Worker threads are kept for a while by whoever lends them, some more or fewer: twenty leaks would be twenty more.
+    # Worker threads of the pools live for a while, so the number varies; twenty leaks would be twenty more.
     assert all(now <= then + 5 for now, then in zip(_held(), before, strict=True)), (_held(), before)
 
 
@@ -158,7 +158,7 @@ def busy(home: Home) -> Iterator[Busy]:
 
 
 def check_nothing_is_lost(home: Home, work: Busy) -> None:
-    """Every turn and every stamp is in the ledger, once, and the index says the same."""
+    """Every turn and stamp is in the ledger once, and in the index."""
     with running(home) as daemon, daemon.wire(300) as wire:
         wire.call("flush")
         status = wire.call("status")
@@ -212,7 +212,7 @@ def test_kill_nine_a_hundred_times(home: Home) -> None:
 @pytest.mark.timed
 @pytest.mark.parametrize("times", [3, pytest.param(100, marks=pytest.mark.slow)])
 def test_sigterm_under_load_ends_in_good_order(home: Home, times: int) -> None:
-    """F75: exit code 0 within 5 s, no torn line; the next one goes on from there, and reads no log again."""
+    """F75: exit code 0 within 5 s, no torn line; the next start continues without reading a log again."""
     projects(home).mkdir(parents=True)
     chance = random.Random(times)
     with busy(home) as work:
@@ -278,7 +278,7 @@ def test_sigterm_beside_clients_that_hang(home: Home) -> None:
 
 
 def test_a_terminal_that_goes_ends_it_in_good_order(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGHUP stops it like SIGTERM, unless whoever started it said with nohup that it should not."""
+    """SIGHUP stops it like SIGTERM, except under nohup."""
     daemon.process.send_signal(signal.SIGHUP)
     assert daemon.process.wait(30) == 0
     assert not daemon.socket.exists()
@@ -315,7 +315,7 @@ def test_what_hangs_while_stopping_is_cut_off(home: Home) -> None:
 
 @pytest.mark.parametrize("closed", [[0, 1, 2], *(pytest.param(few, marks=pytest.mark.slow) for few in ([0], [1, 2]))])
 def test_it_runs_with_its_standard_streams_closed(home: Home, closed: list[int]) -> None:
-    """F82: whoever started it may have closed them."""
+    """F82: the parent may have closed them."""
     closing = (
         "import os, sys\nfor fd in %r: os.close(fd)\nos.execv(sys.executable, [sys.executable, '-m', 'burnd', 'run'])"
     )
@@ -339,7 +339,7 @@ def test_it_runs_with_its_standard_streams_closed(home: Home, closed: list[int])
     [{"PYTHONUTF8": "0", "LC_ALL": "POSIX"}, pytest.param({"LANG": "C", "LC_ALL": "C"}, marks=pytest.mark.slow)],
 )
 def test_it_runs_in_any_locale(home: Home, more: dict[str, Any]) -> None:
-    """F82: names and words are UTF-8 whatever the environment says."""
+    """F82: names and texts are UTF-8 in any environment."""
     write(home, conversation("s1", "gr\u00fc\u00dfe \U0001f600", prompt="\u4f60\u597d"), "s1")
     with running(home, **more) as daemon, daemon.wire() as wire:
         wire.call("flush")
@@ -382,7 +382,7 @@ def test_without_a_home_folder_it_says_so(tmp_path: Path, more: dict[str, str]) 
 
 
 def test_without_a_home_folder_it_reads_what_is_named(home: Home) -> None:
-    """F82: the home and the harness's folder are given by variables: that is enough, and every source stands."""
+    """F82: with the home and the harness folders set by variables, every source works."""
     write(home, conversation("s1", "hi"), "s1")
     named = {"RELAYBURN_HOME": str(home.root), "CLAUDE_CONFIG_DIR": str(projects(home).parent)}
     started = subprocess.Popen([sys.executable, "-c", _A_STRANGER], env=named, stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""What a service manager sees: ready when it is, signs of life while it works, sockets handed over and left alone."""
+"""Service manager protocol: readiness, watchdog pings, and sockets passed to the daemon."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Manager:
         raise AssertionError(f"never heard {key}: {self.heard}")
 
     def pings(self) -> int:
-        """How many signs of life have come since it was last asked."""
+        """Number of watchdog pings since the last call."""
         self.listen(0.01)
         count = sum("WATCHDOG" in message for message in self.heard)
         self.heard.clear()
@@ -87,7 +87,7 @@ def test_ready_is_said_when_it_is_and_stopping_when_it_stops(home: Home, manager
 
 
 def test_a_long_start_asks_for_time(home: Home, manager: Manager) -> None:
-    """EXTEND_TIMEOUT_USEC while the index is made anew."""
+    """EXTEND_TIMEOUT_USEC during a rebuild of the index."""
     with running(home, ready=False, NOTIFY_SOCKET=str(manager.path)):
         assert int(manager.until("EXTEND_TIMEOUT_USEC")["EXTEND_TIMEOUT_USEC"]) > 1_000_000
 
@@ -189,7 +189,7 @@ async def test_no_sign_of_life_from_a_pipeline_that_is_stuck(opened: Opened, hom
 
 
 async def test_no_sign_of_life_from_a_server_that_does_not_answer(opened: Opened, home: Home) -> None:
-    """F76: nobody listens at the socket, or who listens says nothing."""
+    """F76: no listener at the socket, or one that never answers."""
     await opened()
     notifier = Heard()
     path = home.root / "silent.sock"
@@ -225,7 +225,7 @@ def listening(path: Path, kind: int = socket.SOCK_STREAM, listen: bool = True) -
 
 
 def adopted(path: Path, fds: list[int], monkeypatch: pytest.MonkeyPatch, **environ: str) -> list[socket.socket]:
-    """What would be adopted if these descriptors had been handed over."""
+    """Descriptors that would be adopted if these had been passed."""
     first = min(fds, default=3)
     monkeypatch.setattr(service_manager, "FIRST_FD", first)
     given = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(fds)), "LISTEN_FDNAMES": "burnd", **environ}
@@ -291,8 +291,8 @@ def test_odd_descriptors_are_not_adopted(home: Home, monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 @pytest.mark.parametrize("pid", ["os.getpid()", "1"])
 def test_what_was_handed_over_wrongly_is_not_used(home: Home, pid: str) -> None:
-    """F85: a file in a socket's place, or sockets for somebody else: the daemon has a socket of its own, says so, and
-    what was handed over is as it was."""
+    """F85: a file instead of a socket, or sockets of another service: the daemon opens its own socket, logs it, and
+    leaves the passed ones unchanged."""
     home.root.mkdir(mode=0o700)
     file = home.root.parent / "file"
     file.write_bytes(b"mine")

@@ -1,4 +1,4 @@
-"""Part E, where somebody asks: words that look like syntax, values no database can hold."""
+"""Part E, queries: words that look like syntax, and values that no database can store."""
 
 from __future__ import annotations
 

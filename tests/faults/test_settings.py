@@ -1,4 +1,4 @@
-"""Part G, where the trouble is what somebody wrote into the settings."""
+"""Part G: mistakes in the settings."""
 
 from __future__ import annotations
 

@@ -115,10 +115,12 @@ def _connect_and_leave(path: Path, stop: threading.Event) -> None:
 
 
 def test_too_many_are_turned_away_politely(daemon: Daemon) -> None:
-    """F68: beyond 128 connections an error that says so; when some leave, others come in."""
+    """F68: beyond 128 connections an error says so; when some close, others are accepted."""
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(daemon.wire())
-        until(lambda: first.call("status")["daemon"]["clients"] == 1)  # whoever waited for it to be ready has left
+        until(
+            lambda: first.call("status")["daemon"]["clients"] == 1
+        )  # clients that waited for readiness have disconnected
         inside = [first, *(stack.enter_context(daemon.wire()) for _ in range(protocol.CONNECTIONS - 1))]
         for wire in inside:
             wire.call("config.show")
@@ -170,12 +172,12 @@ def test_coming_asking_and_leaving_leaks_nothing(daemon: Daemon) -> None:
     for _ in range(500):
         visit()
     until(lambda: _clients(daemon) == 1)
-    # Threads are kept for a while by whoever lends them; what leaks does not go.
+    # Worker threads of the pools live for a while, leaked ones forever.
     until(lambda: daemon.descriptors() <= before[0] + 1 and daemon.threads() <= before[1] + 1)
 
 
 def _clients(daemon: Daemon) -> int:
-    """How many there are; too many where nobody else is let in."""
+    """Number of clients; above the limit while others are refused."""
     with daemon.wire() as wire:
         answer = wire.ask("status")
     return int(answer["result"]["daemon"]["clients"]) if "result" in answer else protocol.CONNECTIONS
@@ -207,7 +209,7 @@ def test_another_user_is_refused(home: Home) -> None:
     ("uid", "root_too", "welcome"), [(1000, False, True), (1001, False, False), (0, False, False), (0, True, True)]
 )
 def test_who_is_welcome(uid: int, root_too: bool, welcome: bool) -> None:
-    """F63: our own user; root only where the settings say so; nobody else ever."""
+    """F63: our own user; root only if the settings allow it; no other user."""
     assert is_allowed(Peer(uid, 1), own_uid=1000, allows_root=root_too) == welcome
 
 

@@ -1,4 +1,4 @@
-"""How much and how long a client may: sizes, times, and that what one does costs the others nothing."""
+"""Limits of a client in size and time, and isolation between clients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_lines_come_out_as_they_went_in() -> None:
 
 @pytest.mark.timed
 async def test_a_silent_client_is_let_go() -> None:
-    """F67: nobody keeps a place by saying nothing."""
+    """F67: idle connections are closed."""
     async with pair() as (stream, _client):
         begun = time.monotonic()
         assert await stream.line() is None
@@ -90,7 +90,7 @@ async def test_the_limit_holds_while_reading() -> None:
 
 
 async def test_appending_to_a_session_may_be_larger() -> None:
-    """Only when its method's name stands in the first KiB, and only up to its own limit."""
+    """Only if the method's name is in the first KiB, and only up to its own limit."""
     begin = b'{"jsonrpc":"2.0","id":1,"method":"sessions.append","params":{"text":"'
     for size, fits in ((5 << 20, True), (protocol.APPEND_BYTES + 1, False)):
         async with pair(Patience(deliver=60)) as (stream, client), anyio.create_task_group() as tasks:
@@ -126,7 +126,7 @@ async def test_leaving_is_told_from_having_no_more_to_say() -> None:
 
 
 async def test_leaving_is_seen_behind_what_was_sent() -> None:
-    """F70: also when requests that nobody has read yet stand before the end."""
+    """F70: a disconnect is noticed even after unread requests."""
     async with pair() as (stream, client):
         client.send(b'{"jsonrpc"')
         with anyio.move_on_after(0.5) as waited:

@@ -1,4 +1,4 @@
-"""Where the socket stands: private, replaced when stale, never in the place of anything else, put back when lost."""
+"""The socket file: private, replaced when stale, never in the place of another file, restored when removed."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_full_backlog_is_no_stale_socket(tmp_path: Path, home: Home) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
 def test_a_socket_of_somebody_else_is_refused(home: Home) -> None:
-    """F62: even when nobody listens at it."""
+    """F62: even without a listener."""
     home.root.mkdir(mode=0o700)
     path = home.root / "burnd.sock"
     with socket.socket(socket.AF_UNIX) as old:
@@ -159,7 +159,7 @@ def test_a_socket_of_somebody_else_is_refused(home: Home) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
 def test_a_folder_that_others_may_write_in_is_refused(home: Home, mode: int) -> None:
-    """F64: whoever may write in the folder may put his own socket there."""
+    """F64: another user with write permission could place a socket there."""
     home.root.mkdir()
     folder = home.root / "shared"
     folder.mkdir()
@@ -176,7 +176,7 @@ def test_a_path_too_long_is_said(home: Home) -> None:
 
 
 def test_a_long_home_moves_the_socket(home: Home) -> None:
-    """F65: both programs find it below the runtime folder; without one, the start says what to set."""
+    """F65: both programs find it below the runtime folder; without one, the start names the variable to set."""
     deep = Home(home.root.parent / ("d" * 60) / ("e" * 60))
     deep.root.parent.mkdir(mode=0o700)
     runtime = home.root.parent / "run"

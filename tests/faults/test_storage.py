@@ -75,10 +75,8 @@ def test_a_torn_tail_is_put_aside(home: Home, expected_reports: dict[str, Any], 
 def test_lost_content_is_said_and_a_damaged_line_hurts_only_itself(
     home: Home, expected_reports: dict[str, Any]
 ) -> None:
-    """F45: without a sidecar the usage is all there; of the words it is said that they are not there.
-
-    F46: a damaged line of the ledger is stepped over, counted, its place listed, and never rewritten.
-    """
+    """F45: without a sidecar usage is complete, and texts are reported as missing. F46: a damaged ledger line is
+    skipped and counted with its position, and never rewritten."""
     for path in (home.root / "content").glob("*a*.jsonl"):
         path.unlink()
     (home.root.parent / ".claude").rename(home.root.parent / "gone")
@@ -129,7 +127,7 @@ def test_a_ledger_lost_under_the_daemon(home: Home, what: str) -> None:
 
 
 def test_a_home_removed_under_the_daemon_has_one_writer(home: Home) -> None:
-    """F47, F61, F72, P2: the daemon of the old folder ends and says why; all that comes is the new one's, and once."""
+    """F47, F61, F72, P2: the daemon of the removed folder ends with a reason; new records go to the new home, once."""
     with started(home) as old:
         for session in SESSIONS:
             old.append(session, whole(answers(session, 0, 3)))
@@ -165,7 +163,7 @@ def _remove(folder: Path) -> None:
     ids=", ".join,
 )
 def test_the_index_is_disposable(home: Home, expected_reports: dict[str, Any], damages: tuple[str, ...]) -> None:
-    """F48, F53, F54, I3: lost, damaged, older or newer, it is built anew and every answer comes back."""
+    """F48, F53, F54, I3: lost, damaged, older or newer, the index is rebuilt and every answer is the same."""
     for damage in damages:
         _damage(home.root / "index" / "burn.db", damage)
         with started(home) as watched:
@@ -228,7 +226,7 @@ def test_an_older_index_put_back(home: Home) -> None:
 
 
 def test_an_index_damaged_while_it_is_used(home: Home) -> None:
-    """F53, P5: noticed by a question or by the next line, built anew meanwhile; what is answered is right."""
+    """F53, P5: found by a request or by the next line, and rebuilt meanwhile; answers are right."""
     with started(home) as watched:
         for n in range(40):
             watched.append(f"s{n}", whole(answers(f"s{n}", 0, 12)))
@@ -307,7 +305,7 @@ def test_prune_while_logs_grow(home: Home) -> None:
 
 @pytest.mark.slow
 def test_lines_of_a_later_version_are_kept(home: Home, expected_reports: dict[str, Any]) -> None:
-    """F51: skipped, counted, never removed; the writer goes on behind them."""
+    """F51: skipped, counted, never removed; new lines are appended after them."""
     later = b'{"v":99,"kind":"turn","record":{"x":1}}\n{"v":1,"kind":"hologram","record":{}}\n'
     with (home.root / "ledger.jsonl").open("ab") as ledger:
         ledger.write(later)

@@ -39,7 +39,7 @@ def test_an_unfinished_line_is_not_read(watched: Watched) -> None:
 
 @pytest.mark.parametrize("cut", [1, 2, 3])
 def test_a_character_cut_in_two_is_whole(watched: Watched, cut: int) -> None:
-    """F02: an emoji whose bytes come in two appends reads as it was written."""
+    """F02: an emoji whose bytes arrive in two appends is read intact."""
     session = f"f02-{cut}"
     log = Transcript(session=session, prefix=f"{session}-u")
     log.says(f"{session}-m", text("ship it \N{ROCKET} now"))
@@ -66,7 +66,7 @@ def test_a_log_that_is_cut_is_read_again(watched: Watched) -> None:
 
 
 def test_a_log_rewritten_between_two_looks_is_read_again(watched: Watched) -> None:
-    """F04: longer, with other content, while nobody looked: the bytes before the cursor tell."""
+    """F04: longer, with different content, between two polls: the bytes before the cursor reveal it."""
     path = watched.append("f04", whole(answers("f04", 0, 3)))
     assert watched.recorded("f04") == sum_of(0, 1, 2)
     watched.daemon.process.send_signal(signal.SIGSTOP)
@@ -96,7 +96,7 @@ def test_an_edit_in_place_changes_nothing_that_was_seen(watched: Watched) -> Non
 
 
 def test_another_file_in_its_place_is_read_from_the_start(watched: Watched) -> None:
-    """F06: the old one is read to its end, also what nobody had looked at yet; what both held is recorded once."""
+    """F06: the old file is read to its end, including unread lines; lines in both are recorded once."""
     path = watched.append("f06", whole(answers("f06", 0, 3)))
     assert watched.recorded("f06") == sum_of(0, 1, 2)
     new = path.with_suffix(".tmp")
@@ -117,10 +117,8 @@ def home_on_disk() -> Iterator[Home]:
 
 
 def test_a_new_file_with_an_old_number_is_a_new_file(home_on_disk: Home) -> None:
-    """F07: a log deleted and another made in its place while the daemon was down is read from its start.
-
-    With the same inode, wherever the file system gives one away again, so that only what is in it tells.
-    """
+    """F07: a log replaced while the daemon was down is read from its start. On file systems that reuse inodes it has
+    the same one, so that only its content reveals the replacement."""
     with running(home_on_disk) as daemon:
         watched = Watched(home_on_disk, daemon)
         path = watched.append("f07", whole(answers("f07", 0, 4)))
@@ -154,7 +152,7 @@ def _made_with(number: int, folder: Path) -> Path:
 
 
 def test_deleted_logs_take_nothing_with_them(watched: Watched) -> None:
-    """F08: what was readable is kept, what was written last too, and nothing alarming is said."""
+    """F08: all readable lines are recorded, the last ones too, without a warning."""
     path = watched.append("f08", whole(answers("f08", 0, 5)))
     assert watched.recorded("f08") == sum_of(*range(5))
     watched.daemon.process.send_signal(signal.SIGSTOP)
@@ -168,10 +166,8 @@ def test_deleted_logs_take_nothing_with_them(watched: Watched) -> None:
 
 
 def test_a_line_too_long_is_passed_over(watched: Watched) -> None:
-    """F09: 70 MB without a newline between two answers: both are recorded, and memory is as it was.
-
-    Status says where it stands and how long it is.
-    """
+    """F09: 70 MB without a newline between two answers: both are recorded, and memory does not grow. Status shows
+    position and length of the line."""
     first, second = answers("f09", 0, 2)
     before = watched.daemon.rss()
     path = watched.append("f09", first + b"\n")
@@ -199,7 +195,7 @@ def test_the_last_line_of_a_dead_process_is_read_when_its_log_goes_on(watched: W
 
 
 def test_a_last_line_without_newline_is_taken_when_its_log_is_deleted(watched: Watched) -> None:
-    """F10: nobody will ever finish it."""
+    """F10: the line will never be completed."""
     path = watched.append("f10b", answers("f10b", 0, 1)[0])
     assert watched.recorded("f10b") == 0
     path.unlink()
@@ -209,7 +205,7 @@ def test_a_last_line_without_newline_is_taken_when_its_log_is_deleted(watched: W
 
 @pytest.mark.slow
 def test_a_last_line_is_taken_when_its_log_has_been_quiet(home: Home) -> None:
-    """F10: by itself, if it is whole; half a line is listed as unfinished, and waited for."""
+    """F10: a complete line is read without its newline; half a line is listed as unfinished and waited for."""
     with running(home, script="tests.faults.quick") as daemon:
         watched = Watched(home, daemon)
         watched.append("f10c", answers("f10c", 0, 1)[0])
@@ -309,10 +305,10 @@ _ODD_IDS = [
 
 
 def test_a_session_id_names_no_path(watched: Watched) -> None:
-    """F15: whatever it says, content stays in its folder, under a short name of its own: each is read back by its id,
-    also where ids differ by their case only, and forgetting it takes nobody else's."""
+    """F15: content stays in its folder under a short file name for any session id: each is read back by its id, also
+    when ids differ only in case, and forgetting one leaves the others."""
     path = watched.home.root.parent / ".local" / "share" / "opencode" / "opencode.db"
-    with closing(opencode.Writer(path)) as writer:  # a log's name is a file's, but a row says what it likes
+    with closing(opencode.Writer(path)) as writer:  # a log's name is limited by the file system, an id in a row is not
         elsewhere = _outside_content(watched)
         for n, name in enumerate(_ODD_IDS):
             writer.session(name)
@@ -332,7 +328,7 @@ def test_a_session_id_names_no_path(watched: Watched) -> None:
 
 
 def _outside_content(watched: Watched) -> set[Path]:
-    """What there is beside logs, content and the index's own files."""
+    """Files besides logs, content and the index."""
     home = watched.home
     own = (home.content, home.index, watched.root, home.root.parent / ".local")
     found = home.root.parent.rglob("*")
@@ -341,7 +337,7 @@ def _outside_content(watched: Watched) -> set[Path]:
 
 @pytest.mark.timed
 def test_what_is_no_plain_file_is_not_opened(watched: Watched, tmp_path: Path) -> None:
-    """F16: links, pipes, sockets, devices, loops: neither read nor waited for; what stands beside them is."""
+    """F16: links, pipes, sockets, devices and loops are neither read nor waited for; logs beside them are read."""
     secret = tmp_path / "secret.jsonl"
     secret.write_bytes(whole(answers("f16-secret", 0, 1)))
     folder = watched.path("f16").parent
@@ -384,10 +380,8 @@ def test_a_log_that_may_not_be_read_hurts_only_itself(home: Home) -> None:
 
 
 def test_what_is_left_alone_is_told(home: Home) -> None:
-    """P1, F16, F17: a folder that may not be read or lies too deep, a log of somebody else's, a link: path and remedy.
-
-    A link is no trouble. What can be read again is read, and no more told of.
-    """
+    """P1, F16, F17: an unreadable or too deep folder, a log of another user, a link: path and advice. A link is not an
+    issue. A path that is readable again is read, and its issue removed."""
     root = projects(home)
     secret, deep, elsewhere = root / "-secret", root.joinpath(*"0123456789"), home.root.parent / "elsewhere"
     for folder in (secret, deep, elsewhere):
@@ -446,7 +440,7 @@ def test_a_busy_log_starves_nobody(watched: Watched) -> None:
 
 @pytest.mark.parametrize("moment", [0, 4_102_444_800])
 def test_file_times_decide_nothing(watched: Watched, moment: int) -> None:
-    """F20: a log that says it is from 1970, or 2100, is read like any other."""
+    """F20: a log dated 1970 or 2100 is read like any other."""
     session = f"f20-{moment}"
     path = watched.append(session, whole(answers(session, 0, 2)))
     os.utime(path, (moment, moment))

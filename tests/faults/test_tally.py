@@ -1,4 +1,4 @@
-"""The table at the end of `make test-faults` says what was lost and what was not tried, in both halves of the run."""
+"""The table of `make test-faults` shows losses and skipped tests of both halves of the run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_that_cannot_begin(broken): ...
 
 
 def _ended(folder: Path, workers: int) -> str:
-    """What a run over these tests, which stand nowhere near ours, says at its end."""
+    """Final output of a run over these tests, in a separate folder."""
     (folder / "test_any.py").write_text(_TESTS)
     alone = ("-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-p", "tests.faults.conftest")
     env = {**os.environ, "BURND_TALLY": str(folder / "tally"), "PYTEST_XDIST_WORKER": ""}
@@ -66,7 +66,7 @@ def test_a_failure_anywhere_is_a_loss(tmp_path: Path) -> None:
 
 
 def test_where_nothing_was_skipped_no_reasons_are_announced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The row stays, with a nought: nobody looks for a list that is not there."""
+    """The row stays, with 0, and no reasons are announced."""
     monkeypatch.setattr(tally, "not_tried", Counter[str]())
     assert tally.table()[4].split() == ["not", "tried", "0", "tests", "that", "were", "skipped"]
     tally.not_tried["no such machine"] += 1

@@ -22,10 +22,8 @@ from tests.server.wire import Daemon, environment, running, until
 
 @pytest.mark.slow
 def test_lost_events_lose_nothing(home: Home) -> None:
-    """F21: 20,000 files made while the daemon stood still, more than the kernel's queue holds: all are recorded.
-
-    A look that finds them comes within a minute, not by chance, but because events were missed.
-    """
+    """F21: 20,000 files created while the daemon is stopped overflow the kernel's queue: all are recorded. The scan
+    that finds them comes within a minute because of the overflow, not by chance."""
     with running(home, log_level="debug") as daemon:
         watched = Watched(home, daemon)
         watched.append("f21", whole(answers("f21", 0, 1)))
@@ -42,7 +40,7 @@ def test_lost_events_lose_nothing(home: Home) -> None:
 
 
 def _missed(daemon: Daemon) -> bool:
-    """Whether a scan that was made because events were lost has found much that was not read."""
+    """True if a scan caused by lost events found many unread files."""
     said = daemon.log.read_text()
     lines = [json.loads(line) for line in said[: said.rfind("\n") + 1].splitlines() if "source.scanned" in line]
     return bool({one["reason"] for one in lines if one["unread"] > 1000} - {"start", "timer", "polling", "flush"})
@@ -134,7 +132,7 @@ def _source(watched: Watched) -> dict[str, Any]:
 
 
 class _Started(Daemon):
-    """A daemon that somebody else started."""
+    """A daemon started elsewhere."""
 
     def __init__(self, home: Home, process: subprocess.Popen[bytes]) -> None:
         self.home = home

@@ -1,4 +1,4 @@
-"""A daemon whose system calls strace watches, or spoils, as TRACED tells it; what it saw is in files TRACED_TO.*."""
+"""A daemon whose system calls strace records or makes fail, as TRACED says; the records are in files TRACED_TO.*."""
 
 from __future__ import annotations
 

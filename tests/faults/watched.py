@@ -1,7 +1,5 @@
-"""A running daemon and the logs it watches, as a harness writes them and a person asks about them.
-
-The n-th answer of a session has 2**n output tokens: a sum says which were recorded, and whether one was twice.
-"""
+"""A running daemon and the logs it watches. The n-th answer of a session has 2**n output tokens, so a sum shows which
+were recorded, and duplicates."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ def turns_in(home: Home) -> list[tuple[str, int]]:
 
 
 class Watched:
-    """What the tests of one file share; every test has sessions of its own."""
+    """Shared by the tests of one file; every test has its own sessions."""
 
     def __init__(self, home: Home, daemon: Daemon) -> None:
         self.home = home
@@ -65,7 +63,7 @@ class Watched:
         return path
 
     def stop(self) -> None:
-        """Lets the daemon stand still, and returns when all of its threads do."""
+        """Stops the daemon with SIGSTOP; returns when all threads are stopped."""
         self.daemon.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.daemon.process.pid, os.WSTOPPED | os.WNOWAIT)
 
@@ -80,7 +78,7 @@ class Watched:
         self.call("flush")
 
     def outputs(self, session: str) -> int:
-        """What is recorded of a session, without asking for more to be read."""
+        """Recorded outputs of a session, without a flush."""
         try:
             totals = self.call("summary", session=session)["totals"]
         except AssertionError:  # the daemon has not heard of it yet
@@ -93,16 +91,16 @@ class Watched:
         return self.outputs(session)
 
     def until_recorded(self, session: str, outputs: int, seconds: float = 60.0) -> None:
-        """By itself, without a flush."""
+        """Waits for recording without a flush."""
         until(lambda: self.outputs(session) == outputs, seconds, lambda: f"{self.outputs(session)} is not {outputs}")
 
     def texts(self, session: str) -> list[str]:
-        """What is kept of what was said."""
+        """Stored texts."""
         records = self.call("content.read", session=session, limit=200)["records"]
         return [record["text"] for record in records if record.get("text") is not None]
 
     def rewinds(self) -> int:
-        """How often a log was read again from its start."""
+        """Number of times a log was read again from its start."""
         return self.daemon.log.read_text().count("source.rewound")
 
     def counts(self) -> dict[str, int]:

@@ -24,7 +24,7 @@ class Log:
         self.session = session
         self.lines = lines
         self.rest = b""
-        self.waiting: dict[str, tuple[str, int]] = {}  # turns told by a line that is not whole yet
+        self.waiting: dict[str, tuple[str, int]] = {}  # turns whose last line is incomplete
         self.word = ""  # said by that line
 
     def write(self, data: bytes) -> None:
@@ -51,7 +51,7 @@ class Log:
         os.replace(new, self.path)
 
     def finish(self, known: Known) -> None:
-        """What was half said is said."""
+        """Completes half-written lines."""
         self.write(self.rest)
         known.turns |= self.waiting
         if self.word and self.waiting:
@@ -109,7 +109,7 @@ class ClaudeCode:
         self._tell(log, number)
 
     def rotate(self, session: str) -> None:
-        """The log is moved out of the way, to a name that nobody reads, and another is begun in its place."""
+        """Renames the log to a name that is not read, and begins another in its place."""
         log = self.log(session)
         if log.path.exists():
             log.path.rename(log.path.with_suffix(".old"))
@@ -129,7 +129,7 @@ class ClaudeCode:
         log.lines = []
 
     def fork(self, session: str) -> None:
-        """A copy as another session's, which goes on by itself. What was copied costs nothing."""
+        """A copy under another session id, which continues. Copied messages cost nothing."""
         copies = []
         for line in self.log(session).lines:
             said = json.loads(line)
@@ -138,7 +138,7 @@ class ClaudeCode:
         self._go_on(copies)
 
     def resume(self, session: str) -> None:
-        """As the first releases did it: a new file with the lines copied, stamped anew, without their requests."""
+        """Like the first releases: a new file with copied lines, new times and no request ids."""
         copies = [json.loads(line) | {"timestamp": _now()} for line in self.log(session).lines]
         for said in copies:
             said.pop("requestId", None)
@@ -174,7 +174,7 @@ class Codex:
         self._logs: dict[int, Log] = {}
 
     def converse(self, number: int, *, half: bool) -> None:
-        """A prompt, its answer and what it cost; or no more than half of the answer's first line."""
+        """A prompt, its answer and its cost, or only half of the answer's first line."""
         rollout, log = self._rollout(number)
         n = self.known.next()
         rollout.clock = max(rollout.clock, now_ms())
@@ -198,7 +198,7 @@ class Codex:
         self._rollout(number)[1].replace()
 
     def archive(self, number: int) -> None:
-        """Moved away; a later conversation goes on there."""
+        """Moves the log; a later conversation continues there."""
         _, log = self._rollout(number)
         new = self.folder / "archived_sessions" / log.path.name
         new.parent.mkdir(parents=True, exist_ok=True)
@@ -249,7 +249,7 @@ class Opencode:
             self._unfinished[name] = at
 
     def finish_steps(self) -> None:
-        """What was begun ends, with its usage."""
+        """Ends open steps, with their usage."""
         for session, steps in self.steps.items():
             for name in steps:
                 if name in self._unfinished:

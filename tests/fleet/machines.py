@@ -97,7 +97,7 @@ class Machine:
             target.close()
 
     def turns(self) -> list[dict[str, Any]]:
-        """What its export has, which must add up to its summary."""
+        """Turns of its export, which must add up to its summary."""
         turns: list[dict[str, Any]] = []
         after = None
         while True:

@@ -189,7 +189,7 @@ def client_versions() -> list[Path]:
 
 
 def cases(found: list[Path]) -> list[Any]:
-    """What a test is tried with; where BURND_CASES brings nothing for it, that is its reason to be skipped."""
+    """Cases of a test; without any from BURND_CASES, a skip with the reason."""
     reason = "BURND_CASES names no folder with such files of real clients"
     return [*found] or [pytest.param(None, id="none", marks=pytest.mark.skip(reason=reason))]
 

@@ -44,7 +44,7 @@ class Machine:
         self.tree, self.home = tree, home
 
     def run(self, *command: str, **more: str) -> str:
-        """What a program of the tree prints."""
+        """Output of a program of the tree."""
         env = environment(self.home, PYTHONPATH=f"{self.tree}:{PROJECT}", **more)
         done = subprocess.run([sys.executable, *command], cwd=self.tree, env=env, capture_output=True, text=True)  # noqa: PLW1510
         assert done.stdout, done.stderr

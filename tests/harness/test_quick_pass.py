@@ -199,7 +199,7 @@ async def test_several_processes_read_what_one_does(tmp_path: Path) -> None:
 
 
 def test_lines_are_those_that_a_growing_file_has() -> None:
-    """A last line counts once it is complete; a blank one is none."""
+    """A last line counts once complete; blank lines are ignored."""
     whole, torn = b'{"a":1}', b'{"a":'
     assert list(lines_in(io.BytesIO(whole + b"\n\n \n" + whole))) == [(0, whole + b"\n"), (11, whole)]
     assert list(lines_in(io.BytesIO(whole + b"\n" + torn))) == [(0, whole + b"\n")]

@@ -47,7 +47,7 @@ def test_the_apis_are_those_that_are_read() -> None:
 
 
 def test_pages_name_every_product() -> None:
-    """README says what is recorded and read, commands.md what doctor checks, mcp.md where a session's id is found."""
+    """README lists supported products, commands.md what doctor checks, mcp.md the source of a session's id."""
     readme = (ROOT / "README.md").read_text().replace("\n  ", " ").replace("\n", " ")
     assert f"records every turn that {all_titles()} take" in readme
     for product in PRODUCTS:

@@ -39,7 +39,7 @@ def test_an_edit_and_its_reverse(one: dict[str, Any], other: dict[str, Any]) -> 
 
 
 def test_an_edit_goes_on_where_another_left_off() -> None:
-    """What one put there, the next may replace; nothing is in too many places to be gone on from."""
+    """An edit may replace text that another inserted; text in too many places is not followed."""
 
     def sides(old: str, new: str) -> tuple[str, str]:
         before, _, after = (edit_hash("/a.py", edited(old, new)) or "").partition(">")

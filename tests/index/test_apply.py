@@ -27,7 +27,7 @@ def said(n: int, session: str = "s1") -> Batch:
 
 
 async def steps_of(pipeline: Pipeline, batch: Batch) -> int:
-    """How many instructions SQLite runs for a commit, over all connections."""
+    """SQLite instructions of a commit, over all connections."""
     steps = 0
 
     def count() -> int:

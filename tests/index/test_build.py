@@ -1,4 +1,4 @@
-"""What an index that is made anew takes over from the one before: what stands nowhere else, and no more."""
+"""A rebuild takes from the old index only data that is nowhere else."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_a_log_whose_path_is_no_text_is_there(opened: Opened, log: str) ->
 
 
 async def test_a_log_whose_path_is_no_text_is_read_again_with_the_others(opened: Opened, log: str) -> None:
-    """How far it was read is forgotten when everything is to be read again, and stays known when it is gone."""
+    """Its cursor is dropped for a full read, and retained if the log is gone."""
     pipeline = await opened()
     positions = Positions(pipeline, SOURCE, time.monotonic)
     await leave_open(pipeline, log)
@@ -74,7 +74,7 @@ async def test_a_log_whose_path_is_no_text_is_read_again_with_the_others(opened:
 
 @pytest.mark.parametrize("knows", ["its ledger", "another ledger", "no ledger"])
 async def test_what_the_ledger_says_since_is_not_carried_over(opened: Opened, log: str, knows: str) -> None:
-    """An index that knows less than the ledger shows turns as they were; one that cannot tell may know less."""
+    """Turns of an outdated index would be old; an index of unknown state may be outdated."""
     pipeline = await opened()
     await leave_open(pipeline, log)
     os.unlink(log)

@@ -1,4 +1,4 @@
-"""Questions run whole, in one state, and stop when nobody waits for them."""
+"""Requests run completely, in one snapshot, and stop when the client is gone."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_questions_go_on_after_the_index_was_swapped(opened: Opened) -> No
 
 
 async def test_a_file_that_somebody_has_for_himself_is_not_waited_for_by_others(tmp_path: Path) -> None:
-    """While a question cannot even open the index, the loop turns on, and whoever has the index can give it back."""
+    """While a connection cannot be opened the event loop runs, so the lock holder can release it."""
     with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as greedy:
         greedy.execute("CREATE TABLE turns(id)")
         greedy.execute("BEGIN EXCLUSIVE")

@@ -34,7 +34,7 @@ from tests.make import at, examples, seeds, stamp, text, turn
 
 
 async def fill(opened: Opened, turns: int = 30) -> Any:
-    """A home with some of everything, closed again; returns what its index says."""
+    """A closed home with some of everything; returns a dump of its index."""
     pipeline = await opened()
     for n in range(turns):
         await pipeline.commit(
@@ -64,7 +64,7 @@ async def fill(opened: Opened, turns: int = 30) -> Any:
 
 
 async def test_a_lost_index_comes_back(opened: Opened) -> None:
-    """I3, F48, F54: deleted, emptied, of another version: it is built anew and says the same."""
+    """I3, F48, F54: deleted, emptied or of another version, it is rebuilt with the same contents."""
     before = await fill(opened)
     for version in (0, 999):
         with sqlite3.connect(opened.home.index_db) as db:
@@ -117,7 +117,7 @@ async def test_damage_under_a_running_daemon_heals(opened: Opened) -> None:
 
 
 async def test_an_index_ahead_of_its_ledger_is_not_believed(opened: Opened) -> None:
-    """F55: a ledger that lost its end, or is another one, makes the index be built anew."""
+    """F55: the ledger was truncated or replaced: the index is rebuilt."""
     await fill(opened)
     data = opened.home.ledger.read_bytes()
     cut = data[: data[: len(data) // 2].rfind(b"\n") + 1]
@@ -130,7 +130,7 @@ async def test_an_index_ahead_of_its_ledger_is_not_believed(opened: Opened) -> N
 
 @pytest.mark.parametrize("deed", ["cut", "removed", "edited"])
 async def test_a_ledger_changed_while_running_is_followed(opened: Opened, deed: str) -> None:
-    """F47: what is committed after the event is recorded, and the index says what the ledger says."""
+    """F47: later commits are recorded, and the index equals the ledger."""
     await fill(opened)
     pipeline = await opened()
     match deed:
@@ -163,7 +163,7 @@ async def test_corrupt_lines_are_listed(opened: Opened) -> None:
 
 
 async def test_a_rebuild_keeps_its_cursors(opened: Opened) -> None:
-    """Asking for a rebuild does not make every source be read again; nobody notices it."""
+    """A rebuild on request does not cause sources to be read again."""
     await fill(opened)
     pipeline = await opened()
     before = await index_dump(pipeline.index)
@@ -353,8 +353,8 @@ async def do(opener: Opened, deed: tuple[Any, ...]) -> None:
     [("text", 0, "s1", 0), ("session", "s0", "off"), ("turn", 0, "s0", 0, "/a"), ("session", "s1", None)]
 )  # the parent of a session with text becomes known, and is private
 async def test_any_history_can_be_rebuilt(tmp_path_factory: pytest.TempPathFactory, history: list[Any]) -> None:
-    """I3: after any history of revisions, moves, titles, copies, modes and forgetting, the index that is made
-    anew says what the one that grew says; and reading every source again adds not a line."""
+    """I3: after any history of revisions, moves, titles, copies, modes and forgetting, the rebuilt index equals the
+    grown one, and reading every source again adds no line."""
     opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
     await opener()
     for deed in history:
@@ -397,7 +397,7 @@ async def test_a_ledger_touched_while_running_doubles_no_message(opened: Opened)
 
 
 async def test_queries_go_on_during_a_rebuild(opened: Opened) -> None:
-    """F53, F58: nobody who asks while the index is swapped gets an error."""
+    """F53, F58: queries during the swap of the index do not fail."""
     import anyio
 
     await fill(opened)
@@ -420,7 +420,7 @@ async def test_queries_go_on_during_a_rebuild(opened: Opened) -> None:
 
 
 async def test_a_quota_with_a_bad_time_is_refused(opened: Opened) -> None:
-    """What could not be read back is never written: it would stop every start."""
+    """An unreadable record is never written, since it would stop every start."""
     pipeline = await opened()
     bad = Quota(ts=at(1), source="claude-code", window="5h", used_percent=1.0, resets_at="soon")
     assert await pipeline.commit(Batch(entries=[bad, turn()])) == 1
@@ -441,7 +441,7 @@ async def test_ids_utf8_cannot_hold_are_mended(opened: Opened, bad: str) -> None
 
 
 def test_who_said_what_reads_as_it_was_written() -> None:
-    """Every role and kind of content is told apart by its number and reads as its name."""
+    """Roles and kinds of content have numbers that map back to their names."""
     db = sqlite3.connect(":memory:")
     db.executescript(TABLES)
     for n, ((role, kind), number) in enumerate(ROLE_AND_KIND.items()):
@@ -510,7 +510,7 @@ def _touched(batches: Iterable[list[Any]]) -> list[Any]:
 @given(touches, touches)
 @example([(1, 12, None, 5, 1, "1a")], [(1, 11, 21, 5, 1, "1b"), (1, 11, None, 6, 1, "0"), (1, 11, 21, 7, 1, "1b")])
 def test_what_turns_say_of_their_session_may_come_in_any_batches(before: list[Any], then: list[Any]) -> None:
-    """I3: to leave out what was said already changes nothing, whichever folder and key is told first and by whom."""
+    """I3: skipping unchanged facts gives the same result, in any order of folders and keys."""
     singly = _touched([[row] for row in (*before, *then)])
     assert _touched([apply._fewer_updates(before), apply._fewer_updates(then)]) == singly
     assert _touched([apply._fewer_updates([*before, *then])]) == singly

@@ -1,4 +1,4 @@
-"""Which instruction and memory files are read, and which are not."""
+"""Selects the instruction and memory files to read."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_a_project_cannot_lead_out_of_itself(disk: Disk, name: str) -> Non
 
 
 async def test_a_home_in_git_is_not_one_project(disk: Disk) -> None:
-    """A folder in it that is no repository of its own cannot lead to the rest of the home."""
+    """A folder in it that is not a repository does not give access to the rest of the home."""
     secret = disk.write("user/.ssh/id_rsa", "SECRET")
     (disk.user / ".git").mkdir()
     (disk.user / "download").mkdir()
@@ -168,7 +168,7 @@ async def test_names_out_of_logs_may_be_anything(disk: Disk) -> None:
 
 
 async def test_there_are_bounds(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On files, bytes and projects: the answer says that it is not whole."""
+    """Limits on files, bytes and projects: the answer says that it is incomplete."""
     for n in range(8):
         disk.write(f"code/p{n}/AGENTS.md", f"{n}" * 100)
     projects = [f"code/p{n}" for n in range(8)]

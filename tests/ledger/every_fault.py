@@ -1,8 +1,6 @@
-"""Runs a fixed workload with a fault at the k-th change to a file, then goes on as the next start would.
-
-Started by test_every_fault with the shim loaded: `python -m tests.ledger.every_fault FOLDER KIND FIRST STEP`
-prints one JSON line for each k from FIRST on in strides of STEP, and ends when no k-th change is left.
-"""
+"""Runs a fixed workload with a fault at the k-th change to a file, then continues like the next start. Started by
+test_every_fault with the shim: `python -m tests.ledger.every_fault FOLDER KIND FIRST STEP` prints a JSON line for
+each k from FIRST in strides of STEP, and ends when there is no k-th change."""
 
 from __future__ import annotations
 
@@ -76,7 +74,7 @@ STEPS = len(batches()) + 2
 
 
 async def work(home: Home) -> None:
-    """Takes up the workload where the cursor says it stands, and brings it to its end."""
+    """Continues the workload from the cursor to its end."""
     pipeline = await open_pipeline(
         home, ContentModes("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 60_000
     )
@@ -95,7 +93,7 @@ async def work(home: Home) -> None:
 
 
 async def outcome(home: Home) -> str:
-    """What a reader finds afterwards, in a form that two runs can be compared by."""
+    """The final state in a form that two runs can be compared by."""
     pipeline = await open_pipeline(
         home, ContentModes("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 60_000
     )

@@ -49,7 +49,7 @@ async def opened(home: Home) -> Pipeline:
 
 
 async def work(home: Home, relieve: Callable[[], None]) -> dict[str, object]:
-    """Commits everything; where there is no room it checks that only whole lines stand, and makes room."""
+    """Commits everything; when the disk is full it checks that all lines are complete, and makes space."""
     pipeline = await opened(home)
     refused = 0
     for n in range(BATCHES):

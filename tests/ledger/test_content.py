@@ -1,4 +1,4 @@
-"""Content is given back as it was, stored once however often it is shared, and gone when it is told to go."""
+"""Content is read back unchanged, stored once when shared, and deleted on request."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_newest_record_counts(store: ContentStore) -> None:
 
 
 def test_a_missing_or_damaged_blob_is_said(store: ContentStore) -> None:
-    """What cannot be given back says so and keeps its hash; the rest of the session reads on."""
+    """A lost blob is marked and keeps its hash; the rest of the session is readable."""
     append_content(store, [text("m1", BIG)], NOW)
     append_content(store, [text("m2", BIG + "!"), text("m3", "short")], NOW)
     with sqlite3.connect(store.sidecars.folder / "blobs.db") as db:
@@ -124,7 +124,7 @@ def test_a_missing_or_damaged_blob_is_said(store: ContentStore) -> None:
 
 
 def test_a_torn_sidecar_is_mended(store: ContentStore) -> None:
-    """A line that a crash cut off is not read, and the next append begins on a line of its own."""
+    """A line cut by a crash is skipped, and the next append begins on a new line."""
     append_content(store, [text("m1", "one")], NOW)
     with open(store.sidecars.path("s1"), "ab") as sidecar:
         sidecar.write(b'{"v":1,"sessionId":"s1","rail')
@@ -144,7 +144,7 @@ def test_a_sidecar_is_as_old_as_its_newest_record(store: ContentStore) -> None:
 
 
 def test_a_sidecar_changed_by_hand_is_gone_on_with(store: ContentStore) -> None:
-    """Somebody deleted or cut a sidecar under us: the next append goes to what is there now."""
+    """If a sidecar was deleted or cut by hand, the next append goes to the current file."""
     append_content(store, [text("m1", "one")], NOW)
     os.unlink(store.sidecars.path("s1"))
     append_content(store, [text("m2", "two")], NOW)
@@ -163,7 +163,7 @@ def test_dropping_keeps_what_others_need(store: ContentStore) -> None:
 
 
 def test_a_released_blob_leaves_nothing_behind(tmp_path: Path) -> None:
-    """A pack that loses a blob is written anew, freed pages are wiped, and the file gives its room back."""
+    """A pack that loses a blob is rewritten, freed pages are wiped, and the file shrinks."""
     blobs = BlobStore(tmp_path / "c" / "blobs.db")
     rng = random.Random(0)
     noise = [rng.randbytes(40_000) for _ in range(8)]
@@ -218,7 +218,7 @@ def test_blobs_live_exactly_as_long_as_somebody_refers_to_them(
 
 
 def test_many_sessions_are_written_all_or_none(store: ContentStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More sidecars than are kept open, synced beside each other: where one cannot be, every one is as it was."""
+    """More sidecars than stay open are synced in parallel: if one fails, all are unchanged."""
     said = [text("m1", "one", session_id=f"s{n}", ts=at(n)) for n in range(100)]
     append_content(store, said, NOW)
     before = {sidecar.path: (sidecar.size, sidecar.mtime_ms) for sidecar in store.sidecars.list()}
@@ -241,7 +241,7 @@ def test_many_sessions_are_written_all_or_none(store: ContentStore, monkeypatch:
 
 
 def test_what_comes_bit_by_bit_ends_in_few_packs(store: ContentStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A live log's blobs are put together as they come; each reads as it was, and goes when it is told to."""
+    """Blobs of a live log are merged into packs as they arrive; each reads back unchanged and can be deleted."""
     monkeypatch.setattr(blobs, "PACK_BYTES", 8 << 10)
     said = [f"{n} " * 300 for n in range(60)]
     recall = Recall(store.sidecars.folder)

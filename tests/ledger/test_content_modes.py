@@ -1,4 +1,4 @@
-"""What is kept, for how long, and that nothing comes back once it is gone."""
+"""Content modes and retention; deleted text never comes back."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_sessions_mode_wins_both_ways() -> None:
 
 
 async def test_pruning_takes_exactly_what_is_old(opened: Opened) -> None:
-    """A folder of mixed ages loses exactly the old sidecars and exactly the blobs nobody needs."""
+    """A folder of mixed ages loses exactly the old sidecars and the unreferenced blobs."""
     shared, own = "shared words " * 200, "own words " * 200
     now_ms = START_MS + 100 * DAY_MS
     pipeline = await opened(now=lambda: now_ms)
@@ -174,7 +174,7 @@ async def test_pruned_text_is_gone_from_the_whole_home(opened: Opened) -> None:
 
 @pytest.mark.parametrize("how", ["prune", "forget"])
 async def test_what_was_pruned_never_comes_back(opened: Opened, how: str) -> None:
-    """Deleting the index and reading the source again brings no pruned text back; what is said later is kept."""
+    """Deleting the index and reading the source again brings no pruned text back; later text is stored."""
     clock = {"now_ms": START_MS + 100 * DAY_MS}
     pipeline = await opened(now=lambda: clock["now_ms"])
     await pipeline.commit(chatter())
@@ -192,7 +192,7 @@ async def test_what_was_pruned_never_comes_back(opened: Opened, how: str) -> Non
 
 
 async def test_a_pruned_session_keeps_its_figures(opened: Opened) -> None:
-    """When it was and how many messages it had outlive its content and the index."""
+    """Times and message counts outlive the content and the index."""
     pipeline = await opened(now=lambda: START_MS + 100 * DAY_MS)
     await pipeline.commit(Batch(entries=[turn(ts=at(5))], content=[text("u", ts=at(0)), text("m1", ts=at(9))]))
     await pipeline.prune_content(DAY_MS)
@@ -205,7 +205,7 @@ async def test_a_pruned_session_keeps_its_figures(opened: Opened) -> None:
 
 
 async def test_a_prune_cut_short_is_finished_at_the_next_start(opened: Opened) -> None:
-    """The ledger says what goes before it goes: a crash in between loses nothing and keeps nothing."""
+    """The ledger records a prune first, so a crash in between neither loses nor retains text."""
     pipeline = await opened(now=lambda: START_MS + 100 * DAY_MS)
     await pipeline.commit(chatter())
     sidecar = pipeline.content.sidecars.path("s1")
@@ -259,7 +259,7 @@ def test_a_clock_that_is_ahead_from_the_start_is_not_believed() -> None:
 
 
 async def test_a_sidecar_is_as_old_as_its_records_say(opened: Opened) -> None:
-    """Whatever the clock said when it was written, or its file says now."""
+    """Independent of the wall clock at its writing and of file times."""
     clock = {"now_ms": START_MS - 10 * 365 * DAY_MS}
     pipeline = await opened(now=lambda: clock["now_ms"])
     await pipeline.commit(chatter())
@@ -283,7 +283,7 @@ async def test_records_without_a_plausible_time_are_as_old_as_their_file(opened:
 
 
 def test_a_sleeping_machine_is_no_leap() -> None:
-    """F79: boot time goes on during sleep; a restart of the machine leaves nothing to compare."""
+    """F79: boot time includes sleep; after a reboot there is no reference."""
     trust = ClockTrust(ClockReading(START_MS, 0, "boot"))
     assert trust.next(ClockReading(START_MS + 40 * DAY_MS, 40 * DAY_MS, "boot")).suspect is None
     assert trust.next(ClockReading(START_MS + 40 * DAY_MS, 5, "another boot")).suspect is None
@@ -306,7 +306,7 @@ async def test_an_interrupted_forget_is_finished_everywhere(opened: Opened, monk
 
 
 async def test_a_failed_forget_forgets_nothing(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the ledger says that content is gone, what is said later is kept."""
+    """Until the ledger records the prune, later text is stored."""
     pipeline = await opened()
     await pipeline.commit(chatter())
 

@@ -1,4 +1,4 @@
-"""A full disk loses nothing and heals by itself."""
+"""A full disk loses nothing and recovers by itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(*command: str) -> dict[str, Any]:
 
 @pytest.fixture
 def undisturbed(tmp_path: Path) -> str:
-    """What the same work says where there is room for it."""
+    """Result of the same work on a disk with space."""
     return str(asyncio.run(work(Home(tmp_path / "roomy"), lambda: None))["said"])
 
 

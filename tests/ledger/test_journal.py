@@ -133,7 +133,7 @@ def test_a_rewrite_keeps_what_it_does_not_know(tmp_path: Path) -> None:
 
 
 def test_a_lower_revision_never_wins(tmp_path: Path) -> None:
-    """Revisions fold to the newest, in whatever order their lines stand."""
+    """The newest revision wins, in any order of lines."""
     journal = Journal(tmp_path / "ledger.jsonl", 0)
     journal.append([encode(turn(rev=2, ts=at(2))), encode(turn(rev=1, ts=at(1))), encode(turn(rev=3, ts=at(3)))])
     assert [t.ts for t in Folded(journal.read()).turns.values()] == [at(3)]
@@ -184,7 +184,7 @@ def test_a_second_holder_is_told_who_has_the_home(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("now_there", ["nothing", "another folder", "a file"])
 def test_a_holder_knows_when_its_home_is_another_folder(tmp_path: Path, now_there: str) -> None:
-    """F61: the lock is of the folder that was there; of one that took its place it says nothing."""
+    """F61: the lock belongs to the original folder, not to one in its place."""
     home = tmp_path / "home"
     home.mkdir()
     lock = files.HomeLock(home / "burnd.lock")
@@ -201,7 +201,7 @@ def test_a_holder_knows_when_its_home_is_another_folder(tmp_path: Path, now_ther
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o720, 0o702])
 def test_a_home_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
-    """F52: others could change what is recorded, so the daemon does not start, and says what to do."""
+    """F52: others could change the records, so the start is refused, with advice."""
     root = tmp_path / "home"
     root.mkdir()
     root.chmod(mode)
@@ -210,7 +210,7 @@ def test_a_home_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
 
 
 def test_a_linked_home_is_used_with_a_warning(tmp_path: Path) -> None:
-    """F52: a home behind a link works; status says where it really is."""
+    """F52: a home behind a link works; status shows the real path."""
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "home").symlink_to(tmp_path / "real")
     assert any("is a link" in warning for warning in files.prepare_home(tmp_path / "home"))

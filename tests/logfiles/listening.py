@@ -17,7 +17,7 @@ QUICK = Times(roots=0.05, alive=0.05, scan=3600, poll=0.05, retry=0.3)
 
 
 class Listener:
-    """Remembers what came by hint, what came by scan, and why scans were asked for."""
+    """Records hints, scans, and the reasons for scans."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher

@@ -25,7 +25,7 @@ from tests.harness.claude_code.transcript import Transcript, text
 
 
 class RigInChild(Rig):
-    """Reads as the source does while a lot is left: every piece from what the index says, in another process."""
+    """Reads a backlog as the source does: every piece from the state in the index, in a child process."""
 
     async def open(self) -> None:
         await super().open()
@@ -60,7 +60,7 @@ async def test_reading_in_a_child_equals_reading_here(tmp_path: Path, max_bytes:
 async def test_a_backlog_is_read_in_a_child_and_settled_here(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a backlog leaves open settles, what is appended to it is seen, and the other process ends with it."""
+    """Turns left open by a backlog settle, later appends are read, and the child process ends."""
     monkeypatch.setattr(follower, "CHILD_FROM_BYTES", 1)
     log = Transcript(session=SESSION)
     log.prompt("hello")
@@ -87,9 +87,8 @@ async def test_a_backlog_is_read_in_a_child_and_settled_here(
 async def test_a_reader_that_dies_is_done_without(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, how: signal.Signals
 ) -> None:
-    """F76: a process that is killed while it reads, or hangs, takes nothing with it: what it was asked for is read
-    here, in any order. One file is always asked for ahead.
-    """
+    """F76: a child process that is killed or hangs loses nothing: its files are read here, in any order. One file is
+    always requested ahead."""
     monkeypatch.setattr(follower, "CHILD_FROM_BYTES", 1)
     monkeypatch.setattr(child_process, "HANGS_S", 0.5 if how == signal.SIGSTOP else 60.0)
     send, sent = BackfillProcess.send, 0
@@ -119,7 +118,7 @@ async def test_a_reader_that_dies_is_done_without(
 async def test_a_file_begun_ahead_that_grows_meanwhile_is_read_to_its_end(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is appended after the other process looked is seen: the file was having its turn."""
+    """Appends after the child's read are noticed, since the file was in progress."""
     monkeypatch.setattr(follower, "CHILD_FROM_BYTES", 1)
     receive = BackfillProcess.receive_piece
     folder = tmp_path / "projects" / "-home-dev-app"

@@ -83,7 +83,7 @@ def test_an_unlinked_file_is_read_to_its_end(tmp_path: Path, files: OpenFiles) -
 
 
 def test_a_file_unlinked_before_it_was_opened_is_only_missing(tmp_path: Path, files: OpenFiles) -> None:
-    """F08: that is no more than a missing file."""
+    """F08: counted as missing only."""
     with pytest.raises(FileNotFoundError):
         files.read(str(tmp_path / "never"), None)
 
@@ -114,7 +114,7 @@ def test_a_link_in_the_place_of_a_file_is_refused(tmp_path: Path, files: OpenFil
 
 
 def test_no_more_descriptors_than_agreed(tmp_path: Path) -> None:
-    """P8: the least recently read file is let go of first; nothing stays open after close."""
+    """P8: the least recently read file is closed first; after close none is open."""
     before = open_descriptors()
     files = OpenFiles(limit=5)
     cursors: dict[Path, Cursor] = {}

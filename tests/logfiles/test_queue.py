@@ -1,4 +1,4 @@
-"""Which log is read next."""
+"""Order in which logs are read."""
 
 from __future__ import annotations
 

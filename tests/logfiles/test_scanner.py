@@ -164,7 +164,7 @@ def test_a_scan_leaves_no_descriptor_open(tmp_path: Path) -> None:
 
 
 def test_a_turned_back_clock_hides_nothing(tmp_path: Path) -> None:
-    """F20: a file that grew is reported even if its modification time says otherwise."""
+    """F20: a file that grew is reported whatever its modification time."""
     path = make(tmp_path / "p" / "a.jsonl")
     scanner = Scanner()
     scanner.scan([str(tmp_path)])
@@ -322,5 +322,5 @@ def test_a_file_without_permission_recovers(unprivileged: Path) -> None:
     "path", ["/r/a/b", "/r/a/../b", "/r/../b", "/r//b", "/rest/b", "/r/.a/b", "/r/a/..", "/r/a/.", "/r", "/r/a..b/c"]
 )
 def test_a_path_reads_from_its_root_however_it_is_written(path: str) -> None:
-    """The quick way says what working it out says."""
+    """The fast path equals the resolved one."""
     assert below(path, "/r") == os.path.relpath(path, "/r")

@@ -65,7 +65,7 @@ def texts_of(data: bytes) -> list[bytes]:
 
 
 def whole_lines(data: bytes) -> list[tuple[int, bytes]]:
-    """What one clean read of `data` must give."""
+    """Expected lines of one clean read of `data`."""
     offset, lines = 0, []
     for line in data.split(b"\n")[:-1]:
         lines.append((offset, line))
@@ -184,7 +184,7 @@ def test_truncated_below_the_offset(file: Path) -> None:
 
 
 def test_truncated_and_regrown_past_the_offset(file: Path) -> None:
-    """F04: a rewrite between two reads that ends longer than before is noticed by what stands before the offset."""
+    """F04: a rewrite between two reads that ends longer is detected by the bytes before the offset."""
     append(file, numbered(0, 200))
     first = read(file)
     os.truncate(file, len(numbered(0, 190)))
@@ -288,7 +288,7 @@ def test_a_renumbered_device_is_the_same_file(file: Path) -> None:
 
 
 def test_times_decide_nothing(file: Path) -> None:
-    """F20: whatever the modification time says, new lines are found."""
+    """F20: new lines are found whatever the modification time."""
     append(file, b"one\n")
     os.utime(file, (4102444800, 4102444800))
     first = read(file)
@@ -327,7 +327,7 @@ def test_an_empty_file_is_nothing(file: Path) -> None:
 
 
 def test_a_call_reads_no_more_than_it_was_told(file: Path) -> None:
-    """F19: one call looks at `max_bytes` and says whether there is more."""
+    """F19: one call reads `max_bytes` and returns whether there is more."""
     append(file, numbered(0, 100))
     chunk = reading.read(str(file), None, max_bytes=100)
     assert (len(chunk.lines), chunk.more) == (2, True)
@@ -393,14 +393,14 @@ def test_a_line_of_200_mb_is_skipped(file: Path) -> None:
 
 
 def test_a_size_that_cannot_be_read_does_not_spin(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P7: a file system that reports bytes it never hands out is not asked for ever."""
+    """P7: bytes that a file system reports but never returns are not requested forever."""
     append(file, b"one\n")
     monkeypatch.setattr(os, "pread", lambda fd, size, offset: b"")
     assert not reading.read(str(file), None).more
 
 
 def test_short_reads_are_completed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system may hand out fewer bytes than asked for; that is not the end of the file."""
+    """A file system may return fewer bytes than requested; that is not the end of the file."""
     append(file, numbered(0, 10))
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, size, offset: pread(fd, min(size, 7), offset))

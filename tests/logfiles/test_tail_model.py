@@ -23,10 +23,8 @@ def _lines_of(data: bytes) -> list[bytes]:
 
 
 class FollowedFile(RuleBasedStateMachine):
-    """F01, F03, F04, F06, F07, F08: every whole line that stood in the file at a poll is delivered, none garbled.
-
-    Lines come again only after a rewind, and a rewind is always announced.
-    """
+    """F01, F03, F04, F06, F07, F08: every whole line that was in the file at a poll is delivered intact. Lines are
+    repeated only after a rewind, which is always announced."""
 
     @initialize(max_bytes=st.sampled_from([16, 200, 4096]), limit=st.sampled_from([0, 1, 8]))
     def start(self, max_bytes: int, limit: int) -> None:

@@ -108,7 +108,7 @@ def namespaces() -> None:
 
 @pytest.mark.usefixtures("namespaces")
 def test_too_few_watches_at_the_start(tmp_path: Path) -> None:
-    """F22: burnd starts, all lines arrive, and status says which limit was met."""
+    """F22: burnd starts, all lines arrive, and status names the limit."""
     for number in range(FOLDERS):
         (tmp_path / f"d{number}").mkdir()
     detail = run_limited("max_inotify_watches", 5, tmp_path, "start")
@@ -132,14 +132,14 @@ def test_no_watch_at_all(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("namespaces")
 def test_no_instance(tmp_path: Path) -> None:
-    """F27: without an inotify instance burnd polls and says so."""
+    """F27: without an inotify instance burnd polls, and status says so."""
     detail = run_limited("max_inotify_instances", 0, tmp_path, "start")
     assert detail.startswith("polling: inotify instance limit (fs.inotify.max_user_instances=")
     assert detail.endswith(", user.max_inotify_instances=0)")
 
 
 def test_no_descriptors(tmp_path: Path) -> None:
-    """F27: it polls, says what is short and what to raise, keeps none for itself, and watches once some are free."""
+    """F27: burnd polls, names the limit to raise, holds no descriptor, and watches once some are free."""
     command = [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path)]
     root = Path(__file__).parents[2]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90, cwd=root)

@@ -180,7 +180,7 @@ async def test_a_folder_moved_in_is_looked_into(root: Path, tmp_path: Path) -> N
 
 @pytest.mark.skipif(not os.path.isdir("/proc/sys/fs/inotify"), reason="about inotify")
 async def test_lost_events_cause_a_scan(root: Path) -> None:
-    """F21: when the kernel's queue overflows, a scan is asked for at once, and watching goes on."""
+    """F21: an overflow of the kernel's queue causes a scan at once, and watching continues."""
     observing = Observing()
     a, b = append(root / "p" / "a.jsonl"), append(root / "p" / "b.jsonl")
     async with Watcher([str(root)], times=EVENTS_ONLY, observe=observing) as watcher:
@@ -266,7 +266,7 @@ async def test_a_dead_reader_thread_is_noticed(root: Path) -> None:
 
 
 async def test_a_watcher_that_keeps_dying_is_given_up(root: Path) -> None:
-    """F23: after three deaths it polls and says so, and tries again later."""
+    """F23: after three deaths burnd polls, reports it and retries later."""
 
     class Dying(Deaf):
         def alive(self) -> bool:
@@ -534,7 +534,7 @@ class Bell:
 
 
 def test_many_hints_wake_once() -> None:
-    """Nobody is woken a second time before the first hints were fetched."""
+    """No second wake-up before the first hints are fetched."""
     bell = Bell()
     inbox = Inbox(bell)
     for _ in range(100):
@@ -549,7 +549,7 @@ def test_many_hints_wake_once() -> None:
 
 
 def test_the_set_is_bounded() -> None:
-    """D9: beyond its limit paths are dropped, and a scan is asked for."""
+    """D9: beyond the limit paths are dropped and a scan is requested."""
     inbox = Inbox(Bell(), limit=10)
     for number in range(10):
         inbox.put(str(number))

@@ -1,4 +1,4 @@
-"""What people install: a wheel, an sdist and a Debian package hold everything and work where nothing else is."""
+"""Wheel, sdist and Debian package are complete and work without the source tree."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_sdist_can_be_tested(built: Path) -> None:
 
 
 def test_hints_name_what_the_package_asks_for() -> None:
-    """Who is told to install a package is told the version that would have come with burnd."""
+    """The suggested package version is the one of burnd's extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = project["optional-dependencies"]
     assert optional["mcp"] == [errors.MCP]

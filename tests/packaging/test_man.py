@@ -62,7 +62,7 @@ def test_every_command_of_burnd_is_there() -> None:
 
 @pytest.mark.parametrize("page", [make_man.burnctl_page, make_man.burnd_page])
 def test_roff_has_nothing_to_complain_of(page: object) -> None:
-    """What the generator makes now is a page that groff sets without a warning."""
+    """groff renders the generated page without a warning."""
     groff = shutil.which("groff")
     if groff is None:
         pytest.skip("groff is not here, so nobody can say whether the pages can be set")

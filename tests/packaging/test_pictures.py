@@ -22,14 +22,14 @@ print(json.dumps({name: pictures.plain(printed) for name, printed in pictures.ou
 
 @pytest.fixture(scope="module")
 def printed() -> dict[str, str]:
-    """Made in a process of its own, since it moves into a made-up machine."""
+    """In a separate process, since it changes to a simulated machine."""
     done = subprocess.run([sys.executable, "-c", _PRINT], cwd=ROOT, capture_output=True, text=True, check=True)
     found: dict[str, str] = json.loads(done.stdout)
     return found
 
 
 def test_the_pictures_are_not_stale(printed: dict[str, str]) -> None:
-    """Times, ids and the days' bars aside; `python packaging/make_pictures.py` makes them anew."""
+    """Apart from times, ids and bars per day; `python packaging/make_pictures.py` renders them again."""
     pictures = load("make_pictures")
     assert printed.keys() == {path.stem for path in pictures.FOLDER.glob("*.svg")}
     for name, text in printed.items():
@@ -39,7 +39,7 @@ def test_the_pictures_are_not_stale(printed: dict[str, str]) -> None:
 
 
 def test_the_pictures_have_colours() -> None:
-    """The bar of a bill is told apart by colour, as it is at a terminal."""
+    """Parts of the bar differ in colour, as at a terminal."""
     pictures = load("make_pictures")
     drawn = pictures.picture("why", "\x1b[31m█\x1b[0m\x1b[33m▓\x1b[0m\x1b[2mfaint\x1b[0m")
     for colour in ("#f47067", "#daaa3f", "#8b949e"):

@@ -28,13 +28,13 @@ def test_what_is_shipped_is_what_is_installed() -> None:
 
 
 def test_nothing_else_is_in_systemd() -> None:
-    """A unit that no template makes would be nobody's."""
+    """Every unit comes from a template."""
     made = {Path(path).name for path in make_units.files() if path.startswith("systemd/")}
     assert {path.name for path in (ROOT / "systemd").iterdir()} == made
 
 
 def verified(folder: Path, files: Mapping[str, str]) -> str:
-    """What systemd complains of, with these files as the person's units."""
+    """Complaints of systemd about these files as user units."""
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd-analyze is not here, so nobody can say whether systemd takes the units")
@@ -59,7 +59,7 @@ def verified(folder: Path, files: Mapping[str, str]) -> str:
 
 
 def test_systemd_takes_what_is_installed(tmp_path: Path) -> None:
-    """`systemd-analyze --user verify` says nothing, for odd paths and values too."""
+    """`systemd-analyze --user verify` is silent, also for odd paths and values."""
     odd = tmp_path / "odd %h $PATH é"
     odd.mkdir()
     python = odd / "python"
@@ -90,7 +90,7 @@ def test_systemd_would_have_said_something(tmp_path: Path) -> None:
 
 
 def test_nothing_that_user_units_may_not_say() -> None:
-    """What only works in system units is in none of them, and what needs user namespaces only in the drop-in."""
+    """Settings for system units only are absent, and those that need user namespaces are in the drop-in."""
     made = make_units.files()
     for path, text in made.items():
         assert not any(key in text for key in NEVER_IN_USER_UNITS), path

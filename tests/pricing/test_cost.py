@@ -1,4 +1,4 @@
-"""What tokens cost: every amount here was worked out by hand from the published prices."""
+"""Costs of tokens; every amount was computed by hand from published prices."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def per_million(rates: Rates) -> list[str]:
         ("claude-sonnet-5", None, "2 10 10 0.2 2.5 4"),
         ("claude-3-haiku-20240307", None, "0.25 1.25 1.25 0.03 0.3 0.5"),
         ("claude-3-haiku", "amazon-bedrock", "0.25 1.25 1.25 0.025 0.3125 0.5"),  # lists no cache prices
-        ("claude-sonnet-4.5", "github-copilot", "3 15 15 0.3 3.75 6"),  # Anthropic's, whoever sells it
+        ("claude-sonnet-4.5", "github-copilot", "3 15 15 0.3 3.75 6"),  # Anthropic's, from any provider
         ("gpt-5", "openai", "1.25 10 10 0.125 1.25 1.25"),  # lists no write price
         ("gpt-5-pro", None, "15 120 120 15 15 15"),  # lists no cache prices
         ("gpt-5.6", None, "4 20 20 0.4 5 5"),

@@ -1,4 +1,4 @@
-"""docs/pricing.md says what the code does."""
+"""docs/pricing.md agrees with the code."""
 
 from __future__ import annotations
 

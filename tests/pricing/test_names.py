@@ -1,4 +1,4 @@
-"""How a model's name, as a log has it, is found in the price list."""
+"""Maps model names in logs to the price list."""
 
 from __future__ import annotations
 
@@ -132,10 +132,10 @@ def test_exact_id() -> None:
         # a maker before two dashes
         ("anthropic--claude-4.6-sonnet", "anthropic claude-sonnet-4-6"),
         ("anthropic/anthropic--claude-4.5-haiku", "anthropic claude-haiku-4-5"),
-        # a variant after a colon is a model of its own
+        # a variant after a colon is a separate model
         ("z-ai/glm-5.2:free", "openrouter z-ai/glm-5.2:free"),
         ("openrouter/qwen/qwen3-coder:exacto", "openrouter qwen/qwen3-coder:exacto"),
-        # a family nobody is known for, listed by one maker
+        # an unknown family with one maker
         ("text-embedding-3-small", "openai text-embedding-3-small"),
         ("openai/text-embedding-3-small", "openai text-embedding-3-small"),
         ("open-mixtral-8x7b", "mistral open-mixtral-8x7b"),
@@ -218,7 +218,7 @@ def test_maker_and_reseller(model: str, provider: str | None, expected: str) -> 
         ("deepseek-chat", "lm-studio"),
         ("deepseek-chat", "lm_studio"),
         ("ollama/deepseek/deepseek-chat", None),
-        ("somebody/deepseek-chat", None),  # open weights: what somebody made of them, or serves them for
+        ("somebody/deepseek-chat", None),  # open weights: fine-tuned or served by others
         ("somebody/house-model", None),
         # only resellers have it, and none was named
         ("gpt-oss-120b", None),
@@ -238,7 +238,7 @@ def test_maker_and_reseller(model: str, provider: str | None, expected: str) -> 
     ],
 )
 def test_unpriced(model: str, provider: str | None) -> None:
-    """A near name is not the model, and a name nobody lists has no price."""
+    """A similar name is not the model, and an unlisted name has no price."""
     assert TABLE.find(model, provider) is None
 
 

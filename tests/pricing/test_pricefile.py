@@ -42,7 +42,7 @@ def test_a_part_of_a_list_prices_a_new_model(tmp_path: Path) -> None:
 
 
 def test_a_gateway_of_your_own_prices_no_makers_model(tmp_path: Path) -> None:
-    """What your gateway asks counts for what it served, and for nothing else."""
+    """A gateway's price applies to its own requests only."""
     prices = table(tmp_path, partial("our-gateway", "claude-opus-5", input=999, output=999))
     assert input_price(prices, "claude-opus-5") == 5
     assert input_price(prices, "claude-opus-5", "our-gateway") == 999
@@ -103,7 +103,7 @@ def test_groups_of_one_provider_are_one(tmp_path: Path) -> None:
 
 
 def test_a_provider_of_ones_own(tmp_path: Path) -> None:
-    """A model of no known family costs what one's file says, also where a log names no provider, as Claude Code's."""
+    """A model of no known family has the user's price, also in logs without a provider, such as Claude Code's."""
     own = partial("my-gateway", "fast-model", input=1, output=2) | partial("ollama", "qwen3:8b", input=0, output=0)
     prices = table(tmp_path, own)
     assert input_price(prices, "fast-model", "my-gateway") == 1
@@ -179,7 +179,7 @@ def test_decimals_are_read_exactly(tmp_path: Path) -> None:
 def test_mistakes_are_named(
     tmp_path: Path, content: Any, model: str | None, key: str | None, reason: str | None
 ) -> None:
-    """A broken file says which file, which model, which key and why."""
+    """The error names file, model, key and reason."""
     if reason is None:
         table(tmp_path, content)
         return

@@ -59,7 +59,7 @@ def test_a_list_is_taken_and_counts(home: Path) -> None:
 
 
 def test_the_file_is_private_and_small(home: Path) -> None:
-    """Only what prices need is kept of a list, in a file for nobody else."""
+    """Only prices are stored, in a private file."""
     taken(home, listed(claude_opus_5={"input": 4, "output": 20}))
     path = home / "models.dev.json"
     assert path.stat().st_mode & 0o777 == 0o600
@@ -77,7 +77,7 @@ def test_the_same_again_changes_nothing(home: Path) -> None:
 
 
 def test_prices_of_your_own_stay(home: Path) -> None:
-    """What a person wrote is never replaced; what was fetched before is."""
+    """Prices of the user are never replaced; fetched ones are."""
     home.mkdir(mode=0o700)
     own = {"anthropic": {"models": {"claude-opus-5": {"cost": {"input": 1, "output": 1}}}}}
     (home / "models.dev.json").write_text(json.dumps(own))
@@ -91,7 +91,7 @@ def test_prices_of_your_own_stay(home: Path) -> None:
 
 
 def written(home: Path, **providers: Any) -> None:
-    """A file of somebody's own: of each provider the models with what their input costs."""
+    """A user's file: per provider, models with their input price."""
     home.mkdir(mode=0o700)
     own = {
         provider: {"models": {model: {"cost": {"input": usd, "output": 1}} for model, usd in models.items()}}
@@ -117,7 +117,7 @@ def test_a_price_of_your_own_holds_for_every_spelling_whatever_is_fetched(home: 
 
 
 def test_a_dated_model_that_always_cost_something_else_is_left_alone(home: Path) -> None:
-    """A price for `gpt-4o` is none for its first version, which the fetched list has at its own price."""
+    """A price for `gpt-4o` does not apply to its first version, which has its own in the fetched list."""
     written(home, openai={"gpt-4o": 50})
     first = {"cost": {"input": 6, "output": 15}, "last_updated": "2026-01-01"}
     taken(home, json.dumps({"openai": {"models": {"gpt-4o-2024-05-13": first}}}).encode())
@@ -126,7 +126,7 @@ def test_a_dated_model_that_always_cost_something_else_is_left_alone(home: Path)
 
 @pytest.mark.parametrize(("provider", "model"), [("Anthropic", "claude-opus-5"), ("anthropic", "Claude-Opus-5")])
 def test_a_price_of_your_own_stays_however_its_name_is_written(home: Path, provider: str, model: str) -> None:
-    """Capitals tell no models apart: the fetched price takes no other name's place, and stands nowhere beside it."""
+    """Case is ignored: the fetched price neither replaces the user's nor is added beside it."""
     written(home, **{provider: {model: 50}})
     said = taken(home, PUBLISHED)
     assert price(home, "claude-opus-5") == "50"
@@ -135,7 +135,7 @@ def test_a_price_of_your_own_stays_however_its_name_is_written(home: Path, provi
 
 
 def test_remarks_stay(home: Path) -> None:
-    """What somebody noted in their file is still there afterwards, and no remark of the fetched list."""
+    """Comments of the user stay, and those of the fetched list are not added."""
     home.mkdir(mode=0o700)
     own = {"_note": ["ours", {"since": 2026.5}], "anthropic": {"models": {"x": {"cost": {"input": 1, "output": 1}}}}}
     (home / "models.dev.json").write_text(json.dumps(own))
@@ -147,7 +147,7 @@ def test_remarks_stay(home: Path) -> None:
 
 
 def test_a_whole_list_put_there_by_hand_is_renewed(home: Path) -> None:
-    """A published list is known by what is published beside each price: it is nobody's own."""
+    """A published list is recognised by its other fields: it is not the user's."""
     home.mkdir(mode=0o700)
     (home / "models.dev.json").write_bytes(listed(claude_opus_5={"input": 1, "output": 1}))
     taken(home, listed(claude_opus_5={"input": 4, "output": 20}))
@@ -203,7 +203,7 @@ def test_a_broken_file_of_your_own_is_said_and_left(home: Path) -> None:
 
 
 def test_prices_are_kept_to_the_digit(home: Path) -> None:
-    """What is written as 0.0375 is 0.0375 afterwards, tiers included."""
+    """0.0375 stays 0.0375, tiers included."""
     cost = {"input": 0.0375, "output": 1.1, "tiers": [{"tier": {"type": "context", "size": 9}, "input": 0.07}]}
     taken(home, listed(claude_opus_9=cost))
     assert b'"input":0.0375' in (home / "models.dev.json").read_bytes()
@@ -277,7 +277,7 @@ def test_the_command(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_server_that_sends_a_byte_now_and_then_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slowly it goes on sending, headers included: there is one limit for all of it."""
+    """One timeout covers the whole response, headers included, however slowly it arrives."""
     monkeypatch.setattr(updating, "_DEADLINE_S", 0.5)
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -72,7 +72,7 @@ async def ask_why(pipeline: Pipeline, session: str, *, recall: Recall | None = N
 
 
 def adds_up(rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
-    """To the token, and to what floats can tell of the last digits of a cost."""
+    """Exact for tokens, within float precision for costs."""
     for name in USAGE:
         assert sum(row["usage"][name] for row in rows) == whole["usage"][name], name
     priced = [Decimal(row["costUsd"]) for row in rows if row["costUsd"] is not None]
@@ -81,7 +81,7 @@ def adds_up(rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
 
 
 def moved_to(entry: Any, prefix: str, **facts: Any) -> Any:
-    """The same entry in another place, under a name of its own."""
+    """The same entry in another place with another name."""
     if isinstance(entry, Turn):
         return msgspec.structs.replace(entry, message_id=prefix + entry.message_id, **facts)
     name = "message_id" if hasattr(entry, "message_id") else "id"

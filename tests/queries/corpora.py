@@ -46,7 +46,7 @@ class Corpora:
         return self._made("gen_claude.py", "home", ["--size", "2MB", "--max-lines", "300", *options])
 
     def opencode(self, target: Path, options: list[str] = OPENCODE_OPTIONS) -> dict[str, Any]:
-        """Copies a database of about 2 MB to the target, because readers leave files beside it; returns its truth."""
+        """Copies a database of about 2 MB, because readers leave files beside it; returns its truth."""
         made, truth = self._made("gen_opencode.py", "opencode.db", ["--size", "2MB", *options])
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(made, target)

@@ -26,7 +26,7 @@ filters = {
 
 
 def is_answerable(naive: Naive, filters: dict[str, Any]) -> bool:
-    """What names something that is not there, or a time that ends before it begins, is refused; see test_filters."""
+    """Unknown names, and an end before the beginning, are refused; see test_filters."""
     known = {turn.session_id for turn in naive.turns.values()}
     branches = {turn.git_branch for turn in naive.turns.values()}
     return (

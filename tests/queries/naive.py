@@ -258,10 +258,8 @@ class Naive:
         return all(checks[name](value) for name, value in wanted.items())
 
     def _same_remote(self, turn: Turn, folder: str) -> bool:
-        """Whether a turn was made in a clone of the repository that the folder is in.
-
-        Not if turns were made in the folder, and it is below another folder of the repository.
-        """
+        """True if a turn was made in a clone of the folder's repository. False if turns were made in the folder and it
+        is below another folder of the repository."""
         turns = list(self.turns.values())
         own = {t.project_key for t in turns if _is_in(t.project, folder)} - {None}
         if any(t.project_key in own and t.project != folder and _is_in(folder, t.project) for t in turns):
@@ -270,12 +268,12 @@ class Naive:
         return turn.project_key is not None and turn.project_key in around
 
     def may_be_remembered(self, folder: str) -> bool:
-        """Whether turns that were revised since may have left it to their session, and so to what that did not log."""
+        """True if a since revised turn may have set a fact of its session that affects unlogged usage."""
         said = any(isinstance(entry, Overhead) for entry in self.folded.latest.values())
         return said and not any(f"{folder}/".startswith(f"{turn.project}/") for turn in self.turns.values())
 
     def unlogged(self) -> dict[str, int]:
-        """What harnesses said beyond turns, copies and the overhead of those who own these, and requests no log has."""
+        """Harness totals beyond turns, copies and overheads, and requests without a log line."""
         total = dict.fromkeys(USAGE, 0)
         for _, over in self._unlogged():
             for name, tokens in zip(USAGE, over, strict=True):

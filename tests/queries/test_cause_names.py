@@ -49,7 +49,7 @@ def test_a_place_in_the_project_is_named_from_there(path: str, project: str | No
 
 
 def test_a_command_is_named_by_what_was_run() -> None:
-    """`other` stands for goals that have no name of their own here: nobody ran `make other`."""
+    """`other` stands for goals without a name of their own here, so `make other` is not shown."""
     assert about("Bash", "make other", "/p") == "make"
     assert about("Bash", "npm test", "/p") == "npm test"
     assert about("Read", "/p/the other", "/p") == "the other"

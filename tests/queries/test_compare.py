@@ -1,4 +1,4 @@
-"""Models side by side: every cell is the sum of its turns and prompts, and says when it has too few of them."""
+"""Models side by side: every cell is the sum of its turns and prompts, and marks small samples."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_turns_at_the_harness_s_own_figure_are_counted(opened: Opened) -> 
 
 
 async def test_models_can_be_chosen(opened: Opened) -> None:
-    """By name or family; a model of the price list that nobody used stands there without data."""
+    """By name or family; an unused model of the price list has a column without data."""
     entries = [*some(2), *some(2, "g", model="gpt-5"), *some(1, "x", model="claude-opus-4-5")]
     assert (await compared(opened, *entries, models="sonnet, gpt-5"))["models"] == [SONNET, "gpt-5"]
     answer = await compared(opened, models=["gpt-5", "gemini-2.5-pro"])
@@ -166,7 +166,7 @@ async def test_what_cannot_be_compared_is_refused(opened: Opened, params: dict[s
 
 
 async def test_what_if_says_that_it_is_arithmetic(opened: Opened) -> None:
-    """The same tokens at other rates, beside what they cost, with the word that says what it is worth."""
+    """The same tokens at other rates, beside the actual cost, with a caveat."""
     answer = await compared(opened, *some(2, usage=Usage(input=1_000_000)), whatIf="claude-opus-4-5")
     (cell,) = answer["cells"]
     assert (cell["costUsd"], cell["whatIfCostUsd"], cell["whatIfCostPerTurn"]) == (6.0, 10.0, 5.0)
@@ -175,7 +175,7 @@ async def test_what_if_says_that_it_is_arithmetic(opened: Opened) -> None:
 
 
 async def test_what_if_sets_only_equal_things_side_by_side(opened: Opened) -> None:
-    """Turns without a price are in neither of the two sums: what they would cost is told apart."""
+    """Turns without a price are in neither sum; their hypothetical cost is listed apart."""
     mixed = [*some(2, usage=Usage(input=1_000_000)), *some(1, "u", model="house-model", usage=Usage(input=3_000_000))]
     answer = await compared(opened, *mixed, by="source", whatIf="claude-opus-4-5")
     (cell,) = answer["cells"]
@@ -185,7 +185,7 @@ async def test_what_if_sets_only_equal_things_side_by_side(opened: Opened) -> No
 
 
 async def test_what_if_over_nothing_with_a_price(opened: Opened) -> None:
-    """What has no price did not cost $0: there is nothing to set the arithmetic beside."""
+    """Unpriced usage is not $0: there is no sum to compare with."""
     answer = await compared(
         opened, *some(2, model="house-model", usage=Usage(input=1_000_000)), whatIf="claude-opus-4-5"
     )
@@ -230,7 +230,7 @@ def reads(seconds: float, used: float, resets: float) -> Quota:
 
 
 async def test_quota_is_shared_out_by_cost(opened: Opened) -> None:
-    """What a window filled up on a day falls to that day's turns of its harness by what they cost; others get none."""
+    """The used percentage of a window is split by cost among the day's turns of its harness."""
     costly, cheap = Usage(input=3000), Usage(input=1000)
     entries = [
         *some(1, usage=costly),
@@ -264,8 +264,7 @@ narrowed = st.dictionaries(st.sampled_from(sorted(summary_filters)), st.none(), 
 async def test_every_cell_is_the_sum_of_its_turns(
     tmp_path_factory: pytest.TempPathFactory, history: list[Any], asked: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    """After any history and under any filters, cells hold what the folded ledger says turn by turn and prompt by
-    prompt."""
+    """After any history and under any filters, cells equal the sums over the folded ledger."""
     opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
     pipeline = await opener()
     open_turns = await worlds.live(pipeline, history)

@@ -1,4 +1,4 @@
-"""Reports never read what was said: not one file under content/ is opened while any of them runs."""
+"""Reports never open a file under content/."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.queries.corpora import CLAUDE_OPTIONS, Corpora, needs_claude_corpus, 
 
 
 def served_cases() -> list[Path]:
-    """Logs of real clients beside which stands what they were served, and what they made of it."""
+    """Logs of real clients with the responses they received."""
     root = case_root()
     return sorted(path.parent for path in root.glob("claude*/*/served.json")) if root is not None else []
 

@@ -29,7 +29,7 @@ async def turns_of(opened: Opened, *entries: Any, **params: Any) -> int:
 
 
 async def test_a_session_is_found_by_the_front_of_its_id(opened: Opened) -> None:
-    """An id or as much of it as tells it apart; with its subagents and all child sessions below it."""
+    """An id or a unique prefix, with its subagents and all child sessions."""
     entries = [
         turn("m1", session_id="abc-1"),
         turn("m2", session_id="abc-1", rail_id="a1", subagent=Subagent(agent_id="a1")),
@@ -99,7 +99,7 @@ async def test_a_project_can_be_a_remote_or_its_name(opened: Opened) -> None:
 
 
 async def test_where_a_turn_was_before_it_was_revised_means_nothing(opened: Opened) -> None:
-    """A folder is known by the turns that are in it now, as after the index was made anew."""
+    """A folder is known by the turns that are in it now, as after a rebuild."""
     pipeline = await opened()
     moved = {"project_key": "host.example/me/a"}
     await pipeline.commit(
@@ -340,7 +340,7 @@ async def test_the_dearest_branch_stands_first(opened: Opened) -> None:
 
 
 async def test_agents_nest_below_a_parent_without_turns(opened: Opened) -> None:
-    """Who handed the work out may have made no turn, or none that is asked for: the tree has its place."""
+    """A parent without turns, or without matching ones, has its place in the tree."""
     entries = [turn(f"m{n}", session_id=f"s{n}") for n in range(2)]
     stamps = [stamp(1, session=f"s{n}", agentId=f"helper{n}", parentAgentId="lead") for n in range(2)]
     pipeline = await opened()
@@ -361,7 +361,7 @@ def test_a_chain_of_agents_may_be_long() -> None:
 
 
 async def test_rows_that_are_left_out_are_counted(opened: Opened) -> None:
-    """A limit keeps the dearest rows, or the newest days, and says how many more there are; totals stay whole."""
+    """A limit keeps the costliest rows, or the newest days, with a count of the others; totals are complete."""
     pipeline = await opened()
     entries = [turn(f"m{n}", session_id=f"s{n}", ts=at(n * 86_400)) for n in range(5)]
     await pipeline.commit(Batch(entries=list(entries)))

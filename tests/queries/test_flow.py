@@ -52,7 +52,7 @@ async def test_lanes_and_steps_add_up(
 
 
 async def test_turns_without_usage_do_not_count(opened: Opened) -> None:
-    """A picture has as many turns as the summary; which turns a step has is said by their numbers."""
+    """A picture has as many turns as the summary; steps list their turn numbers."""
     pipeline = await opened()
     scene = wasteful_session()
     scene.turn(0, usage=Usage(), quality="empty")
@@ -65,7 +65,7 @@ async def test_turns_without_usage_do_not_count(opened: Opened) -> None:
 
 
 async def test_calls_are_told_with_their_turns(opened: Opened) -> None:
-    """What was called, how often, and whether it failed; mistakes are said."""
+    """Calls with count and failures; invalid parameters are refused."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[*wasteful_session().entries]))
     (lane,) = (await ask_flow(pipeline, "s1"))["lanes"]
@@ -82,7 +82,7 @@ async def test_calls_are_told_with_their_turns(opened: Opened) -> None:
 
 
 async def test_what_was_billed_beside_a_turn_and_where_one_went_back(opened: Opened) -> None:
-    """A request beside a response is told apart from it; a turn that goes on from an earlier one says from which."""
+    """A request beside a response is separate; a turn that continues from an earlier one refers to it."""
     pipeline = await opened()
     scene = Scene()
     first = scene.turn(6_000, 200, entered=(prompt(),), made=(said(),))
@@ -100,7 +100,7 @@ async def test_what_was_billed_beside_a_turn_and_where_one_went_back(opened: Ope
 
 
 async def test_a_step_begins_where_the_context_did(opened: Opened) -> None:
-    """Turns of two rows are not one step where there are steps enough to tell them apart."""
+    """Turns of two contexts are separate steps if the limit on steps allows it."""
     pipeline = await opened()
     scene = Scene()
     for n in range(60):
@@ -118,7 +118,7 @@ async def test_a_step_begins_where_the_context_did(opened: Opened) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 @pytest.mark.parametrize("begins", [[], [1], [5], [59], [3, 4, 5, 6], list(range(1, 60))])
 def test_steps_are_as_many_as_there_may_be(size: int, begins: list[int]) -> None:
-    """However often the context began anew, in order, from the first turn on."""
+    """Within the limit on steps, in order, from the first turn on, however often the context restarted."""
     cuts = _cuts(60, size, begins)
     assert cuts[0] == 0
     assert cuts == sorted(set(cuts))

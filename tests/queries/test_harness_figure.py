@@ -1,4 +1,4 @@
-"""Where no list has a price, a turn costs what its harness states: in every report, and only there."""
+"""Where no list has a price, a turn costs what its harness recorded, in every report."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_the_same_total_stated_twice_counts_once(opened: Opened) -> None:
 
 
 async def test_a_row_states_its_own_cost(opened: Opened) -> None:
-    """As opencode's do: each turn costs what its row says, where no list has a price."""
+    """opencode rows: each turn has the cost of its row where no list has a price."""
     facts: dict[str, Any] = {"source": "opencode", "provider": "house"}
     entries = [
         own("m1", 1, stated_usd=0.03, model="house-1", **facts),
@@ -183,7 +183,7 @@ def test_a_fetched_list_is_the_newest() -> None:
 
 
 async def test_what_another_model_would_cost_is_set_beside_the_figure(opened: Opened) -> None:
-    """Turns that the harness priced have a cost to compare with; those without any price are told apart."""
+    """Turns priced by the harness are comparable; those without any price are listed apart."""
     await costs(opened, own("m1", 1), state(3, 0.4, 100), own("m2", 4))
     assert opened.pipeline is not None
     found = (await ask_compare(opened.pipeline.index, whatIf=LISTED))["whatIf"]

@@ -1,4 +1,4 @@
-"""What hotspots say of small sessions whose causes are known."""
+"""Hotspots of small sessions with known causes."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_misses_of_agents_are_no_rows_of_their_own(opened: Opened) -> None
 
 
 async def test_a_prompt_says_where_it_is(opened: Opened) -> None:
-    """A prompt's text is content; its row says session, rail and turn: the earliest, where a subagent worked on it."""
+    """Text is content, so the row has session, rail and turn: the earliest, if a subagent worked on it."""
     main, agent = Scene(), Scene(rail_id="a1")
     main.turn(20_000, 100, entered=(prompt(),), made=(said(),), prompt_id="p1")
     main.turn(20_300, 100, entered=(prompt(),), made=(said(),), prompt_id="p2")
@@ -174,7 +174,7 @@ async def test_many_prompts_of_a_long_session_are_found_in_one_go(opened: Opened
 
 
 async def test_what_has_no_price_comes_by_its_tokens(opened: Opened) -> None:
-    """A session of a model that nobody has a price for is in order all the same."""
+    """A session of a model without a price is sorted by tokens."""
     scene = Scene()
     calls = (call("Ask", None, "c1"), call("Zap", None, "c2"))
     made = (said("call", 20, "c1"), said("call", 20, "c2"))

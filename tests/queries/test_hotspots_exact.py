@@ -83,14 +83,14 @@ async def test_rows_add_up_to_the_summary(
 
 
 async def _has_version(pipeline: Pipeline, wanted: dict[str, Any]) -> bool:
-    """Whether a turn has the version of the filters; one that is open may have replaced the ledger's."""
+    """True if a turn has the version of the filters; an open turn may have replaced the ledger's."""
     sql = "SELECT DISTINCT n.name FROM turns t JOIN names n ON n.id = t.version"
     names = [f"{name}." for (name,) in await pipeline.index.rows(sql)]
     return "version" not in wanted or any(name.startswith(f"{wanted['version']}.") for name in names)
 
 
 async def _the_heaviest_come_first(pipeline: Pipeline, params: dict[str, Any]) -> None:
-    """Where only some are read, they are those that come first among all, and the others are counted."""
+    """With a limit the costliest rows are read, and the others counted."""
     some, every = [await ask_hotspots(pipeline, **params | {"limit": limit}) for limit in (params["limit"], 1000)]
     weights = [
         [_weight(row, params["rank"]) for row in answer["rows"] if row["kind"] == "prompt"] for answer in (some, every)

@@ -1,4 +1,4 @@
-"""What a plan's window has used, where it leads, and what the account itself said, side by side."""
+"""Usage of a plan's windows, their forecast, and the account's own readings."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ async def test_another_source_has_windows_of_its_own(opened: Opened) -> None:
 
 
 async def test_unpriced_and_empty_turns(opened: Opened) -> None:
-    """What has no price is counted and said; what used nothing is no turn and begins no window."""
+    """Unpriced usage is counted and reported; a turn without usage begins no window."""
     pipeline = await opened()
     entries = [spends("m1", 10, model="nobody-knows"), spends("m0", 2, quality="empty")]
     await pipeline.commit(Batch(entries=entries))
@@ -291,7 +291,7 @@ async def test_how_often_a_limit_was_reached_and_what_a_percent_cost(opened: Ope
 
 
 async def test_a_plan_in_dollars(opened: Opened) -> None:
-    """Without readings, the cost of a window tells whether it reached the limit."""
+    """Without readings, the cost of a window decides whether it reached the limit."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[spends("m1", 0.5), spends("m2", 6, output=4000), spends("m3", 12)]))
     answer = await look(pipeline, lambda view: limits(view, LimitsParams(), None, {"5h": 0.05}), at(13))
@@ -378,7 +378,7 @@ def test_a_week_is_a_longer_window() -> None:
 
 
 def test_a_reported_end_is_believed() -> None:
-    """The account says 16:20: then the window is from 11:20 to 16:20, and the next begins after it."""
+    """The account reports 16:20: the window is 11:20 to 16:20, and the next begins after it."""
     assert laid([clock(11, 25), clock(16, 10), clock(16, 30)], [clock(16, 20)]) == [
         Window(clock(11, 20), clock(16, 20), "reported"),
         Window(clock(16, 20), clock(21, 20), "counted"),

@@ -121,7 +121,7 @@ GEMINI_PYTHON = {"prompt_token_count": 1000, "cached_content_token_count": None,
     ],
 )
 def test_each_token_is_counted_once(source: ApiSource, usage: dict[str, Any], expected: Usage) -> None:
-    """Input without what came from the cache, output without reasoning, whichever way the provider counts."""
+    """Input without cache reads and output without reasoning, however the provider counts."""
     assert bill(source, usage).usage == expected
     assert source_of(usage) == source
 
@@ -157,7 +157,7 @@ def test_searches_are_billed_too() -> None:
     ],
 )
 def test_another_object_is_refused(source: ApiSource, usage: dict[str, Any]) -> None:
-    """What is not this provider's usage is neither taken for no usage nor read by the wrong rule."""
+    """Usage of another provider is neither taken as no usage nor read by the wrong rule."""
     with pytest.raises(InvalidUsage):
         bill(source, usage)
 

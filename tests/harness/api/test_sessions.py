@@ -120,7 +120,7 @@ async def test_what_is_appended_is_content_and_turns(program: Program) -> None:
 
 
 async def test_a_result_is_noted_with_its_call(program: Program) -> None:
-    """What a call brought back belongs to the turn that made it, also when it comes later."""
+    """A result belongs to the turn that made the call, even if it arrives later."""
     session = await program.new()
     await program.append(session, PROMPT, ANSWER)
     await program.append(session, RESULT)
@@ -133,14 +133,14 @@ async def test_a_result_is_noted_with_its_call(program: Program) -> None:
 
 
 def many(turns: int) -> list[dict[str, Any]]:
-    """Prompts and answers, each with a call of its own."""
+    """Prompts and answers, each with a call."""
     asked = [PROMPT | {"id": f"p{n}"} for n in range(turns)]
     made = [ANSWER | {"id": f"a{n}", "content": [CALL | {"id": f"c{n}"}]} for n in range(turns)]
     return [message for pair in zip(asked, made, strict=True) for message in pair]
 
 
 async def test_adding_costs_the_same_in_a_long_session(program: Program) -> None:
-    """What was said before is not gone through to find out whether a message is new."""
+    """Earlier messages are not searched to detect duplicates."""
     steps: dict[int, int] = {}
     given = msgspec.json.decode(
         msgspec.json.encode([PROMPT | {"id": "new"}, ANSWER | {"id": "a1"}]), type=list[PushedMessage]
@@ -193,7 +193,7 @@ async def test_the_same_again_changes_nothing(program: Program) -> None:
 
 
 async def test_two_sessions_may_use_the_same_ids(program: Program) -> None:
-    """I1: each keeps its own messages and its own bill, whichever is sent again; none is counted twice."""
+    """I1: each keeps its own messages and bill, whichever is sent again; none is counted twice."""
     first, second = await program.new(), await program.new()
     other = ANSWER | {"usage": {"input_tokens": 999, "output_tokens": 3}}
     for times in range(2):
@@ -208,7 +208,7 @@ async def test_two_sessions_may_use_the_same_ids(program: Program) -> None:
 
 
 async def test_what_was_said_first_stays(program: Program) -> None:
-    """A message that is sent again with other words adds nothing: no text is mixed, no turn says other calls."""
+    """Sending a message again with different text adds nothing: texts are not mixed, and turns keep their calls."""
     session = await program.new()
     blocks = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     await program.append(session, PROMPT | {"content": blocks}, ANSWER)
@@ -223,7 +223,7 @@ async def test_what_was_said_first_stays(program: Program) -> None:
 
 
 async def test_an_answer_may_say_its_usage_first_and_its_words_later(program: Program) -> None:
-    """Where only the usage was known, what was said is added once it is; told anew without it, it stays."""
+    """Text is added to a message that had only usage; sending it again without text removes none."""
     session = await program.new()
     bare = {name: ANSWER[name] for name in ("id", "model", "usage")}
     for messages in ([bare], [ANSWER], [bare]):
@@ -281,7 +281,7 @@ async def test_answers_of_which_only_the_usage_is_known_stand_among_the_others(p
 
 
 async def test_late_usage_revises_the_turn(program: Program) -> None:
-    """An answer that is said again with other usage is the same turn, with what was said last."""
+    """A repeated answer with other usage is the same turn, with the latest usage."""
     session = await program.new()
     await program.append(session, PROMPT, ANSWER)
     await program.append(session, ANSWER | {"usage": {"input_tokens": 9, "output_tokens": 30}})
@@ -313,7 +313,7 @@ async def test_every_append_moves_the_session(program: Program) -> None:
 
 
 async def test_a_clock_that_is_ahead_does_not_hold_a_session_up(program: Program) -> None:
-    """A message from the future was said now, and stays so when it is sent again; what comes after is newer."""
+    """A message from the future gets the current time, also when sent again; later messages are newer."""
     session = await program.new()
     future = PROMPT | {"ts": "2090-01-01T00:00:00Z"}
     await program.append(session, future)
@@ -334,7 +334,7 @@ async def test_a_clock_that_is_ahead_does_not_hold_a_session_up(program: Program
     ],
 )
 async def test_the_source_is_told_by_the_usage(program: Program, usage: dict[str, Any], source: str) -> None:
-    """Whose API it was is seen in the first usage object, and stays."""
+    """The first usage object determines the source."""
     session = await program.new()
     await program.append(session, PROMPT)
     assert (await program.facts(session))["source"] is None
@@ -344,7 +344,7 @@ async def test_the_source_is_told_by_the_usage(program: Program, usage: dict[str
 
 
 async def test_turns_alone_are_counted(program: Program) -> None:
-    """Where only the usage is known, it is a turn without content; without usage it is a partial one."""
+    """Usage without text is a turn without content; no usage gives a partial turn."""
     session = await program.new(source="openai-api")
     await program.append(session, turns=[{"id": "t1", "model": "gpt-5", "usage": {"prompt_tokens": 3}}])
     await program.append(session, turns=[{"id": "t2", "model": "gpt-5", "rail": "helper"}])
@@ -402,7 +402,7 @@ async def test_what_makes_no_sense_is_refused_whole(program: Program, messages: 
 
 @pytest.mark.parametrize("turn_", [{"id": "t1"}, {"id": "t1", "role": "user", "model": "gpt-5"}])
 async def test_a_turn_has_a_model(program: Program, turn_: dict[str, Any]) -> None:
-    """What is no answer of a model is not taken for a message in which nothing is said."""
+    """A message without a model is refused."""
     session = await program.new(source="openai-api")
     end = program.pipeline.journal.end
     with pytest.raises(Refusal, match="model"):
@@ -411,7 +411,8 @@ async def test_a_turn_has_a_model(program: Program, turn_: dict[str, Any]) -> No
 
 
 async def test_sessions_of_others_are_not_added_to(program: Program) -> None:
-    """What a harness logs is recorded from its log; what is not there cannot be added to; one session, one source."""
+    """Logged sessions are recorded from their logs only; a session that does not exist cannot be extended; one session
+    has one source."""
     await program.pipeline.commit(Batch(entries=[turn()], content=[text()]))
     with pytest.raises(Refusal, match="claude-code"):
         await program.append("s1", PROMPT)
@@ -471,7 +472,7 @@ async def test_a_nameless_session_is_refused(program: Program, params: dict[str,
 
 @pytest.mark.parametrize("mode", ["hash-only", "off"])
 async def test_without_content_the_usage_is_recorded(opened: Opened, mode: str) -> None:
-    """In these modes nothing of what was said is kept, and everything else is the same, also the second time."""
+    """In these modes no text is stored, and everything else is the same, also when sent twice."""
     program = Program(await opened(mode))
     session = await program.new()
     for times in range(2):
@@ -497,7 +498,7 @@ async def test_the_ledger_alone_gives_it_all_back(program: Program, opened: Open
 
 
 async def test_a_system_prompt_is_kept_and_not_searched(opened: Opened) -> None:
-    """Whatever it says: a program tells which of its messages is one."""
+    """The program marks system messages; their text does not matter."""
     async with library(opened) as lib:
         program = Program(lib.pipeline)
         session = await program.new()

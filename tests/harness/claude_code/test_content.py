@@ -70,7 +70,7 @@ def document(title: str | None = None, **source: Any) -> dict[str, Any]:
 
 
 def test_documents_of_words_are_kept_as_words() -> None:
-    """Whether they are given as one text, as blocks, or as what a search found; images among the blocks as bytes."""
+    """As one text, as blocks or as search results; images among the blocks count as bytes."""
     plain = document("n.txt", type="text", media_type="text/plain", data="abcd efgh")
     blocks = document("parts", type="content", content=[text("one"), image(), text("two")])
     single = document(type="content", content="three")

@@ -51,7 +51,7 @@ def _busy_session() -> list[bytes]:
     t.result("x1", "very late", parent="u30")
     t.says("n2", text("older than the state"), output=50)
     t.says("m8", text("from far back"), parent="u3")
-    # A line written again stands at another offset, and later lines must find the newer one.
+    # A line written again has another offset, and later lines must find the newer one.
     again = t.prompt("said twice", parent="gone for good")
     twin = t.lines[-1]
     t.prompt("in between")
@@ -64,7 +64,7 @@ def _busy_session() -> list[bytes]:
 
 
 def _through_a_relay(t: Transcript) -> None:
-    """Responses that are called by a word, an agent that only words tell of, prompts of nobody, in the background."""
+    """Responses with a constant id, an agent identified by its text only, prompts without a user, in the background."""
     first = t.prompt("of a relay")
     begun = t.says("relay", text("a"), requestId=None, sessionKind="bg", stop=None)
     for n in range(20):

@@ -1,4 +1,4 @@
-"""A transcript's path tells whose session it is, and which agent's rail."""
+"""Session and rail of a transcript, from its path."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_transcript_may_stand_at_any_depth(path: str) -> None:
 
 
 def test_a_mere_word_in_a_folder_of_its_own_names_no_session() -> None:
-    """Where all are called `chat`, and no line names a session, each belongs to its folder."""
+    """Logs that are all called `chat`, without session ids in their lines, belong to their folders."""
     assert parse_path("-home-dev/5e55/chat.jsonl") == LogPath(stem="5e55", word="chat")
     assert parse_path("-home-dev/chat.jsonl") == LogPath(stem="chat", session_id="chat")
 

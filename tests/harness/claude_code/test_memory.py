@@ -31,7 +31,7 @@ def test_a_prompt_enters_the_first_turn_and_a_result_the_next() -> None:
 
 
 def test_results_of_parallel_calls_enter_together() -> None:
-    """Each result hangs below the line of its own call, so the chain sees only one of them."""
+    """Each result hangs below the line of its own call, so the chain contains only one of them."""
     t = Transcript()
     t.prompt("go")
     first = t.calls("m1", call("c1", "Read"))
@@ -137,7 +137,7 @@ def test_a_circle_of_parents_ends() -> None:
 
 
 def test_attachments_enter_with_what_they_hang_below() -> None:
-    """What a client rendered counts by its size, whether or not it stands on the chain."""
+    """Text rendered by the client counts by its size, on the chain or off it."""
     t = Transcript()
     prompt = t.prompt("go")
     t.attach("skill_listing", rendered="12345")
@@ -173,7 +173,7 @@ def test_a_skills_text_belongs_to_the_call_that_launched_it() -> None:
 
 
 def test_instruction_files_enter_as_such_each_with_its_path() -> None:
-    """Whether or not the line says how they were rendered; a file without text is none."""
+    """With or without rendered text on the line; a file without text is ignored."""
     files = [{"path": "/w/CLAUDE.md", "type": "Project", "content": "be brief"}, {"path": "/w/none.md", "content": ""}]
     for rendered in (None, "The files say: be brief"):
         t = Transcript()
@@ -285,7 +285,7 @@ def test_a_line_written_twice_is_read_once() -> None:
 
 
 def test_prompts_and_results_that_old_clients_wrote_twice_count_once() -> None:
-    """Under another uuid, but with the same time or for the same call; whichever of the two the answer hangs below."""
+    """With another uuid but the same time or call; the answer may hang below either."""
     for answers_second in (False, True):
         t = Transcript()
         first = t.prompt("go on", ts=t.time(5))
@@ -338,7 +338,7 @@ def test_lines_that_do_not_say_what_they_follow_follow_one_another(missing: tupl
 
 
 def test_prompts_without_ids_of_a_session_and_of_its_agents_are_not_taken_for_one() -> None:
-    """Both stand at the same place in their files."""
+    """Both are at the same position in their files."""
     t = Transcript()
     t.prompt("go")
     t.says("m1")
@@ -352,7 +352,7 @@ def _without(line: bytes, *keys: str) -> bytes:
 
 
 def _placed(turn: Turn) -> tuple[Any, ...]:
-    """Where a turn stands, whatever its prompt is called."""
+    """Position of a turn, ignoring the id of its prompt."""
     return turn.parent, turn.entered, turn.prompt_words, turn.activity, turn.prompt_retries, turn.tool_calls
 
 
@@ -405,7 +405,7 @@ def test_an_agents_file_may_name_its_session_beside_the_conversation_first(first
 
 
 def test_a_line_of_nobody_does_not_name_the_session_of_an_agents_file() -> None:
-    """It may come first, and be of a type nobody knows."""
+    """Such a line may come first, and be of an unknown type."""
     t = Transcript(session="S")
     t.lines = [b'{"kind":1,"type":"file-history-snapshot","messageId":"x"}', b'{"type":"to-come"}']
     t.says("m1")

@@ -1,4 +1,4 @@
-"""The usage of a message is that of its best line, once; its quality says how certain that is."""
+"""The usage of a message comes from its best line, once; its quality states how certain it is."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_among_lines_of_one_time_and_equal_output_the_uuid_decides() -> None:
 
 @pytest.mark.parametrize("nothing", [{"bare_of_usage": True}, {"usage": {"input_tokens": None, "output_tokens": None}}])
 def test_a_line_without_usage_takes_nothing_from_one_that_has_it(nothing: dict[str, Any]) -> None:
-    """As some gateways have it logged: what was sent stands on one line, why it stopped on the other."""
+    """Some gateways log input on one line and the stop reason on another."""
     billed = {"input_tokens": 100, "cache_read_input_tokens": 5000}
     for order in (1, -1):
         t = Transcript("2.1.90")
@@ -223,7 +223,7 @@ def test_responses_without_any_id_are_told_apart_by_their_file() -> None:
 
 
 def test_a_relay_that_calls_all_its_answers_the_same_is_billed_for_each() -> None:
-    """A word that stands for every response is no id; lines of one response, and copies of it, still count once."""
+    """A constant id is ignored; lines of one response, and its copies, still count once."""
     t = Transcript()
     for n, prompt in enumerate(("one", "two")):
         asked = t.prompt(prompt)
@@ -255,7 +255,8 @@ def test_files_that_are_all_called_the_same_are_sessions_of_their_folders() -> N
 
 
 def test_where_lines_do_not_say_what_they_answer_an_id_is_taken_at_its_word() -> None:
-    """A word is one response within its session, wherever its lines stand, and none of another session's."""
+    """Without request ids a short id is one response within its session, wherever its lines are, and never another
+    session's."""
     t = Transcript()
     for word, output in (("shared", 10), ("other", 5), ("shared", 20)):
         t.says(word, output=output, requestId=None, parent=None)
@@ -284,7 +285,7 @@ def test_the_request_id_is_that_of_the_line_that_counts() -> None:
 
 
 def test_what_others_repeat_is_never_counted() -> None:
-    """Progress lines, results of agents, notifications and running totals tell of usage that is counted elsewhere."""
+    """Progress lines, agent results, notifications and running totals repeat usage that is counted elsewhere."""
     usage = {"input_tokens": 5000, "output_tokens": 5000}
     t = Transcript()
     t.says("m1")
@@ -306,7 +307,7 @@ def test_ids_that_are_made_up_end_differently() -> None:
 
 
 def _searched(stated: int | None = None, count: Any = 2, tool: str = "WebSearch") -> Transcript:
-    """A call whose result says how many searches the client's own request made."""
+    """A call whose result gives the number of searches of the client's own request."""
     t = Transcript()
     t.prompt("look it up")
     usage = {"server_tool_use": {"web_search_requests": stated}} if stated is not None else {}

@@ -1,4 +1,4 @@
-"""Where Claude Code's transcripts are looked for, and how long it keeps them."""
+"""Locations of Claude Code's transcripts, and their retention time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A prompt is what a person asked; what the harness says in their place is not."""
+"""Distinguishes prompts of the user from texts of the harness."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_the_harness_says_is_no_prompt(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("added", _ADDED)
 def test_only_a_persons_words_decide(added: str) -> None:
-    """What a harness puts into a prompt's line, as a piece of its own or in the text, is none of its words."""
+    """Text that a harness adds to a prompt, as a block or inline, is ignored."""
     for content in (
         [text(added), text("rename it")],
         f"rename {added} it",
@@ -74,7 +74,7 @@ def test_only_a_persons_words_decide(added: str) -> None:
 
 
 def test_an_image_alone_is_asked_by_a_person() -> None:
-    """Even where the harness says something beside it."""
+    """Also when the harness adds text beside it."""
     t = Transcript()
     t.prompt("rename it")
     t.says("m1")
@@ -162,7 +162,7 @@ def test_what_is_said_when_a_call_in_the_background_is_over_belongs_to_the_call(
 
 
 def test_retries_are_walked_over_a_whole_prompt() -> None:
-    """Within a turn and over all turns of the prompt; a new prompt begins anew."""
+    """Within a turn and over all turns of a prompt; a new prompt resets the count."""
     t = Transcript()
     t.prompt("fix the bug")
     for n in range(3):

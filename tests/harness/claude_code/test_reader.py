@@ -86,7 +86,7 @@ LIMITS = [
 
 @pytest.mark.parametrize(("words", "limit"), LIMITS)
 def test_a_limit_that_is_reached_is_a_reading(words: str, limit: tuple[str, str | None] | None) -> None:
-    """The client writes it in the place of a response; the same words of a model are none."""
+    """The client writes it instead of a response; the same text from a model is not a reading."""
     t = Transcript()
     t.says("uuid-1", text(words), model="<synthetic>", isApiErrorMessage=True)
     t.says("uuid-2", text(words))
@@ -168,7 +168,7 @@ def test_each_piece_of_evidence_has_its_bit() -> None:
 
 
 def test_evidence_for_a_message_adds_up_over_its_lines() -> None:
-    """What one line refutes stays refuted, in either order."""
+    """Evidence from any line can refute, in any order."""
     for first, second in ((None, "req_1"), ("req_1", None)):
         t = Transcript()
         t.says("m1", requestId=first)

@@ -74,7 +74,7 @@ def test_a_killed_request_had_at_least_the_context_that_it_extends() -> None:
 
 
 def test_one_that_is_answered_in_the_end_is_not_lost() -> None:
-    """Whether its response is read before or after it was reported, or stands before its request."""
+    """In any order of response, request and report."""
     log = Log()
     log.prompt("go")
     log.asks("r1")
@@ -202,7 +202,7 @@ def turns(log: Transcript, **options: Any) -> list[Candidate]:
 
 
 def compared(log: Transcript, **options: Any) -> list[tuple[int | None, int | None]]:
-    """For each turn the messages that its request shares with the one before, of how many."""
+    """For each turn: messages that its request shares with the previous one, and the total."""
     found = [one.request for one in turns(log, **options)]
     return [(one.same, one.before) if one is not None else (None, None) for one in found]
 
@@ -287,7 +287,7 @@ def test_the_provider_states_a_reason() -> None:
 
 
 def test_changes_of_the_prompt_are_on_the_next_turn() -> None:
-    """What a session begins with is no change."""
+    """The initial state of a session is not a change."""
     memory = "/p/CLAUDE.md"
     log = Transcript()
     log.prompt("go")

@@ -72,7 +72,7 @@ def test_a_restored_transcript_reads_like_the_original() -> None:
 
 
 def test_a_restored_line_is_remembered_and_not_output() -> None:
-    """What follows it continues the conversation, in however many readings."""
+    """Lines after it continue the conversation, in any number of reads."""
     before = read(conversation().lines)
     file, _ = restored(before)
     t = Transcript()
@@ -141,7 +141,7 @@ def test_logs_are_found_by_session(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", cases(client_versions()), ids=lambda path: path.name)
 def test_transcripts_of_real_clients_read_like_the_original(version: Path) -> None:
-    """Every message and text comes back, whichever release wrote it."""
+    """Every message and text comes back, for every release."""
     for path in transcripts(version):
         before = read_file(path)
         if not before.turns or "agent-" in path.name:

@@ -1,4 +1,4 @@
-"""Writes small transcripts as a client would, each line following the one before unless told otherwise."""
+"""Writes small transcripts like a client; by default each line follows the one before."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Transcript:
         self._count += 1
 
     def begin(self, second: int) -> None:
-        """Time goes on from here."""
+        """Time continues from here."""
         self._count = second
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Writes Codex rollouts as its releases write them, so that tests can tell a story line by line."""
+"""Writes Codex rollouts like its releases, line by line."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Rollout:
         self.add("session_meta", known | facts)
 
     def task(self, model: str | None = "gpt-5.1-codex") -> str:
-        """Begins a task, and tells what it is done with."""
+        """Begins a task with its settings."""
         self._tasks += 1
         task = uuid7(self.clock, int(self.thread[-6:], 16) * 100 + self._tasks)
         self.event("task_started", turn_id=task)
@@ -107,7 +107,7 @@ class Rollout:
         self.item({"type": "function_call_output", "call_id": call_id, "output": output})
 
     def meter(self, *used: int, limits: dict[str, Any] | None = None) -> None:
-        """A response used so much more: input, cached, output, reasoning. Without figures the last is said again."""
+        """Token counts of a response: input, cached, output, reasoning. Without figures the last line is repeated."""
         if used:
             self.last = [*used]
             self.totals = [before + more for before, more in zip(self.totals, used, strict=True)]

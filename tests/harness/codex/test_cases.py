@@ -1,4 +1,4 @@
-"""What comes of Codex's rollouts, case by case: folders of logs, each with what they come to and why."""
+"""Codex rollouts case by case: folders of logs with their expected records and reasons."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read(path: Path, *, cut_every: int = 0, settle: bool = False) -> list[LogRea
 
 
 def joined(readings: Iterable[LogReading]) -> dict[str, Decision]:
-    """What the files say together, as the pipeline joins it: of a candidate that grew, its newest state."""
+    """Merged result of the files, as in the pipeline: the newest state of a candidate."""
     messages: dict[str, Decision] = {}
     for reading in readings:
         for candidate in reading.candidates:

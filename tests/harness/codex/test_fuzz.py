@@ -64,7 +64,7 @@ def test_random_bytes_never_raise(lines: list[bytes]) -> None:
 @example(0, [None] * 5 + [-1.8e305])
 @settings(max_examples=examples(60))
 def test_odd_values_never_raise(seed: int, values: list[Any]) -> None:
-    """Any value may stand where another was expected, at any depth of any line."""
+    """Random values in any place, at any depth of any line."""
     rng = random.Random(seed)
     lines = rng.sample(_LINES, 12)
     odd = []

@@ -1,4 +1,4 @@
-"""Where Codex's rollouts are looked for."""
+"""Locations of Codex's rollouts."""
 
 from __future__ import annotations
 

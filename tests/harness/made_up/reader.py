@@ -43,7 +43,7 @@ class Line(msgspec.Struct):
 
 
 class State(msgspec.Struct):
-    """What a reader needs to go on behind the last line. It holds no text of the conversation."""
+    """State to continue after the last line, without conversation text."""
 
     ts: str = NEVER
     begun: str = NEVER

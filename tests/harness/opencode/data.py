@@ -13,7 +13,7 @@ from burnd.records.times import to_iso
 Statement = tuple[str, tuple[Any, ...]]
 
 BORN_MS = 1_794_780_000_000
-NOW_MS = BORN_MS + 10**9  # what the clock says when tests read: long after all rows were written
+NOW_MS = BORN_MS + 10**9  # the wall clock of tests: long after all rows were written
 
 _SESSION_1_2 = """
 CREATE TABLE project (id text PRIMARY KEY, worktree text NOT NULL, vcs text, name text, time_created integer NOT NULL,
@@ -73,7 +73,7 @@ class Writer:
         self.db.close()
 
     def tick(self, milliseconds: int = 10) -> int:
-        """A later time each time it is asked for."""
+        """A later time at each call."""
         self.clock += milliseconds
         return self.clock
 
@@ -142,7 +142,7 @@ class Writer:
         return part_id
 
     def update(self, message_id: str, data: dict[str, Any], table: str = "message") -> None:
-        """Writes a message or a part anew, as opencode's upsert does: its number stays."""
+        """Rewrites a message or part like opencode's upsert: the row number stays."""
         self.do(
             f"UPDATE {table} SET data = ?, time_updated = ? WHERE id = ?", (json.dumps(data), self.tick(), message_id)
         )
@@ -150,7 +150,7 @@ class Writer:
         self.bump(found[0])
 
     def bump(self, session_id: str) -> None:
-        """What later releases do with every event, and earlier ones do not."""
+        """Bumps the session's time with every event, like later releases."""
         if self.schema != "1.2.27":
             self.do(
                 "INSERT INTO event_sequence(aggregate_id, seq) VALUES(?, 0) "
@@ -163,7 +163,7 @@ class Writer:
         self.do(f"INSERT INTO {table}({','.join(row)}) VALUES({marks})", list(row.values()))
 
     def delete(self, *message_ids: str) -> None:
-        """What a revert does on the next prompt; parts go along."""
+        """Deletes a message with its parts, as a revert does at the next prompt."""
         for message_id in message_ids:
             self.do("DELETE FROM message WHERE id = ?", (message_id,))
 
@@ -180,7 +180,7 @@ class Writer:
         self.bump(session_id)
 
     def fork(self, session_id: str, new_id: str, *, upto: int | None = None, **changes: Any) -> str:
-        """A new session with copies of the messages under new ids, all else as it was."""
+        """A new session with copies of the messages under new ids."""
         self.session(new_id, **changes)
         names: dict[str, str] = {}
         rows = self.db.execute(

@@ -57,7 +57,7 @@ def delegate(writer: Writer) -> None:
 
 
 def compact(writer: Writer) -> None:
-    """A context that overflowed: a compaction, then the same prompt again, though nobody typed it."""
+    """A context overflow: a compaction, then the prompt repeated by opencode."""
     writer.user("u5", MAIN, "a long story")
     writer.step("a8", MAIN, "u5", text("so it is"), tokens=tokens(input=5000, output=50))
     writer.user("u6", MAIN, None)
@@ -150,7 +150,7 @@ def _slow_step(writer: Writer, message_id: str, parent: str, *calls: list[dict[s
 
 
 def write_all_stories(folder: Path, schema: str, born: int = BORN_MS) -> list[Statement]:
-    """All stories in a database that nobody has open any more, and how it came to be."""
+    """All stories in a closed database, and its history."""
     writer = Writer(folder / "opencode.db", schema, born)
     tell_all(writer)
     writer.close()

@@ -46,7 +46,7 @@ def test_a_failed_call_keeps_its_error_and_a_running_one_has_no_result() -> None
 
 
 def test_a_prompt_with_what_opencode_added_to_it() -> None:
-    """What a person wrote is theirs; texts that opencode put beside it are the system's; pictures keep their bytes."""
+    """The user's text is separate from texts added by opencode; images keep their byte counts."""
     records = content(
         {"type": "text", "text": "Called the Read tool", "synthetic": True},
         {"type": "file", "mime": "image/png", "filename": "x.png", "url": "data:image/png;base64,AQID"},
@@ -162,7 +162,7 @@ def test_a_patch_touches_every_file_it_names() -> None:
     ],
 )
 def test_how_a_call_ended(name: str, state: dict[str, Any], failed: bool | None) -> None:
-    """A command that failed is `completed` all the same: its exit code tells. What runs has not ended."""
+    """A failed command is `completed` as well: its exit code decides. A running one has not ended."""
     call = called(name, {"command": "x"}, **state).call
     assert call.is_error is failed
     assert (call.result_hash is None) == (failed is None)
@@ -176,7 +176,7 @@ def test_a_refused_call_differs_from_a_failed_one() -> None:
 
 
 def test_results_have_the_size_of_their_attachments() -> None:
-    """Text by its UTF-8, files by the bytes that their base64 stands for."""
+    """Text by UTF-8 size, files by the decoded size of their base64."""
     picture = {"type": "file", "mime": "image/png", "url": "data:image/png;base64,AAAAAAA="}
     found = called("read", {"filePath": "x.png"}, "größe", attachments=[picture])
     assert [(block.kind, block.bytes, block.call_id) for block in found.results] == [

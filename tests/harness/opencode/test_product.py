@@ -1,4 +1,4 @@
-"""Where opencode's databases are looked for, and what the settings say about them."""
+"""Locations of opencode's databases, and their settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_settings_name_more() -> None:
 
 
 def test_every_channel_is_found_once(tmp_path: Path) -> None:
-    """The usual one first; logs, backups, folders, pipes and second names of the same file are none."""
+    """The usual one first; logs, backups, folders, pipes and second names of the same file are excluded."""
     names = ["opencode-local.db", "opencode.db", "opencode-dev.db", "opencode.db-wal", "opencode.db.bak", "auth.json"]
     for name in names:
         (tmp_path / name).touch()

@@ -10,7 +10,7 @@ from burnd.harness.opencode.queries import snapshot
 
 
 def test_a_snapshot_that_sqlite_ended_keeps_its_error() -> None:
-    """F35: SQLite rolls back by itself after an I/O error, and that error decides how the database is tried again."""
+    """F35: SQLite rolls back after an I/O error, and that error decides about the retry."""
     db = sqlite3.connect(":memory:", isolation_level=None)
 
     def fail() -> None:

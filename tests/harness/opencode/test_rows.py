@@ -24,7 +24,7 @@ def test_input_is_net_of_the_cache_and_output_of_reasoning() -> None:
 
 
 def test_before_1_3_16_output_held_the_reasoning_too() -> None:
-    """The total tells: it is what input, output and cache come to without counting reasoning again."""
+    """The total reveals it: it equals input, output and cache without counting reasoning again."""
     stated = {"total": 2120, "input": 500, "output": 120, "reasoning": 40, "cache": {"read": 1500, "write": 0}}
     assert net_usage(read(stated)) == Usage(input=500, output=80, reasoning=40, cache_read=1500)
 
