@@ -17,7 +17,6 @@ from burnd.fleet.reports import TOKENS, FleetSum, add_up, totals_of, whole_of
 from burnd.fleet.selection import TAG, Dimension, Engine, Scope, choose, dimension, refuse, split
 from burnd.pricing import UNITS_PER_USD
 from burnd.protocol import OTHER, UNKNOWN_AGENT
-from burnd.queries.cause_sums import CauseSum
 from burnd.queries.hotspots import (
     LEVELS_OF,
     NO_PROMPT,
@@ -29,6 +28,7 @@ from burnd.queries.hotspots import (
     row_answers,
     split_cause,
 )
+from burnd.queries.money import CauseSum
 from burnd.queries.view import Mistaken
 from burnd.records.times import to_iso
 

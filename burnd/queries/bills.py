@@ -1,131 +1,27 @@
-"""Bills: the tokens that each cause of a rail paid, by rate, and their exact prices."""
+"""Bills: the tokens that each cause of a rail paid and their prices; names and groups of causes."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
-from operator import add, mul, sub
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
 from burnd.attribution import Branch, Cause, Explained, nest
 from burnd.attribution.blocks import Kind
-from burnd.attribution.causes import Causes, Selected, explain
+from burnd.attribution.causes import Selected, explain
+from burnd.attribution.rail import CauseOrigin
 from burnd.attribution.rail_entries import RailEntries, RailName, load
-from burnd.attribution.rates import CLASSES, Rate, Spent
-from burnd.pricing import UNITS_PER_USD, PriceTable, rates_over, search_units
-from burnd.queries.tally import shown_model, usage
+from burnd.classify.shell_programs import UNKNOWN_GOAL, word_set
+from burnd.classify.tools import Kind as ToolKind
+from burnd.classify.tools import kind as tool_kind
+from burnd.queries.money import Cost, Pricer, total
 from burnd.queries.view import View
 from burnd.records import Turn
-
-_TOKENS = CLASSES - 1  # the last class counts searches
-
-
-class Cost(msgspec.Struct, frozen=True, gc=False):
-    """Tokens by class, searches last, and the cost of those that have a price, in units of 10^-15 USD."""
-
-    tokens: tuple[int, ...] = (0,) * CLASSES
-    units: int = 0
-    is_priced: bool = False  # at least partly
-
-    @property
-    def usd(self) -> float | None:
-        return self.units / UNITS_PER_USD if self.is_priced else None
-
-    def share(self, whole: int) -> float | None:
-        """This cost divided by a whole in units; None without a price."""
-        return self.units / whole if whole and self.is_priced else None
-
-    def answer(self) -> dict[str, Any]:
-        answer: dict[str, Any] = {"usage": usage(self.tokens[:_TOKENS])}
-        if self.tokens[-1]:
-            answer["searches"] = self.tokens[-1]
-        answer["costUsd"] = self.usd
-        return answer
-
-
-def total(costs: Sequence[Cost]) -> Cost:
-    """Adds up costs in one pass."""
-    if not costs:
-        return Cost()
-    tokens = tuple(map(sum, zip(*(cost.tokens for cost in costs), strict=True)))
-    return Cost(tokens, sum(cost.units for cost in costs), any(cost.is_priced for cost in costs))
-
-
-def without(whole: Cost, parts: Sequence[Cost], *, is_priced: bool) -> Cost:
-    """The whole minus some of its parts."""
-    part = total(parts)
-    tokens = tuple(map(sub, whole.tokens, part.tokens))
-    return Cost(tokens, whole.units - part.units, is_priced)
-
-
-class CausePrices(NamedTuple):
-    """The units that each cause cost, in the order of causes, and the numbers of those without a price."""
-
-    units: list[int]
-    unpriced: frozenset[int]
-
-
-class Pricer:
-    """Prices tokens; looks up each rate once."""
-
-    def __init__(self, prices: PriceTable) -> None:
-        self._prices = prices
-        self._units: dict[Rate, tuple[int, ...] | None] = {}
-
-    def of(self, spent: Mapping[Rate, Spent]) -> Cost:
-        """The cost of tokens at any number of rates."""
-        if len(spent) == 1:  # the usual case
-            ((rate, tokens),) = spent.items()
-            units = self.units(rate)
-            return Cost(tokens, sum(map(mul, tokens, units)), True) if units is not None else Cost(tokens)
-        priced = [(tokens, units) for rate, tokens in spent.items() if (units := self.units(rate)) is not None]
-        summed = tuple(map(sum, zip(*spent.values(), strict=True))) or Cost().tokens
-        return Cost(summed, sum(sum(map(mul, *pair)) for pair in priced), bool(priced))
-
-    def each(self, causes: Causes) -> CausePrices:
-        """The cost of each cause."""
-        columns = [(column, units) for rate, column in causes.paid.items() if (units := self.units(rate)) is not None]
-        cost = [0] * len(causes)
-        for column, (a, b, c, d, e, f, g) in columns:
-            at_rate = [t * a + u * b + v * c + w * d + x * e + y * f + z * g for t, u, v, w, x, y, z in column]
-            cost = list(map(add, cost, at_rate)) if len(columns) > 1 else at_rate
-        if len(columns) == len(causes.paid):
-            return CausePrices(cost, frozenset())
-        return CausePrices(
-            cost, frozenset(n for n in range(len(cost)) if not any(any(column[n]) for column, _ in columns))
-        )
-
-    def units(self, rate: Rate) -> tuple[int, ...] | None:
-        """Units for one token of each class and for one search; None if the model has no price."""
-        if rate not in self._units:
-            price = self._prices.find(rate.model, rate.provider)
-            rates = rates_over(price, rate.over, rate.speed)
-            self._units[rate] = (*rates, search_units(price)) if rates is not None else None
-        return self._units[rate]
-
-    def thresholds(self, models: Iterable[tuple[str, str | None]]) -> tuple[int, ...]:
-        """Context sizes at which the price of any of these models changes."""
-        prices = (self._prices.find(model, provider) for model, provider in models)
-        return tuple(sorted({size for price in prices if price is not None for size in price.thresholds}))
-
-    def by_harness(self, rates: Iterable[Rate]) -> list[str]:
-        """Report names of the models whose cost is the harness's own figure."""
-        stated = {rate for rate in rates if self._is_stated(rate)}
-        return sorted({shown_model(self._prices, rate.model, rate.provider) for rate in stated})
-
-    def _is_stated(self, rate: Rate) -> bool:
-        return self._prices.find(rate.model, rate.provider) is None and self.units(rate) is not None
-
-    def unpriced(self, rates: Iterable[Rate]) -> list[str]:
-        """Report names of the models without a price."""
-        lacking = {rate for rate in rates if self.units(rate) is None}
-        return sorted({shown_model(self._prices, rate.model, rate.provider) for rate in lacking})
-
 
 Group = TypeVar("Group")
 
@@ -257,3 +153,100 @@ def _every(roots: Sequence[Branch]) -> Iterator[Branch]:
 def billed(turns: Iterable[Turn]) -> int:
     """The number of turns with usage."""
     return sum(turn.quality != "empty" for turn in turns)
+
+
+GroupKey = Literal[
+    "prefix", "files", "shell", "edits", "answers", "prompts", "web", "mcp", "agents", "compaction", "history", "rest"
+]
+SUBAGENTS: Final = "agents"
+
+_BY_CAUSE: Final[dict[str, GroupKey]] = {
+    "prefix": "prefix",
+    "answer": "answers",
+    "thinking": "answers",
+    "prompt": "prompts",
+    "attachment": "prompts",
+    "summary": "compaction",
+    "inherited": "history",
+}
+_BY_TOOL: Final[dict[ToolKind, GroupKey]] = {
+    "read": "files",
+    "search": "files",
+    "shell": "shell",
+    "edit": "edits",
+    "web": "web",
+    "mcp": "mcp",
+    "delegate": "agents",
+}
+# Programs that only read files.
+_FILE_READERS: Final = word_set(
+    "cat head tail less more nl bat grep egrep fgrep rg ag ack find fd ls tree wc sed awk cut sort uniq stat file"
+)
+
+
+def group_of(kind: str, tool: str | None, target: str | None) -> GroupKey:
+    """The group of a cause by its kind, and of a call by its tool and target."""
+    if kind != "call":
+        return _BY_CAUSE.get(kind, "rest")
+    if tool is None:
+        return "rest"
+    group = _BY_TOOL.get(tool_kind(tool), "rest")
+    return group_of_command(target) if group == "shell" else group
+
+
+def group_of_command(target: str | None) -> GroupKey:
+    """The group of a shell call; commands that only read files count as file reads."""
+    return "files" if program_of(target) in _FILE_READERS else "shell"
+
+
+def part_of(kind: str, tool: str | None, target: str | None) -> str:
+    """The name of a cause within its group: its tool, the program that a shell ran to read files, or its kind."""
+    if kind != "call" or tool is None:
+        return kind
+    is_program = tool_kind(tool) == "shell" and program_of(target) in _FILE_READERS
+    return program_of(target) if is_program else tool
+
+
+def program_of(target: str | None) -> str:
+    return (target or "").partition(" ")[0]
+
+
+_FIXED_LABELS: Final = {
+    "prefix": "system prompt, tools and memory files",
+    "inherited": "history from before this session",
+    "unexplained": "what no block accounts for",
+}
+_TURN_LABELS: Final = {
+    "prompt": "prompt of turn {}",
+    "answer": "answer of turn {}",
+    "thinking": "thinking of turn {}",
+    "reminder": "what the harness added in turn {}",
+    "attachment": "files attached in turn {}",
+    "summary": "summary of the compaction before turn {}",
+}
+_LONGEST: Final = 200
+
+
+def label(cause: Cause | CauseOrigin, project: str | None) -> str:
+    """`Read src/app.py`, `Bash npm test`, `prompt of turn 3`; files relative to the project."""
+    if cause.kind in _FIXED_LABELS:
+        return _FIXED_LABELS[cause.kind]
+    if cause.kind != "call":
+        return _TURN_LABELS[cause.kind].format(cause.turn_index)
+    text = f"{cause.tool or 'a call that the log does not show'} {about(cause.tool, cause.target, project) or ''}"
+    return text.strip()[:_LONGEST]
+
+
+def about(tool: str | None, target: str | None, project: str | None) -> str | None:
+    """The target of a call for display: a file relative to the project, a command without a placeholder goal."""
+    if target is not None and tool is not None and tool_kind(tool) == "shell":
+        return target.removesuffix(f" {UNKNOWN_GOAL}")
+    return within(target, project) if target is not None else None
+
+
+def within(path: str, project: str | None) -> str:
+    """The path relative to the project, `.` for the project itself; other paths are unchanged."""
+    folder = (project or "").rstrip("/") + "/"
+    if not project or not path or not (path + "/").startswith(folder):
+        return path
+    return path[len(folder) :] or "."

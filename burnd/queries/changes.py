@@ -29,11 +29,9 @@ from burnd.attribution.segments import ALL_ACTIVITIES, SHIFT_MS
 from burnd.attribution.tally import Sums
 from burnd.attribution.waste import all_findings
 from burnd.contract.reports import ChangesParams
-from burnd.queries.bills import Pricer
-from burnd.queries.cause_sums import CauseSum
 from burnd.queries.export import TURN_COLUMNS, TURN_NAMES, ExportRow, turn_answer
+from burnd.queries.money import CauseSum, Pricer, TurnClasses, classes_of, shown_model, shown_provider, usage
 from burnd.queries.selection import tags_of
-from burnd.queries.tally import Kinds, kinds_of, shown_model, shown_provider, usage
 from burnd.queries.view import View
 from burnd.records.times import DAY_MS, to_iso
 
@@ -83,10 +81,10 @@ class _Page(NamedTuple):
 def changes(view: View, ledger: Path, params: ChangesParams, is_of_ledger: IsOfLedger) -> dict[str, Any]:
     """A page of the feed, without the machine."""
     meta: dict[str, str] = dict(view.rows("SELECT key, value FROM meta"))
-    kinds = kinds_of(view)
+    every_class = classes_of(view)
     counter, base = int(meta["changes"]), int(meta["feed_base"])
     before = _decoded(params.cursor)
-    if before is None or params.restart or not _is_current(view, before, meta, kinds, is_of_ledger):
+    if before is None or params.restart or not _is_current(view, before, meta, every_class, is_of_ledger):
         # A reset that crashed before its cursor was stored must not lend its numbers to rows with other prices, so
         # numbers follow the time; nor may an index in use again, or a clock that was set back, repeat lower ones.
         last = before.last if before is not None else 0
@@ -107,9 +105,9 @@ def changes(view: View, ledger: Path, params: ChangesParams, is_of_ledger: IsOfL
         return {"cursor": _encoded(before), "complete": not is_behind, "more": is_behind, **answer}
     cursor = before
     if before.upto == _NOTHING:
-        cursor = _next_pass(view, before, meta, kinds)
+        cursor = _next_pass(view, before, meta, every_class)
         answer["gone"] = [] if is_reset else _gone(view, before)
-    page = _page(view, cursor, params.limit, kinds)
+    page = _page(view, cursor, params.limit, every_class)
     turns, empty = _turns(view, page.turns)
     answer["turns"] = turns
     answer["gone"] += [] if is_reset else empty
@@ -140,42 +138,42 @@ def _encoded(cursor: FeedCursor) -> str:
     return msgspec.json.encode(cursor).decode()
 
 
-def _is_current(view: View, cursor: FeedCursor, meta: dict[str, str], kinds: Kinds, is_of_ledger: IsOfLedger) -> bool:
+def _is_current(
+    view: View, cursor: FeedCursor, meta: dict[str, str], every_class: TurnClasses, is_of_ledger: IsOfLedger
+) -> bool:
     return (
         cursor.rows == ROWS_VERSION
         and cursor.feed == meta["feed"]
         and max(cursor.since, cursor.upto) <= int(meta["changes"])
         and is_of_ledger(cursor.end, cursor.anchor)
-        and cursor.prices == _digest(view, kinds, cursor.classes)
+        and cursor.prices == _digest(view, every_class, cursor.classes)
     )
 
 
-def _next_pass(view: View, cursor: FeedCursor, meta: dict[str, str], kinds: Kinds) -> FeedCursor:
-    classes = max((kind.id for kind in kinds), default=0)
+def _next_pass(view: View, cursor: FeedCursor, meta: dict[str, str], every_class: TurnClasses) -> FeedCursor:
+    classes = max(every_class, default=0)
     return msgspec.structs.replace(
         cursor,
         upto=int(meta["changes"]),
         end=int(meta.get("ledger_end", 0)),
         anchor=meta.get("ledger_anchor", ""),
         classes=classes,
-        prices=_digest(view, kinds, classes),
+        prices=_digest(view, every_class, classes),
     )
 
 
-def _digest(view: View, kinds: Kinds, classes: int) -> str:
+def _digest(view: View, every_class: TurnClasses, classes: int) -> str:
     """A hash of the rules of findings, and of the prices and names of the first classes.
 
     New classes are of turns that are sent anyway.
     """
     digest = hashlib.blake2b(sizes_of(view.prices).encode(), digest_size=8)
-    for kind in sorted((kind for kind in kinds if kind.id <= classes), key=lambda kind: kind.id):
-        digest.update(
-            repr((kind.id, kind.model, kind.provider, kind.price, kind.own_rates, kind.search_units)).encode()
-        )
+    for one in (every_class[number] for number in sorted(every_class) if number <= classes):
+        digest.update(repr((one.id, one.model, one.provider, one.price, one.own_rates, one.search_units)).encode())
     return digest.hexdigest()
 
 
-def _page(view: View, cursor: FeedCursor, limit: int, kinds: Kinds) -> _Page:
+def _page(view: View, cursor: FeedCursor, limit: int, every_class: TurnClasses) -> _Page:
     """Collects changed turns session by session. A session follows its last turn, with its causes and findings."""
     turns: list[int] = []
     sessions: list[int] = []
@@ -196,7 +194,7 @@ def _page(view: View, cursor: FeedCursor, limit: int, kinds: Kinds) -> _Page:
         if len(own) == room:
             return _Page(turns, sessions, causes, families, (session, own[-1]))
         sessions.append(session)
-        causes += _causes(view, session, kinds)
+        causes += _causes(view, session, every_class)
         if family := view.rows(_FAMILY, (session,)):
             families[family[0][1]] = [member for member, _, _ in family]
             examined += sum(turns for _, _, turns in family)
@@ -245,7 +243,7 @@ def _sessions(view: View, ids: list[int], sets: dict[str, set[str]], seq: int) -
     ]
 
 
-def _causes(view: View, session: int, kinds: Kinds) -> list[dict[str, Any]]:
+def _causes(view: View, session: int, every_class: TurnClasses) -> list[dict[str, Any]]:
     """The sums of a session by day, cause, model and project, each with its number in this order."""
     sums: dict[tuple[str, ...], CauseSum] = {}
     searches: dict[tuple[str, ...], int] = {}
@@ -254,7 +252,7 @@ def _causes(view: View, session: int, kinds: Kinds) -> list[dict[str, Any]]:
         day, class_, *key = row[:-width]
         counts = row[-width:]
         names = (to_iso(day * DAY_MS - SHIFT_MS)[:10], *(name or "" for name in key))
-        sums.setdefault(names, CauseSum()).add(kinds[class_], counts)
+        sums.setdefault(names, CauseSum()).add(every_class[class_], counts)
         searches[names] = searches.get(names, 0) + counts[6]
     rows = []
     for n, names in enumerate(sorted(sums)):

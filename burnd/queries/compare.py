@@ -15,14 +15,12 @@ from burnd.contract.reports import COMPARED, UNLABELLED, CompareParams
 from burnd.index.sums import MEASURES, SHIFT_MS
 from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD, Price, Tokens, cost, rates_over, usd
 from burnd.queries import dimensions, names
-from burnd.queries.cause_sums import CauseReader
 from burnd.queries.dimensions import Dimension
 from burnd.queries.limits import SAME_RESET_MS
+from burnd.queries.money import Parts, Tally, TurnClass, TurnClasses, shown_model, unlogged_of
 from burnd.queries.selection import Scope, Selection, choose
-from burnd.queries.spending import unlogged_of
 from burnd.queries.summary import rate, wilson
-from burnd.queries.sums import PRICED, By, Reader
-from burnd.queries.tally import Kind, Parts, Tally, shown_model
+from burnd.queries.sums import PRICED, By, CauseReader, Reader
 from burnd.queries.view import Missing, View
 from burnd.records.times import DAY_MS
 
@@ -39,7 +37,7 @@ class Peak(NamedTuple):
 
 
 def quota_shares(
-    view: View, scope: Scope, by: By, label: Callable[[tuple[Any, ...], Kind], Hashable | None]
+    view: View, scope: Scope, by: By, label: Callable[[tuple[Any, ...], TurnClass], Hashable | None]
 ) -> dict[Hashable, float]:
     """The share of the used quota by label, over the newest days with readings; empty without readings.
 
@@ -57,19 +55,19 @@ def quota_shares(
     filled = {source: points for source, own in peaks.items() if (points := _points(own)) > 0}
     if not filled:
         return {}
-    kinds = scope.kinds.by_id
+    classes = scope.classes
     whole: defaultdict[str, int] = defaultdict(int)
     selection = Selection(begin=begin, end=end)
-    for _, number, tier, counts in Reader(view, selection, scope.kinds, measures=PRICED).read(By()):
-        kind = kinds[number]
-        if not kind.is_unlogged:
-            whole[kind.source] += kind.units(tier, counts) or 0
+    for _, number, tier, counts in Reader(view, selection, scope.classes, measures=PRICED).read(By()):
+        turn_class = classes[number]
+        if not turn_class.is_unlogged:
+            whole[turn_class.source] += turn_class.units(tier, counts) or 0
     parts: defaultdict[tuple[Hashable, str], int] = defaultdict(int)
     selection = scope.selection._replace(begin=begin, end=end)
-    for keys, number, tier, counts in Reader(view, selection, scope.kinds, measures=PRICED).read(by):
-        kind = kinds[number]
-        if not kind.is_unlogged and (name := label(keys, kind)) is not None:
-            parts[name, kind.source] += kind.units(tier, counts) or 0
+    for keys, number, tier, counts in Reader(view, selection, scope.classes, measures=PRICED).read(by):
+        turn_class = classes[number]
+        if not turn_class.is_unlogged and (name := label(keys, turn_class)) is not None:
+            parts[name, turn_class.source] += turn_class.units(tier, counts) or 0
     used: defaultdict[Hashable, float] = defaultdict(float)
     for (name, source), units in parts.items():
         if units and source in filled:
@@ -129,13 +127,13 @@ class Cell:
         self.retried: dict[int, int] = {}  # prompts that were retried, by how often
         self.what_if = self.what_if_unpriced = 0
 
-    def add(self, kind: Kind, tier: int | None, counts: Sequence[int], target: Price | None) -> None:
+    def add(self, turn_class: TurnClass, tier: int | None, counts: Sequence[int], target: Price | None) -> None:
         """Adds turns of one class; with a target also their cost at its prices."""
-        self.tally.add(kind, tier, counts)
+        self.tally.add(turn_class, tier, counts)
         if target is not None:
-            rates = rates_over(target, kind.tier if tier is None else tier, kind.terms)
+            rates = rates_over(target, turn_class.tier if tier is None else tier, turn_class.terms)
             units = cost(Tokens(*counts[1:7]), rates) + counts[7] * SEARCH_UNITS if rates else 0
-            if kind.own_rates is None:
+            if turn_class.own_rates is None:
                 self.what_if_unpriced += units
             else:
                 self.what_if += units
@@ -179,34 +177,34 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     target = _price_of(view, params.what_if) if params.what_if is not None else None
     scope = choose(view, params, dimensions.tag_keys(by))
     if params.models is not None:
-        requested, others = names.by_model(view, scope.kinds, params.models), scope.selection.kinds
+        requested, others = names.by_model(view, scope.classes, params.models), scope.selection.classes
         of_models = requested if others is None else requested & others
-        scope = scope._replace(selection=scope.selection._replace(kinds=of_models))
+        scope = scope._replace(selection=scope.selection._replace(classes=of_models))
     dimension = dimensions.dimension(view, by, scope.selection)
     thresholds = target.thresholds if target else ()
-    reader = Reader(view, scope.selection, scope.kinds, thresholds, measures=len(MEASURES))
+    reader = Reader(view, scope.selection, scope.classes, thresholds, measures=len(MEASURES))
     by_cell = dimension.by.plus(By(("activity",)))
     rows = reader.read(by_cell)
-    kinds, label = scope.kinds.by_id, dimension.label
-    labels = [label(keys, kinds[number]) for keys, number, _, _ in rows]
-    rows_shown = _shown(view, params, dimension, _ranked(rows, labels, kinds))
+    classes, label = scope.classes, dimension.label
+    labels = [label(keys, classes[number]) for keys, number, _, _ in rows]
+    rows_shown = _shown(view, params, dimension, _ranked(rows, labels, classes))
     order = [*rows_shown][:MOST_COMPARED]
     compared = frozenset(order)
     in_cells = compared if target is None else frozenset(rows_shown)  # the others are only counted
     activities: dict[int, str] = dict(view.rows(f"SELECT id, name FROM names WHERE name IN ({_MARKS})", LABELS))
     cells: defaultdict[CellKey, Cell] = defaultdict(Cell)
     for key, (keys, number, tier, counts) in zip(labels, rows, strict=True):
-        kind = kinds[number]
-        if key in in_cells and not kind.is_unlogged:
-            cells[key, activities.get(keys[-1], UNLABELLED)].add(kind, tier, counts, target)
+        turn_class = classes[number]
+        if key in in_cells and not turn_class.is_unlogged:
+            cells[key, activities.get(keys[-1], UNLABELLED)].add(turn_class, tier, counts, target)
 
-    def place_of(keys: Sequence[Any], kind: Kind) -> CellKey | None:
-        key = label(keys, kind)
+    def place_of(keys: Sequence[Any], turn_class: TurnClass) -> CellKey | None:
+        key = label(keys, turn_class)
         return (key, activities.get(keys[-1], UNLABELLED)) if key in compared else None
 
     if not all(cell.is_mostly_one_shot for cell in cells.values()):
         for keys, number, retries, (count,) in reader.retried(by_cell):
-            if (place := place_of(keys, kinds[number])) is not None:
+            if (place := place_of(keys, classes[number])) is not None:
                 retried = cells[place].retried
                 retried[retries] = retried.get(retries, 0) + count
     present = {activity for (key, activity), cell in cells.items() if key in compared and not cell.tally.is_nothing}
@@ -226,7 +224,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
         "coverage": _coverages(order, texts, cells, params.min_sample),
         "notes": _notes(order, texts, categories, cells),
         "moreModels": len(rows_shown) - len(order),
-        "unlogged": unlogged_of(rows, scope.kinds),
+        "unlogged": unlogged_of(rows, scope.classes),
     }
     if len(by) > 1:
         for cell, place in zip(answer["cells"], every, strict=True):
@@ -240,14 +238,14 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     return answer
 
 
-def _ranked(rows: Iterable[Parts], labels: Iterable[Any], kinds: Mapping[int, Kind]) -> list[Any]:
+def _ranked(rows: Iterable[Parts], labels: Iterable[Any], classes: TurnClasses) -> list[Any]:
     """The labels of all rows, the most expensive first."""
     units: defaultdict[Any, int] = defaultdict(int)
     turns: defaultdict[Any, int] = defaultdict(int)
     for key, (_, number, tier, counts) in zip(labels, rows, strict=True):
-        kind = kinds[number]
-        if not kind.is_unlogged:
-            units[key] += kind.units(tier, counts) or 0
+        turn_class = classes[number]
+        if not turn_class.is_unlogged:
+            units[key] += turn_class.units(tier, counts) or 0
             turns[key] += counts[0] - counts[_EMPTIES]
     return sorted(units, key=lambda key: (-units[key], -turns[key], str(key)))
 
@@ -432,19 +430,19 @@ def release_changes(view: View, ledger: Path, scope: Scope) -> list[dict[str, An
 
 def _uses(view: View, ledger: Path, scope: Scope) -> dict[ReleaseKey, ReleaseUse]:
     uses: defaultdict[ReleaseKey, ReleaseUse] = defaultdict(ReleaseUse)
-    reader = Reader(view, scope.selection, scope.kinds)
+    reader = Reader(view, scope.selection, scope.classes)
     for (session, version), number, tier, counts in reader.read(By(("session", "version"))):
-        kind = scope.kinds[number]
-        if version and not kind.is_unlogged and not kind.is_open:
-            use = uses[ReleaseKey(kind.source, kind.model, version)]
+        turn_class = scope.classes[number]
+        if version and not turn_class.is_unlogged and not turn_class.is_open:
+            use = uses[ReleaseKey(turn_class.source, turn_class.model, version)]
             use.requests += counts[0]
-            use.units += kind.units(tier, counts) or 0
+            use.units += turn_class.units(tier, counts) or 0
             use.sessions.add(session)
     if not any(use.is_enough for use in uses.values()):
         return {}
     for row in CauseReader(view, ledger, scope.selection, reader).read(MISS, By(("version",))):
-        kind = scope.kinds[row.kind]
-        key = ReleaseKey(kind.source, kind.model, row.keys[0])
+        turn_class = scope.classes[row.turn_class]
+        key = ReleaseKey(turn_class.source, turn_class.model, row.keys[0])
         if key in uses:
             uses[key].misses += row.counts[_MISSES]
     return uses

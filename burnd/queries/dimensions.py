@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from burnd.contract.reports import DIMENSIONS, FLEET_DIMENSIONS
+from burnd.queries.money import TurnClass
 from burnd.queries.periods import HOUR_PLACES, day_name, hour_name, month_name, week_name
 from burnd.queries.selection import AGENTS, PARENT_AGENT, Selection
 from burnd.queries.sums import By
-from burnd.queries.tally import Kind
 from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 
@@ -28,7 +28,7 @@ class Dimension(NamedTuple):
     """
 
     by: By
-    label: Callable[[Sequence[Any], Kind], Hashable]
+    label: Callable[[Sequence[Any], TurnClass], Hashable]
     describe: Callable[[Sequence[Any]], RowFacts]
     is_time: bool = False
     time_of: Callable[[Any], Any] = lambda key: key  # sort key of rows of a time
@@ -89,8 +89,8 @@ def dimension(view: View, by: Sequence[str], selection: Selection) -> Dimension:
     both = first.by.plus(second.by)
     first_label, second_label = _within(first, both), _within(second, both)
 
-    def label(keys: Sequence[Any], kind: Kind) -> Hashable:
-        return first_label(keys, kind), second_label(keys, kind)
+    def label(keys: Sequence[Any], turn_class: TurnClass) -> Hashable:
+        return first_label(keys, turn_class), second_label(keys, turn_class)
 
     def describe(keys: Sequence[Any]) -> RowFacts:
         firsts, seconds = first.describe([key[0] for key in keys]), second.describe([key[1] for key in keys])
@@ -101,20 +101,20 @@ def dimension(view: View, by: Sequence[str], selection: Selection) -> Dimension:
     return Dimension(both, label, describe, timed.is_time, lambda key: timed.time_of(key[at]))
 
 
-def _within(one: Dimension, both: By) -> Callable[[Sequence[Any], Kind], Hashable]:
+def _within(one: Dimension, both: By) -> Callable[[Sequence[Any], TurnClass], Hashable]:
     """The label of one dimension, from the keys of both."""
     label, places = one.label, [both.keys.index(key) for key in one.by.keys]
     if one.by.unit == "day" and both.unit == "hour":
-        return lambda keys, kind: label((keys[places[0]] // HOUR_PLACES // 24,), kind)
+        return lambda keys, turn_class: label((keys[places[0]] // HOUR_PLACES // 24,), turn_class)
     if len(places) == 1:
         at = places[0]
-        return lambda keys, kind: label((keys[at],), kind)
-    return lambda keys, kind: label([keys[at] for at in places], kind)
+        return lambda keys, turn_class: label((keys[at],), turn_class)
+    return lambda keys, turn_class: label([keys[at] for at in places], turn_class)
 
 
 def _single(view: View, by: str, selection: Selection, keys: tuple[str, ...]) -> Dimension:
     if by in _OF_CLASS:
-        return Dimension(By(), lambda _, kind: getattr(kind, by), _plain)
+        return Dimension(By(), lambda _, turn_class: getattr(turn_class, by), _plain)
     if by in _TIMES:
         name = cache(_TIMES[by])
         return Dimension(By(("time",), "day"), lambda keys, _: name(keys[0]), _plain, is_time=True)
@@ -189,7 +189,7 @@ def agent_keys(view: View, labels: Sequence[Any], keys: tuple[str, ...]) -> Call
     return key_of
 
 
-def _first(keys: Sequence[Any], _: Kind) -> Hashable:
+def _first(keys: Sequence[Any], _: TurnClass) -> Hashable:
     return keys[0]  # type: ignore[no-any-return]
 
 

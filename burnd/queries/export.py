@@ -106,7 +106,7 @@ def _in_whole_days(selection: Selection) -> Selection:
 def _rows(view: View, selection: Selection, after: ExportPosition, limit: int) -> list[ExportRow]:
     begin = after[0] if selection.begin is None else max(after[0], selection.begin)
     end = _AFTER_ALL if selection.end is None else selection.end
-    terms = [during(Stretch(begin, end)), *selected(selection, TURNS, selection.kinds)]
+    terms = [during(Stretch(begin, end)), *selected(selection, TURNS, selection.classes)]
     sql = _TURNS.format(terms=" AND ".join(term.sql for term in terms))
     bound = [value for term in terms for value in term.bound]
     return [ExportRow(*row) for row in view.rows(sql, (*bound, *after, limit))]

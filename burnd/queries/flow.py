@@ -12,8 +12,8 @@ from burnd.attribution.rates import Rate, Rates, Spent, spent_by
 from burnd.contract.reports import FlowParams
 from burnd.pricing import usd
 from burnd.queries import names, sessions
-from burnd.queries.bills import Bill, BillReader, Pricer, billed, total
-from burnd.queries.cause_names import about
+from burnd.queries.bills import Bill, BillReader, about, billed
+from burnd.queries.money import Pricer, total
 from burnd.queries.view import View
 from burnd.records import ToolCall, Turn
 from burnd.records.times import index_ms

@@ -10,9 +10,9 @@ from burnd.classify.shell import verb
 from burnd.classify.tools import kind
 from burnd.pricing import usd
 from burnd.queries.limits import running_window
+from burnd.queries.money import Tally
 from burnd.queries.names import below
 from burnd.queries.spending import Spending, period_of
-from burnd.queries.tally import Tally
 from burnd.queries.view import View
 from burnd.records.times import HOUR_MS, to_ms
 

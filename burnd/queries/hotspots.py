@@ -23,14 +23,13 @@ from burnd.classify.tools import mcp_server
 from burnd.contract.reports import CAUSES, HotspotsParams
 from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
 from burnd.queries import dimensions
-from burnd.queries.cause_names import group_of, group_of_command
-from burnd.queries.cause_sums import CAUSE_SUMS, CauseReader, CauseRow, CauseSum, rates_of
+from burnd.queries.bills import group_of, group_of_command
 from burnd.queries.dimensions import Dimension
+from burnd.queries.money import CauseSum, Parts, TurnClasses, rates_of, unlogged_of
 from burnd.queries.quotes import Quotes
 from burnd.queries.selection import Selection, choose
-from burnd.queries.summary import add_up, unlogged
-from burnd.queries.sums import TURNS, By, Clause, Reader, Table, during, selected
-from burnd.queries.tally import Kinds, Parts
+from burnd.queries.summary import add_up
+from burnd.queries.sums import CAUSE_SUMS, TURNS, By, CauseReader, CauseRow, Clause, Reader, Table, during, selected
 from burnd.queries.view import Mistaken, Row, View
 from burnd.records.times import to_iso
 
@@ -59,7 +58,7 @@ class PromptSum(NamedTuple):
     """Tokens of the turns of one class that worked on one prompt, or on none; each turn counts as a call."""
 
     prompt: PromptKey | None
-    kind: int
+    turn_class: int
     counts: tuple[int, ...]
 
 
@@ -77,31 +76,31 @@ def heaviest(
     if reader.begin >= reader.end:
         return Prompts([], 0)
     first, end, edges = causes.days
-    kinds = selection.kinds
+    classes = selection.classes
     cut = [
         parts
         for edge in edges
-        for parts in reader.select(_TURNS, _BY_SESSION, [during(edge)], extra="x.prompt_id", kinds=kinds)
+        for parts in reader.select(_TURNS, _BY_SESSION, [during(edge)], extra="x.prompt_id", classes=classes)
     ]
-    cut += reader.mixed(_TURNS, _BY_SESSION, kinds, "x.prompt_id")
+    cut += reader.mixed(_TURNS, _BY_SESSION, classes, "x.prompt_id")
     in_cut = {(session, prompt) for (session,), _, prompt, _ in cut if prompt}
     rows: list[Parts] = []
     total = 0
     if selection.is_of_all_sessions and first < end:
-        terms = [*causes.terms(PROMPT, By(), first, end), *selected(selection, CAUSE_SUMS, kinds)]
+        terms = [*causes.terms(PROMPT, By(), first, end), *selected(selection, CAUSE_SUMS, classes)]
         without = [cause for _, cause in _numbered(view, {(0, "")})]
         ranked, total = _ranked(view, [*terms, *(Clause(f"x.cause <> {cause}") for cause in without)], rates, most)
         among_ranked = _among([*ranked, *_numbered(view, in_cut)])
-        rows += causes.fine(PROMPT, _BY_SESSION, first, end, [among_ranked])
+        rows += causes.of_sessions(PROMPT, _BY_SESSION, first, end, [among_ranked])
         for cause in without:
-            some = causes.fine(PROMPT, By(), first, end, [Clause(f"x.cause = {cause}")])
-            rows += [((0,), kind, number, counts) for _, kind, number, counts in some]
+            some = causes.of_sessions(PROMPT, By(), first, end, [Clause(f"x.cause = {cause}")])
+            rows += [((0,), turn_class, number, counts) for _, turn_class, number, counts in some]
     elif first < end:
-        rows += causes.fine(PROMPT, _BY_SESSION, first, end)
+        rows += causes.of_sessions(PROMPT, _BY_SESSION, first, end)
     names: dict[int, str | None] = dict(view.keyed(_NAMES, sorted({(row[2],) for row in rows})))
-    sums = [PromptSum(_key(keys[0], names[cause]), kind, tuple(counts)) for keys, kind, cause, counts in rows]
+    sums = [PromptSum(_key(keys[0], names[cause]), one, tuple(counts)) for keys, one, cause, counts in rows]
     among = {one.prompt for one in sums} - {None}
-    sums += [PromptSum(_key(keys[0], prompt), kind, tuple(counts)) for keys, kind, prompt, counts in cut]
+    sums += [PromptSum(_key(keys[0], prompt), one, tuple(counts)) for keys, one, prompt, counts in cut]
     return Prompts(sums, (total or len(among)) + len(in_cut - among))
 
 
@@ -150,16 +149,16 @@ def weight_sql(rates: Mapping[int, Sequence[int]], columns: Sequence[str]) -> st
     its own.
     """
     classes: dict[tuple[int, ...], list[int]] = {}
-    for kind, weights in rates.items():
-        classes.setdefault(tuple(weights), []).append(kind)
+    for number, weights in rates.items():
+        classes.setdefault(tuple(weights), []).append(number)
     other = "0"
     if len(classes) > _MOST_CASES:
         other = f"{_FIGURE} * ({' + '.join(f'x.{name}' for name in columns[:_TOKEN_COLUMNS])})"
-        classes = {weights: kinds for weights, kinds in classes.items() if not _is_figure(weights)}
+        classes = {weights: numbers for weights, numbers in classes.items() if not _is_figure(weights)}
     cases = []
-    for weights, kinds in classes.items():
+    for weights, numbers in classes.items():
         parts = [f"x.{name} * {float(weight)}" for name, weight in zip(columns, weights, strict=True) if weight]
-        cases.append(f"WHEN x.class IN ({','.join(map(str, kinds))}) THEN {' + '.join(parts) or '0'}")
+        cases.append(f"WHEN x.class IN ({','.join(map(str, numbers))}) THEN {' + '.join(parts) or '0'}")
     return f"CASE {' '.join(cases)} ELSE {other} END" if cases else other
 
 
@@ -222,12 +221,13 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | 
     """The answer of the method `hotspots`."""
     cause, second = split_cause(params.by)
     scope = choose(view, params, dimensions.tag_keys(second))
-    reader = Reader(view, scope.selection, scope.kinds)
+    reader = Reader(view, scope.selection, scope.classes)
     by_model = dimensions.dimension(view, ["model"], scope.selection)
-    added = add_up(reader.read(by_model.by), scope, by_model)
+    summed = reader.read(by_model.by)
+    added = add_up(summed, scope, by_model)
     causes = CauseReader(view, ledger, scope.selection, reader)
     dimension = dimensions.dimension(view, second, scope.selection) if second else None
-    table = _IndexRows(view, cause, params, scope.kinds, dimension)
+    table = _IndexRows(view, cause, params, scope.classes, dimension)
     if cause == "prompt":
         table.add_prompts(scope.selection, reader, causes)
     else:
@@ -247,7 +247,7 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | 
         "totals": added.total.answer(),
         "unpricedModels": added.unpriced,
         "harnessModels": added.by_harness,
-        "unlogged": unlogged(added),
+        "unlogged": unlogged_of(summed, scope.classes),
         "rows": row_answers(rows, whole, cause, second, names, about),
         "moreRows": table.left_out,
         "pending": view.rows("SELECT count(*) FROM changed")[0][0],
@@ -398,19 +398,19 @@ class _IndexRows(HotspotRows):
     """Reads the rows of an answer from the index."""
 
     def __init__(
-        self, view: View, cause: str, params: HotspotsParams, kinds: Kinds, dimension: Dimension | None
+        self, view: View, cause: str, params: HotspotsParams, classes: TurnClasses, dimension: Dimension | None
     ) -> None:
         super().__init__(cause, params.rank, params.limit)
         self._view = view
         self._dimension = dimension
         self._keys_read = dimension.by if dimension is not None else By()
-        self._kinds = kinds
+        self._classes = classes
 
     def add_prompts(self, selection: Selection, reader: Reader, causes: CauseReader) -> None:
-        prompts = heaviest(self._view, selection, reader, causes, rates_of(self._rank, self._kinds), self._limit)
-        for prompt, kind, counts in prompts.rows:
+        prompts = heaviest(self._view, selection, reader, causes, rates_of(self._rank, self._classes), self._limit)
+        for prompt, turn_class, counts in prompts.rows:
             label = Label(OTHER, NO_PROMPT) if prompt is None else Label(self._by, prompt[1], prompt)
-            self._sum(label).add(self._kinds[kind], counts)
+            self._sum(label).add(self._classes[turn_class], counts)
         self.left_out = prompts.total - sum(label.prompt is not None for label in self._sums)
 
     def add_causes(self, causes: CauseReader) -> None:
@@ -428,7 +428,7 @@ class _IndexRows(HotspotRows):
             row_sum = sums.get(row)
             if row_sum is None:
                 row_sum = sums[row] = CauseSum()
-            row_sum.add(self._kinds[rows_read.kind], rows_read.counts)
+            row_sum.add(self._classes[rows_read.turn_class], rows_read.counts)
         if self._by in TOOLS_OF:
             keys = self._keys({cause for cause, _ in sums})
             sums = {row: row_sum for row, row_sum in sums.items() if keys[row[0]].kind == kind}
@@ -445,7 +445,9 @@ class _IndexRows(HotspotRows):
     def _second(self, rows_read: CauseRow) -> Any:
         if self._dimension is None:
             return NO_SECOND
-        return self._dimension.label(rows_read.keys[: len(self._dimension.by.keys)], self._kinds[rows_read.kind])
+        return self._dimension.label(
+            rows_read.keys[: len(self._dimension.by.keys)], self._classes[rows_read.turn_class]
+        )
 
     def _subject(self, key: CauseKey) -> str:
         if self._by == "cache-miss":
@@ -464,14 +466,14 @@ class _IndexRows(HotspotRows):
         for one in rows_read:
             project = projects.get(one.keys[by.keys.index("place")]) if is_prefix else None
             label = self._label(keys[one.cause], project, tools)
-            kind = self._kinds[one.kind]
+            turn_class = self._classes[one.turn_class]
             if label is None:
-                rest.add(kind, one.counts)
+                rest.add(turn_class, one.counts)
             else:
                 # Calls made by an agent are not calls of the agent.
                 is_agent = label.kind == "subagent"
                 label = label._replace(second=self._second(one))
-                self._sum(label).add(kind, (*one.counts[:_CALLS], 0, 0) if is_agent else one.counts)
+                self._sum(label).add(turn_class, (*one.counts[:_CALLS], 0, 0) if is_agent else one.counts)
         for label, row_sum in self._sums.items():
             if label.kind == self._by and self._by in ("file", "command", "skill"):
                 rest.subtract(row_sum)

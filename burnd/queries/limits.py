@@ -18,13 +18,12 @@ import msgspec
 from burnd.attribution.cause_keys import NAMED_CAUSES, TOOL
 from burnd.contract.reports import LimitsParams
 from burnd.queries import dimensions, names
-from burnd.queries.cause_names import group_of
-from burnd.queries.cause_sums import CauseReader, CauseSum
+from burnd.queries.bills import group_of
+from burnd.queries.money import CauseSum, Tally, TurnClasses, classes_of, tallied
 from burnd.queries.periods import Stretch
 from burnd.queries.selection import Selection
 from burnd.queries.spending import Spending, budget_uses
-from burnd.queries.sums import Reader
-from burnd.queries.tally import Kinds, Tally, kinds_of, tallied
+from burnd.queries.sums import CauseReader, Reader
 from burnd.queries.view import View
 from burnd.records.times import HOUR_MS, to_iso
 
@@ -184,7 +183,7 @@ def limits(
 
     `dollars` are the plan's limits by window, if they are set. With `filled`, `ledger` is needed.
     """
-    names.by_source(kinds_of(view), params.source)
+    names.by_source(classes_of(view), params.source)
     plan = _PlanWindows(view, params.source)
     amounts = dollars or {}
     uses = [use.answer() for use in budget_uses(view, budgets or {})]
@@ -221,8 +220,8 @@ class _PlanWindows:
         self._source = source
         self._account = QuotaAccount(view, source)
         self._spending = Spending(view, source)
-        self._kinds = ",".join(map(str, sorted(self._spending.kinds)))
-        self._next = _NEXT_TURN.format(kinds=self._kinds, begin="?")
+        self._classes = ",".join(map(str, sorted(self._spending.classes)))
+        self._next = _NEXT_TURN.format(classes=self._classes, begin="?")
 
     def answer(self, name: str, history: int, limit: float | None, ledger: Path | None) -> dict[str, Any]:
         """The current window and earlier ones, and with a ledger what filled those that reached the limit.
@@ -300,7 +299,7 @@ class _PlanWindows:
 
     def _filled(self, window: Window, ledger: Path) -> dict[str, Any]:
         stretch = Stretch(window.begin, window.end)
-        return filled_by(self._view, ledger, kinds_of(self._view), self._spending.kinds, stretch)
+        return filled_by(self._view, ledger, classes_of(self._view), self._spending.classes, stretch)
 
     def running(self, name: str) -> dict[str, Any] | None:
         """The current window; a reported one counts even without turns in it."""
@@ -351,12 +350,12 @@ class _PlanWindows:
         """
         if length > LENGTHS["5h"]:
             return 0
-        times = self._view.rows(_RECENT.format(kinds=self._kinds), (self._view.now - _PAUSE_WITHIN_MS,))
+        times = self._view.rows(_RECENT.format(classes=self._classes), (self._view.now - _PAUSE_WITHIN_MS,))
         return next((ts for (before,), (ts,) in reversed([*pairwise(times)]) if ts - before >= length), 0)
 
     def _counted(self, length: int, since: int = 0) -> list[Window]:
         """Every window if none is reported, in one statement that steps from each to the next."""
-        rows = self._view.rows(_CHAIN.format(kinds=self._kinds, length=length, since=since))
+        rows = self._view.rows(_CHAIN.format(classes=self._classes, length=length, since=since))
         begins = [ts - ts % HOUR_MS for (ts,) in rows]
         return [Window(begin, begin + length, "counted") for begin in begins]
 
@@ -440,19 +439,19 @@ def _quota(reading: QuotaReading) -> dict[str, Any]:
 
 
 _NEXT_TURN = """
-SELECT ts FROM turns INDEXED BY turns_by_time WHERE ts >= {begin} AND class IN ({kinds}) AND quality <> 'empty'
+SELECT ts FROM turns INDEXED BY turns_by_time WHERE ts >= {begin} AND class IN ({classes}) AND quality <> 'empty'
 ORDER BY ts LIMIT 1
 """
 _RECENT = """
-SELECT ts FROM turns INDEXED BY turns_by_time WHERE ts >= ? AND class IN ({kinds}) AND quality <> 'empty' ORDER BY ts
+SELECT ts FROM turns INDEXED BY turns_by_time WHERE ts >= ? AND class IN ({classes}) AND quality <> 'empty' ORDER BY ts
 """
 _PAUSE_WITHIN_MS = 48 * HOUR_MS
 # A window begins at the full hour of its first turn.
 _CHAIN = f"""
 WITH RECURSIVE window(ts) AS (
-  SELECT ({_NEXT_TURN.format(begin="{since}", kinds="{kinds}")})
+  SELECT ({_NEXT_TURN.format(begin="{since}", classes="{classes}")})
   UNION ALL
-  SELECT ({_NEXT_TURN.format(begin=f"window.ts / {HOUR_MS} * {HOUR_MS} + {{length}}", kinds="{kinds}")})
+  SELECT ({_NEXT_TURN.format(begin=f"window.ts / {HOUR_MS} * {HOUR_MS} + {{length}}", classes="{classes}")})
   FROM window WHERE window.ts IS NOT NULL
 ) SELECT ts FROM window WHERE ts IS NOT NULL
 """
@@ -461,33 +460,35 @@ WITH RECURSIVE window(ts) AS (
 _MOST: Final = 5
 
 
-def filled_by(view: View, ledger: Path, kinds: Kinds, chosen: Iterable[int], stretch: Stretch) -> dict[str, Any]:
+def filled_by(
+    view: View, ledger: Path, classes: TurnClasses, chosen: Iterable[int], stretch: Stretch
+) -> dict[str, Any]:
     """The most expensive projects, sessions and groups of causes of a period, each with its share of the cost."""
-    selection = Selection(begin=stretch.begin, end=stretch.end, kinds=frozenset(chosen))
-    reader = Reader(view, selection, kinds)
+    selection = Selection(begin=stretch.begin, end=stretch.end, classes=frozenset(chosen))
+    reader = Reader(view, selection, classes)
     answer: dict[str, Any] = {}
     whole = 0
     for name, by in (("projects", "project"), ("sessions", "session")):
         dimension = dimensions.dimension(view, [by], selection)
-        sums = tallied(reader.read(dimension.by), kinds, dimension.label)
+        sums = tallied(reader.read(dimension.by), classes, dimension.label)
         whole = sum(tally.units for tally in sums.values())
         first = sorted(sums, key=lambda key: (-sums[key].units, repr(key)))[:_MOST]
         answer[name] = [
             {**facts, "costUsd": sums[key].cost_usd, "share": _share(sums[key].units, whole)}
             for key, facts in zip(first, dimension.describe(first), strict=True)
         ]
-    answer["causes"] = _causes(view, CauseReader(view, ledger, selection, reader), kinds, whole)
+    answer["causes"] = _causes(view, CauseReader(view, ledger, selection, reader), classes, whole)
     return answer
 
 
-def _causes(view: View, causes: CauseReader, kinds: Kinds, whole: int) -> list[dict[str, Any]]:
+def _causes(view: View, causes: CauseReader, classes: TurnClasses, whole: int) -> list[dict[str, Any]]:
     """Groups of causes as `why` has them."""
     groups: defaultdict[str, CauseSum] = defaultdict(CauseSum)
     rows = [*causes.read(TOOL)]
     keys = {number: key for number, *key in view.keyed(_WINDOW_FILL_NAMED, sorted({(row.cause,) for row in rows}))}
     for row in rows:
         kind, tool, *_ = keys[row.cause]
-        groups[group_of(kind, tool, None)].add(kinds[row.kind], row.counts)
+        groups[group_of(kind, tool, None)].add(classes[row.turn_class], row.counts)
     first = sorted(groups, key=lambda key: (-groups[key].units, key))[:_MOST]
     return [
         {"key": key, "costUsd": groups[key].cost_usd, "share": _share(groups[key].units, whole)}

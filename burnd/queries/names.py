@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 from burnd.harness.registry import PRODUCTS, SOURCES
-from burnd.queries.tally import Kind, Kinds, shown_model
+from burnd.queries.money import TurnClass, TurnClasses, shown_model
 from burnd.queries.view import Folder, Missing, Mistaken, NoSession, Refusal, Row, View
 from burnd.records.names import canonical_remote
 
@@ -20,10 +20,10 @@ MOST_NAMES = 8
 _NOT_WORDS = re.compile(r"[^a-z0-9]+")
 
 
-def by_source(kinds: Kinds, given: str) -> frozenset[int]:
-    if given not in SOURCES and not any(kind.source == given for kind in kinds):
+def by_source(classes: TurnClasses, given: str) -> frozenset[int]:
+    if given not in SOURCES and not any(one.source == given for one in classes.values()):
         raise _no_source(given)
-    return _matching(kinds, lambda kind: kind.source == given)
+    return _matching(classes, lambda one: one.source == given)
 
 
 def check_source(view: View, given: str) -> None:
@@ -36,36 +36,36 @@ def _no_source(given: str) -> Mistaken:
     return Mistaken(f"unknown source {given[:40]!r}", f"one of: {', '.join(SOURCES)}")
 
 
-def by_provider(kinds: Kinds, given: str) -> frozenset[int]:
-    matches = _matching(kinds, lambda kind: (kind.provider or "").lower() == given.lower())
+def by_provider(classes: TurnClasses, given: str) -> frozenset[int]:
+    matches = _matching(classes, lambda one: (one.provider or "").lower() == given.lower())
     if not matches:
-        raise no_such("provider", given, {kind.provider for kind in kinds if kind.provider})
+        raise no_such("provider", given, {one.provider for one in classes.values()})
     return matches
 
 
-def by_model(view: View, kinds: Kinds, given: str | list[str]) -> frozenset[int]:
+def by_model(view: View, classes: TurnClasses, given: str | list[str]) -> frozenset[int]:
     """Turns of any of these models; a text may name several, separated by commas."""
     texts = given.split(",") if isinstance(given, str) else given
     names = [name for text in texts if (name := text.strip())]
     if not names:
         raise Mistaken("a model's name must not be empty")
-    return frozenset().union(*(_one_model(view, kinds, name) for name in names))
+    return frozenset().union(*(_one_model(view, classes, name) for name in names))
 
 
-def _one_model(view: View, kinds: Kinds, given: str) -> frozenset[int]:
+def _one_model(view: View, classes: TurnClasses, given: str) -> frozenset[int]:
     """A model by its name in a log or in reports; if none has that name, all models of the family it names.
 
     `sonnet` matches every model with that word in its name, `claude-opus-4` every model with these words in a row. A
     model that is only in the price list matches no turn.
     """
     model = shown_model(view.prices, given).lower()
-    exact = _matching(kinds, lambda kind: given.lower() == kind.logged.lower() or model == kind.model.lower())
+    exact = _matching(classes, lambda one: given.lower() == one.logged.lower() or model == one.model.lower())
     if exact:
         return exact
     words = f" {_words(given)} "
-    family = _matching(kinds, lambda kind: words in f" {_words(kind.model)} " or words in f" {_words(kind.logged)} ")
+    family = _matching(classes, lambda one: words in f" {_words(one.model)} " or words in f" {_words(one.logged)} ")
     if not family and view.prices.find(given) is None:
-        raise no_such("model", given, {kind.model for kind in kinds})
+        raise no_such("model", given, {one.model for one in classes.values()})
     return family
 
 
@@ -73,8 +73,8 @@ def _words(name: str) -> str:
     return _NOT_WORDS.sub(" ", name.lower()).strip()
 
 
-def _matching(kinds: Kinds, is_match: Callable[[Kind], bool]) -> frozenset[int]:
-    return frozenset(kind.id for kind in kinds if is_match(kind))
+def _matching(classes: TurnClasses, is_match: Callable[[TurnClass], bool]) -> frozenset[int]:
+    return frozenset(number for number, one in classes.items() if is_match(one))
 
 
 def branch(view: View, given: str) -> frozenset[int]:

@@ -14,9 +14,9 @@ from burnd.contract.reports import UNLABELLED, Filters
 from burnd.index.sums import NO_ACTIVITY
 from burnd.ledger.journal import lineage
 from burnd.queries import names
+from burnd.queries.money import TurnClasses, classes_of
 from burnd.queries.names import row_of
 from burnd.queries.periods import moment, zone_of
-from burnd.queries.tally import Kinds, kinds_of
 from burnd.queries.view import Mistaken, View
 from burnd.records.names import bounded, bounded_tags
 from burnd.records.times import EARLIEST_MS, LATEST_MS, to_iso
@@ -217,7 +217,7 @@ class Selection(NamedTuple):
     begin: int | None = None
     end: int | None = None
     zone: tzinfo = UTC
-    kinds: frozenset[int] | None = None
+    classes: frozenset[int] | None = None
     places: frozenset[int] | None = None
     activities: frozenset[int] | None = None
     versions: frozenset[int] | None = None
@@ -242,12 +242,12 @@ class Scope(NamedTuple):
     """A selection, the classes of turns, and the filters as an answer repeats them."""
 
     selection: Selection
-    kinds: Kinds
+    classes: TurnClasses
     filters: dict[str, Any]
 
     def in_view(self, view: View) -> Scope:
         """The same selection in a later view, which may have new classes of turns."""
-        return self._replace(kinds=kinds_of(view))
+        return self._replace(classes=classes_of(view))
 
 
 def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Scope:
@@ -257,21 +257,21 @@ def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Scop
     end = moment(filters.until, view.now, zone, is_end=True) if filters.until is not None else None
     if begin is not None and end is not None and begin >= end:
         raise Mistaken("until is before since", f"since is {to_iso(begin)}, until is {to_iso(end)}")
-    kinds = kinds_of(view)
+    classes = classes_of(view)
     by_class = []
     if filters.source is not None:
-        by_class.append(names.by_source(kinds, filters.source))
+        by_class.append(names.by_source(classes, filters.source))
     if filters.model is not None:
-        by_class.append(names.by_model(view, kinds, filters.model))
+        by_class.append(names.by_model(view, classes, filters.model))
     if filters.provider is not None:
-        by_class.append(names.by_provider(kinds, filters.provider))
+        by_class.append(names.by_provider(classes, filters.provider))
     values = {name: getattr(filters, name) for name in Filters.params}
     values |= {name: to_iso(at) if at is not None else None for name, at in (("since", begin), ("until", end))}
     selection = Selection(
         begin=begin,
         end=end,
         zone=zone,
-        kinds=frozenset.intersection(*by_class) if by_class else None,
+        classes=frozenset.intersection(*by_class) if by_class else None,
         places=names.places(view, filters.project) if filters.project is not None else None,
         activities=_activity(view, filters.activity) if filters.activity is not None else None,
         versions=names.version(view, filters.version) if filters.version is not None else None,
@@ -279,7 +279,7 @@ def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Scop
         sessions=frozenset(names.below(view, [row_of(view, filters.session)])) if filters.session is not None else None,
     )
     as_given = {name: value for name, value in values.items() if value not in (None, {})}
-    return Scope(_by_tags(view, filters, selection, tag_keys), kinds, as_given)
+    return Scope(_by_tags(view, filters, selection, tag_keys), classes, as_given)
 
 
 def _activity(view: View, label: str) -> frozenset[int]:

@@ -10,12 +10,12 @@ import msgspec
 from burnd.contract.daemon import ListStampsParams
 from burnd.contract.sessions import MOST_SESSIONS, ListParams, MetaParams
 from burnd.queries import names
+from burnd.queries.money import Tally, classes_of, tallied
 from burnd.queries.names import IS_A_SESSION, check_source, row_of, short_ids
 from burnd.queries.periods import moment, zone_of
 from burnd.queries.selection import Selection
 from burnd.queries.spending import Spending
 from burnd.queries.sums import By, Reader
-from burnd.queries.tally import Tally, kinds_of, tallied
 from burnd.queries.view import Refusal, View
 from burnd.records.content import MAIN, NO_RAIL
 from burnd.records.names import bounded
@@ -171,9 +171,9 @@ def _conditions(view: View, params: ListParams) -> tuple[list[str], list[Any]]:
 
 def _tallies(view: View, sessions: Iterable[int]) -> dict[int, Tally]:
     """The use of each of these sessions, without their descendants."""
-    kinds = kinds_of(view)
-    rows = Reader(view, Selection(sessions=frozenset(sessions)), kinds).read(By(("session",)))
-    return tallied(rows, kinds, lambda keys, _: keys[0])
+    classes = classes_of(view)
+    rows = Reader(view, Selection(sessions=frozenset(sessions)), classes).read(By(("session",)))
+    return tallied(rows, classes, lambda keys, _: keys[0])
 
 
 def _parse_position(token: str) -> list[Any]:

@@ -12,10 +12,10 @@ from burnd.contract.reports import PricingParams
 from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD, Price, PriceTable, Rates, usd, usd_per_million
 from burnd.pricing.names import LOCAL_PROVIDERS, provider_id
 from burnd.queries import names
+from burnd.queries.money import Tally, classes_of, tallied, unlogged_of, whole_of
 from burnd.queries.periods import Stretch
 from burnd.queries.selection import Scope, Selection
 from burnd.queries.sums import By, Reader
-from burnd.queries.tally import Kinds, Parts, Tally, kinds_of, tallied, usage
 from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 
@@ -25,18 +25,18 @@ class Spending:
 
     def __init__(self, view: View, source: str | None = None) -> None:
         self._view = view
-        self._every = kinds_of(view)
-        self.kinds = frozenset(
-            kind.id for kind in self._every if not kind.is_unlogged and source in (None, kind.source)
+        self._every = classes_of(view)
+        self.classes = frozenset(
+            one.id for one in self._every.values() if not one.is_unlogged and source in (None, one.source)
         )
 
     def within(self, begin: int, end: int) -> Tally:
         """The sum from `begin` to before `end`."""
-        return self._sum(Selection(begin=begin, end=end, kinds=self.kinds))
+        return self._sum(Selection(begin=begin, end=end, classes=self.classes))
 
     def within_each(self, windows: Sequence[Stretch]) -> list[Tally]:
         """The sum of each window."""
-        rows = Reader(self._view, Selection(kinds=self.kinds), self._every).windows(windows)
+        rows = Reader(self._view, Selection(classes=self.classes), self._every).windows(windows)
         tallies = tallied(rows, self._every, lambda keys, _: keys[0])
         return [tallies.get(number) or Tally() for number in range(len(windows))]
 
@@ -47,46 +47,16 @@ class Spending:
 
     def of_rows(self, sessions: Iterable[int]) -> Tally:
         """The sum of these sessions alone, by their numbers in the index."""
-        return self._sum(Selection(sessions=frozenset(sessions), kinds=self.kinds))
+        return self._sum(Selection(sessions=frozenset(sessions), classes=self.classes))
 
     def _sum(self, selection: Selection) -> Tally:
-        return _total(Reader(self._view, selection, self._every).read(By()), self._every)
+        return whole_of(Reader(self._view, selection, self._every).read(By()), self._every)
 
 
 def totals_of(view: View, scope: Scope) -> dict[str, Any]:
     """The sum of the selected turns, and unlogged usage within the filters, as answers have them."""
-    rows = [*Reader(view, scope.selection, scope.kinds).read(By())]
-    return {"totals": _total(rows, scope.kinds).answer(), "unlogged": unlogged_of(rows, scope.kinds)}
-
-
-def _total(rows: Iterable[Parts], kinds: Kinds) -> Tally:
-    return tallied(rows, kinds, lambda *_: None).get(None) or Tally()
-
-
-def unlogged_of(rows: Iterable[Parts], kinds: Kinds) -> dict[str, Any] | None:
-    """Unlogged usage among these rows."""
-    beyond, models = Tally(), set()
-    for _, number, tier, counts in rows:
-        kind = kinds[number]
-        if kind.is_unlogged:
-            beyond.add(kind, tier, counts)
-            models.add(kind.model)
-    return unlogged_answer(beyond, models)
-
-
-def unlogged_answer(beyond: Tally, models: Iterable[str]) -> dict[str, Any] | None:
-    """Unlogged usage, which is not in the totals: from running totals of harnesses, and requests without a response.
-
-    Tokens and cost of these `requests` are a minimum.
-    """
-    if beyond.is_nothing and not beyond.partial:
-        return None
-    return {
-        "usage": usage(beyond.tokens),
-        "costUsd": beyond.cost_usd,
-        "models": sorted(filter(None, models)),
-        "requests": beyond.partial,
-    }
+    rows = Reader(view, scope.selection, scope.classes).read(By())
+    return {"totals": whole_of(rows, scope.classes).answer(), "unlogged": unlogged_of(rows, scope.classes)}
 
 
 PERIODS: Final = ("daily", "weekly", "monthly")

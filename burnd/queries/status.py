@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from burnd.contract.reports import StatuslineParams
 from burnd.queries.limits import running_quota, running_window
+from burnd.queries.money import Tally
 from burnd.queries.spending import Spending, budget_uses, period_of
-from burnd.queries.tally import Tally
 from burnd.queries.view import View
 
 SKIPPED_SHOWN = 20

@@ -13,10 +13,9 @@ from burnd.contract.reports import SummaryParams
 from burnd.index.sums import MEASURES
 from burnd.queries import dimensions
 from burnd.queries.dimensions import AgentKey, Dimension, agent_keys, tag_keys
+from burnd.queries.money import Parts, Tally, unlogged_of
 from burnd.queries.selection import PARENT_AGENT, Scope, choose
-from burnd.queries.spending import unlogged_answer
 from burnd.queries.sums import BILLED, By, Reader
-from burnd.queries.tally import Parts, Tally
 from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 
@@ -46,13 +45,13 @@ def parents(view: View, scope: Scope, rows: Iterable[Parts]) -> dict[AgentKey, A
     that called it, and a child session below that of its parent session. A conversation is represented by the agent
     with most of its turns. `rows` are the sums by agent.
     """
-    selection, kinds = scope.selection, scope.kinds.by_id
+    selection, classes = scope.selection, scope.classes
     labels, keys = selection.groups.labels if selection.groups else (), tag_keys(_BY)
     key_of, parent_at = agent_keys(view, labels, keys), keys.index(PARENT_AGENT)
     alone: defaultdict[AgentKey, int] = defaultdict(int)  # turns of sessions without subagents, parent and child
     stamped: defaultdict[AgentKey, Votes] = defaultdict(dict)
     for (group, type_), number, _, (n, *_) in rows:
-        if not kinds[number].is_unlogged:
+        if not classes[number].is_unlogged:
             key, parent = key_of(group, type_), labels[group][parent_at]
             alone[key] += n
             if key.stamped is not None and parent is not None and parent != key.stamped:
@@ -65,9 +64,9 @@ def parents(view: View, scope: Scope, rows: Iterable[Parts]) -> dict[AgentKey, A
     subagents: dict[int, tuple[str, int | None]] = {id_: (agent, type_) for id_, agent, type_ in view.rows(_SUBAGENTS)}
     subagents[0] = ("", None)
     turns: list[tuple[int, str, AgentKey, int]] = []
-    reader = Reader(view, selection._replace(sessions=linked), scope.kinds, measures=1)
+    reader = Reader(view, selection._replace(sessions=linked), scope.classes, measures=1)
     for (group, session, subagent), number, _, (n,) in reader.read(By(("group", "session", "subagent"))):
-        if not kinds[number].is_unlogged:
+        if not classes[number].is_unlogged:
             agent_id, type_ = subagents[subagent]
             key = key_of(group, type_)
             turns.append((session, agent_id, key, n))
@@ -177,11 +176,9 @@ class ReportSums(NamedTuple):
     """The sums of a report."""
 
     total: Tally
-    unlogged: Tally
     by_key: dict[Hashable, Tally]
     unpriced: list[str]
     by_harness: list[str]  # models whose cost is the harness's figure
-    unlogged_models: list[str]
 
 
 def summary(view: View, params: SummaryParams) -> dict[str, Any]:
@@ -191,7 +188,7 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
         raise Mistaken("only agents form a tree", "use by agent with tree")
     scope = choose(view, params, dimensions.tag_keys(by))
     dimension = dimensions.dimension(view, by, scope.selection)
-    reader = Reader(view, scope.selection, scope.kinds, measures=len(MEASURES) if params.quality else BILLED)
+    reader = Reader(view, scope.selection, scope.classes, measures=len(MEASURES) if params.quality else BILLED)
     rows = reader.read(dimension.by)
     added = add_up(rows, scope, dimension)
     branches = tree(added.by_key, parents(view, scope, rows)) if params.tree else []
@@ -205,7 +202,7 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
         "totals": added.total.answer(),
         "unpricedModels": added.unpriced,
         "harnessModels": added.by_harness,
-        "unlogged": unlogged(added),
+        "unlogged": unlogged_of(rows, scope.classes),
         "by": params.by,
         "rows": _rows(added, dimension, ended, order),
         "moreRows": len(added.by_key) - len(order),
@@ -221,26 +218,22 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
 
 
 def add_up(rows: Iterable[Parts], scope: Scope, dimension: Dimension) -> ReportSums:
-    """Sums rows by label, with unlogged usage apart."""
+    """Sums rows by label, without unlogged usage."""
     by_key: defaultdict[Hashable, Tally] = defaultdict(Tally)
-    beyond = Tally()
     unpriced: set[str] = set()
     by_harness: set[str] = set()
-    unlogged_models: set[str] = set()
-    kinds, label = scope.kinds.by_id, dimension.label
+    classes, label = scope.classes, dimension.label
     for keys, number, tier, counts in rows:
-        kind = kinds[number]
-        if kind.is_unlogged:
-            beyond.add(kind, tier, counts)
-            unlogged_models.add(kind.model)
+        turn_class = classes[number]
+        if turn_class.is_unlogged:
             continue
-        by_key[label(keys, kind)].add(kind, tier, counts)
-        if kind.price is None and counts[0] > counts[_EMPTIES]:
-            (by_harness if kind.is_stated else unpriced).add(kind.model)
+        by_key[label(keys, turn_class)].add(turn_class, tier, counts)
+        if turn_class.price is None and counts[0] > counts[_EMPTIES]:
+            (by_harness if turn_class.is_stated else unpriced).add(turn_class.model)
     # Revisions may leave a row empty.
     non_empty = {key: tally for key, tally in by_key.items() if not tally.is_nothing}
     total = Tally.over(non_empty.values())
-    return ReportSums(total, beyond, non_empty, sorted(unpriced), sorted(by_harness), sorted(unlogged_models))
+    return ReportSums(total, non_empty, sorted(unpriced), sorted(by_harness))
 
 
 def _ordered(added: ReportSums, dimension: Dimension, limit: int) -> list[Any]:
@@ -274,11 +267,6 @@ def _rows(
             row["quality"] = quality(tally, ended.get(key))
         rows.append(row)
     return rows
-
-
-def unlogged(added: ReportSums) -> dict[str, Any] | None:
-    """Unlogged usage of the summed rows."""
-    return unlogged_answer(added.unlogged, added.unlogged_models)
 
 
 def _series(view: View, reader: Reader, scope: Scope) -> list[dict[str, Any]]:
@@ -320,8 +308,8 @@ def outcomes(view: View, reader: Reader, scope: Scope, dimension: Dimension) -> 
     by_row: defaultdict[Hashable, Outcomes] = defaultdict(lambda: dict.fromkeys(OUTCOMES, 0))
     ended = cache(partial(_ended, view))  # many sessions have few distinct endings
     for keys, number, facts, (count,) in reader.endings(dimension.by, _FACTS.format(view.now - QUIET_MS)):
-        kind = scope.kinds[number]
-        by_row[dimension.label(keys, kind)][ended(facts, kind.is_open)] += count
+        turn_class = scope.classes[number]
+        by_row[dimension.label(keys, turn_class)][ended(facts, turn_class.is_open)] += count
     return by_row
 
 

@@ -1,23 +1,29 @@
-"""Turns a selection, a group-by, a period and a time zone into SQL over the sums, and its rows into counts.
+"""Turns a selection, a group-by, a period and a time zone into SQL over the sums of turns and of causes.
 
-`Reader.read` takes the fewest rows that give the answer exactly. What needs only class, activity and time comes from
-`time_sums`, what needs no activity or no time from `session_sums`; whatever of these is stale, and all else, from
-`sums`. Only the quarters of an hour that the period cuts, and sessions whose tags change while they run, are read from
-the turns themselves. docs/architecture.md describes the tables.
+`Reader` counts turns from the fewest rows that give the answer exactly: what needs only class, activity and time comes
+from `time_sums`, what needs no activity or no time from `session_sums`, what of these is stale, and all else, from
+`sums`. `CauseReader` adds up causes: `cause_blocks` has all sessions, `cause_sums` each. Edges of the period, and
+sessions whose tags change while they run, are read turn by turn. docs/architecture.md describes the tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, groupby
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from burnd.attribution import segments
+from burnd.attribution.cause_keys import FILE, NAMED, PAID_LEVELS, TOOL, CauseKey, CauseNumber, cause_number
+from burnd.attribution.segments import ALL_ACTIVITIES
+from burnd.attribution.tally import Sums
 from burnd.index.sums import BUCKET_MS, COUNT_TURNS, DAY, FIRST_EDITS, MEASURES, SHIFT_MS, begin_of, bucket_of
+from burnd.queries.money import Parts, TurnClasses
 from burnd.queries.periods import HOUR_PLACES, Stretch, hour_place, stretches
 from burnd.queries.selection import OUT, Groups, Selection
-from burnd.queries.tally import Kinds, Parts
-from burnd.queries.view import View
+from burnd.queries.view import Mistaken, View
 from burnd.records.times import DAY_MS, HOUR_MS
 
 Key = Literal["place", "activity", "branch", "version", "session", "subagent", "agent_type", "group", "time", "turn"]
@@ -65,6 +71,7 @@ class Table(NamedTuple):
     time: str = "x.ts"
     unit_ms: int = 1
     first_ms: int = SHIFT_MS  # from the year 1 on, so that no number is negative
+    bound: tuple[str, ...] = ()  # in the source
 
     def clock(self, unit: str, zone: Sequence[Stretch]) -> str:
         """The number of the local day, or of the local hour as `hour_name` has it; offsets as in these stretches."""
@@ -123,10 +130,15 @@ _ENDINGS = Table(
     _TURN_COLUMNS | {"session": "e.session"},
     ("count(*)",),
 )
+CAUSE_SUMS = Table(
+    "cause_sums x", "1", SUMS.columns, tuple(f"sum(x.{name})" for name in Sums._fields), "x.day", DAY_MS, 0
+)
+_CAUSE_BLOCKS = CAUSE_SUMS._replace(source="cause_blocks x")
+_TURNS_TO_FOLLOW = _BILLED_TURNS._replace(counted=("x.session", "x.rail", "x.turn_index"))
 
 
 class Reader:
-    """Reads one selection: the first `measures` of the sums.
+    """Counts the turns of one selection: the first `measures` of the sums.
 
     `sizes` are context sizes to distinguish besides those of the prices.
     """
@@ -135,7 +147,7 @@ class Reader:
         self,
         view: View,
         selection: Selection,
-        kinds: Kinds,
+        classes: TurnClasses,
         sizes: tuple[int, ...] = (),
         measures: int = BILLED,
     ) -> None:
@@ -143,14 +155,14 @@ class Reader:
         self._measures = measures
         self._turns = TURNS if measures > BILLED else _BILLED_TURNS
         self._selection = selection
-        own = [kind for kind in kinds if selection.kinds is None or kind.id in selection.kinds]
-        needed = {kind.id: {*sizes, *(kind.price.thresholds if kind.price else ())} for kind in own}
+        own = [one for one in classes.values() if selection.classes is None or one.id in selection.classes]
+        needed = {one.id: {*sizes, *(one.price.thresholds if one.price else ())} for one in own}
         # These classes lack a context size at which prices now change: their turns are read one by one.
-        coarse = [kind for kind in own if not kind.is_unlogged and not needed[kind.id] <= set(kind.sizes)]
-        self._coarse = frozenset(kind.id for kind in coarse)
-        cuts = sorted({size for kind in coarse for size in needed[kind.id]}, reverse=True)
+        coarse = [one for one in own if not one.is_unlogged and not needed[one.id] <= set(one.sizes)]
+        self._coarse = frozenset(one.id for one in coarse)
+        cuts = sorted({size for one in coarse for size in needed[one.id]}, reverse=True)
         self._tier = f"CASE {' '.join(f'WHEN {_CONTEXT} > {size} THEN {size}' for size in cuts)} ELSE 0 END"
-        self._fine = frozenset(kind.id for kind in own) - self._coarse if self._coarse else selection.kinds
+        self._fine = frozenset(one.id for one in own) - self._coarse if self._coarse else selection.classes
         self._by_session: Grouping | None = None
         self._stretches: list[Stretch] | None = None
         # The selected period, as far as anything is recorded.
@@ -160,6 +172,10 @@ class Reader:
             begin, end = begin_of(first), begin_of(last + 1)
             self.begin = begin if selection.begin is None else max(begin, selection.begin)
             self.end = end if selection.end is None else min(end, selection.end)
+
+    @property
+    def period(self) -> Stretch:
+        return Stretch(self.begin, self.end)
 
     def read(self, by: By) -> list[Parts]:
         """Counts by these keys and by class; several for the same keys if they were read from several tables.
@@ -180,28 +196,36 @@ class Reader:
         """Counts prompts that were retried, at their first edits; the extra column is the number of retries."""
         active = [_active(bucket_of(self.begin), bucket_of(self.end) + 1, "p.session")]
         is_cut = self._selection.begin is not None or self._selection.end is not None
-        return self._facts(_RETRIED, by, self._selection.kinds, "p.retries", active if is_cut else [])
+        return self._facts(_RETRIED, by, self._selection.classes, "p.retries", active if is_cut else [])
 
     def endings(self, by: By, extra: str) -> list[Parts]:
         """Counts sessions at their last turns (x), with an extra column that may use the ending (e)."""
-        return self._facts(_ENDINGS, by, self._selection.kinds, extra)
+        return self._facts(_ENDINGS, by, self._selection.classes, extra)
 
     def turns(self) -> set[int]:
         """The numbers of the selected turns."""
-        return {keys[0] for keys, *_ in self._facts(self._turns, By(("turn",)), self._selection.kinds)}
+        return {keys[0] for keys, *_ in self._facts(self._turns, By(("turn",)), self._selection.classes)}
 
     # Which tables
 
     def _sums(self, by: By) -> list[Parts]:
         rows: list[Parts] = []
-        (begin, end), edges = self._cut(by)
         selection = self._selection
+        # No bucket is whole if a local hour begins within one.
+        zone = self.zone(by)
+        cuts = [stretch.offset for stretch in zone] + [stretch.begin for stretch in zone[1:]]
+        is_uneven = any(cut % BUCKET_MS for cut in cuts)
+        (begin, end), edges = ((0, 0), [self.period]) if is_uneven else _whole_buckets(self.period)
+        is_plain = selection.is_of_all_sessions and (selection.places, selection.versions) == (None, None)
+        is_over_sessions = is_plain and {"activity", "time"}.issuperset(by.keys)
+        is_by_utc_day = by.unit is None or (by.unit == "day" and not any(part.offset % DAY_MS for part in zone))
         by_activity = selection.activities is not None or "activity" in by.keys
-        if by_activity and by.unit is None and not self._is_over_sessions(by):
-            rows += self._whole_sessions(by)
+        if by_activity and by.unit is None and not is_over_sessions:
+            rows += self._whole_sessions(by, begin, end)
             edges = []
-        elif begin < end and self._is_over_sessions(by) and (self._is_by_day(by) or not by_activity):
-            rows += self._over_sessions(by, begin, end, by_activity=by_activity)
+        elif begin < end and is_over_sessions and (is_by_utc_day or not by_activity):
+            by_day = _DAYS_BY_ACTIVITY if by_activity else _DAYS
+            rows += self._over_sessions(by_day if is_by_utc_day else _QUARTERS, by, begin, end)
         elif begin < end:
             is_cut = selection.begin is not None or selection.end is not None
             terms = [_active(begin, end), _between(begin, end)] if is_cut else []
@@ -210,22 +234,6 @@ class Reader:
             rows += self.select(self._turns, by, [during(edge)])
         return rows + self.mixed(self._turns, by, self._fine)
 
-    def _cut(self, by: By) -> tuple[tuple[int, int], list[Stretch]]:
-        """The whole buckets of the period, and its edges. No bucket is whole if a local hour begins within one."""
-        zone = self._zone(by)
-        cuts = [stretch.offset for stretch in zone] + [stretch.begin for stretch in zone[1:]]
-        period = Stretch(self.begin, self.end)
-        return ((0, 0), [period]) if any(cut % BUCKET_MS for cut in cuts) else _whole_buckets(period)
-
-    def _is_over_sessions(self, by: By) -> bool:
-        selection = self._selection
-        is_plain = selection.is_of_all_sessions and (selection.places, selection.versions) == (None, None)
-        return is_plain and {"activity", "time"}.issuperset(by.keys)
-
-    def _is_by_day(self, by: By) -> bool:
-        """Whether days of UTC are enough."""
-        return by.unit is None or (by.unit == "day" and not any(part.offset % DAY_MS for part in self._zone(by)))
-
     def _fresh_and_stale(self, table: Table, by: By, terms: list[Clause]) -> list[Parts]:
         """From a condensed table, except for sessions that are stale."""
         if not self._view.rows(f"{_STALE_SESSIONS} LIMIT 1"):
@@ -233,15 +241,17 @@ class Reader:
         rows = self.select(table, by, [*terms, Clause(f"x.session NOT IN ({_STALE_SESSIONS})")])
         return rows + self.select(SUMS, by, [*terms, Clause(f"x.session IN ({_STALE_SESSIONS})")])
 
-    def _over_sessions(self, by: By, begin: int, end: int, *, by_activity: bool) -> list[Parts]:
+    def _over_sessions(self, table: Table, by: By, begin: int, end: int) -> list[Parts]:
         """Days or quarters of an hour from `time_sums`; partial days, and days that are stale, from `sums`."""
-        table, unit = (_DAYS_BY_ACTIVITY if by_activity else _DAYS, DAY) if self._is_by_day(by) else (_QUARTERS, 1)
+        unit = table.unit_ms // BUCKET_MS
         first, last = -(-begin // unit), end // unit
         if first >= last:
             first = last = -(-end // unit)
         rest = [(begin, min(end, first * unit), "1"), (max(begin, last * unit), end, "1")]
         fresh = [_between(first, last)]
-        if stale := self._view.rows(_STALE, (first * unit // DAY, -(-last * unit // DAY))):
+        if stale := self._view.rows(
+            f"{_STALE_DAYS} WHERE day >= {first * unit // DAY} AND day < {-(-last * unit // DAY)}"
+        ):
             fresh.append(Clause(f"x.bucket / {DAY // unit} NOT IN ({_STALE_DAYS})"))
             days = min(stale)[0] * DAY, (max(stale)[0] + 1) * DAY
             rest.append((max(days[0], first * unit), min(days[1], last * unit), f"x.bucket / {DAY} IN ({_STALE_DAYS})"))
@@ -251,43 +261,42 @@ class Reader:
                 rows += self.select(SUMS, by, [_active(since, until), _between(since, until), Clause(condition)])
         return rows
 
-    def _whole_sessions(self, by: By) -> list[Parts]:
+    def _whole_sessions(self, by: By, begin: int, end: int) -> list[Parts]:
         """Whole sessions by activity from `session_sums`; those across an edge of the period by turns."""
         if self._selection.begin is None and self._selection.end is None:
             return self._fresh_and_stale(_SESSION_ACTIVITIES, by, [])
-        (begin, end), _ = self._cut(by)
         sessions = self._view.rows(_TOUCHING, (begin, end, bucket_of(self.begin), bucket_of(self.end - 1)))
         inside = frozenset(session for session, is_inside in sessions if is_inside)
         across = frozenset(session for session, is_inside in sessions if not is_inside)
         rows = self._fresh_and_stale(_SESSION_ACTIVITIES, by, within("x.session", inside))
         if across:
-            rows += self.select(self._turns, by, [during(Stretch(self.begin, self.end)), *within("x.session", across)])
+            rows += self.select(self._turns, by, [during(self.period), *within("x.session", across)])
         return rows
 
     def _facts(
         self,
         table: Table,
         by: By,
-        kinds: frozenset[int] | None,
+        classes: frozenset[int] | None,
         extra: str = _NOTHING,
         terms: Sequence[Clause] = (),
     ) -> list[Parts]:
         """All selected rows of a table that has times to the millisecond."""
         if self.begin >= self.end:
             return []
-        rows = self.select(table, by, [*terms, during(Stretch(self.begin, self.end))], extra, kinds)
-        return rows + self.mixed(table, by, kinds, extra)
+        rows = self.select(table, by, [*terms, during(self.period)], extra, classes)
+        return rows + self.mixed(table, by, classes, extra)
 
-    def mixed(self, table: Table, by: By, kinds: frozenset[int] | None, extra: str = _NOTHING) -> list[Parts]:
+    def mixed(self, table: Table, by: By, classes: frozenset[int] | None, extra: str = _NOTHING) -> list[Parts]:
         """The rows of sessions whose tags change while they run."""
         groups = self._selection.groups
         if groups is None or not groups.mixed:
             return []
-        period = during(Stretch(self.begin, self.end))
-        by_time = self.select(table, by, [period], extra, kinds, groups_of_times(groups))
-        return by_time + self.select(table, by, [period], extra, kinds, groups_of_turns(groups))
+        during_period = [during(self.period)]
+        by_time = self.select(table, by, during_period, extra, classes, _groups_of_times(groups))
+        return by_time + self.select(table, by, during_period, extra, classes, _groups_of_turns(groups))
 
-    def _zone(self, by: By) -> list[Stretch]:
+    def zone(self, by: By) -> list[Stretch]:
         """The period, divided where the clocks change; empty if the group-by has no time."""
         if by.unit is None:
             return []
@@ -300,7 +309,7 @@ class Reader:
 
         Whole buckets come from `time_sums`; the edges of windows, and days that are stale, from the turns.
         """
-        stale = {row[0] for row in self._view.rows("SELECT day FROM stale_days")}
+        stale = {row[0] for row in self._view.rows(_STALE_DAYS)}
         whole: list[tuple[int, int, int]] = []
         cut: list[tuple[int, int, int]] = []
         for number, window in enumerate(windows):
@@ -313,29 +322,13 @@ class Reader:
                 begin = last
             whole.append((number, begin, end))
         every = [(number, window.begin, window.end) for number, window in enumerate(windows)]
-        rows = self._in_windows(_QUARTERS, "x.bucket", whole, self._fine)
-        rows += self._in_windows(_TURNS_BY_TIME, "x.ts", cut, self._fine)
+        by = By(("group",))
+        rows = self.select(_QUARTERS, by, [], grouping=_groups_of_windows("x.bucket", whole))
+        rows += self.select(_TURNS_BY_TIME, by, [], grouping=_groups_of_windows("x.ts", cut))
         if self._coarse:
-            rows += self._in_windows(_TURNS_BY_TIME, "x.ts", every, self._coarse, self._tier)
+            grouping = _groups_of_windows("x.ts", every)
+            rows += self.select(_TURNS_BY_TIME, by, [], self._tier, self._coarse, grouping)
         return rows
-
-    def _in_windows(
-        self,
-        table: Table,
-        column: str,
-        windows: Sequence[tuple[int, int, int]],
-        kinds: frozenset[int] | None,
-        extra: str = _NOTHING,
-    ) -> list[Parts]:
-        during = f"{column} >= w.value ->> 1 AND {column} < w.value ->> 2"
-        terms = [Clause(table.only), Clause(during), *within("x.class", kinds)]
-        sql = (
-            f"SELECT w.value ->> 0, x.class, {extra}, {','.join(table.counted[:BILLED])} "
-            f"FROM json_each(?) w CROSS JOIN {table.source} "
-            f"WHERE {' AND '.join(term.sql for term in terms)} GROUP BY 1, 2{'' if extra == _NOTHING else ', 3'}"
-        )
-        bound = [_json(windows), *(value for term in terms for value in term.bound)]
-        return [(row[:1], row[1], row[2], row[3:]) for row in self._view.rows(sql, bound)]
 
     # One statement
 
@@ -345,7 +338,7 @@ class Reader:
         by: By,
         terms: Iterable[Clause],
         extra: str = _NOTHING,
-        kinds: frozenset[int] | Literal["fine"] | None = "fine",
+        classes: frozenset[int] | Literal["fine"] | None = "fine",
         grouping: Grouping | None = None,
     ) -> list[Parts]:
         """The rows of a table under these conditions and those of the selection, except for its period.
@@ -353,19 +346,30 @@ class Reader:
         Rows are grouped by the tags of whole sessions, unless another grouping is given.
         """
         selection = self._selection
-        columns = {**table.columns, "time": table.clock(by.unit or "day", self._zone(by))}
-        terms = [Clause(table.only), *terms, *selected(selection, table, self._fine if kinds == "fine" else kinds)]
-        source, bound, session = table.source, [], columns["session"]
-        if selection.groups is not None:
-            grouping = grouping or self._groups_of_sessions()
+        columns = {"time": table.clock(by.unit or "day", self.zone(by)), **table.columns}
+        terms = [
+            Clause(table.only),
+            *terms,
+            *selected(selection, table, self._fine if classes == "fine" else classes),
+        ]
+        source, bound, session = table.source, [*table.bound], columns["session"]
+        if selection.groups is not None and grouping is None:
+            grouping = self._groups_of_sessions(selection.groups)
+        if grouping is not None:
             columns["group"] = grouping.group
             source = f"{grouping.source} CROSS JOIN {source}"
-            bound.append(grouping.rows)
+            bound.insert(0, grouping.rows)
             # All conditions on the session are checked on the list: SQLite might else look up every selected session.
             terms = [term._replace(sql=term.sql.replace(session, grouping.session)) for term in terms]
             terms.append(Clause(grouping.condition.format(session=session, turn=columns.get("turn"))))
         if selection.agent_groups is not None:
-            terms.append(self._of_agents(columns))
+            # Most turns are no subagent's: to see that is quicker than to look for 0 in a list.
+            subagent, listed = columns["subagent"], "(SELECT value FROM json_each(?))"
+            of_agents = Clause(f"{subagent} <> 0 AND {subagent} IN {listed}", (_json(selection.subagents),))
+            if selection.groups is not None:
+                either = f"({columns['group']} IN {listed} OR {of_agents.sql})"
+                of_agents = Clause(either, (_json(selection.agent_groups), *of_agents.bound))
+            terms.append(of_agents)
         counted = table.counted[: self._measures] if len(table.counted) == len(MEASURES) else table.counted
         read = [*(columns[key] for key in by.keys), columns["class"], extra, *counted]
         width = len(by.keys)
@@ -376,23 +380,9 @@ class Reader:
         rows = self._view.rows(sql, [*bound, *(value for term in terms for value in term.bound)])
         return [(row[:width], row[width], row[width + 1], row[width + 2 :]) for row in rows]
 
-    def _of_agents(self, columns: Mapping[str, str]) -> Clause:
-        """The condition that turns are of a selected subagent, or of a group whose tag names a selected agent."""
-        selection, subagent = self._selection, columns["subagent"]
-        # Most turns are no subagent's: to see that is quicker than to look for 0 in a list.
-        of_subagents = f"{subagent} <> 0 AND {subagent} IN (SELECT value FROM json_each(?))"
-        if selection.groups is None:
-            return Clause(of_subagents, (_json(selection.subagents),))
-        in_groups = f"{columns['group']} IN (SELECT value FROM json_each(?))"
-        return Clause(
-            f"({in_groups} OR {of_subagents})", (_json(selection.agent_groups or ()), _json(selection.subagents))
-        )
-
-    def _groups_of_sessions(self) -> Grouping:
+    def _groups_of_sessions(self, groups: Groups) -> Grouping:
         """The group of each session; mixed sessions are in none."""
         if self._by_session is None:
-            groups = self._selection.groups
-            assert groups is not None  # noqa: S101 - for the type checker: it is called with groups only
             ((last,),) = self._view.rows("SELECT coalesce(max(id), 0) FROM sessions")
             numbers = [groups.rest] * (last + 1)
             for session, group in groups.whole.items():
@@ -404,7 +394,7 @@ class Reader:
         return self._by_session
 
 
-def groups_of_times(groups: Groups) -> Grouping:
+def _groups_of_times(groups: Groups) -> Grouping:
     """The groups of mixed sessions by time, without turns that have a tag of their own."""
     rows = [
         (session, begin, end, group)
@@ -415,12 +405,12 @@ def groups_of_times(groups: Groups) -> Grouping:
     # LIMIT makes SQLite decode each element once, and not for every turn.
     columns = "value ->> 0 AS session, value ->> 1 AS begin, value ->> 2 AS until, value ->> 3 AS number"
     source = f"(SELECT {columns} FROM json_each(?) LIMIT -1) g"
-    during = "{session} = g.session AND x.ts >= g.begin AND x.ts < g.until"
-    condition = f"{during} AND {{turn}} NOT IN (SELECT value FROM json_each('{_json([*groups.single])}'))"
+    condition = "{session} = g.session AND x.ts >= g.begin AND x.ts < g.until"
+    condition += f" AND {{turn}} NOT IN (SELECT value FROM json_each('{_json([*groups.single])}'))"
     return Grouping(_json(rows), "g.number", "g.session", condition, source)
 
 
-def groups_of_turns(groups: Groups) -> Grouping:
+def _groups_of_turns(groups: Groups) -> Grouping:
     """The groups of turns that have a tag of their own."""
     rows = [(turn, group) for turn, group in groups.single.items() if group != OUT]
     # The session makes SQLite look up prompts and endings by it instead of scanning them for every turn.
@@ -428,11 +418,17 @@ def groups_of_turns(groups: Groups) -> Grouping:
     return Grouping(_json(rows), "(g.value ->> 1)", "x.session", f"{of_session} AND {{turn}} = g.value ->> 0")
 
 
-def selected(chosen: Selection, table: Table, kinds: frozenset[int] | None) -> list[Clause]:
+def _groups_of_windows(column: str, windows: Sequence[tuple[int, int, int]]) -> Grouping:
+    """Windows of time as groups: number, begin and end."""
+    condition = f"{column} >= g.value ->> 1 AND {column} < g.value ->> 2"
+    return Grouping(_json(windows), "(g.value ->> 0)", "x.session", condition)
+
+
+def selected(chosen: Selection, table: Table, classes: frozenset[int] | None) -> list[Clause]:
     """The conditions of a selection on the columns of a table; not those on time, tags and subagents."""
     columns = table.columns
     return [
-        *within(columns["class"], kinds),
+        *within(columns["class"], classes),
         *within(columns["place"], chosen.places),
         *within(columns["activity"], chosen.activities),
         *within(columns["version"], chosen.versions),
@@ -476,8 +472,219 @@ def _whole_buckets(stretch: Stretch) -> tuple[tuple[int, int], list[Stretch]]:
 
 _CONTEXT = "x.input + x.cache_read + x.cache_create_5m + x.cache_create_1h"
 _STALE_DAYS = "SELECT day FROM stale_days"
-_STALE = f"{_STALE_DAYS} WHERE day >= ? AND day < ?"
 _STALE_SESSIONS = "SELECT session FROM stale_sessions"
 _TOUCHING = (
     "SELECT session, first_bucket >= ? AND last_bucket < ? FROM endings WHERE last_bucket >= ? AND first_bucket <= ?"
 )
+
+
+_MOST_FOLLOWED = 50_000  # turns, about three seconds
+_WITHOUT_SESSIONS = frozenset(("place", "activity", "version"))
+
+
+class CauseRow(NamedTuple):
+    """Tokens of one cause in turns of one class: the requested keys, and counts in the order of `Sums`."""
+
+    keys: tuple[Any, ...]
+    turn_class: int
+    cause: int
+    counts: tuple[int, ...]
+
+
+class Days(NamedTuple):
+    """The whole UTC days of a period, from `first` to before `end`, and the rest of it as edges."""
+
+    first: int
+    end: int
+    edges: list[Stretch]
+
+
+class LocalTimes(NamedTuple):
+    """Causes by a local day or hour: the table that has these, and the condition on turns that it leaves out."""
+
+    table: Table = CAUSE_SUMS
+    rest: Clause | None = None
+
+
+class CauseReader:
+    """Adds up the causes of one selection; `reader` counts the turns of the same selection."""
+
+    def __init__(self, view: View, ledger: Path, selection: Selection, reader: Reader) -> None:
+        self._view = view
+        self._ledger = ledger
+        self._selection = selection
+        self._reader = reader
+        self.days = _whole_days(selection, reader)
+        self._numbers: dict[int, CauseNumber] = {}
+        self._followed: dict[By, list[tuple[tuple[Any, int], segments.ByCause]]] = {}
+        self._times: LocalTimes | None = None
+
+    def read(self, level: int, by: By = By()) -> Iterator[CauseRow]:  # noqa: B008 - it is immutable
+        """Sums by these keys, class and cause. A cause may come several times, from several tables."""
+        if self._reader.begin >= self._reader.end:
+            return
+        first, end, _ = self.days
+        if first < end and self._selection.is_of_all_sessions and _WITHOUT_SESSIONS.issuperset(by.keys):
+            yield from self._over_all_sessions(level, by)
+        elif first < end:
+            yield from self._numbered(level, self.of_sessions(level, by, first, end))
+        yield from self._by_following(level, by)
+
+    def of_sessions(self, level: int, by: By, first: int, end: int, extra: Iterable[Clause] = ()) -> list[Parts]:
+        """Rows of `cause_sums` at a level between two days, with the cause as extra column."""
+        terms = [*self.terms(level, by, first, end), *extra]
+        return self._reader.select(self._local(by).table, by, terms, "x.cause", self._selection.classes)
+
+    def terms(self, level: int, by: By, first: int, end: int) -> list[Clause]:
+        """The conditions of `cause_sums` besides those of the selection."""
+        levels = PAID_LEVELS if level == TOOL else (level,)
+        selection = self._selection
+        terms = [Clause(f"x.level IN ({','.join(map(str, levels))})"), *self._activities(by)]
+        if selection.begin is not None or selection.end is not None or (first, end) != self.days[:2]:
+            terms.append(Clause(f"x.day >= {first} AND x.day < {end}"))
+        if selection.branches is not None:
+            branches = within("branch", selection.branches)[0]
+            on_branches = f"x.session IN (SELECT session FROM sums WHERE {branches.sql})"
+            terms.append(Clause(on_branches, branches.bound))
+        if selection.agent_groups is not None and selection.groups is None:
+            agents = within("subagent", selection.subagents)[0]
+            with_agents = f"x.session IN (SELECT session FROM sums WHERE subagent <> 0 AND {agents.sql})"
+            terms.append(Clause(with_agents, agents.bound))
+        return terms
+
+    def _activities(self, by: By) -> list[Clause]:
+        """Without a filter on activity, selects the rows that sum over all activities."""
+        if self._selection.activities is not None:
+            return []
+        return [Clause(f"x.activity {'<>' if 'activity' in by.keys else '='} {ALL_ACTIVITIES}")]
+
+    def _local(self, by: By) -> LocalTimes:
+        """Where to read causes by a local time, if that is not a day of UTC.
+
+        The turns of most sessions on a day of UTC are in one local day or hour, so a list of these gives the time of
+        their rows. The others are attributed again, turn by turn.
+        """
+        zone, (first, end, _) = self._reader.zone(by), self.days
+        if by.unit is None or first >= end or (by.unit == "day" and not any(part.offset % DAY_MS for part in zone)):
+            return LocalTimes()
+        if self._times is None:
+            day = f"(x.ts + {SHIFT_MS}) / {DAY_MS}"
+            clock = TURNS.clock(by.unit, zone)
+            rows = self._view.rows(
+                f"SELECT x.session, {day}, min({clock}), max({clock}), count(*) "
+                "FROM turns x INDEXED BY turns_by_session_time WHERE x.ts >= ? AND x.ts < ? GROUP BY 1, 2",
+                (first * DAY_MS - SHIFT_MS, end * DAY_MS - SHIFT_MS),
+            )
+            times = [(session, number, low) for session, number, low, high, _ in rows if low == high]
+            across = [(session, number) for session, number, low, high, _ in rows if low != high]
+            if (turns := sum(count for *_, low, high, count in rows if low != high)) > _MOST_FOLLOWED:
+                what = f"causes by {by.unit} have to be read from {turns:,} turns one by one here, which takes too long"
+                raise Mistaken(what, "shorten the period with since and until, or use days of UTC")
+            listed = "SELECT value ->> 0 AS session, value ->> 1 AS day, value ->> 2 AS time FROM json_each(?) LIMIT -1"
+            table = CAUSE_SUMS._replace(
+                source=f"cause_sums x CROSS JOIN ({listed}) l ON l.session = x.session AND l.day = x.day",
+                columns=CAUSE_SUMS.columns | {"time": "l.time"},
+                bound=(_json(times),),
+            )
+            rest = f"(x.session, {day}) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))"
+            sessions = within("x.session", frozenset(session for session, _ in across))[0]
+            self._times = LocalTimes(table, Clause(f"{sessions.sql} AND {rest}", (*sessions.bound, _json(across))))
+        return self._times
+
+    def _over_all_sessions(self, level: int, by: By) -> Iterator[CauseRow]:
+        """Sums from whole blocks that are not stale, and other days from the sessions active then."""
+        first, end, _ = self.days
+        blocks = range(-(-first // segments.BLOCK_DAYS), end // segments.BLOCK_DAYS)
+        stale = {row[0] for row in self._view.rows("SELECT block FROM stale_blocks")}
+        whole = [block for block in blocks if block not in stale]
+        if whole:
+            terms = [*within("x.block", frozenset(whole)), Clause(f"x.level = {level}"), *self._activities(by)]
+            for parts in self._reader.select(_CAUSE_BLOCKS, by, terms, "x.cause", self._selection.classes):
+                yield CauseRow(*parts)  # type: ignore[arg-type]
+        for begin, upto in _outside(first, end, whole):
+            active = _active(begin * DAY, upto * DAY)
+            yield from self._numbered(level, self.of_sessions(level, by, begin, upto, [active]))
+
+    def _numbered(self, level: int, rows: Sequence[Parts]) -> Iterator[CauseRow]:
+        """Rows of `cause_sums` with the numbers of their causes at a level."""
+        missing = {(cause,) for _, _, cause, _ in rows if cause not in self._numbers}
+        sql = "SELECT id, level, whole, subject FROM causes WHERE id IN ({keys})"
+        for row in self._view.keyed(sql, sorted(missing)):
+            self._numbers[row[0]] = cause_number(*row)
+        for keys, turn_class, cause, counts in rows:
+            number = self._numbers[cause].at(level)
+            if number is not None:
+                yield CauseRow(keys, turn_class, number, tuple(counts))
+
+    def _by_following(self, level: int, by: By) -> Iterator[CauseRow]:
+        """Sums of turns outside whole days or in several local times, and of sessions whose tags change."""
+        if by not in self._followed:
+            self._followed[by] = [*self._follow(by)]
+        sums = self._followed[by]
+        numbers = self._numbers_of({key for _, causes in sums for key in causes}, level)
+        for (keys, turn_class), causes in sums:
+            for key, counts in causes.items():
+                if (number := numbers[key]) is not None:
+                    yield CauseRow(keys, turn_class, number, tuple(counts))
+
+    def _follow(self, by: By) -> Iterator[tuple[tuple[Any, int], segments.ByCause]]:
+        wide, classes, reader = By(("turn", *by.keys), by.unit), self._selection.classes, self._reader
+        parts = [reader.select(_TURNS_TO_FOLLOW, wide, [during(edge)], classes=classes) for edge in self.days.edges]
+        if (rest := self._local(by).rest) is not None:
+            first, end, _ = self.days
+            whole = during(Stretch(first * DAY_MS - SHIFT_MS, end * DAY_MS - SHIFT_MS))
+            parts.append(reader.select(_TURNS_TO_FOLLOW, wide, [whole, rest], classes=classes))
+        parts.append(reader.mixed(_TURNS_TO_FOLLOW, wide, classes))
+        rows = [(counts, keys, turn_class) for keys, turn_class, _, counts in chain(*parts)]
+        rows.sort(key=_segment)
+        for segment, some in groupby(rows, key=_segment):
+            buckets = {turn: (tuple(keys), turn_class) for _, (turn, *keys), turn_class in some}
+            yield from segments.explain_turns(self._view.db, self._ledger, *segment, buckets).items()
+
+    def _numbers_of(self, keys: set[CauseKey], level: int) -> dict[CauseKey, int | None]:
+        """The numbers of causes at a level; None if a cause does not count there or has no row yet."""
+        targets: dict[CauseKey, CauseKey] = {}
+        for key in keys:
+            if level == TOOL and key.level in PAID_LEVELS:
+                targets[key] = key.whole
+            elif level != TOOL and key.level == level:
+                targets[key] = key.subject if FILE <= level <= NAMED else key
+        rows = self._view.keyed(_BY_NAME, [tuple(key) for key in {*targets.values()}])
+        numbers = {CauseKey(*row[1:]): row[0] for row in rows}
+        return {key: numbers.get(targets[key]) if key in targets else None for key in keys}
+
+
+def _whole_days(selection: Selection, reader: Reader) -> Days:
+    """Divides the selected period into whole days and edges; an open end cuts no block."""
+    begin, end = reader.begin + SHIFT_MS, reader.end + SHIFT_MS
+    block = segments.BLOCK_DAYS * DAY_MS
+    first = begin // block * segments.BLOCK_DAYS if selection.begin is None else -(-begin // DAY_MS)
+    last = -(-end // block) * segments.BLOCK_DAYS if selection.end is None else end // DAY_MS
+    if first >= last:
+        return Days(0, 0, [reader.period])
+    edges = (Stretch(reader.begin, first * DAY_MS - SHIFT_MS), Stretch(last * DAY_MS - SHIFT_MS, reader.end))
+    return Days(first, last, [edge for edge in edges if edge.begin < edge.end])
+
+
+def _outside(first: int, end: int, blocks: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The ranges of days outside these blocks."""
+    for block in sorted(blocks):
+        if first < block * segments.BLOCK_DAYS:
+            yield first, block * segments.BLOCK_DAYS
+        first = (block + 1) * segments.BLOCK_DAYS
+    if first < end:
+        yield first, end
+
+
+def _segment(row: tuple[Any, ...]) -> tuple[int, str, int]:
+    session, rail, turn_index = row[0]
+    return session, rail, turn_index // segments.LENGTH
+
+
+_BY_NAME = """
+WITH w(kind, tool, target, agent) AS ({keys})
+SELECT c.id, w.kind, w.tool, w.target, w.agent FROM w
+LEFT JOIN names t ON t.name = w.tool LEFT JOIN names g ON g.name = w.target LEFT JOIN names a ON a.name = w.agent
+CROSS JOIN causes c ON c.kind = w.kind AND c.tool = iif(w.tool = '', 0, t.id)
+  AND c.target = iif(w.target = '', 0, g.id) AND c.agent = iif(w.agent = '', 0, a.id)
+"""

@@ -29,8 +29,8 @@ from burnd.classify.generated import generated_folder
 from burnd.contract.reports import WasteParams
 from burnd.pricing import usd
 from burnd.queries import names
-from burnd.queries.bills import Cost, Pricer, total
-from burnd.queries.cause_names import within
+from burnd.queries.bills import within
+from burnd.queries.money import Cost, Pricer, total
 from burnd.queries.quotes import Quotes
 from burnd.queries.selection import Scope
 from burnd.queries.spending import totals_of
@@ -136,8 +136,8 @@ _decoder = msgspec.msgpack.Decoder(FamilyFindings)
 def plan(view: View, scope: Scope, *, compared: bool) -> WastePlan:
     """The families with a selected turn, and those to compare them with, each with its saved findings."""
     selected: defaultdict[int, int] = defaultdict(int)
-    for (session,), kind, _, (n, *_) in Reader(view, scope.selection, scope.kinds).read(By(("session",))):
-        if not scope.kinds[kind].is_unlogged:
+    for (session,), number, _, (n, *_) in Reader(view, scope.selection, scope.classes).read(By(("session",))):
+        if not scope.classes[number].is_unlogged:
             selected[session] += n
     turns: dict[int, int] = dict(view.rows(_TURNS_OF))
     saved = SavedFindings(view.db, sizes_of(view.prices))
@@ -170,7 +170,7 @@ def examine(view: View, ledger: Path, scope: Scope, families: Sequence[Family]) 
         if not family.is_whole:
             sessions, members = scope.selection.sessions, frozenset(family.members)
             selection = scope.selection._replace(sessions=members if sessions is None else members & sessions)
-            turns = Reader(view, selection, scope.kinds).turns()
+            turns = Reader(view, selection, scope.classes).turns()
             keys = set(view.keyed(_NAMED, [(turn,) for turn in turns]))
             selected = partial(_is_among, keys)
         explained = []
@@ -491,7 +491,7 @@ def _instructions(prefixes: Iterable[Prefix]) -> list[dict[str, Any]]:
 
 def _servers(view: View, scope: Scope) -> list[dict[str, Any]]:
     """The MCP servers called in these sessions, the busiest first."""
-    sessions = {keys for keys, *_ in Reader(view, scope.selection, scope.kinds).read(By(("session",)))}
+    sessions = {keys for keys, *_ in Reader(view, scope.selection, scope.classes).read(By(("session",)))}
     calls: defaultdict[str, int] = defaultdict(int)
     for name, times in view.keyed(_CALLED, sessions):
         calls[name.split("__")[1]] += times

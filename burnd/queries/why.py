@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import sub
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -20,14 +21,13 @@ from burnd.content.recall import Recall
 from burnd.contract.reports import MOST_CAUSES, Filters, WhyParams
 from burnd.pricing import usd
 from burnd.queries import dimensions, names, sessions
-from burnd.queries.bills import Bill, BillReader, Cost, Item, Pricer, total, without
-from burnd.queries.cause_names import SUBAGENTS, group_of, label, part_of
+from burnd.queries.bills import SUBAGENTS, Bill, BillReader, Item, group_of, label, part_of
+from burnd.queries.money import Cost, Parts, Pricer, total, unlogged_of
 from burnd.queries.quotes import Quotes, add_titles
 from burnd.queries.selection import Scope, choose
 from burnd.queries.sessions import SessionEntry
-from burnd.queries.summary import ReportSums, add_up, unlogged
+from burnd.queries.summary import ReportSums, add_up
 from burnd.queries.sums import Reader
-from burnd.queries.tally import Parts
 from burnd.queries.view import Missing, Refusal, View
 from burnd.records import Turn
 from burnd.records.content import MAIN
@@ -88,7 +88,7 @@ def _answer(
         "models": sorted(str(model) for model in totals.sums.by_key),
         "unpricedModels": totals.sums.unpriced,
         "harnessModels": totals.sums.by_harness,
-        "unlogged": unlogged(totals.sums),
+        "unlogged": totals.unlogged,
         "agents": sum(1 for root in bills for _ in root.every()) - 1 if bills else 0,
         "groups": _groups(bills, totals.sums.total.units),
         "misses": misses_of(bills, reader.pricer, totals.sums.total.units),
@@ -115,25 +115,28 @@ class SessionTotals(NamedTuple):
     """The summary of the same turns, and the bill by token type."""
 
     sums: ReportSums
+    unlogged: dict[str, Any] | None
     parts: dict[str, dict[str, Any]]
 
 
 def _totals(view: View, scope: Scope) -> SessionTotals:
     dimension = dimensions.dimension(view, ["model"], scope.selection)
-    rows = [*Reader(view, scope.selection, scope.kinds).read(dimension.by)]
-    return SessionTotals(add_up(rows, scope, dimension), _parts(rows, scope))
+    rows = Reader(view, scope.selection, scope.classes).read(dimension.by)
+    return SessionTotals(add_up(rows, scope, dimension), unlogged_of(rows, scope.classes), _parts(rows, scope))
 
 
 def _parts(rows: Iterable[Parts], scope: Scope) -> dict[str, dict[str, Any]]:
     tokens, units = dict.fromkeys(_TOKEN_TYPES, 0), dict.fromkeys(_TOKEN_TYPES, 0)
     is_priced = False
     for _, number, tier, (_, *counts) in rows:
-        kind = scope.kinds[number]
-        if kind.is_unlogged:
+        turn_class = scope.classes[number]
+        if turn_class.is_unlogged:
             continue
-        rates = kind.rates(tier)
+        rates = turn_class.rates(tier)
         is_priced = is_priced or rates is not None
-        for name, count, rate in zip(_TOKEN_TYPES, counts, (*(rates or [0] * 6), kind.search_units), strict=False):
+        for name, count, rate in zip(
+            _TOKEN_TYPES, counts, (*(rates or [0] * 6), turn_class.search_units), strict=False
+        ):
             tokens[name] += count
             units[name] += count * rate if rates is not None else 0
 
@@ -277,7 +280,10 @@ class _CauseRows:
         if len(rows) > shown_count or others or started:
             rows.sort(key=lambda row: (-row[0].units, -sum(row[0].tokens)))
         costs = [row[0] for row in rows[:shown_count]]
-        smaller = without(whole, costs, is_priced=priced > sum(cost.is_priced for cost in costs))
+        shown = total(costs)
+        tokens = tuple(map(sub, whole.tokens, shown.tokens))
+        is_priced = priced > sum(cost.is_priced for cost in costs)
+        smaller = Cost(tokens, whole.units - shown.units, is_priced)
         return [
             *(self._row(bill, *row, depth) for row in rows[:shown_count]),
             *self._smaller(bill, count - shown_count, smaller),

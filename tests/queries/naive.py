@@ -11,8 +11,8 @@ from typing import Any
 from burnd.ledger.journal import Key, lineage
 from burnd.pricing import PriceTable, Tokens, terms_text, turn_cost, usd
 from burnd.queries.dimensions import MAIN_BRANCHES
+from burnd.queries.money import shown_model, shown_provider
 from burnd.queries.periods import zone_of
-from burnd.queries.tally import shown_model, shown_provider
 from burnd.records import Compaction, Overhead, Request, Turn, Usage
 from burnd.records.times import index_ms, to_ms
 from burnd.records.turn import FORKED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from burnd.queries.cause_names import about, group_of, part_of, within
+from burnd.queries.bills import about, group_of, part_of, within
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from burnd.attribution.explainer import Explainer
 from burnd.contract.reports import CAUSES
 from burnd.protocol import NOT_COUNTED
-from burnd.queries.tally import shown_model
+from burnd.queries.money import shown_model
 from burnd.recording.pipeline import Pipeline
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.rig import Rig

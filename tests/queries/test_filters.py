@@ -12,7 +12,7 @@ from burnd.contract.reports import SummaryParams
 from burnd.contract.validation import BadParams, checked
 from burnd.queries import summary
 from burnd.queries.dimensions import AgentKey
-from burnd.queries.tally import Tally
+from burnd.queries.money import Tally
 from burnd.queries.view import Missing, Refusal
 from burnd.recording.candidate import Batch
 from burnd.records import Session, Subagent, ToolCall, Turn, Usage

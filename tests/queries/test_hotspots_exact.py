@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
 from typing import Any
 
@@ -21,13 +22,14 @@ from tests.attribution import histories as worlds
 from tests.conftest import Opened
 from tests.folded import Folded
 from tests.make import examples
-from tests.queries.asking import PRICES, ask_hotspots, ask_summary
+from tests.queries import worlds as turn_worlds
+from tests.queries.asking import PRICES, USAGE, ask_hotspots, ask_summary
 from tests.queries.filters import filters, is_answerable
 from tests.queries.naive import Naive
-from tests.queries.worlds import live
 
 RANKS = ("cost", "tokens", "rides")
-SECONDS = ("", "", "", ",model", ",project", ",activity", ",session", ",branch", ",day", ",agent", ",pr", ",tag:team")
+SECONDS = ("", "", "", ",model", ",project", ",activity", ",session", ",branch", ",agent", ",pr", ",tag:team")
+TIMES = (",day", ",hour", ",week")
 
 
 @pytest.fixture(autouse=True)
@@ -42,10 +44,11 @@ def questions(draw: st.DrawFn) -> list[dict[str, Any]]:
     for by in CAUSES:
         names = draw(st.lists(st.sampled_from(sorted(filters)), max_size=3, unique=True))
         chosen = {name: draw(filters[name]) for name in names}
-        second = draw(st.sampled_from(SECONDS)) if by != "prompt" else ""
-        asked.append(
-            chosen | {"by": by + second, "rank": draw(st.sampled_from(RANKS)), "limit": draw(st.integers(1, 5))}
-        )
+        second = draw(st.sampled_from((*SECONDS, *TIMES))) if by != "prompt" else ""
+        rest = {"rank": draw(st.sampled_from(RANKS)), "limit": draw(st.integers(1, 5))}
+        if second in TIMES:  # all rows, to compare each day and hour with the summary
+            rest |= {"limit": 1000, "tz": draw(st.sampled_from(turn_worlds.ZONES))}
+        asked.append(chosen | {"by": by + second} | rest)
     return asked
 
 
@@ -63,12 +66,12 @@ async def test_rows_add_up_to_the_summary(
     pipeline = await opener()
     try:
         await pipeline.commit(Batch(files=[FileChange("claude-code", "/log", b"here")]))
-        await live(pipeline, history)
+        await turn_worlds.live(pipeline, history)
         explainer = Explainer(pipeline)
         await explainer.catch_up()
         while await explainer.condense_block():
             pass
-        await live(pipeline, later)
+        await turn_worlds.live(pipeline, later)
         if counted:
             await Explainer(pipeline).catch_up()
         naive = Naive(Folded(pipeline.journal.read()), (), PRICES)
@@ -115,7 +118,20 @@ async def _adds_up(pipeline: Pipeline, params: dict[str, Any], wanted: dict[str,
     costs = [Fraction(str(row["costUsd"])) for row in answer["rows"] if row["costUsd"] is not None]
     digits = float(sum(map(abs, costs))) * 1e-15  # an answer's number has no more
     assert float(sum(costs)) == pytest.approx(summary["totals"]["costUsd"] or 0, rel=1e-15, abs=digits * len(costs))
+    if whole and "tz" in params and params["by"].split(",")[0] not in ("cache-miss", "prompt"):
+        unit = params["by"].split(",")[1]
+        _adds_up_by_time(answer, await ask_summary(pipeline.index, **wanted, by=unit, tz=params["tz"]))
     missing = [row for row in answer["rows"] if row["key"] == NOT_COUNTED]
     if whole:
         assert not missing, (params, missing)
         assert all(row["rideTokens"] >= 0 and row["entered"] >= 0 for row in answer["rows"])
+
+
+def _adds_up_by_time(answer: dict[str, Any], summary: dict[str, Any]) -> None:
+    """The causes of each local day or hour are those of its turns."""
+    by, unit = answer["by"].split(",")
+    for name in USAGE:
+        sums: Counter[str] = Counter()
+        for row in answer["rows"]:
+            sums[row["keys"][unit]] += row["usage"][name]
+        assert +sums == {row["key"]: row["usage"][name] for row in summary["rows"] if row["usage"][name]}, (by, name)

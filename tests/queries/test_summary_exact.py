@@ -20,7 +20,6 @@ from tests.queries.filters import filters, is_answerable
 from tests.queries.naive import Naive
 
 WAYS = DIMENSIONS
-ZONES = (None, "Europe/Berlin", "+05:45", "America/Los_Angeles", "Asia/Kathmandu", -570)
 FIELDS = {"turns", "openTurns", "partialTurns", "unpricedTurns", "emptyTurns", "usage", "costUsd", "cacheHitRate"}
 FIELDS |= {"harnessTurns", "harnessCostUsd"}
 
@@ -34,7 +33,7 @@ def questions(draw: st.DrawFn) -> list[tuple[str, dict[str, Any]]]:
     for by in (*ways, *map(",".join, pairs)):
         names = draw(st.lists(st.sampled_from(sorted(filters)), max_size=2, unique=True))
         chosen = {name: draw(filters[name]) for name in names}
-        zone = draw(st.sampled_from(ZONES))
+        zone = draw(st.sampled_from(worlds.ZONES))
         asked.append((by, chosen | ({} if zone is None else {"tz": zone})))
     return asked
 

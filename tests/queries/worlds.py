@@ -56,6 +56,7 @@ BRANCHES = ("main", "fix", None)
 PULLS = (None, None, None, "https://host.example/me/a/pull/1", "https://host.example/me/a/pull/2")
 KEYS = ("workflowId", "workflow", "agentId", "agent", "parentAgentId", "persona")
 VALUES = ("x", "y")
+ZONES = (None, "Europe/Berlin", "+05:45", "America/Los_Angeles", "Asia/Kathmandu", -570)
 
 times = st.one_of(
     st.integers(AUTUMN - 2 * DAY, AUTUMN + 3 * DAY),
