@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from burnd.attribution import segments
-from burnd.attribution.cause_keys import FILE, NAMED, PAID_LEVELS, TOOL, CauseKey, CauseNumber, cause_number
+from burnd.attribution.cause_keys import FILE, NAMED, PAID_LEVELS, TOOL, CauseKey
 from burnd.attribution.segments import ALL_ACTIVITIES
 from burnd.attribution.tally import Sums
 from burnd.index.sums import BUCKET_MS, COUNT_TURNS, DAY, FIRST_EDITS, MEASURES, SHIFT_MS, begin_of, bucket_of
@@ -488,7 +488,7 @@ class CauseRow(NamedTuple):
     keys: tuple[Any, ...]
     turn_class: int
     cause: int
-    counts: tuple[int, ...]
+    counts: Sequence[int]
 
 
 class Days(NamedTuple):
@@ -515,7 +515,6 @@ class CauseReader:
         self._selection = selection
         self._reader = reader
         self.days = _whole_days(selection, reader)
-        self._numbers: dict[int, CauseNumber] = {}
         self._followed: dict[By, list[tuple[tuple[Any, int], segments.ByCause]]] = {}
         self._times: LocalTimes | None = None
 
@@ -527,13 +526,18 @@ class CauseReader:
         if first < end and self._selection.is_of_all_sessions and _WITHOUT_SESSIONS.issuperset(by.keys):
             yield from self._over_all_sessions(level, by)
         elif first < end:
-            yield from self._numbered(level, self.of_sessions(level, by, first, end))
+            yield from map(CauseRow._make, self.of_sessions(level, by, first, end))
         yield from self._by_following(level, by)
 
     def of_sessions(self, level: int, by: By, first: int, end: int, extra: Iterable[Clause] = ()) -> list[Parts]:
-        """Rows of `cause_sums` at a level between two days, with the cause as extra column."""
+        """Rows of `cause_sums` between two days; the extra column is the cause at the level: its tool or subject."""
         terms = [*self.terms(level, by, first, end), *extra]
-        return self._reader.select(self._local(by).table, by, terms, "x.cause", self._selection.classes)
+        table, cause = self._local(by).table, "x.cause"
+        if level in PAID_LEVELS:
+            column = "c.whole" if level == TOOL else "c.subject"
+            cause = f"iif({column}, {column}, c.id)"
+            table = table._replace(source=f"{table.source} CROSS JOIN causes c ON c.id = x.cause")
+        return self._reader.select(table, by, terms, cause, self._selection.classes)
 
     def terms(self, level: int, by: By, first: int, end: int) -> list[Clause]:
         """The conditions of `cause_sums` besides those of the selection."""
@@ -580,7 +584,9 @@ class CauseReader:
             if (turns := sum(count for *_, low, high, count in rows if low != high)) > _MOST_FOLLOWED:
                 what = f"causes by {by.unit} have to be read from {turns:,} turns one by one here, which takes too long"
                 raise Mistaken(what, "shorten the period with since and until, or use days of UTC")
-            listed = "SELECT value ->> 0 AS session, value ->> 1 AS day, value ->> 2 AS time FROM json_each(?) LIMIT -1"
+            columns = ("session", "day", "time")
+            listed = ",".join(f"CAST(value ->> {n} AS INTEGER) AS {name}" for n, name in enumerate(columns))
+            listed = f"SELECT {listed} FROM json_each(?) LIMIT -1"
             table = CAUSE_SUMS._replace(
                 source=f"cause_sums x CROSS JOIN ({listed}) l ON l.session = x.session AND l.day = x.day",
                 columns=CAUSE_SUMS.columns | {"time": "l.time"},
@@ -599,22 +605,11 @@ class CauseReader:
         whole = [block for block in blocks if block not in stale]
         if whole:
             terms = [*within("x.block", frozenset(whole)), Clause(f"x.level = {level}"), *self._activities(by)]
-            for parts in self._reader.select(_CAUSE_BLOCKS, by, terms, "x.cause", self._selection.classes):
-                yield CauseRow(*parts)  # type: ignore[arg-type]
+            blocks_read = self._reader.select(_CAUSE_BLOCKS, by, terms, "x.cause", self._selection.classes)
+            yield from map(CauseRow._make, blocks_read)
         for begin, upto in _outside(first, end, whole):
             active = _active(begin * DAY, upto * DAY)
-            yield from self._numbered(level, self.of_sessions(level, by, begin, upto, [active]))
-
-    def _numbered(self, level: int, rows: Sequence[Parts]) -> Iterator[CauseRow]:
-        """Rows of `cause_sums` with the numbers of their causes at a level."""
-        missing = {(cause,) for _, _, cause, _ in rows if cause not in self._numbers}
-        sql = "SELECT id, level, whole, subject FROM causes WHERE id IN ({keys})"
-        for row in self._view.keyed(sql, sorted(missing)):
-            self._numbers[row[0]] = cause_number(*row)
-        for keys, turn_class, cause, counts in rows:
-            number = self._numbers[cause].at(level)
-            if number is not None:
-                yield CauseRow(keys, turn_class, number, tuple(counts))
+            yield from map(CauseRow._make, self.of_sessions(level, by, begin, upto, [active]))
 
     def _by_following(self, level: int, by: By) -> Iterator[CauseRow]:
         """Sums of turns outside whole days or in several local times, and of sessions whose tags change."""
@@ -625,7 +620,7 @@ class CauseReader:
         for (keys, turn_class), causes in sums:
             for key, counts in causes.items():
                 if (number := numbers[key]) is not None:
-                    yield CauseRow(keys, turn_class, number, tuple(counts))
+                    yield CauseRow(keys, turn_class, number, counts)
 
     def _follow(self, by: By) -> Iterator[tuple[tuple[Any, int], segments.ByCause]]:
         wide, classes, reader = By(("turn", *by.keys), by.unit), self._selection.classes, self._reader

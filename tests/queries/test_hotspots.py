@@ -10,6 +10,7 @@ import pytest
 from burnd.attribution.explainer import Explainer
 from burnd.attribution.rail import RailEntry
 from burnd.protocol import NOT_COUNTED
+from burnd.queries import sums
 from burnd.queries.view import Mistaken
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
@@ -44,6 +45,22 @@ async def test_the_worked_example(opened: Opened) -> None:
     first = await ask_hotspots(pipeline, by="file", until=START_MS + 105_000)
     assert keyed(first)["/p/a.py"]["entered"] == 8_060
     assert 0 < keyed(first)["/p/a.py"]["rideTokens"] < 20 * 8_060
+
+
+async def test_only_sessions_across_a_local_midnight_or_hour_are_attributed_again(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A local day needs no turn of a session within it; a refusal by hour says what to do."""
+    pipeline = await counted(opened, *busy())
+    monkeypatch.setattr(sums, "_MOST_FOLLOWED", 0)
+    for zone in ("UTC", "+01:00", "-01:00"):
+        answer = await ask_hotspots(pipeline, by="tool,day", tz=zone)
+        assert NOT_COUNTED not in keyed(answer), zone
+    with pytest.raises(Mistaken, match=r"causes by hour .* 5 turns one by one") as refused:
+        await ask_hotspots(pipeline, by="tool,hour")
+    assert "shorten the period" in refused.value.hint
+    monkeypatch.setattr(sums, "_MOST_FOLLOWED", 5)
+    assert NOT_COUNTED not in keyed(await ask_hotspots(pipeline, by="tool,hour"))
 
 
 def busy() -> list[RailEntry]:
