@@ -79,15 +79,19 @@ class Recording:
         return None
 
 
-def without_texts(value: Any, numbers: Mapping[str, int | str], longest: int | None = None) -> Any:
-    """The value with the numbers of records in place of the texts that they have, and without other very long ones."""
-    if isinstance(value, str):
-        if value in numbers:
-            return {HOLE: numbers[value]}
-        return value if longest is None or len(value) <= longest else ""
-    if isinstance(value, dict):
-        return {name: without_texts(one, numbers, longest) for name, one in value.items()}
-    return [without_texts(one, numbers, longest) for one in value] if isinstance(value, list) else value
+def cut_texts(value: Any, numbers: Mapping[str, int | str], shortest: int, longest: int | None = None) -> None:
+    """Puts the numbers of records in place of the texts that they have, and cuts other very long ones, in place.
+
+    `shortest` is the length of the shortest text with a number.
+    """
+    for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(one, str):
+            if len(one) >= shortest and (number := numbers.get(one)) is not None:
+                value[key] = {HOLE: number}
+            elif longest is not None and len(one) > longest:
+                value[key] = ""
+        elif isinstance(one, dict | list):
+            cut_texts(one, numbers, shortest, longest)
 
 
 def filled(recording: Recording, value: Any, records: Mapping[Any, Fields], arguments: Callable[[Any], Any]) -> Any:

@@ -176,7 +176,7 @@ class Unpacked(NamedTuple):
 def unpack(raw: msgspec.Raw) -> Unpacked:
     """Decodes a raw part; a rejected one becomes a JSON string of itself."""
     data = bytes(raw)
-    if surplus(data) is not None:
+    if len(data) > MOST_VALUES and surplus(data) is not None:
         data = reduced(data) or b"null"
         raw = msgspec.Raw(data)
     try:

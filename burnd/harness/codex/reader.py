@@ -46,7 +46,7 @@ from burnd.harness.codex.rollout import (
 )
 from burnd.harness.codex.tools import image_block, result_of, started_agent
 from burnd.harness.product import RESTORED, uuid7_ms
-from burnd.harness.restore import without_texts
+from burnd.harness.restore import cut_texts
 from burnd.harness.tool_calls import inline_bytes, pull_request_in, size
 from burnd.logfiles.log_reader import AgentLink, LogReading, decode_line, iso, rejected, tally
 from burnd.recording.candidate import Candidate
@@ -232,8 +232,8 @@ def keep_line(log: RolloutLog, line: LineRef, kind: str, payload: bytes, first: 
         return
     if is_own:
         texts_of = {_text_of(record): record.b for record in records[first:]}
-        hollow = without_texts(value, {text: b for text, b in texts_of.items() if len(text) >= _LONG_TEXT})
-        own = {"timestamp": line.ts, "type": kind, "payload": hollow}
+        cut_texts(value, {text: b for text, b in texts_of.items() if len(text) >= _LONG_TEXT}, _LONG_TEXT)
+        own = {"timestamp": line.ts, "type": kind, "payload": value}
         records[first] = replace(records[first], context=msgspec.json.encode([*context, own]).decode())
         context.clear()
         return

@@ -6,7 +6,6 @@ Each message is converted alone; `session` puts them in order.
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +17,7 @@ from burnd.harness.opencode.restore import SAVED_OUTPUT
 from burnd.harness.opencode.rows import (
     Attachment,
     DecodedMessage,
-    FailureData,
+    Failure,
     MessageData,
     MessageRow,
     Part,
@@ -30,7 +29,7 @@ from burnd.harness.opencode.rows import (
     message_usage,
     milliseconds,
 )
-from burnd.harness.restore import HOLE, without_texts
+from burnd.harness.restore import HOLE, cut_texts
 from burnd.harness.tool_calls import (
     args_hash,
     creates_pull_request,
@@ -50,7 +49,7 @@ from burnd.harness.tool_calls import (
 )
 from burnd.records import Block, Content, File, ToolCall, ToolResult, ToolUse, Usage
 from burnd.records.content import MAIN, Kind, Role, title_record
-from burnd.records.foreign_json import Unpacked, unpack
+from burnd.records.foreign_json import Unpacked, plain, unpack
 
 TITLE: Final = "title:opencode"
 _USER: Final = "user"
@@ -59,6 +58,7 @@ _LARGEST_STATUS: Final = 999
 _OUTPUT_PARTS: Final = ("text", "reasoning", "tool")
 _DEFAULT_TITLE: Final = re.compile(r"(?:New|Child) session - \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _NULL: Final = msgspec.Raw(b"null")
+_encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 _LONG_TEXT: Final = 64  # characters from which on a text is replaced by a number in the context
 _LONGEST_TEXT: Final = 16 << 10  # characters of other texts there: previews, patches, signatures
 
@@ -181,34 +181,53 @@ def message_of(
 
 
 def _user_message(parts: Sequence[Part]) -> UserMessage:
-    human = [
-        part.data
-        for part in parts
-        if part.data.type in ("text", "file", "agent") and not part.data.synthetic and not part.data.ignored
-    ]
-    text = "\n".join(part.text for part in human if part.type == "text" and part.text)
-    compaction = next((part.data for part in parts if part.data.type == "compaction"), None)
     blocks: list[Block] = []
+    texts: list[str] = []
+    is_human, trigger = False, None
     for _, part in parts:
+        by_person = not part.synthetic and not part.ignored
+        if part.type == "compaction" and trigger is None:
+            trigger = "auto" if part.auto else "manual"
+        is_human = is_human or (by_person and part.type in ("text", "file", "agent"))
         if part.type == "text" and part.text and not part.ignored:
             blocks.append(Block(kind="reminder" if part.synthetic else "prompt", bytes=size(part.text)))
+            texts += [part.text] if by_person else []
         elif part.type == "file" and (block := attached_block(_attachment(part))) is not None:
             blocks.append(block)
+    text = "\n".join(texts)
     return UserMessage(
         blocks=tuple(blocks),
-        is_human=bool(human),
+        is_human=is_human,
         words=prompt_words(text),
         text_hash=short_hash(text.encode()) if text else None,
-        trigger=None if compaction is None else "auto" if compaction.auto else "manual",
+        trigger=trigger,
     )
 
 
 def _response(
     data: MessageData, parts: Sequence[Part], calls: Mapping[int, OpencodeCall], version: str | None
 ) -> Response:
-    steps = [part.data for part in parts if part.data.type == "step-finish"]
-    files = [path for call in calls.values() for path in call.files]
-    changed = [path for part in parts if part.data.type == "patch" for path in part.data.files or ()]
+    steps: list[PartData] = []
+    output: list[Block] = []
+    changed: list[str] = []
+    retries: list[tuple[str, int | None, int | None]] = []
+    has_output = False
+    for n, (part_id, part) in enumerate(parts):
+        kind = part.type
+        has_output = has_output or kind in _OUTPUT_PARTS
+        if kind == "step-finish":
+            steps.append(part)
+        elif kind == "tool":
+            output.append(calls[n].block)
+        elif kind == "text" and part.text and not part.ignored:
+            output.append(Block(kind="text", bytes=size(part.text)))
+        elif kind == "reasoning" and (part.text or part.metadata):
+            output.append(Block(kind="thinking", bytes=size(part.text) if part.text else len(part.metadata)))
+        elif kind == "patch":
+            changed += part.files or ()
+        elif kind == "retry":
+            failed_at = milliseconds(part.time.created) if part.time is not None else None
+            retries.append((part_id, failed_at, _status(part.error)))
     error = data.error
     return Response(
         parent=data.parent,
@@ -219,23 +238,15 @@ def _response(
         completed=milliseconds(data.time.completed) if data.time is not None else None,
         finish=data.finish,
         error=(error.name or "UnknownError") if error is not None else None,
-        status=_status(error.data) if error is not None else None,
+        status=_status(error),
         is_summary=_is_summary(data),
-        calls=tuple(call.call for call in calls.values()),
-        output=_output_blocks(parts, calls),
-        has_output=any(part.data.type in _OUTPUT_PARTS for part in parts),
-        results=tuple(block for call in calls.values() for block in call.results),
-        files=tuple(dict.fromkeys([*files, *changed])),
-        children=tuple((call.call.id, call.child) for call in calls.values() if call.child),
-        retries=tuple(
-            (
-                part.id,
-                milliseconds(part.data.time.created) if part.data.time is not None else None,
-                _status(part.data.error.data) if part.data.error is not None else None,
-            )
-            for part in parts
-            if part.data.type == "retry"
-        ),
+        calls=tuple([call.call for call in calls.values()]),
+        output=tuple(output),
+        has_output=has_output,
+        results=tuple([block for call in calls.values() for block in call.results]),
+        files=tuple(dict.fromkeys([*[path for call in calls.values() for path in call.files], *changed])),
+        children=tuple([(call.call.id, call.child) for call in calls.values() if call.child]),
+        retries=tuple(retries),
         pull_request=next((call.pull_request for call in calls.values() if call.pull_request), None),
     )
 
@@ -245,21 +256,9 @@ def _is_summary(data: MessageData) -> bool:
     return data.role == _ASSISTANT and bytes(data.summary) == b"true"
 
 
-def _status(data: FailureData | None) -> int | None:
-    code = data.status_code if data is not None else None
+def _status(error: Failure | None) -> int | None:
+    code = error.data.status_code if error is not None and error.data is not None else None
     return code if code is not None and 0 <= code <= _LARGEST_STATUS else None
-
-
-def _output_blocks(parts: Sequence[Part], calls: Mapping[int, OpencodeCall]) -> tuple[Block, ...]:
-    blocks: list[Block] = []
-    for n, (_, part) in enumerate(parts):
-        if part.type == "tool":
-            blocks.append(calls[n].block)
-        elif part.type == "text" and part.text and not part.ignored:
-            blocks.append(Block(kind="text", bytes=size(part.text)))
-        elif part.type == "reasoning" and (part.text or part.metadata):
-            blocks.append(Block(kind="thinking", bytes=size(part.text) if part.text else len(part.metadata)))
-    return tuple(blocks)
 
 
 # Tool calls
@@ -348,7 +347,7 @@ def _target(name: str, arguments: dict[str, Any], files: tuple[str, ...]) -> str
 # Content
 
 
-_ContentBlock = tuple[Role, Kind, dict[str, Any]]  # the fields of a record besides its place
+_ContentBlock = tuple[Role, Kind, str, dict[str, Any]]  # of a record: role, kind, its text in the row, its fields
 
 
 def content_of(
@@ -361,95 +360,112 @@ def content_of(
 ) -> list[Content]:
     """The content of a message, numbered by part and block; `reasoning` includes thinking."""
     records: list[Content] = []
+    numbers: dict[str, int | str] = {}  # of records, by their texts
+    inputs: dict[str, str] = {}  # numbers of the records of calls, by part
     at = iso(row.created)
-    common: dict[str, Any] = {"session_id": session_id, "rail_id": MAIN, "message_id": row.id, "ts": at}
     text_kind: Kind = "summary" if _is_summary(decoded.data) else "text"
-    for n, (_, part) in enumerate(decoded.parts):
+    for n, (part_id, part) in enumerate(decoded.parts):
         if part.type == "reasoning" and not reasoning:
             continue
         if decoded.data.role == _USER:
             blocks = _user_content(part)
         elif part.type == "tool":
             blocks = _call_content(calls[n], part.state or ToolState(), at)
+            inputs[part_id] = f"{n}.0"
         else:
             blocks = _output_content(part, text_kind)
-        for b, (role, kind, fields) in enumerate(blocks):
-            records.append(Content(n=n, b=b, role=role, kind=kind, **(common | fields)))
-    if records and (context := _context(row, records, reasoning=reasoning)) is not None:
+        for b, (role, kind, text, fields) in enumerate(blocks):
+            if len(text) >= _LONG_TEXT:
+                numbers[text] = f"{n}.{b}"
+            fields.setdefault("ts", at)
+            records.append(
+                Content(
+                    session_id=session_id,
+                    rail_id=MAIN,
+                    message_id=row.id,
+                    n=n,
+                    b=b,
+                    role=role,
+                    kind=kind,
+                    **fields,
+                )
+            )
+    if records and (context := _context(row, numbers, inputs, reasoning=reasoning)) is not None:
         records[0] = msgspec.structs.replace(records[0], context=context)
     return records
 
 
-def _context(row: MessageRow, records: Sequence[Content], *, reasoning: bool) -> str | None:
-    if row.size is not None or row.more_parts[0] or any(part.size is not None for part in row.parts):
+def _context(
+    row: MessageRow, numbers: Mapping[str, int | str], inputs: Mapping[str, str], *, reasoning: bool
+) -> str | None:
+    """The JSON of a message's rows for `restore`, with numbers in place of what records have; None if it was cut."""
+    if row.size is not None or row.more_parts[0]:
         return None
-    info, parts = _plain(row.data), [_plain(part.data) for part in row.parts]
-    if info is None or None in parts:
+    info = plain(row.data)
+    if not isinstance(info, dict):
         return None
     if isinstance(info.get("summary"), dict):
         del info["summary"]  # the changed files, which opencode adds later
-    numbers = {text: f"{one.n}.{one.b}" for one in records if len(text := _text_of(one)) >= _LONG_TEXT}
-    calls = {one.tool_use.id: f"{one.n}.{one.b}" for one in records if one.tool_use is not None}
-    hollow = []
-    for part, data in zip(row.parts, parts, strict=True):
-        if data is not None and data.get("type") == "reasoning" and not reasoning:
+    cut_texts(info, numbers, _LONG_TEXT, _LONGEST_TEXT)
+    parts: list[dict[str, Any]] = []
+    for part in row.parts:
+        data = plain(part.data)
+        if part.size is not None or not isinstance(data, dict):
+            return None
+        if data.get("type") == "reasoning" and not reasoning:
             continue
-        state = data.get("state") if data is not None else None
-        if isinstance(state, dict) and (number := calls.get(str(data and data.get("callID")))) is not None:
-            state["input"] = {HOLE: number}
-        hollow.append({"id": part.id, **without_texts(data, numbers, _LONGEST_TEXT)})
-    return msgspec.json.encode(
-        {"info": without_texts(info, numbers, _LONGEST_TEXT), "parts": hollow}, order="sorted"
-    ).decode()
-
-
-def _plain(data: bytes) -> dict[str, Any] | None:
-    value = unpack(msgspec.Raw(data)).value
-    return value if isinstance(value, dict) else None
-
-
-def _text_of(record: Content) -> str:
-    if record.file is not None and isinstance(record.file.data, bytes):
-        return f"data:{record.file.mime};base64,{b64encode(record.file.data).decode()}"
-    if record.tool_result is not None:
-        return str(msgspec.json.decode(record.tool_result.content))
-    return record.text if isinstance(record.text, str) else ""
+        if part.id in inputs and isinstance(state := data.get("state"), dict):
+            state["input"] = {HOLE: inputs[part.id]}
+        cut_texts(data, numbers, _LONG_TEXT, _LONGEST_TEXT)
+        data.setdefault("id", part.id)
+        parts.append(data)
+    return _encode_sorted({"info": info, "parts": parts}).decode()
 
 
 def _user_content(part: PartData) -> Iterator[_ContentBlock]:
     role: Role = "system" if part.synthetic or part.ignored else "user"
     if part.type == "text" and part.text:
-        yield role, "text", {"text": part.text}
+        yield role, "text", part.text, {"text": part.text}
     elif part.type == "subtask" and part.prompt:
-        yield "user", "text", {"text": part.prompt}
+        yield "user", "text", part.prompt, {"text": part.prompt}
     elif part.type == "file":
-        yield role, "file", {"file": _file(_attachment(part))}
+        yield _file_content(role, _attachment(part))
 
 
 def _output_content(part: PartData, text_kind: Kind) -> Iterator[_ContentBlock]:
     if part.type == "text" and part.text:
-        yield "assistant", text_kind, {"text": part.text}
+        yield "assistant", text_kind, part.text, {"text": part.text}
     elif part.type == "reasoning" and part.text:
-        yield "assistant", "thinking", {"text": part.text}
+        yield "assistant", "thinking", part.text, {"text": part.text}
     elif part.type == "patch" and part.files:
-        yield "assistant", "file", {"text": "\n".join(part.files), "file": File(mime="text/x-patch", name=part.hash)}
+        names = "\n".join(part.files)
+        yield "assistant", "file", "", {"text": names, "file": File(mime="text/x-patch", name=part.hash)}
     elif part.type == "file":
-        yield "assistant", "file", {"file": _file(_attachment(part))}
+        yield _file_content("assistant", _attachment(part))
 
 
 def _call_content(parsed: OpencodeCall, state: ToolState, at: str) -> Iterator[_ContentBlock]:
     """The call, its result, then each file attached to the result."""
-    call = parsed.call
-    yield "assistant", "tool_use", {"tool_use": ToolUse(id=call.id, name=call.name, input=parsed.input or _NULL)}
-    if parsed.answer is None:
+    call, answer = parsed.call, parsed.answer
+    yield "assistant", "tool_use", "", {"tool_use": ToolUse(id=call.id, name=call.name, input=parsed.input or _NULL)}
+    if answer is None:
         return
     ended = milliseconds(state.time.end) if state.time is not None else None
     ts = {"ts": at if ended is None else max(at, iso(ended))}
-    text = msgspec.Raw(msgspec.json.encode(parsed.answer))
+    text = msgspec.Raw(msgspec.json.encode(answer))
     result = ToolResult(tool_use_id=call.id, content=text, is_error=call.is_error or None)
-    yield "tool_result", "tool_result", {"tool_result": result} | ts
+    yield "tool_result", "tool_result", answer, {"tool_result": result, **ts}
     for file in state.attachments or ():
-        yield "tool_result", "file", {"file": _file(file)} | ts
+        role, kind, url, fields = _file_content("tool_result", file)
+        yield role, kind, url, fields | ts
+
+
+def _file_content(role: Role, file: Attachment) -> _ContentBlock:
+    url = file.url or ""
+    name = file.filename or (url if url and not url.startswith("data:") else None)
+    data = inline_bytes(url)
+    record = File(mime=file.mime or "application/octet-stream", name=name, data=data)
+    return role, "file", url if data is not None else "", {"file": record}
 
 
 def saved_outputs(records: Sequence[Content], decoded: DecodedMessage) -> Iterator[tuple[str, Content]]:
@@ -475,7 +491,3 @@ def title_of(session: SessionRow) -> Content | None:
         return None
     return title_record(session.id, TITLE, session.title, iso(session.created))
 
-
-def _file(file: Attachment) -> File:
-    name = file.filename or (file.url if file.url and not file.url.startswith("data:") else None)
-    return File(mime=file.mime or "application/octet-stream", name=name, data=inline_bytes(file.url or ""))
