@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from burnd.harness.opencode import queries
+from burnd.harness.opencode import database
 from burnd.harness.opencode.source import OpenCode, Pace
 from burnd.records import Content
 from burnd.records.codec import encode_content
@@ -214,11 +214,11 @@ async def test_rows_that_go_while_they_are_looked_for_are_missed_by_nobody(
     for session in ("ses_a", "ses_b"):
         conversation(writer, session)
     await rig.settle()
-    message_at = queries.message_at
+    message_at = database.message_at
 
     def and_then_a_revert(*given: Any) -> Any:
         found = message_at(*given)
-        monkeypatch.setattr(queries, "message_at", message_at)
+        monkeypatch.setattr(database, "message_at", message_at)
         other = Writer(writer.path)
         other.clock = writer.clock
         other.delete("ses_b-u1", "ses_b-a1")
@@ -227,7 +227,7 @@ async def test_rows_that_go_while_they_are_looked_for_are_missed_by_nobody(
         other.close()
         return found
 
-    monkeypatch.setattr(queries, "message_at", and_then_a_revert)
+    monkeypatch.setattr(database, "message_at", and_then_a_revert)
     writer.retitle("ses_b", "Something is new")
     for _ in range(3):
         await rig.settle()

@@ -9,9 +9,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from burnd.harness.opencode import queries
-from burnd.harness.opencode.database import Schema
-from burnd.harness.opencode.queries import FIRST_ROWID, LAST_ROWID, StoredSession
+from burnd.harness.opencode import database
+from burnd.harness.opencode.database import FIRST_ROWID, LAST_ROWID, Schema, StoredSession
 from burnd.harness.opencode.rows import UnusableRow
 from burnd.index.change import CursorChange
 
@@ -100,7 +99,7 @@ class ChangeFinder:
         self.postponed: set[str] = set()
         self._live: set[str] = set()  # waiting sessions that changed after the first scan
         self._includes = includes
-        self._cache: queries.SessionCache = {}
+        self._cache: database.SessionCache = {}
         self._scans_deeply = True
         self._has_scanned = False
 
@@ -141,20 +140,20 @@ class ChangeFinder:
         self.rows = replace(self.rows, identity=identity)
         while True:
             sessions: list[str] = []
-            with queries.snapshot(db):  # the last message must be in the state that is read
+            with database.snapshot(db):  # the last message must be in the state that is read
                 last_id = self.rows.last_id
-                if last_id is not None and queries.message_at(db, self.rows.next - 1) != last_id:
+                if last_id is not None and database.message_at(db, self.rows.next - 1) != last_id:
                     reason = "rows were deleted or renumbered"
                     self._scans_deeply = True
-                    rowid, last_id = queries.last_message(db) or (FIRST_ROWID - 1, None)
+                    rowid, last_id = database.last_message(db) or (FIRST_ROWID - 1, None)
                     self.rows = replace(self.rows, next=rowid + 1, last_id=last_id)
-                    sessions = [name for name in queries.sessions_with_messages(db) if name not in self.sessions]
-                page = queries.new_messages(db, self.rows.next) if not self.rows.is_last else []
+                    sessions = [name for name in database.sessions_with_messages(db) if name not in self.sessions]
+                page = database.new_messages(db, self.rows.next) if not self.rows.is_last else []
                 if page:
                     self.rows = replace(self.rows, next=page[-1][0] + 1, last_id=page[-1][1])
                     sessions += [session_id for _, _, session_id in page]
                 if self.rows.is_last:
-                    sessions = queries.sessions_with_messages(db)
+                    sessions = database.sessions_with_messages(db)
             for session_id in reversed(dict.fromkeys(reversed(sessions))):
                 is_deep = self.waiting.pop(session_id, False)  # moves to the end: its message is the newest so far
                 self.mark(session_id, deep=is_deep or bool(reason) or self.rows.is_last)
@@ -167,9 +166,9 @@ class ChangeFinder:
         Without an event log, as before 1.16 or after an import, a message may change without a trace in its session's
         row: such sessions are compared deeply in the first scan, and after rows were deleted.
         """
-        sequences = queries.sequences(db, schema)
+        sequences = database.sequences(db, schema)
         present: set[str] = set()
-        for stored in queries.all_sessions(db, schema, self._cache):
+        for stored in database.all_sessions(db, schema, self._cache):
             session_id, cursor = stored.row.id, self.sessions.get(stored.row.id)
             if not self._includes(stored):
                 continue
@@ -192,7 +191,7 @@ class ChangeFinder:
             for message_id, updated, digest in cursor.unfinished
         }
         newest = dict(sorted(watched.items(), key=lambda item: item[1])[-_MOST_UNFINISHED:])
-        versions = queries.versions_of(db, schema, list(newest))
+        versions = database.versions_of(db, schema, list(newest))
         for message_id, (_, digest, session_id) in newest.items():
             if message_id not in versions or versions[message_id].digest != digest:
                 self.mark(session_id, deep=True)

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from burnd.harness.opencode import queries
+from burnd.harness.opencode import database
 from burnd.harness.opencode.cursor import ChangeFinder, Cursors, RowCursor, SessionCursor, cursor_changes
 from burnd.harness.opencode.database import (
     Database,
@@ -253,16 +253,16 @@ class DatabaseFollower:
     def ids_of(self, session_id: str) -> MessageIds | None:
         """The messages of a session; None if this database lacks it. Raises as `look` does."""
         with self.db.reading() as db:
-            stored = queries.one_session(db, self._probe(db), session_id)
+            stored = database.one_session(db, self._probe(db), session_id)
             if stored is None or not self._options.includes(stored):
                 return None
-            return queries.message_ids(db, session_id)
+            return database.message_ids(db, session_id)
 
     def has_cursor(self, session_id: str) -> bool:
         return session_id in self.finder.sessions
 
     def _probe(self, db: sqlite3.Connection) -> Schema:
-        version = queries.schema_version(db)
+        version = database.schema_version(db)
         if self._schema is None or self._schema[:2] != (self.db.identity, version):
             self._schema = (self.db.identity, version, probe(db))
         return self._schema[2]
@@ -292,20 +292,20 @@ class DatabaseFollower:
     ) -> SessionRows:
         """The rows to decode; a session that is not in memory is first compared with its cursor."""
         state, cursor = self._sessions.get(name), self.finder.sessions.get(name)
-        with queries.snapshot(db):
-            stored = queries.one_session(db, schema, name) or queries.orphaned_session(db, name)
+        with database.snapshot(db):
+            stored = database.one_session(db, schema, name) or database.orphaned_session(db, name)
             if stored is None or not self._options.includes(stored):
                 return SessionRows(name)
-            sequence = queries.sequence_of(db, schema, name)
+            sequence = database.sequence_of(db, schema, name)
             if state is None and cursor is not None and not cursor.pending:
-                versions = queries.session_versions(db, schema, name, with_parts=True)
+                versions = database.session_versions(db, schema, name, with_parts=True)
                 digests = (stored.digest, digest_of(version.digest for version in versions))
                 if digests == (cursor.row, cursor.versions):
                     return SessionRows(name, stored, sequence, is_unchanged=True)
             else:
-                versions = queries.session_versions(db, schema, name, with_parts=deep and state is not None)
+                versions = database.session_versions(db, schema, name, with_parts=deep and state is not None)
             ids = [version.id for version in versions if state is None or state.must_read(version)]
-            fetched, done = queries.fetch(db, schema, ids, max_bytes)
+            fetched, done = database.fetch(db, schema, ids, max_bytes)
             return SessionRows(name, stored, sequence, versions, fetched, is_partial=done < len(ids))
 
     def _take_safely(self, rows: SessionRows, now: float, wall_ms: int, changes: DatabaseChanges) -> None:

@@ -490,4 +490,3 @@ def title_of(session: SessionRow) -> Content | None:
     if not session.title or _DEFAULT_TITLE.fullmatch(session.title):
         return None
     return title_record(session.id, TITLE, session.title, iso(session.created))
-

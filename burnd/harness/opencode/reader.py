@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from burnd.harness.opencode import queries
+from burnd.harness.opencode.database import Fetched, StoredSession, version_of
 from burnd.harness.opencode.messages import (
     OpencodeMessage,
     calls_of,
@@ -21,7 +21,6 @@ from burnd.harness.opencode.messages import (
     whole_output,
 )
 from burnd.harness.opencode.product import TOOL_OUTPUTS
-from burnd.harness.opencode.queries import Fetched, StoredSession
 from burnd.harness.opencode.rows import (
     DecodedMessage,
     MessageRow,
@@ -170,23 +169,23 @@ class SessionReader:
 
     def decode(self, rows: SessionRows, state: SessionState, now: float, wall_ms: int) -> dict[str, MessageReading]:
         readings: dict[str, MessageReading] = {}
-        changed: list[MessageRow] = []
+        changed: dict[str, tuple[MessageRow, int, float]] = {}
         for row in rows.fetched.rows:
-            digest = hash((row.created, row.data, *(part.data for part in row.parts)))
+            digest = hash((row.created, row.data, *[part.data for part in row.parts]))
             quiet_since = now
             if state.is_old:  # rows from before: their own times say how long they have been quiet
-                newest = max([row.updated, *(part.updated for part in row.parts)])
+                newest = max([row.updated, *[part.updated for part in row.parts]])
                 quiet_since = now - max(0, wall_ms - newest) / 1000
-            message = state.unchanged(row.id, digest)
-            if message is None:
-                changed.append(row)
-                message = OpencodeMessage(row.id, row.created)  # replaced below
-            readings[row.id] = MessageReading(queries.version_of(row), message, [], (), digest, quiet_since)
+            if (message := state.unchanged(row.id, digest)) is None:
+                changed[row.id] = (row, digest, quiet_since)
+            else:
+                readings[row.id] = MessageReading(version_of(row), message, [], (), digest, quiet_since)
         if changed:
             version = rows.stored.row.version if rows.stored is not None else None
-            decoded = self._decode_guarded(DecodeRequest(rows.session_id, version, changed), wall_ms)
-            for name, (message, content, unusable) in decoded.items():
-                readings[name] = readings[name]._replace(message=message, content=content, unusable=unusable)
+            request = DecodeRequest(rows.session_id, version, [row for row, _, _ in changed.values()])
+            for name, (message, content, unusable) in self._decode_guarded(request, wall_ms).items():
+                row, digest, quiet_since = changed[name]
+                readings[name] = MessageReading(version_of(row), message, content, unusable, digest, quiet_since)
         return readings
 
     def close(self) -> None:

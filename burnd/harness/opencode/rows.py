@@ -206,16 +206,20 @@ def decode_message(row: MessageRow) -> DecodedMessage | Rejected:
     message = _messages.decode(row.data)
     if isinstance(message, Rejected):
         return message
-    unusable = _reasons(message, f"message {row.id}", row)
+    unusable: list[UnusableRow] = []
+    if row.size is not None or isinstance(message, Repaired):
+        unusable += _unusable(message, f"message {row.id}", row)
     if row.more_parts[0]:
-        reason = f"{row.more_parts[0]:,} of its parts are left out"
-        unusable.append(UnusableRow(f"message {row.id}", len(row.data), reason))
+        unusable.append(unusable_message(row, f"{row.more_parts[0]:,} of its parts are left out"))
     parts: list[Part] = []
     for part in row.parts:
         decoded = _parts.decode(part.data)
-        unusable += _reasons(decoded, f"part {part.id}", part)
-        if not isinstance(decoded, Rejected):
-            parts.append(Part(part.id, decoded.value if isinstance(decoded, Repaired) else decoded))
+        if part.size is not None or not isinstance(decoded, PartData):
+            unusable += _unusable(decoded, f"part {part.id}", part)
+        if isinstance(decoded, PartData):
+            parts.append(Part(part.id, decoded))
+        elif isinstance(decoded, Repaired):
+            parts.append(Part(part.id, decoded.value))
     return DecodedMessage(message.value if isinstance(message, Repaired) else message, parts, unusable)
 
 
@@ -223,7 +227,7 @@ def unusable_message(row: MessageRow, reason: str) -> UnusableRow:
     return UnusableRow(f"message {row.id}", len(row.data) if row.size is None else row.size, reason)
 
 
-def _reasons(decoded: object, name: str, row: MessageRow | PartRow) -> list[UnusableRow]:
+def _unusable(decoded: object, name: str, row: MessageRow | PartRow) -> list[UnusableRow]:
     reason = CUT["large"] if row.size is not None else None
     if isinstance(decoded, Rejected):
         reason = f"rejected {decoded.reason}"
@@ -245,6 +249,8 @@ def milliseconds(value: Number) -> int | None:
 def message_usage(message: OpencodeTokens | None, steps: Sequence[OpencodeTokens], version: str | None = None) -> Usage:
     """The usage of a message: the larger of its own, which may lack steps, and the sum of its `step-finish` parts."""
     own = net_usage(message, version) if message is not None else Usage()
+    if len(steps) == 1 and steps[0] == message:
+        return own  # as in most messages
     total = Usage()
     for step in steps:
         total += net_usage(step, version)

@@ -13,11 +13,19 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from burnd.harness.opencode import queries
-from burnd.harness.opencode.database import Database, Schema, StaleRead, Unsupported, damage_name, probe
+from burnd.harness.opencode import database
+from burnd.harness.opencode.database import (
+    LAST_ROWID,
+    PAGE,
+    Database,
+    Schema,
+    StaleRead,
+    Unsupported,
+    damage_name,
+    probe,
+)
 from burnd.harness.opencode.messages import OpencodeMessage, calls_of, message_of
 from burnd.harness.opencode.product import PRODUCT
-from burnd.harness.opencode.queries import LAST_ROWID, PAGE
 from burnd.harness.opencode.reader import ReadOptions, read_options
 from burnd.harness.opencode.rows import MessageRow, PartRow, SessionRow, decode_message
 from burnd.harness.opencode.session import SOURCE, WalkState, session_record, walk
@@ -85,7 +93,7 @@ class _DatabasePass:
         try:
             with self._database.reading() as db:
                 schema = probe(db)
-                for stored in queries.all_sessions(db, schema, {}):
+                for stored in database.all_sessions(db, schema, {}):
                     session = stored.row if self._options.includes(stored) else None
                     self._sessions[stored.row.id] = session
                 recorded = set(self._seen.sessions)
@@ -105,7 +113,7 @@ class _DatabasePass:
 
     def _session(self, db: sqlite3.Connection, session_id: str) -> SessionRow | None:
         if session_id not in self._sessions:
-            stored = queries.orphaned_session(db, session_id)
+            stored = database.orphaned_session(db, session_id)
             is_included = stored is not None and self._options.includes(stored)
             self._sessions[session_id] = stored.row if stored is not None and is_included else None
         return self._sessions[session_id]
@@ -119,10 +127,10 @@ class _DatabasePass:
             except sqlite3.Error as error:
                 damage_name(error)  # raises any error but damage
                 page = db.execute(_NAMES, (at, PAGE)).fetchall()
-                rows = list(_whole(db, schema, [queries.text(row[1]) for row in page]))
+                rows = list(_whole(db, schema, [database.text(row[1]) for row in page]))
             if not page:
                 return
-            sessions = {queries.text(row[1]): queries.text(row[2]) for row in page}
+            sessions = {database.text(row[1]): database.text(row[2]) for row in page}
             yield from self._decoded(db, schema, rows, sessions)
             at = page[-1][0] - 1
 
@@ -154,16 +162,16 @@ def _with_steps(db: sqlite3.Connection, page: Sequence[tuple[int, bytes, bytes, 
     ids = [row[1] for row in page]
     steps: defaultdict[bytes, list[PartRow]] = defaultdict(list)
     sql = _STEPS.format(",".join("?" * len(ids)))
-    for message, part, data in db.execute(sql, (*map(queries.text, ids), '"step-finish"')):
-        steps[message].append(PartRow(queries.text(part), 0, queries.data_of(data)))
+    for message, part, data in db.execute(sql, (*map(database.text, ids), '"step-finish"')):
+        steps[message].append(PartRow(database.text(part), 0, database.data_of(data)))
     return [
-        MessageRow(queries.text(name), queries.number(created), 0, queries.data_of(data), tuple(steps[name]))
+        MessageRow(database.text(name), database.number(created), 0, database.data_of(data), tuple(steps[name]))
         for _, name, _, created, data in page
     ]
 
 
 def _whole(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> Iterator[MessageRow]:
     while ids:
-        fetched, done = queries.fetch(db, schema, ids, _MOST_BYTES)
+        fetched, done = database.fetch(db, schema, ids, _MOST_BYTES)
         yield from fetched.rows
         ids = ids[done:]

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from burnd.harness.opencode.queries import snapshot
+from burnd.harness.opencode.database import snapshot
 
 
 def test_a_snapshot_that_sqlite_ended_keeps_its_error() -> None:
