@@ -176,7 +176,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_the_command_runs_once_and_knows_the_amounts(opened: Opened, tmp_path: Path, zone: object) -> None:
-    """Its environment says which budget, how much it was, and how much was spent."""
+    """Its environment has the budget's name, its amount and the amount spent."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[spends("m1", output=3000)]))
     watched = Watched(pipeline, tmp_path)
@@ -219,7 +219,7 @@ async def test_a_damaged_memory_is_begun_anew(opened: Opened, tmp_path: Path, zo
 
 
 async def test_a_crossing_is_seen_when_it_happens(opened: Opened, tmp_path: Path, zone: object) -> None:
-    """Nothing is said below the amount; the turn that crosses it is enough."""
+    """No event below the amount; the turn that crosses it causes one."""
     pipeline = await opened()
     watched = Watched(pipeline, tmp_path)
     await watched.watch_until(lambda: True)

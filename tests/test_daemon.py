@@ -138,7 +138,7 @@ async def test_old_content_goes_at_start(opened: Opened) -> None:
     ],
 )
 def test_commands(home: Home, arguments: list[str], more: dict[str, str], code: int, says: str) -> None:
-    """Each command does its work or says in one line what is wrong, without a traceback."""
+    """Each command does its work or reports the mistake in one line, without a traceback."""
     done = run(home, *arguments, **more)
     assert done.returncode == code
     assert says in done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""How the daemon keeps house with memory."""
+"""Limits of the daemon's memory."""
 
 from __future__ import annotations
 

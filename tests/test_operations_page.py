@@ -1,4 +1,4 @@
-"""docs/operations.md tells every event of the log and every state that is not as it should be, with what to do."""
+"""docs/operations.md has every log event and every degraded state, with advice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "operations.md").read_text()
 EVENT = re.compile(r"[a-z]+\.[a-z_]+")
 NAMED = re.compile(rf'"{EVENT.pattern}"')
-LEAST = 9  # of a sentence's fixed parts, those too short to tell anything are not looked for
+LEAST = 9  # fixed parts of a sentence that are too short to identify it are skipped
 
 
 @cache
@@ -29,7 +29,7 @@ def calls() -> Iterator[ast.Call]:
 
 @cache
 def events() -> set[str]:
-    """What is given to the log as the name of an event; `tell` is the log at a level chosen before."""
+    """Event names passed to the log; `tell` is the log at a level chosen before."""
     levels = {"debug", "info", "warning", "error", "exception", "critical"}
     found = set()
     for call in calls():
@@ -40,7 +40,7 @@ def events() -> set[str]:
 
 
 def texts(node: ast.AST) -> Iterator[str]:
-    """The fixed parts of what an expression says."""
+    """Fixed parts of an expression's text."""
     for part in ast.walk(node):
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
             yield part.value
@@ -64,7 +64,7 @@ def states() -> set[str]:
 
 
 def test_every_event_of_the_log_is_told() -> None:
-    """Whoever meets a word in the log finds it on the page."""
+    """Every event is on the page."""
     assert len(events()) > 40
     assert {event for event in events() if f"`{event}`" not in PAGE} == set()
 
@@ -77,7 +77,7 @@ def test_no_event_is_told_that_is_not_there() -> None:
 
 
 def test_every_degraded_state_is_told() -> None:
-    """The words of `burnctl status` stand on the page."""
+    """Every reason of `burnctl status` is on the page."""
     assert len(states()) > 8
     assert "locked by another program" in states()
     assert {state for state in states() if state not in PAGE} == set()

@@ -26,7 +26,7 @@ def taken(*readings: Quota) -> list[tuple[str, float]]:
 
 
 def test_only_what_rises_is_news() -> None:
-    """A session that idles repeats its figure, and one that saw less before shows less: neither says anything."""
+    """A session that idles repeats its figure, and an outdated one is lower: neither is recorded."""
     assert taken(reading(1, 16), reading(2, 18), reading(3, 18), reading(4, 16), reading(5, 19)) == [
         ("5h", 16),
         ("5h", 18),
@@ -101,7 +101,7 @@ async def test_it_is_recorded_once(opened: Opened) -> None:
 
 
 async def test_nobody_waits_for_the_disk(opened: Opened) -> None:
-    """What is handed over is recorded by and by, even while the ledger is busy."""
+    """Readings are queued and recorded later, even while the ledger is busy."""
     pipeline = await opened()
     quotas = Quotas(pipeline)
     async with anyio.create_task_group() as tasks:

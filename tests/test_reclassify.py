@@ -1,4 +1,4 @@
-"""Labels made anew say what live capture said, whatever of ledger and content is left to make them from."""
+"""Reclassified labels equal live ones, from any remaining ledger and content."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_a_label_is_made_from_the_ledger_alone(opened: Opened) -> None:
 
 
 async def test_prompts_and_errors_come_from_content(opened: Opened) -> None:
-    """Where the ledger lacks them, word classes, a command's verb, a file and a failure are found in content."""
+    """Word classes, verbs, files and failures that the ledger lacks come from content."""
     pipeline = await opened()
     entries: list[Entry] = [
         turn("m1", ts=at(2), tool_calls=(ToolCall(id="c1", name="Edit"),)),
@@ -133,7 +133,7 @@ async def test_a_large_prompt_is_read_from_its_blob(opened: Opened) -> None:
 
 
 async def test_a_turn_that_had_no_prompt_is_not_given_one(opened: Opened) -> None:
-    """Live capture follows the chain of lines and may find none: what merely stands before it is not its prompt."""
+    """Live capture follows the chain of lines and may find none: the preceding prompt is not used."""
     pipeline = await opened()
     live = turn("m1", ts=at(2), tool_calls=(), activity="conversation", retries=0, has_edits=False, prompt_retries=0)
     await pipeline.commit(Batch(entries=[live], content=[text("p1", "fix the bug", role="user", ts=at(1))]))
@@ -156,7 +156,7 @@ async def test_a_command_given_as_words(opened: Opened) -> None:
 
 
 async def test_labels_that_are_there_stay_unless_forced(opened: Opened) -> None:
-    """Without --force only what is missing is filled in; with it everything is made anew."""
+    """Without --force only missing labels are added; with it all are computed again."""
     pipeline = await opened()
     odd = turn("m1", tool_calls=(), activity="deps", retries=3, has_edits=True, prompt_retries=0)
     await pipeline.commit(Batch(entries=[odd, turn("m2", tool_calls=(), retries=3)]))
@@ -180,7 +180,7 @@ async def test_doing_it_twice_changes_nothing(opened: Opened) -> None:
 
 
 async def test_every_other_line_stays_as_it_is(opened: Opened) -> None:
-    """Stamps, damage, lines of other versions and fields nobody knows are there afterwards, in their order."""
+    """Stamps, damage, lines of other versions and unknown fields are kept in order."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn("m1"), stamp(1, persona="senior"), turn("m2")]))
     await opened.close()
@@ -200,7 +200,7 @@ async def test_every_other_line_stays_as_it_is(opened: Opened) -> None:
 
 
 async def test_what_was_pruned_is_not_missed(opened: Opened) -> None:
-    """Word classes in the ledger outlive the prompt: a label can be made anew when the content is gone."""
+    """Word classes in the ledger outlive the prompt, so labels can be computed without content."""
     pipeline = await opened()
     await pipeline.commit(
         Batch(
@@ -215,7 +215,7 @@ async def test_what_was_pruned_is_not_missed(opened: Opened) -> None:
 
 
 async def test_the_daemon_goes_on_answering(opened: Opened) -> None:
-    """While a ledger is made anew questions are answered, each from the old labels or from the new ones."""
+    """During the rewrite requests are answered, each from either the old or the new labels."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn(f"m{n}", turn_index=n, tool_calls=()) for n in range(3000)]))
     seen: set[tuple[int, int]] = set()
@@ -263,7 +263,7 @@ async def test_a_record_is_found_where_the_index_says_it_is(opened: Opened) -> N
 
 
 async def test_a_rewrite_that_is_cancelled_leaves_everything(opened: Opened) -> None:
-    """Whoever gives up before the end finds the old ledger, the old index, and no leftovers."""
+    """A cancelled rewrite leaves the old ledger, the old index and no temporary files."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn(f"m{n}", turn_index=n) for n in range(500)]))
     before = pipeline.home.ledger.read_bytes()
@@ -275,7 +275,7 @@ async def test_a_rewrite_that_is_cancelled_leaves_everything(opened: Opened) -> 
 
 
 async def test_progress_is_told(opened: Opened) -> None:
-    """Long work says how far it has come, and ends at its end."""
+    """Progress is reported and ends at the total."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn(f"m{n}", turn_index=n, model="m" * 500) for n in range(4000)]))
     reports: list[tuple[int, int]] = []

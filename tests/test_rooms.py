@@ -170,7 +170,7 @@ def test_no_other_room_imports_the_package_of_a_harness() -> None:
 
 
 def test_no_test_imports_another() -> None:
-    """What tests share is in builders: importing a test file would collect its tests and fixtures a second time."""
+    """Shared code is in builders: importing a test file would collect its tests and fixtures a second time."""
     importing = re.compile(
         r"^\s*(?:from|import) tests\.(?:\w+\.)*test_|^\s*from tests[\w.]* import .*\btest_", re.MULTILINE
     )

@@ -11,7 +11,7 @@ from burnd.tasks import next_tick
 
 @given(st.floats(0, 1e8), st.sampled_from([0.02, 1.0, 5.0, 10.0, 30.0]))
 def test_the_next_look_is_never_far(after: float, every: float) -> None:
-    """It comes later, and within the time that was asked for."""
+    """It comes later, within the requested time."""
     assert after < next_tick(after, every) <= after + every + 1e-6
 
 

@@ -23,7 +23,7 @@ LONGEST_S = 1.0
 
 
 class Turning:
-    """A block during which the running loop is looked at; `held_up` is where it stood when it did not turn."""
+    """Watches the running loop during a block; `held_up` is the stack where it was blocked."""
 
     def __init__(self, longest_s: float, own: Path = _TESTS.parent / "burnd", not_below: Path = _TESTS) -> None:
         self.held_up = ""

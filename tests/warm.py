@@ -1,10 +1,7 @@
-"""Starts burnd and burnctl as forks of processes that have imported them already.
-
-Importing is most of the processor time that a program of a test takes, and tests start thousands of them. `Popen` and
-`run` are those of subprocess: a fork has the arguments, environment, folder, descriptors, session and terminal that a
-new process would have. Where the system has no way to adopt a process (Linux has), or something is asked for that
-changes how Python itself starts, they start a new process.
-"""
+"""Starts burnd and burnctl as forks of processes that have imported them already. Imports are most of the CPU time of a
+program under test, and tests start thousands. `Popen` and `run` are those of subprocess: a fork has the arguments,
+environment, folder, descriptors, session and terminal of a new process. On systems that cannot adopt processes
+(Linux can), or for options that change how Python starts, a new process is started."""
 
 from __future__ import annotations
 
@@ -159,7 +156,7 @@ def _module(asked: dict[str, Any]) -> tuple[str, list[str]] | None:
 
 
 def _has_modules(folder: Path) -> bool:
-    """Whether a program that is started in the folder would import something from it."""
+    """True if a program started in the folder would import something from it."""
     return any((folder / name).exists() for name in ("burnd", "burnctl", "tests"))
 
 

@@ -342,7 +342,7 @@ def test_waste_is_found(demo: DemoHome) -> None:
 
 
 def test_instructions_are_told_by_file_and_section(demo: DemoHome) -> None:
-    """Costs of files plus the rest are the cost of prefixes; a note says that files are as of today."""
+    """Costs of files plus the rest are the cost of prefixes; a note says that file sizes are current."""
     folder = os.path.join(demo.machine.folder, "you", "shop-api")
     answer = demo.json("overhead", "--project", folder)
     claude = next(source for source in answer["sources"] if source["source"] == "claude-code")

@@ -1,4 +1,4 @@
-"""A full disk loses nothing and recovers by itself."""
+"""A full disk loses nothing; the daemon recovers when there is space."""
 
 from __future__ import annotations
 

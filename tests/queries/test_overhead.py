@@ -1,4 +1,4 @@
-"""What sessions began with is what the prefix causes say."""
+"""Costs of prefixes are the sums of their causes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_instruction_files_of_the_log_are_a_part_of_the_prefix(opened: Ope
 
 
 async def test_prefixes_cost_what_their_causes_say(opened: Opened) -> None:
-    """Over all sessions of a project; a token of every prefix costs its part; the servers that were called are told."""
+    """Over all sessions of a project; a token of every prefix costs its share; called servers are named."""
     pipeline = await opened()
     for n in range(3):
         scene = Scene()

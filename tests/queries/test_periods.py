@@ -1,4 +1,4 @@
-"""What a caller's words for times mean, in their time zone."""
+"""Parses times in the caller's words and time zone."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_day_that_is_the_end_is_meant_whole(said: str, means: str) -> None:
 
 
 def test_a_day_without_midnight_begins_when_clocks_jump() -> None:
-    """Where clocks were set forward at midnight, the day began at one o'clock."""
+    """Where clocks moved forward at midnight, the day began at one o'clock."""
     assert to_iso(moment("2018-11-04", NOW, SAO_PAULO)) == "2018-11-04T03:00:00.000Z"
 
 

@@ -1,4 +1,4 @@
-"""What is said of a model's price: the rates by tier, whose list they are from, or why there are none."""
+"""Price of a model: rates by tier, their list, or the reason for their absence."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_retired_model_says_since_when() -> None:
 
 
 def test_where_it_was_looked_for() -> None:
-    """Who served it, who the name says served it, who makes it."""
+    """The provider, the provider named in the model, and the maker."""
     assert shown("claude-opus-4.1", "github-copilot")["lookedIn"] == ["github-copilot", "anthropic"]
     assert shown("us.anthropic.claude-opus-5")["lookedIn"] == ["amazon-bedrock", "anthropic"]
 

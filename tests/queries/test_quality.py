@@ -1,4 +1,4 @@
-"""How well work went: one-shot prompts by their first edit, sessions by their last turn."""
+"""Quality of work: one-shot prompts by their first edit, sessions by their last turn."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_a_session_counts_where_its_last_turn_does(opened: Opened) -> None
 
 
 async def test_a_session_that_may_go_on_is_not_judged(opened: Opened) -> None:
-    """Calls that were asked for a minute ago may still be answered."""
+    """Calls made a minute ago may still get results."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn("m1", stop_reason="tool_use", ts=at(3600))]))
     soon = await ask_summary(pipeline.index, now=NOW + 60_000, quality=True)

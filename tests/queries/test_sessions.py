@@ -1,4 +1,4 @@
-"""Sessions listed and read: facts, pages, bounds, and what is said when nothing is retained."""
+"""Lists and reads sessions: facts, pages, limits, and notes on missing content."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_filters_narrow_the_list(opened: Opened, filters: dict[str, Any], 
 
 
 async def test_a_source_that_is_none_is_said_to_be(opened: Opened) -> None:
-    """Whoever types `claude` is not told that there are no sessions."""
+    """An unknown source such as `claude` is an error, not an empty list."""
     pipeline = await opened()
     await filled(pipeline)
     with pytest.raises(Mistaken, match="unknown source 'claude'"):
@@ -100,7 +100,7 @@ async def test_a_source_that_is_none_is_said_to_be(opened: Opened) -> None:
 
 
 async def test_a_row_says_what_is_known(opened: Opened) -> None:
-    """Facts, times, how many messages; costs where they are asked for; never what was said."""
+    """Facts, times and message counts; costs on request; no text of messages."""
     pipeline = await opened()
     await filled(pipeline)
     row = (await listed(pipeline, costs=True, limit=1))["sessions"][0]
@@ -112,7 +112,7 @@ async def test_a_row_says_what_is_known(opened: Opened) -> None:
 
 
 async def test_a_long_summary_is_listed_briefly(opened: Opened) -> None:
-    """A page of sessions stays small however much was said of each; asked for alone, a session has it whole."""
+    """A page of sessions stays small with long summaries; a single session has its summary in full."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[Session(session_id="s1", source="x", title="t", summary="word " * 2000)]))
     assert len((await listed(pipeline))["sessions"][0]["summary"]) == 501
@@ -130,7 +130,7 @@ async def test_summaries_of_other_sessions_are_no_session(opened: Opened) -> Non
 
 
 async def test_a_session_is_found_by_its_beginning(opened: Opened) -> None:
-    """By its id, or by as much of it as is only its own; else the answer says what would be enough."""
+    """By its id or a unique prefix; otherwise the answer lists longer prefixes."""
     pipeline = await opened()
     await filled(pipeline)
     assert (await known(pipeline, "session-1"))["sessionId"] == "session-1"
@@ -223,7 +223,7 @@ async def test_messages_are_given_back_as_they_were(opened: Opened) -> None:
 
 
 async def test_a_page_is_bounded_whatever_is_asked(opened: Opened) -> None:
-    """In messages and in bytes; what is cut says so, and the pages join."""
+    """In messages and bytes; cuts are marked, and pages join without gaps."""
     pipeline = await opened()
     said = [text(f"m{i:03}", "äx" * 40_000, ts=at(i)) for i in range(30)]
     said += [text("z", "small", n=n, ts=at(99)) for n in range(1000)]
@@ -251,7 +251,7 @@ async def test_a_page_is_bounded_whatever_is_asked(opened: Opened) -> None:
     "said", ['"\n' * 4000, "\x01" * 3000, "plain " * 1000, [{"type": "text", "text": "\t" * 9000}]]
 )
 async def test_a_long_result_says_that_it_was_cut(opened: Opened, said: Any) -> None:
-    """However much its quotation marks and line ends take in JSON: as much as was asked for, and that there is more."""
+    """The requested length plus a mark, however many escapes JSON needs."""
     pipeline = await opened()
     await pipeline.commit(Batch(content=[tool_result("r1", said)]))
     block = (await read(pipeline, "s1", block_bytes=2000))["messages"][0]["blocks"][0]
@@ -266,7 +266,7 @@ async def test_what_is_as_long_as_asked_is_not_cut(opened: Opened) -> None:
 
 
 async def test_a_page_ends_before_a_message_that_does_not_fit(opened: Opened) -> None:
-    """A message that is whole when asked for alone is whole on every page."""
+    """A message that fits in an answer is complete on every page."""
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text(f"m{i:03}", f"{i:06}" * 10_000, ts=at(i)) for i in range(60)]))
     page: dict[str, Any] = {"next": 3}
@@ -278,7 +278,7 @@ async def test_a_page_ends_before_a_message_that_does_not_fit(opened: Opened) ->
 
 
 async def test_rails_are_read_one_by_one(opened: Opened) -> None:
-    """The main conversation unless another is named; one that is not there is said to be missing."""
+    """The main conversation unless another is named; an unknown rail is an error."""
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text("m1", "main words"), text("m2", "side words", rail_id="agent7")]))
     answer = await read(pipeline, "s1", rail="agent7")
@@ -289,7 +289,7 @@ async def test_rails_are_read_one_by_one(opened: Opened) -> None:
 
 
 async def test_turns_outlive_their_content(opened: Opened) -> None:
-    """Pruned or not kept: the page says which, and still lists the turns with their cost."""
+    """Pruned or never stored: the page says which, and still lists the turns with costs."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn("m1")], content=[text("m1", "words")]))
     await pipeline.forget(["s1"])
@@ -326,7 +326,7 @@ async def test_a_session_of_a_program_without_messages_is_empty(opened: Opened) 
 
 
 async def test_a_lost_blob_is_said(opened: Opened) -> None:
-    """What cannot be given back is not made up."""
+    """A lost blob is marked and not replaced by other text."""
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text("m1", "x" * 5000), tool_result("r1", "y" * 5000)]))
     await opened.close()
@@ -338,7 +338,7 @@ async def test_a_lost_blob_is_said(opened: Opened) -> None:
 
 
 async def test_reading_goes_on_while_content_is_pruned(opened: Opened) -> None:
-    """A pack that was written anew under its number is not mistaken for the one of before."""
+    """A pack rewritten under its number is not mistaken for the old one."""
     pipeline = await opened()
     recall = Recall(pipeline.home.content)
     said = [text(f"m{i}", f"{i}" * 3000, session_id=f"s{i % 2}") for i in range(6)]
@@ -356,7 +356,7 @@ async def test_reading_goes_on_while_content_is_pruned(opened: Opened) -> None:
 
 
 async def test_a_title_without_a_time_says_nothing_of_when_a_session_was(opened: Opened) -> None:
-    """A name that stands before the first line with a time does not make its session begin in 1970."""
+    """A title before the first line with a time does not date its session to 1970."""
     pipeline = await opened()
     name = text("title:custom", "Named", role="system", kind="title", ts="1970-01-01T00:00:00.000Z")
     await pipeline.commit(Batch(content=[name]))
@@ -369,7 +369,7 @@ async def test_a_title_without_a_time_says_nothing_of_when_a_session_was(opened:
 
 @pytest.mark.parametrize("mode", ["hash-only", "off"])
 async def test_without_content_the_answers_are_the_messages(opened: Opened, mode: str) -> None:
-    """Where nothing is kept of what was said, a session has as many messages as can be listed: its turns."""
+    """Without content the messages of a session are its turns."""
     pipeline = await opened(mode)
     await pipeline.commit(Batch(entries=[turn("m1"), turn("m2", turn_index=1)], content=[text("m1"), text("m2")]))
     assert (await known(pipeline, "s1"))["messageCount"] == 2

@@ -1,4 +1,4 @@
-"""What is shown of very many rows is what adding all of them up would show."""
+"""A list cut to a few rows equals the start of the full list."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ some_filters = st.lists(st.sampled_from(sorted(filters)), max_size=2, unique=Tru
 async def test_few_of_many_are_the_first_of_all(
     tmp_path_factory: pytest.TempPathFactory, history: list[Any], asked: list[dict[str, Any]]
 ) -> None:
-    """However few rows or names are asked for, they, the totals and what they were judged by stay the same."""
+    """A limit on rows or names changes neither the rows shown, nor totals, nor verdicts."""
     opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
     pipeline = await opener()
     naive = Naive(Folded(), await worlds.live(pipeline, history), PRICES)
@@ -85,7 +85,7 @@ async def test_what_a_tag_leaves_out_is_not_judged(opened: Opened) -> None:
 async def test_sessions_of_equal_cost_are_in_the_order_of_their_turns(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Costs that are equal to the last digit are told apart by turns, though floats might find a difference in them."""
+    """Exactly equal costs are ordered by turns, even where floats would differ."""
     pipeline = await opened()
     made: list[Any] = [
         turn(f"s{n}-{i}", session_id=f"s{n}", turn_index=i, usage=Usage(output=30 // n))

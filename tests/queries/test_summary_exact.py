@@ -104,7 +104,7 @@ def _fields(row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("names", [("s1", "s2", "s3"), ("s3", "s1", "s2"), ("s2", "s3", "s1")])
 async def test_rows_that_weigh_the_same_are_in_the_order_of_their_names(opened: Opened, names: tuple[str, ...]) -> None:
-    """Whichever was recorded first: else they would change places when the index is built anew."""
+    """Independent of the order of recording, so that a rebuild does not reorder them."""
     entries = [
         turn(f"m-{name}", session_id=name, model="unheard-of", git_branch=f"b-{name}", activity=activity)
         for name, activity in zip(names, ("coding", "review", "docs"), strict=True)

@@ -1,4 +1,4 @@
-"""Stamps folded for all turns at once say what folding the ledger says of each."""
+"""Tags of all turns at once equal the folded stamps of each turn."""
 
 from __future__ import annotations
 

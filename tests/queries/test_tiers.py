@@ -1,4 +1,4 @@
-"""Sums are priced exactly whatever prices come along, also ones that change at context sizes nobody knew before."""
+"""Sums are exact with any prices, also with tiers that begin at new context sizes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def the_same(pipeline: Pipeline, prices: PriceTable) -> None:
 
 
 async def test_other_sizes_are_exact_before_and_after_sums_know_them(opened: Opened) -> None:
-    """A user's price with tiers of its own counts to the last digit at once, and still when sums have followed it."""
+    """A user's price with its own tiers is exact at once, and after the sums were split."""
     pipeline = await opened()
     await filled(pipeline)
     await the_same(pipeline, PRICES)
@@ -99,7 +99,7 @@ async def test_refined_sums_are_the_sums_of_an_index_made_anew(opened: Opened) -
 
 
 async def test_the_same_prices_change_nothing(opened: Opened) -> None:
-    """Adopting prices that sums can tell already costs a look, not a rewrite."""
+    """Adopting prices that need no other tiers rewrites nothing."""
     pipeline = await opened()
     await filled(pipeline)
     before = await pipeline.index.writer.run(attrgetter("total_changes"))
@@ -108,7 +108,7 @@ async def test_the_same_prices_change_nothing(opened: Opened) -> None:
 
 
 async def test_what_if_is_exact_at_another_models_tiers(opened: Opened) -> None:
-    """Repriced at a model with a tier of its own, each turn counts in the tier that its own context is in."""
+    """What-if prices each turn in the tier of its own context."""
     pipeline = await opened()
     await filled(pipeline)
     turns = Folded(pipeline.journal.read()).turns.values()

@@ -1,4 +1,4 @@
-"""What a harness says it used beyond its log: a line of its own, never negative, never in the totals."""
+"""Usage that a harness reports beyond its log: a separate line, never negative, never in the totals."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_what_no_turn_accounts_for_has_its_own_line(opened: Opened) -> Non
 
 
 async def test_turns_that_come_later_take_it_back(opened: Opened) -> None:
-    """A line that was only late is no overhead; and a harness that says less than its log says nothing."""
+    """Late lines are not an overhead, and a harness total below the log is ignored."""
     assert (await unlogged(opened, says(input=300)))["usage"]["input"] == 300
     assert (await unlogged(opened, own("m1")))["usage"]["input"] == 200
     assert await unlogged(opened, own("m2", turn_index=1), own("m3", turn_index=2), own("m4", turn_index=3)) is None

@@ -1,4 +1,4 @@
-"""What is found in sessions: the same whether it was kept or looked for anew, and never of turns that are not meant."""
+"""Findings are the same from the cache or from a new search, and belong to selected turns only."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def kinds(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 async def test_waste_is_found_and_kept(opened: Opened) -> None:
-    """The second time nothing is looked at again, and the answer is the same; a changed session is looked at anew."""
+    """The second request uses saved findings; a changed session is searched again."""
     pipeline = await opened()
     scene = wasteful_session()
     await pipeline.commit(Batch(entries=[*scene.entries, *in_session(wasteful_session(), "s2")]))
@@ -92,10 +92,8 @@ async def test_waste_is_found_and_kept(opened: Opened) -> None:
 
 @pytest.mark.parametrize("project", ["/code/a", "/build/a"])
 async def test_files_that_tools_made_are_told_by_their_folder(opened: Opened, project: str) -> None:
-    """One after the other they are read, and each is large: it is the folder that should have been left alone.
-
-    That a whole project is in such a folder says nothing of its files.
-    """
+    """Several large generated files read in a row: the finding names their folder. A project that is in such a folder
+    as a whole has none."""
     scene, context, before = Scene(), 20_000, ""
     inside = [*(f"node_modules/x/{n}.js" for n in range(4)), "src/build.py", "src/app.py"]
     files = [f"{project}/{file}" for file in inside]
@@ -118,7 +116,7 @@ async def test_files_that_tools_made_are_told_by_their_folder(opened: Opened, pr
 
 
 async def test_a_change_while_looking_is_not_forgotten(opened: Opened) -> None:
-    """What was found in a state that is gone is not kept."""
+    """Findings of an outdated state are not saved."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[*wasteful_session().entries]))
     looked = Looked(pipeline)
@@ -186,7 +184,7 @@ async def test_a_turn_that_changes_hands_changes_both(opened: Opened) -> None:
 
 
 async def test_filters_leave_only_what_is_meant(opened: Opened) -> None:
-    """Of a session that a filter cuts in two only the selected turns count; the others' waste is not told."""
+    """Of a session cut by a filter only the selected turns count."""
     pipeline = await opened()
     scene = wasteful_session()
     await pipeline.commit(Batch(entries=[*scene.entries]))
@@ -222,7 +220,8 @@ async def test_what_came_in_before_is_found_while_it_rides(opened: Opened) -> No
 
 
 async def test_what_comes_later_is_not_known(opened: Opened) -> None:
-    """A loop that is cut off at its second failure is none yet, and one of four failures has three at the third."""
+    """Later turns are unknown: a loop cut at its second failure is none, one of four failures counts three at the
+    third."""
     pipeline = await opened()
     scene = wasteful_session()
     await pipeline.commit(Batch(entries=[*scene.entries]))
@@ -254,7 +253,7 @@ async def test_children_are_looked_at_with_those_that_started_them(opened: Opene
 
 
 async def test_of_a_child_session_only_its_own_waste_is_told(opened: Opened) -> None:
-    """What the session above it and its other children wasted is none of it."""
+    """Waste of the parent session and of siblings is excluded."""
     pipeline = await opened()
     parents = [Session(session_id=name, source="claude-code", parent_session_id="s1") for name in ("kid", "other")]
     children = [*in_session(wasteful_session(), "kid"), *in_session(wasteful_session(), "other")]
@@ -289,8 +288,8 @@ async def test_a_bloated_prefix_is_told_against_the_project(opened: Opened) -> N
 
 
 async def test_what_a_project_usually_begins_with_does_not_depend_on_filters(opened: Opened) -> None:
-    """Of a session alone, or of a part of it, the same is told as among all; of others nothing is; and what sessions
-    began with that are only compared with is kept, too."""
+    """A session alone, or a part of it, has the same finding as among all. First prefixes of sessions used for
+    comparison are saved as well."""
     pipeline = await opened()
     for turns, beside in five_beginnings():
         await pipeline.commit(Batch(entries=[*turns, *beside]))
@@ -331,7 +330,7 @@ async def test_a_lot_tells_of_all_that_it_costs(opened: Opened) -> None:
 
 
 async def test_severity_goes_by_dollars_and_projects_are_not_mixed_up(opened: Opened) -> None:
-    """No finding is more severe than a dearer one; one that spans projects is none of theirs."""
+    """No finding is more severe than a costlier one, and one over several projects belongs to none of them."""
     pipeline = await opened()
     for n in range(2):
         scene = Scene()
@@ -357,8 +356,8 @@ async def test_severity_goes_by_dollars_and_projects_are_not_mixed_up(opened: Op
     ],
 )
 async def test_the_error_is_quoted_where_it_is_kept(opened: Opened, message: str, said: str) -> None:
-    """The first line that looks like an error, whether it stands in a later message, as Claude Code's, or in that of
-    the call, as opencode's; without content the same finding without it."""
+    """The first line that looks like an error, in a later message (Claude Code) or in that of the call (opencode).
+    Without content the finding has no quote."""
     pipeline = await opened()
     scene = wasteful_session()
     use = ToolUse(id="b0", name="Bash", input=msgspec.Raw(b'{"command": "npm test -- checkout"}'))

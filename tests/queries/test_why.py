@@ -1,4 +1,4 @@
-"""Whatever happened in a session, its causes are its bill: what `why` says adds up to what `summary` says."""
+"""Causes of any session add up to its bill: `why` equals `summary`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.queries.corpora import CLAUDE_OPTIONS, Corpora, needs_claude_corpus, 
 
 
 def opened(row: dict[str, Any]) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
-    """What a row of a tree is made of, and each rail below it that the limit left room for: parts and their whole."""
+    """A row of a tree with its parts, and each rail below it within the limit."""
     agents = row.get("agents", [])
     if agents:
         yield [row["own"], *agents], row
@@ -45,7 +45,7 @@ def opened(row: dict[str, Any]) -> Iterator[tuple[list[dict[str, Any]], dict[str
 
 
 async def checked(pipeline: Pipeline, session: str, **filters: Any) -> dict[str, Any]:
-    """Every way of asking adds up, and comes to what the summary says."""
+    """Every parameter gives parts that add up to the summary."""
     summary = await ask_summary(pipeline.index, session=session, **filters)
     everything = await ask_why(pipeline, session, limit=2000, tree=True, **filters)
     folded = await ask_why(pipeline, session, limit=3, **filters)
@@ -138,7 +138,7 @@ async def test_the_worked_example(opened: Opened) -> None:
 
 
 async def test_agents_are_what_their_calls_cost(opened: Opened) -> None:
-    """A call that started an agent, or a child session, costs what they cost; one that nobody started is said so."""
+    """A call that started an agent or child session includes its cost; one without a call is marked."""
     pipeline = await opened()
     scene = Scene()
     task = call("Task", "Explore", "c1")
@@ -161,7 +161,7 @@ async def test_agents_are_what_their_calls_cost(opened: Opened) -> None:
 
 
 async def test_an_agent_may_be_named_by_the_beginning_of_its_id(opened: Opened) -> None:
-    """As reports show it; a beginning that several share is said to be one."""
+    """As reports print it; an ambiguous prefix is an error."""
     pipeline = await opened()
     rails = [Scene(rail_id=name) for name in ("main", "aa11", "ab22")]
     for rail in rails:
@@ -178,7 +178,7 @@ async def test_an_agent_may_be_named_by_the_beginning_of_its_id(opened: Opened) 
 
 @pytest.mark.parametrize("beside", [{"tree": True}, {"since": "1h"}, {"until": "today"}])
 async def test_one_turn_is_explained_by_itself(opened: Opened, beside: dict[str, Any]) -> None:
-    """What would mean nothing with a turn is refused, not passed over."""
+    """Parameters that make no sense with a turn are refused."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[*worked_example().entries]))
     with pytest.raises(Refusal, match="cannot be combined"):
@@ -186,7 +186,7 @@ async def test_one_turn_is_explained_by_itself(opened: Opened, beside: dict[str,
 
 
 async def test_programs_get_every_cause_of_a_long_session(opened: Opened) -> None:
-    """Without a limit, each of the 500 most expensive causes has a row of its own."""
+    """Without a limit, each of the 500 costliest causes has a row."""
     pipeline = await opened()
     scene = Scene()
     for n in range(150):
@@ -198,7 +198,7 @@ async def test_programs_get_every_cause_of_a_long_session(opened: Opened) -> Non
 
 
 async def test_one_turn_says_what_stood_in_its_context(opened: Opened) -> None:
-    """In order, with what each paid; a turn that is not there is said with those that are."""
+    """In order, with the cost of each; an unknown turn is an error that lists the turns."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[*worked_example().entries]))
     answer = await ask_why(pipeline, "s", turn=2)
@@ -224,7 +224,7 @@ async def test_one_turn_says_what_stood_in_its_context(opened: Opened) -> None:
 
 
 async def test_a_turn_is_all_that_bears_its_number(opened: Opened) -> None:
-    """What was billed beside a response is opened with it, with its own context: turns add up to their session."""
+    """Requests billed beside a response are included, each with its context: turns add up to their session."""
     pipeline = await opened()
     scene = Scene()
     first = scene.turn(6_000, 200, entered=(prompt(),), made=(said(),), server_tools=ServerTools(search=2))
@@ -247,7 +247,7 @@ async def test_a_turn_is_all_that_bears_its_number(opened: Opened) -> None:
 
 
 async def test_words_are_quoted_where_they_are_kept(opened: Opened) -> None:
-    """How a prompt and an answer begin, what a command was; without content the same causes, without quotes."""
+    """The start of prompts and answers, and commands; without content the same causes without quotes."""
     pipeline = await opened()
     scene = Scene()
     command = call("Bash", "npm test", "c1", is_error=True)

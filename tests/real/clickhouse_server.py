@@ -64,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, *_: Any) -> None:
-        """Says nothing."""
+        """Discards the log."""
 
 
 def main() -> None:

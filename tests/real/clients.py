@@ -1,4 +1,4 @@
-"""Agent products from npm in given versions, and a machine of their own with burnd beside them."""
+"""Agent products from npm in given versions, on a simulated machine with burnd."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def client(package: str, program: str, version: str = "latest") -> str:
 
 
 class Machine:
-    """A user's home with a project, agents and a burnd of its own."""
+    """A user's home with a project, agents and burnd."""
 
     def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
         self.home, self.project = home, home / "project"
@@ -36,7 +36,7 @@ class Machine:
         }
 
     def burnctl(self, *arguments: str, path: str = "") -> str:
-        """What a command of burnctl prints; `path` is looked in first for programs."""
+        """Output of a burnctl command; programs in `path` come first."""
         environ = {**self.environ, "PATH": os.pathsep.join(filter(None, (path, self.environ["PATH"])))}
         command = [sys.executable, "-m", "burnctl", *arguments]
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
@@ -44,7 +44,7 @@ class Machine:
         return done.stdout + done.stderr
 
     def run(self, *command: str, **environ: str) -> str:
-        """What an agent prints, in the project."""
+        """Output of an agent in the project."""
         done = self.try_run(*command, **environ)
         assert not done.returncode, done.stderr or done.stdout
         return done.stdout

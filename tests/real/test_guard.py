@@ -1,4 +1,4 @@
-"""The guard with real clients: a session is stopped at its limit, goes on once it is allowed, and without burnd."""
+"""The guard with real clients: a session is stopped at its limit, continues once allowed, and runs without burnd."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def opencode(machine: Machine) -> Run:
 
 @pytest.mark.parametrize("version", ["2.0.60", "2.1.197", "latest"])
 def test_claude_code_is_stopped_and_goes_on_when_allowed(machine: Machine, version: str) -> None:
-    """The denial reaches the agent with its reason; the user's own hook runs beside it and stays."""
+    """The denial reaches the agent with its reason; the user's own hook runs as well and stays."""
     session, run = str(uuid.uuid4()), claude(machine, version)
     settings, marks = machine.home / ".claude" / "settings.json", machine.home / "marks"
     mine = {"matcher": "Bash", "hooks": [{"type": "command", "command": f"echo mine >> {marks}"}]}

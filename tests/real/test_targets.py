@@ -36,7 +36,7 @@ def servers() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(params=["clickhouse", "postgres"])
 def url(request: pytest.FixtureRequest, servers: dict[str, str]) -> str:
-    """A database of its own for every test."""
+    """A separate database for every test."""
     name = f"fleet_{uuid.uuid4().hex[:8]}"
     if request.param == "clickhouse":
         return f"{servers['clickhouse']}/{name}"

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.real
 
 
 class Tmux:
-    """A terminal of its own server, so that no other one is touched."""
+    """A terminal on a separate tmux server."""
 
     def __init__(self, name: str) -> None:
         assert shutil.which("tmux"), "tmux is not installed: make test-real installs it"
@@ -88,7 +88,7 @@ def test_the_live_view(own_demo: DemoHome, tmux: Tmux) -> None:
 
 
 def test_it_waits_for_a_daemon_that_is_gone(own_demo: DemoHome, tmux: Tmux) -> None:
-    """It says so, and goes on when the daemon is back."""
+    """A message while the daemon is down; updates resume when it is back."""
     demo = own_demo
     environment = " ".join(f"{name}={shlex.quote(value)}" for name, value in demo.machine.environment.items())
     tmux.run("new-session", "-d", "-x", "80", "-y", "24", f"env {environment} {sys.executable} -P -m burnctl top; cat")

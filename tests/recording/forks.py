@@ -14,7 +14,7 @@ OLD_RESUME, SILENT, SILENT_FORK, PLAIN = "resumed-anew", "silent", "silent-fork"
 
 
 def private(session: str = OFF, word: str = CANARY) -> Transcript:
-    """A session that says the word in every place a text can stand."""
+    """A session with the word in every place for text."""
     log = Transcript(session=session, prefix=f"{session}-u", session_id=session)
     log.bare(type="ai-title", sessionId=session, aiTitle=f"At first the {word}")
     log.prompt(f"please {word}")
@@ -28,7 +28,7 @@ def private(session: str = OFF, word: str = CANARY) -> Transcript:
 
 
 def after(log: Transcript, word: str = CANARY) -> None:
-    """What a client writes at the end: the title and the last prompt."""
+    """The final lines of a client: title and last prompt."""
     log.bare(type="ai-title", sessionId=log._session, aiTitle=f"On the {word}")
     log.bare(type="last-prompt", sessionId=log._session, lastPrompt=f"please {word}", leafUuid="x")
 

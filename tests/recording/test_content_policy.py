@@ -61,7 +61,7 @@ async def reader(tmp_path: Path):  # type: ignore[no-untyped-def]
 
 
 async def read_anew(reader: Reader, path: Path) -> None:
-    """What the source does with a log whose text is not held back any more."""
+    """Reads a log again after its text is released, as the source does."""
     await reader.rig.pipeline.commit(Batch(files=[FileChange("claude-code", str(path), None)]))
     reader.rig._logs.forget(str(path))
     await reader.rig.read(path)
@@ -124,7 +124,7 @@ async def test_a_session_that_is_resumed_in_private_keeps_its_past(reader: Reade
 
 @pytest.mark.parametrize("order", ["original first", "private fork first"])
 async def test_a_private_fork_leaves_the_original_alone(reader: Reader, order: str) -> None:
-    """Who forks a session in private has its past kept as it was."""
+    """Forking a session in private keeps the text of its past."""
     original = private("open", word="shareable")
     past = list(original.lines)
     after(original, "shareable")
@@ -161,7 +161,7 @@ async def test_a_fork_that_asks_for_full_content_keeps_only_its_own(reader: Read
 @pytest.mark.parametrize("how", ["forget", "prune"])
 @pytest.mark.parametrize("when", ["fork before", "fork after"])
 async def test_a_forgotten_message_stays_forgotten_in_forks(reader: Reader, how: str, when: str) -> None:
-    """Of a fork only what it says itself is kept, whether it was made before or after."""
+    """Only a fork's own text is stored, whether it was made before or after."""
     made = logs()
     fork = [line for line in made[FORK] if b"-own" not in line and b"and now" not in line]
     own = Transcript(session=FORK, prefix="own-u")
@@ -193,7 +193,7 @@ async def test_a_forgotten_message_stays_forgotten_in_forks(reader: Reader, how:
 
 @pytest.mark.parametrize("by", ["registry", "line"])
 async def test_a_session_that_a_private_process_resumes_keeps_its_past(reader: Reader, by: str) -> None:
-    """An older session that the process of a private one goes on with is private from then on, and no fork of it."""
+    """An older session resumed by a private process is private from then on, and is not a fork of it."""
     original = Transcript(session="open", prefix="open-u")
     original.prompt("an ancient prompt")
     original.says("open-m0", text("an ancient answer"))
@@ -246,7 +246,7 @@ async def test_what_is_read_after_forgetting_stays_forgotten_in_forks(reader: Re
 
 
 async def test_forgetting_a_fork_leaves_the_original_alone(reader: Reader) -> None:
-    """What a fork only repeats is not its own."""
+    """Text that a fork repeats belongs to the original."""
     original = private("open", word="shareable")
     fork = Transcript(session=FORK, prefix="f-u")
     fork.bare(type="queue-operation", operation="enqueue", timestamp=fork.time(800), sessionId=FORK)
@@ -271,7 +271,7 @@ async def _read_released(reader: Reader, path: Path) -> list[str]:
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_text_of_unknown_origin_is_held_back(reader: Reader, restarts: bool) -> None:
-    """What a fork repeats waits until its original is known, but not for ever; what is erased later is gone."""
+    """Text that a fork repeats is deferred until its original is known, with a time limit; later erasures apply."""
     made = logs()
     fork = reader.write(FORK, [line for line in made[FORK] if b"-own" not in line and b"and now" not in line])
     await reader.announce(OFF)

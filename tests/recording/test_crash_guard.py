@@ -1,4 +1,4 @@
-"""F78: the crash guard: its note, and how many crashes it takes to skip an item."""
+"""F78: the crash guard's note, and the number of crashes until an item is skipped."""
 
 from __future__ import annotations
 

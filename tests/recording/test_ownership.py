@@ -1,4 +1,4 @@
-"""Whichever logs have a message, and in whatever order they are read, the same turn comes out."""
+"""A message in several logs gives the same turn in any order of reading."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_copy_without_usage_takes_no_part_in_the_bill_but_may_tell_why_it_stop
 
 
 def test_the_time_is_the_earliest_of_all_holders() -> None:
-    """Also where another holder owns the message, which then keeps its own time beside it."""
+    """Also if another session owns the message and keeps its own time as well."""
     owner, copy_ = _candidate("a", ts=9), _candidate("b", rank=1, ts=2)
     for order in ([owner, copy_], [copy_, owner]):
         turn, (other,) = _joined(order)
@@ -254,7 +254,7 @@ def test_the_ledgers_records_alone_are_enough_to_go_on(candidates: list[Candidat
 
 
 def test_of_equal_claims_the_owner_stays_where_names_do_not_count() -> None:
-    """Who it belongs to is then found out by whoever knows more: until then either may have it."""
+    """The owner is decided by later evidence; until then either may have it."""
     one, other = _candidate("b"), _candidate("a")
     both = decide(decide(None, one), other, by_name=False)
     assert list(tied(both)) == [one.holder, other.holder]
@@ -262,7 +262,7 @@ def test_of_equal_claims_the_owner_stays_where_names_do_not_count() -> None:
 
 
 def test_a_message_handed_over_and_back_is_what_it_was() -> None:
-    """The copy says where it stood, and what either knew of its calls is not forgotten."""
+    """The copy keeps its position, and facts on calls from either log are merged."""
     one, other = _candidate("b", index=4, output=3), _candidate("a", index=7)
     one.calls = (ToolCall(id="c1", name="Bash"),)
     other.calls = (ToolCall(id="c1", name="Bash", is_error=True),)
@@ -301,7 +301,7 @@ def _check(original: Collected, copied: Collected, own: set[str]) -> None:
 
 
 def test_a_fork_is_a_copy_by_its_later_birth() -> None:
-    """Same ids, same times, no mark: only what the file began with tells."""
+    """Same ids, same times, no marker: only the start of the file shows it."""
     t = _original()
     fork = Transcript("2.1.90", prefix="f")
     fork.bare(type="queue-operation", timestamp="2026-11-17T00:00:00.000Z")

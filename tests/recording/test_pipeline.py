@@ -1,4 +1,4 @@
-"""What a batch leaves behind, and that the index always says what ledger and content say."""
+"""Stores after a batch; the index always agrees with ledger and content."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_an_equal_record_appends_nothing(opened: Opened) -> None:
 
 
 async def test_deleting_the_index_changes_no_answer(opened: Opened) -> None:
-    """I3: what the index says comes back the same from ledger and content."""
+    """I3: a rebuilt index equals the deleted one."""
     pipeline = await opened()
     for n in range(5):
         await pipeline.commit(
@@ -149,7 +149,7 @@ async def test_closing_waits_for_what_is_being_written(opened: Opened, monkeypat
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EISDIR])
 async def test_what_cannot_be_read_is_told_anew(opened: Opened, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """A bad sector of a sidecar: what stood there is written again when it is told again, and nothing ends."""
+    """Records in a bad sector of a sidecar are written again when they are read again from the log."""
     pipeline = await opened()
     said = Batch(content=[text(f"m{n}", f"words {n}") for n in range(3)])
     await pipeline.commit(said)
@@ -196,7 +196,7 @@ async def test_what_cannot_be_read_now_is_waited_for(opened: Opened, monkeypatch
 async def test_what_stands_in_a_sidecars_place_is_put_aside(
     opened: Opened, put: Callable[[Path], None], restarted: bool
 ) -> None:
-    """A link or a folder: it is not written through, and recording goes on for this session as for any other."""
+    """A link or folder is moved aside and not written through, and recording of this session continues."""
     pipeline = await opened()
     said = Batch(content=[text("m1", "words")])
     await pipeline.commit(said)

@@ -81,7 +81,7 @@ def test_clones_and_worktrees_share_a_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["https://example.org/team/it ; ours", '"https://example.org/team/it.git" # ours'])
 def test_a_remote_may_be_quoted_and_remarked_upon(tmp_path: Path, url: str) -> None:
-    """Git itself takes quotes off, and what stands behind `;` or `#` for a remark."""
+    """Git strips quotes, and comments after `;` or `#`."""
     git("init", "-q", at=tmp_path)
     (tmp_path / ".git" / "config").write_text(f'# a remark\n[core]\n\tbare = false\n[remote "origin"]\n\turl = {url}\n')
     assert key_of(str(tmp_path)) == "example.org/team/it"
@@ -115,7 +115,7 @@ def test_a_config_is_read_as_git_reads_it(tmp_path: Path, config: str, key: str 
 
 @pytest.mark.parametrize("line", [" " * 60_000 + "x", "a" + " " * 60_000 + "b", "[" + " " * 60_000, "\\\n" * 60_000])
 def test_a_config_made_to_be_slow_is_read_at_once(tmp_path: Path, line: str) -> None:
-    """Read as a process of its own, so that it can be ended: one such line froze the interpreter for minutes."""
+    """Read in a separate process, so that it can be killed: one such line froze the interpreter for minutes."""
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "config").write_text(f'[remote "origin"]\nurl = https://example.org/a\n{line * 5}\n')
     code = "import sys; from burnd.recording.projects import key_of; print(key_of(sys.argv[1]))"
@@ -186,7 +186,7 @@ def test_a_safe_directory_is_read_whoever_owns_it(
 
 
 def test_worktrees_of_a_repository_without_a_remote_are_of_its_folder(tmp_path: Path) -> None:
-    """Whether that has files of its own or is bare; it has no key itself, nor what merely keeps its data elsewhere."""
+    """With its own files or bare; it has no key itself, nor has a folder that only keeps its git data elsewhere."""
     one = tmp_path / "worktrees"
     one.mkdir()
     git("init", "-q", at=one)

@@ -1,4 +1,4 @@
-"""What a backlog leaves in write-ahead logs does not stay there."""
+"""Write-ahead logs shrink again after a backlog."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_logs_are_emptied_when_nothing_is_written(opened: Opened) -> None:
 
 @pytest.mark.usefixtures("quickly")
 async def test_whoever_reads_is_not_in_the_way_of_recording(opened: Opened) -> None:
-    """A log that somebody reads stays for as long, and what is recorded meanwhile does not wait for it."""
+    """A long reader delays the truncation of the log, but not the recording."""
     pipeline = await opened()
     await backlog(pipeline, 0)
     with closing(sqlite3.connect(pipeline.home.index_db, isolation_level=None)) as reader:
@@ -94,7 +94,7 @@ async def test_memory_is_given_back_once_after_work(opened: Opened, monkeypatch:
 
 
 async def test_garbage_is_cleared_away_while_work_never_ends(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F80: readers that were let go of hold on to themselves, and nothing else would look for them for long."""
+    """F80: dropped readers are in reference cycles, which the collector would not look at for a long time."""
     cleared: list[None] = []
     pipeline = await opened()
     monkeypatch.setattr(retention, "CLEAN_EVERY_S", 0.01)

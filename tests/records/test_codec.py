@@ -198,7 +198,7 @@ def test_a_turn_without_a_rail_is_of_the_main_one() -> None:
 
 
 def test_content_without_numbers_is_numbered_by_its_position() -> None:
-    """What a line says of its rail and number stays; only what is missing has a default."""
+    """Rail and number on the line are used; only missing ones get defaults."""
     line: dict[str, Any] = {"v": 1, "sessionId": "s", "messageId": "m", "ts": "2026-01-01T00:00:00Z"}
     line |= {"role": "user", "kind": "text", "text": "hello"}
     for more, expected in (
@@ -235,7 +235,7 @@ def test_content_without_numbers_is_numbered_by_its_position() -> None:
     ],
 )
 def test_what_cannot_be_used_says_why(line: bytes, reason: str) -> None:
-    """F46, F51: unknown kinds and versions and damage are told apart, and none of them raises."""
+    """F46, F51: unknown kinds, unknown versions and damage are distinguished, and none raises."""
     found = decode(line)
     assert isinstance(found, Skipped)
     assert found.reason == reason
@@ -249,7 +249,7 @@ def test_what_follows_a_record_makes_the_line_unusable(after: bytes) -> None:
 
 @given(st.binary(max_size=200))
 def test_no_bytes_raise(line: bytes) -> None:
-    """Whatever stands in a ledger, reading it gives a record or a reason."""
+    """Any bytes in a ledger give a record or a reason."""
     decode(line)
 
 
@@ -277,14 +277,14 @@ def test_any_text_can_be_written(text: str) -> None:
     ],
 )
 def test_many_lines_are_read_as_each_of_them(other: bytes) -> None:
-    """Whatever stands among turns, it is read as by itself, and so are they."""
+    """A batch of lines gives the same as each line alone."""
     lines = [encode(turn("a")), other, encode(turn("d"))]
     assert decode_many_again(lines) == [decode_again(line) for line in lines]
     assert decode_many_again(lines[1:]) == [decode_again(line) for line in lines[1:]]
 
 
 def test_an_equal_record_has_an_equal_digest() -> None:
-    """The revision is not part of what a turn says; everything else is."""
+    """The digest covers everything but the revision."""
     assert digest(turn(rev=1)) == digest(turn(rev=7))
     assert digest(turn()) != digest(turn(ts=at(1)))
     assert digest(turn()) != digest(turn(quality="partial"))
@@ -350,7 +350,7 @@ def test_hostile_ids_stay_inside(tmp_path: Path, session_id: str) -> None:
 
 @given(st.sets(st.text(st.characters(), max_size=120) | st.sampled_from(HOSTILE), min_size=2, max_size=8))
 def test_two_ids_never_share_a_file(ids: set[str]) -> None:
-    """F15: different ids have different names; a hashed name can be nobody's plain one."""
+    """F15: different ids have different names; a hashed name never equals a plain one."""
     stems = {file_stem(i) for i in ids}
     assert len(stems) == len(ids)
     assert all(file_stem(stem) != stem or stem in ids for stem in stems)

@@ -1,4 +1,4 @@
-"""Lines that nobody vouches for become a value, a repaired value or a reason, and never an exception."""
+"""Foreign lines become a value, a repaired value or a reason, and never an exception."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ values = st.recursive(
 
 @given(values, st.integers(1, 30), st.booleans())
 def test_what_is_cut_is_a_part_of_what_there_was(value: Any, most: int, spaced: bool) -> None:
-    """Whatever the value and the bound: JSON again, with the same beginning, and no more than what was there."""
+    """For any value and limit: JSON with the same beginning and nothing added."""
     data = json.dumps(value, indent=1 if spaced else None, ensure_ascii=spaced).encode()
     found = reduced(data, most)
     assert is_part(json.loads(found), value)

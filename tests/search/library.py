@@ -68,7 +68,7 @@ class Library:
         return [(hit["sessionId"], hit["msgIdx"]) for hit in answer["hits"]]
 
     def holds(self, word: str) -> bool:
-        """Whether a word is in any file of the index, deleted or not."""
+        """True if a word is in any file of the index, deleted or not."""
         return any(self.index.searcher.doc_freq(WORDS, sign + word) for sign in SIGNS.values())
 
     def files(self) -> list[Path]:

@@ -66,7 +66,7 @@ async def test_a_session_that_is_passed_over_is_not_touched(opened: Opened, monk
 async def test_what_is_passed_over_costs_other_sessions_nothing(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F78: nothing is taken in one by one, and nothing is noted for it."""
+    """F78: no documents are added one by one, and no notes are written."""
     opened.home.index.mkdir(parents=True)
     leave_behind(opened.home.index / "searching", skipped=[("bad", "main m1")])
     noted = counted(monkeypatch, InProcessGuard, "item")
@@ -78,7 +78,7 @@ async def test_what_is_passed_over_costs_other_sessions_nothing(
 
 
 async def test_each_suspect_is_committed_by_itself(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F78: a crash in a backlog leaves many sessions in hand; the next life finds out which of them it was."""
+    """F78: after a crash in a backlog many sessions are suspects; the next run finds out which one it was."""
     names = [f"s{n}" for n in range(20)]
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text("m", "apple", session_id=name) for name in [*names, "other"]]))
@@ -109,7 +109,7 @@ async def test_a_skipped_message_is_tried_again_by_another_version(opened: Opene
 async def test_the_note_is_written_once_for_what_is_taken_in_together(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It names all that is in hand: written for each of thousands of sessions it would be most of what is written."""
+    """It names the whole batch: a note per session would be most of the bytes written."""
     writes = counted(monkeypatch, InProcessGuard, "_write")
     async with library(opened) as lib:
         await lib.add(*(text("m", "apple", session_id=f"s{n}") for n in range(100)))

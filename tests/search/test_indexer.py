@@ -69,7 +69,7 @@ async def test_recording_does_not_wait_for_a_commit(opened: Opened, monkeypatch:
 
 
 async def test_a_restart_finds_the_same_and_reads_nothing_again(opened: Opened) -> None:
-    """What was committed stays; nothing is due after it."""
+    """Committed documents stay, and nothing is due."""
     async with library(opened) as lib:
         await lib.add(*[text(f"m{i}", f"apple word{i}") for i in range(10)])
         folder = lib.index.folder
@@ -140,7 +140,7 @@ async def test_a_failed_commit_is_repeated_and_nothing_is_doubled(
 
 
 async def test_a_piece_that_fails_after_another_is_retried(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was taken before the failure is committed with what is taken after it."""
+    """Documents from before the failure are committed with later ones."""
     take_all, takes = IndexFiller.take_all, []
 
     def fails_second(self: IndexFiller, *arguments: Any) -> None:
@@ -159,7 +159,7 @@ async def test_a_piece_that_fails_after_another_is_retried(opened: Opened, monke
 
 
 async def test_a_backlog_is_made_findable_in_few_pieces(opened: Opened) -> None:
-    """While old logs are read what they said waits, for every commit costs; what is said meanwhile is found soon."""
+    """Old logs wait for large commits, since each commit is expensive; live messages are searchable soon."""
     reading = True
     async with library(opened, is_reading=lambda: reading) as lib:
         for i in range(5):
@@ -189,7 +189,7 @@ async def test_the_end_of_a_backlog_is_made_findable_at_once(opened: Opened) -> 
 
 
 async def test_a_new_message_costs_the_same_in_a_long_session(opened: Opened) -> None:
-    """What is to be taken in is known from what landed: the rows of everything said before are not gone through."""
+    """Recorded messages are indexed directly, without a scan of the session's rows."""
     async with library(opened) as lib:
         plans = dict[str, tuple[int, int]]()
 
@@ -224,7 +224,7 @@ async def test_a_new_message_costs_the_same_in_a_long_session(opened: Opened) ->
 async def test_a_message_that_is_told_anew_is_found_by_its_new_words(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, at_hand: bool
 ) -> None:
-    """The words it had before are gone with the line they stood in, in whatever pieces it is taken in."""
+    """Old words go with the old line, in any pieces."""
     monkeypatch.setattr(backlog, "AT_ONCE_BYTES", 1000)
     if not at_hand:
         monkeypatch.setattr(RecentWords, "add", lambda *_: None)
@@ -240,7 +240,7 @@ def _positions(plan: backlog.SessionPlan) -> list[Any]:
 
 
 def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -> tuple[backlog.SessionPlan, int]:
-    """The plan for a session, and how many steps SQLite took for it."""
+    """The plan for a session, and its SQLite steps."""
     steps = 0
 
     def count() -> None:
@@ -254,7 +254,7 @@ def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -
 
 
 async def test_words_at_hand_go_with_their_content(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forgotten session's words are not taken for those of what stands in its place afterwards."""
+    """Words of a forgotten session are not used for records at the same position."""
     async with library(opened) as lib:
         monkeypatch.setattr(SearchIndexer, "_work", lambda *_: anyio.sleep(0.01))
         await lib.pipeline.commit(Batch(content=[text("m0", SECRET)]))
@@ -310,7 +310,7 @@ async def test_whatever_becomes_of_the_files_it_is_made_anew(opened: Opened, har
 
 
 async def test_an_older_copy_of_the_files_is_not_believed(opened: Opened) -> None:
-    """Files from a backup lack what came after: they are made anew."""
+    """Index files from a backup lack later documents: they are rebuilt."""
     async with library(opened) as lib:
         await lib.add(text("m0", "apple"))
         await lib.add(text("m1", "apple"))
@@ -341,7 +341,7 @@ async def test_the_index_database_may_be_made_anew(opened: Opened) -> None:
 
 
 async def fill_with_secret(lib: Library) -> None:
-    """A secret in every place that search knows, among much that is none."""
+    """A secret in every searchable place, among other text."""
     for i in range(5):
         await lib.add(*[text(f"m{i}-{n}", f"innocent words {i} {n}", session_id="kept") for n in range(20)])
         await lib.add(text(f"s{i}", f"the key is {SECRET}{i}", session_id="gone"))
@@ -384,7 +384,7 @@ async def test_a_prune_that_a_crash_cut_short_is_finished(opened: Opened) -> Non
 
 
 async def test_new_messages_are_found_while_it_is_rebuilt(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old index goes on answering and taking in what is new until the other is whole."""
+    """The old index answers and is updated until the new one is complete."""
     monkeypatch.setattr(indexer, "AT_ONCE", 1)
     async with library(opened) as lib:
         await lib.add(*[text(f"m{i}", "apple", session_id=f"s{i}") for i in range(150)])
@@ -399,7 +399,7 @@ async def test_new_messages_are_found_while_it_is_rebuilt(opened: Opened, monkey
 
 
 async def test_while_it_is_built_new_messages_come_first(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With everything still to be taken in, what is said now is found all the same."""
+    """During a full backlog, live messages are searchable."""
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text(f"m{i}", "apple", session_id=f"s{i}") for i in range(50)]))
     may_go_on = anyio.Event()
@@ -447,7 +447,7 @@ async def test_without_content_there_is_nothing_to_search(opened: Opened, mode: 
 
 
 async def test_without_tantivy_everything_else_works(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the library cannot be imported, search says so and the pipeline goes on."""
+    """Without the library, search says so and the pipeline continues."""
     real = builtins.__import__
 
     def importing(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -514,7 +514,7 @@ async def test_kill_nine_anywhere_loses_and_doubles_nothing(opened: Opened) -> N
 
 
 async def test_a_session_that_grows_while_the_index_is_made_anew_is_taken_in_once(opened: Opened) -> None:
-    """It waits to be taken in already when it is told of again."""
+    """It is queued only once."""
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text("m1", "apple")]))
     followed = SearchIndexer(pipeline)

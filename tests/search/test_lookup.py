@@ -92,7 +92,7 @@ async def test_what_was_not_said_is_not_found(opened: Opened) -> None:
 
 
 async def test_a_query_without_words_finds_nothing(opened: Opened) -> None:
-    """Nothing, spaces and punctuation find nothing, and the answer says why."""
+    """An empty query, spaces and punctuation find nothing, with a note."""
     async with library(opened) as lib:
         await filled(lib)
         for query in ("", "   ", "?!", '""', "-> == !=", "(", '"', "* ?"):
@@ -192,7 +192,7 @@ async def test_where_a_word_stands_counts(opened: Opened) -> None:
 
 
 async def test_a_window_is_of_one_rail(opened: Opened) -> None:
-    """Four messages before and four after, of the same conversation, whatever was said beside it meanwhile."""
+    """Four messages before and four after in the same conversation, ignoring other rails."""
     async with library(opened) as lib:
         said = [text(f"m{i:02}", "pear" if i != 20 else "apple", rail_id=("main", "side")[i % 2]) for i in range(40)]
         await lib.add(*said)
@@ -222,7 +222,7 @@ async def test_windows_do_not_repeat(opened: Opened) -> None:
 
 
 async def test_windows_have_no_holes(opened: Opened) -> None:
-    """Where hits are close, each message stands with the nearest one, so that every window is in a row."""
+    """Near hits share no message: each is with its nearest hit, so that every window is contiguous."""
     async with library(opened) as lib:
         said = {3: "apple apple", 5: "apple", 9: "apple pie and more"}
         await lib.add(*[text(f"m{i:02}", said.get(i, "pear"), ts=at(i)) for i in range(20)])
@@ -260,7 +260,7 @@ async def test_bounds_hold_whatever_is_asked(opened: Opened) -> None:
 
 @pytest.mark.parametrize("every", [True, False])
 async def test_pages_of_hits_fit_together(opened: Opened, every: bool) -> None:
-    """Page after page in any size gives each hit once, in the order of one long page, and says when it is the last."""
+    """Pages of any size give each hit once, in the order of one long page, and the last is marked."""
     async with library(opened) as lib:
         said = [text(f"m{i:03}", "apple" + " pie" * (i % 9), session_id=f"s{i % 47}", ts=at(i)) for i in range(141)]
         await lib.add(*said)
@@ -402,7 +402,7 @@ async def test_a_matching_title_outranks_many_twins(opened: Opened) -> None:
 async def test_a_title_counts_however_many_match_better(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, seen: int
 ) -> None:
-    """Where a message matches, its session's title is looked at, though it be the last of those that match."""
+    """The session's title counts for every matching message, even the last."""
     monkeypatch.setattr(lookup, "_TITLES_SEEN", seen)
     monkeypatch.setattr(search, "_TITLES", 10)
     titles = {f"s{n:02}": "kumquat" for n in range(30)} | {
@@ -431,7 +431,7 @@ async def test_a_title_is_found_in_any_script(opened: Opened) -> None:
 
 
 async def test_words_may_be_spread_over_a_session(opened: Opened) -> None:
-    """Where one session says all the words, each in another message, it ranks above those that say some at once."""
+    """A session with all words, each in another message, ranks above those with some in one."""
     async with library(opened) as lib:
         words = ["cron", "scheduler", "timezone", "retry", "backoff"]
         await lib.add(*[text(word, f"about the {word} here", session_id="mine") for word in words])
@@ -454,7 +454,7 @@ async def test_all_words_apart_outrank_one_of_them(opened: Opened) -> None:
 
 
 async def test_words_apart_rank_below_words_together(opened: Opened) -> None:
-    """Of two sessions that have all of the words, the one that says them in one message comes first."""
+    """Of two sessions with all words, the one with a message that has them all comes first."""
     async with library(opened) as lib:
         await lib.add(
             text("a", "the cron job here", session_id="apart"), text("b", "we refactor it", session_id="apart")
@@ -464,7 +464,7 @@ async def test_words_apart_rank_below_words_together(opened: Opened) -> None:
 
 
 async def test_a_word_typed_twice_over_counts_whole(opened: Opened) -> None:
-    """A word that is a part of another one in the query is worth as much as if it stood alone."""
+    """A word that is part of another word of the query has its full weight."""
     async with library(opened) as lib:
         await lib.add(text("a", "getUserName"), text("b", "user"), *[text(f"c{n}", "other words") for n in range(20)])
         alone, behind = [
@@ -528,7 +528,7 @@ async def test_filters_narrow_the_hits(opened: Opened) -> None:
 async def test_a_wide_filter_loses_nothing(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, params: dict[str, Any]
 ) -> None:
-    """Where a project has very many sessions, and others have all the best matches."""
+    """A project has very many sessions, and others have all the best matches."""
     monkeypatch.setattr(lookup, "_MOST_FILTERED", 1)
     monkeypatch.setattr(lookup, "_PAGES", (4, 4))
     async with library(opened) as lib:
@@ -576,7 +576,7 @@ async def test_a_phrase_is_found_behind_better_matches(opened: Opened) -> None:
 async def test_looking_for_a_phrase_takes_no_longer_than_it_may(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where very many messages have its words, only the best are checked, and the answer says so."""
+    """With very many candidates only the best are checked, and the answer says so."""
     async with library(opened) as lib:
         await lib.add(*[text(f"m{i}", "white and black", session_id=f"s{i}") for i in range(100)])
         await lib.add(text("m", "black and white " + "among many other words " * 30, session_id="long"))
@@ -606,7 +606,7 @@ async def test_a_phrase_in_a_title_is_found(opened: Opened) -> None:
 
 
 async def test_a_long_phrase_is_one_too(opened: Opened) -> None:
-    """A pasted line in quotation marks is found where it stands, and not where its last word is another."""
+    """A pasted line in quotation marks is found, and not lines with another last word."""
     line = " ".join(f"word{n}" for n in range(200))
     async with library(opened) as lib:
         await lib.add(text("m0", f"{line} and"), text("m1", f"{line}x so"))
@@ -622,7 +622,7 @@ async def test_a_code_is_not_corrected(opened: Opened) -> None:
 
 
 async def test_a_result_is_found_by_its_tool(opened: Opened) -> None:
-    """What a call brought back is among what was found by the tool's name, also when it comes long after."""
+    """Results are found by the tool's name, also when they come long after the call."""
     async with library(opened) as lib:
         await lib.add(tool_use("c", {"x": 1}), entries=[turn("c")])
     async with library(opened) as lib:
@@ -671,7 +671,7 @@ async def test_nothing_is_lost(opened: Opened) -> None:
 
 
 async def test_corrections_are_told(opened: Opened) -> None:
-    """A word that is nowhere is looked for as the known words it may have been meant to be, and that is said."""
+    """An unknown word is replaced by similar known ones, with a note."""
     async with library(opened) as lib:
         await filled(lib)
         answer = await lib.search("shceduler")
@@ -680,7 +680,7 @@ async def test_corrections_are_told(opened: Opened) -> None:
 
 
 async def test_what_a_tool_answered_in_blocks_is_shown_as_its_text(opened: Opened) -> None:
-    """Whether it is short or so long that only its beginning is read, nothing of the JSON around it is shown."""
+    """Short or long, only its text is shown without the JSON around it."""
     async with library(opened) as lib:
         short = tool_result("r1", [{"type": "text", "text": "blockwise one"}, {"type": "text", "text": "two"}])
         long = tool_result("r2", [{"type": "text", "text": "started " * 4000}], ts=at(2))

@@ -25,7 +25,7 @@ from burnd.search.page_limit import PageLimit
 async def test_pages_are_given_back_when_nobody_needs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: int, reading: bool, searched: bool, given_back: bool
 ) -> None:
-    """Beyond a limit, which is higher while somebody searches and lower while a backlog is read."""
+    """The limit is higher during searches and lower during a backlog."""
     paged: list[Path] = []
     monkeypatch.setattr(memory, "file_bytes", lambda: mapped)
     monkeypatch.setattr(memory, "page_out", paged.append)

@@ -11,7 +11,7 @@ from burnd.tokens.words import analyzer, spaced
 
 
 def test_a_short_text_is_shown_whole() -> None:
-    """What fits is not cut, and the words found in it are marked."""
+    """Text that fits is not cut, and matching words are marked."""
     text = "  the cron job runs twice\n"
     shown = passage(text, Spotter(["cron"]).spots(text))
     assert shown.text == "the cron job runs twice"
@@ -97,7 +97,7 @@ def test_any_text_makes_a_passage_within_bounds(text: str, words: list[str], phr
 
 @given(st.text(st.characters(codec="utf-8"), max_size=40))
 def test_a_text_is_folded_as_the_index_does(text: str) -> None:
-    """Every word that the index has of a text without parts or pairs stands in the folded text, and can be marked."""
+    """Every word of the index, apart from parts and pairs, is in the folded text and can be marked."""
     plain = folded(text)
     for word in analyzer().analyze(spaced(text)):
         if not word.startswith("emoji"):

@@ -24,7 +24,7 @@ from tests.server.wire import running, until
 
 
 async def asked(lib: Library, query: str, **params: Any) -> dict[str, Any]:
-    """What a client is answered."""
+    """The answer to a client."""
 
     async def ask(question: Any, **_: Any) -> Any:
         return await lib.pipeline.index.ask(lambda db: question(View(db, PRICES, START_MS)))
@@ -35,7 +35,7 @@ async def asked(lib: Library, query: str, **params: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", ["hash-only", "off"])
 async def test_an_empty_answer_says_why(opened: Opened, mode: str) -> None:
-    """Where content is not kept, the answer names the mode."""
+    """Without content the answer names the mode."""
     async with library(opened, mode) as lib:
         await lib.add(text("m", "apple"), entries=[turn("m")])
         answer = await asked(lib, "apple")
@@ -58,7 +58,7 @@ async def test_nothing_is_said_where_all_is_kept(opened: Opened) -> None:
 
 
 async def test_a_session_of_which_nothing_is_kept_says_so(opened: Opened) -> None:
-    """Pruned, or nothing kept: asked for by name, it is not merely empty."""
+    """Pruned, or never stored: the answer to a request for it says so."""
     async with library(opened) as lib:
         await lib.add(text("m", "apple"), entries=[turn("m"), turn("n", session_id="bare")])
         await lib.pipeline.forget(["s1"])

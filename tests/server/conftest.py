@@ -14,7 +14,7 @@ from tests.server.wire import Daemon, running
 
 @pytest.fixture
 def home() -> Iterator[Home]:
-    """Below a folder of its own with a short name: a socket's path may have few bytes."""
+    """In a folder with a short name, since socket paths are limited in bytes."""
     with tempfile.TemporaryDirectory(prefix="burnd-") as folder:
         yield Home(Path(folder) / "home")
 

@@ -1,4 +1,4 @@
-"""What docs/protocol.md shows, and a home in which every request it shows can be asked."""
+"""Examples of docs/protocol.md, and a home in which each example can be run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BLOCK = re.compile(r"^```json\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 
 
 class Shown(NamedTuple):
-    """A method as the page shows it: a request, its answer, and what else is said on the way."""
+    """A method on the page: a request, its answer, and messages in between."""
 
     method: str
     request: dict[str, Any]

@@ -61,7 +61,7 @@ async def broken_begin(self: CodexLogs, pipeline: Any) -> None:
 if __name__ == "__main__":
     from burnd.cli import main
 
-    follower.BATCH_BYTES = 1  # every file is recorded by itself
+    follower.BATCH_BYTES = 1  # every file gets its own batch
     lifecycle.open_pipeline = gated_open  # type: ignore[attr-defined]
     Finder.scan = gated_scan  # type: ignore[method-assign]
     LogFollower._guarded = gated_read  # type: ignore[assignment]

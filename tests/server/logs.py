@@ -26,7 +26,7 @@ def contents(folder: Path) -> Iterator[tuple[Path, bytes]]:
 
 
 def projects(home: Home) -> Path:
-    """Where Claude Code keeps its sessions for the user that the daemon under test belongs to."""
+    """Claude Code's folder of sessions for the user of the daemon under test."""
     return home.root.parent / ".claude" / "projects"
 
 

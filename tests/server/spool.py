@@ -12,7 +12,7 @@ _numbers = iter(range(1, 1 << 60))
 
 
 def put_in_spool(folder: Path, record: Any, name: str = "") -> Path:
-    """What a client does: a hidden file first, then its name."""
+    """Writes like a client: a hidden file first, then a rename."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = name or f"{1_000_000_000_000_000_000 + next(_numbers)}-1-abcd"
     data = record if isinstance(record, bytes) else json.dumps(record).encode()

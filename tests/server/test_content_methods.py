@@ -86,7 +86,7 @@ def test_a_very_long_piece_is_cut_and_says_so(home: Home) -> None:
 
 
 def test_prune_tells_and_then_does(home: Home) -> None:
-    """A dry run says what would go, to the byte; the command does it; usage stays."""
+    """A dry run gives the exact bytes; the command deletes them; usage stays."""
     shared, own = random.Random(1), random.Random(2)  # text that cannot be made smaller by much
     words = shared.randbytes(5000).hex()
     for session, day in (("old", b"2020-01-01T"), ("new", b"2099-01-01T")):
@@ -191,7 +191,7 @@ async def test_children_go_with_their_parent(opened: Opened) -> None:
     ],
 )
 async def test_a_text_is_found_however_it_is_stored(opened: Opened, needle: str, found: set[str]) -> None:
-    """Escaped or not, small or large, in arguments and results; never in what only says where things stand."""
+    """Escaped or not, small or large, in arguments and results; never in ids and positions."""
     pipeline = await opened()
     escaped = {"path": "C:\\dir", "quote": 'quo"te', "lines": "two\nlines"}
     raw = json.dumps({**escaped, "accent": "caf\u00e9"})  # with \u00e9 written out, as a harness may
@@ -227,7 +227,7 @@ async def test_a_search_that_nobody_waits_for_ends(opened: Opened) -> None:
 
 
 async def test_nothing_is_measured_before_a_secret_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What would go is only for whoever asks; erasing tells what went, and begins at once."""
+    """Sizes are computed on request only; erasing reports what it deleted, and begins at once."""
     pipeline = SimpleNamespace(forget=AsyncMock(return_value=Pruned(1, 7)))
     indexer = SimpleNamespace(problem="", caught_up=AsyncMock())
     ask = AsyncMock(side_effect=[{"s1"}, []])
@@ -239,7 +239,7 @@ async def test_nothing_is_measured_before_a_secret_goes(monkeypatch: pytest.Monk
 
 
 def test_the_beginning_of_a_large_blob_is_read_without_the_rest(tmp_path: Path) -> None:
-    """A result of many MB is unpacked as far as it is shown; a string of JSON is its text, and what is lost says so."""
+    """A result of many MB is unpacked only as far as shown; a JSON string gives its text, and lost text is marked."""
     store = ContentStore(tmp_path)
     large = 'zeile \u00e9 \\ "\n' * (1 << 18)
     records = [text("m1", large), tool_result("m2", large), tool_use("m3", {"a": large}), text("m4", "small")]

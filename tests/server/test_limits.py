@@ -1,4 +1,4 @@
-"""Limits with a running daemon: readings that are told, budgets that are crossed, labels and pages over the socket."""
+"""Limits with a running daemon: readings, crossed budgets, labels and pages over the socket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def quota_of(daemon: Daemon, window: str = "5h") -> Any:
 
 
 def test_a_status_line_is_recorded_and_shown(home: Home) -> None:
-    """What Claude Code tells the status line stands beside what was counted, and is there after a restart."""
+    """Readings from the status line are shown beside the counted usage, also after a restart."""
     away_from_midnight()
     work(home)
     resets = int(time.time()) + 7200
@@ -56,7 +56,7 @@ def test_a_status_line_is_recorded_and_shown(home: Home) -> None:
 
 
 def test_readings_left_while_it_was_down_are_taken_in(home: Home) -> None:
-    """With the time they were told, also of a window that is over by now."""
+    """With their own times, also for a window that has ended."""
     home.spool.mkdir(mode=0o700, parents=True)
     home.root.chmod(0o700)
     for n, (ago, percent) in enumerate([(20_000, 30.0), (19_000, 80.0), (60, 5.0)]):
@@ -80,7 +80,7 @@ def test_a_bad_reading_is_refused(home: Home) -> None:
 
 
 def test_a_crossed_budget_is_told_everywhere_and_once(home: Home) -> None:
-    """In `status`, to whoever follows, by the exit code of --check, and by the command, once whatever is restarted."""
+    """In `status`, to followers, by the exit code of --check, and by the command, once across restarts."""
     away_from_midnight()
     note = home.root.parent / "note"
     configure(home, f'daily = 0.02\nmonthly = 50\ncommand = "echo $BURND_BUDGET_PERIOD >> {note}"')

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: what `summary` says, over HTTP, at a loopback address alone."""
+"""Metrics for Prometheus: figures of `summary` over HTTP, at a loopback address only."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_counters_count_from_the_first_scrape(daemon: Daemon, home: Home, port: 
 
 
 def test_other_requests_are_refused(daemon: Daemon, port: int) -> None:
-    """Also those of a web page whose name points here; the daemon goes on."""
+    """Also those of a web page whose host name resolves here; the daemon continues."""
     for head, code in {
         "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n": "404",
         "POST /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n": "405",

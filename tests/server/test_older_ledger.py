@@ -133,7 +133,7 @@ def test_an_older_ledger_is_read_with_defaults(home: Home) -> None:
 
 
 def test_a_log_that_an_older_ledger_has_read_adds_only_what_is_new(home: Home) -> None:
-    """The log is still there: its turns and blocks are not there twice, and what it says beyond them is."""
+    """The log still exists: its turns and blocks are not duplicated, and later lines are added."""
     leave_behind(home)
     log = Transcript(session=SESSION)
     log.prompt(PROMPT, uuid="u0")

@@ -105,8 +105,7 @@ def test_worktrees_are_of_their_repository_also_without_a_remote(home: Home, tmp
 
 
 def test_a_dead_folder_holds_up_nobody(home: Home) -> None:
-    """Whoever names folders on a mount that does not answer is told what was recorded of them, and meanwhile
-    questions of others are answered."""
+    """For folders on a hanging mount the answer has recorded facts, and other requests are answered meanwhile."""
     recorded(home, {"gone": "/dead/0", "one": "/home/dev/app"})
     with running(home, script="tests.server.dead_mount") as daemon, daemon.wire() as wire:
         wire.call("flush")
@@ -124,7 +123,7 @@ def test_a_dead_folder_holds_up_nobody(home: Home) -> None:
 
 
 async def test_a_look_that_hangs_is_not_begun_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """However often it is asked for: few threads hang, and when the disk answers again everything is looked at."""
+    """Repeated requests leave few hanging threads, and all folders are checked when the disk answers again."""
     answers, looked = threading.Event(), []
 
     def resolve(given: str) -> Folder:

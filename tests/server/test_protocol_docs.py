@@ -16,7 +16,7 @@ RECORDS = {"records", "turn", "causes"}
 
 
 def test_every_method_is_documented() -> None:
-    """A method nobody can read about does not exist; one that does not exist is not on the page."""
+    """Every method is on the page, and the page has no others."""
     assert sorted(METHODS) == sorted(method.method for method in shown())
 
 
@@ -26,7 +26,7 @@ def test_every_parameter_is_documented() -> None:
     shared = text.split("## Reports\n", 1)[1].split("\n### ", 1)[0]
     for name, method in METHODS.items():
         if f"### `{name}`\n" not in text:
-            continue  # which the test above says
+            continue  # covered by the test above
         section = text.split(f"### `{name}`\n", 1)[1].split("\n### ", 1)[0]
         for field in (one.wire for one in method.params.params.values()):
             said = any(f"`{field}`" in part or f'"{field}"' in part for part in (section, shared))
@@ -88,7 +88,7 @@ def _provoke(daemon: Daemon, wire: Wire) -> dict[str, Any]:
 
 
 def compare(found: Any, documented: Any, where: str) -> None:
-    """Whether two values have the same shape. A null, and an empty list, stand for anything."""
+    """True if two values have the same shape. A null or an empty list matches anything."""
     name = where.rpartition(".")[2]
     if found is None or documented is None or name in MAPS | ANYTHING:
         return

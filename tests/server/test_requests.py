@@ -1,4 +1,4 @@
-"""What is and what is not a request, and that every line gets one answer and none a traceback."""
+"""Recognises requests; every line gets one answer, and none a traceback."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_an_id_is_given_back_as_it_was_written(live: Daemon, raw_id: str) -> Non
     ids=lambda value: repr(value)[:50],
 )
 def test_what_is_no_request_gets_one_error(live: Daemon, line: bytes, code: int, id_: Any) -> None:
-    """F69: a code, a sentence and a hint, to the id where it could be told; the connection goes on."""
+    """F69: a code, a sentence and a hint, with the request's id if readable; the connection stays."""
     answer = said(live, line)
     assert answer["id"] == id_
     error = answer["error"]
@@ -102,7 +102,7 @@ def test_what_is_no_request_gets_one_error(live: Daemon, line: bytes, code: int,
 
 @pytest.mark.parametrize("query", ["\\ud83d", "\\udcf0\\udc9f word", "\\\\ud83d \\ud83d\\ude00\\ude00"])
 def test_half_a_character_is_no_mistake(live: Daemon, query: str) -> None:
-    """What is typed while a character is not whole yet is looked for as the rest of it."""
+    """A lone surrogate from an incomplete character is dropped from the query."""
     params = f'{{"query":"{query}"}}'.encode()
     answer = said(live, b'{"jsonrpc":"2.0","id":7,"method":"sessions.search","params":' + params + b"}")
     halves = json.loads(f'"{query}"').encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -229,7 +229,7 @@ def test_parsing_raises_nothing_else(data: bytes) -> None:
 
 
 def test_an_answer_too_large_says_to_page() -> None:
-    """F71: no frame over 8 MiB; the error says what to do."""
+    """F71: no frame over 8 MiB; the error suggests paging."""
     with pytest.raises(rpc.Fault) as raised:
         rpc.answer(rpc.NO_ID, {"rows": ["x" * 1000] * 10_000})
     assert raised.value.code == protocol.TOO_LARGE

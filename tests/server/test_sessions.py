@@ -71,7 +71,7 @@ def test_a_program_keeps_a_session_of_its_own(live: Daemon) -> None:
     ids=lambda line: str(line)[:40],
 )
 def test_a_resumed_session_is_called_by_its_first_prompt(live: Daemon, failed: dict[str, str]) -> None:
-    """Neither by its last prompt, which the client repeats in lines of its own, nor by an error that a client kept."""
+    """Not by its last prompt, which the client repeats on separate lines, nor by a stored error."""
     name = "resumed-" + "".join(filter(str.isalpha, "".join(failed.values())))
     with live.wire() as wire:
         log = Transcript(session=name, prefix=name)
@@ -102,10 +102,8 @@ def test_a_title_about_errors_is_a_title(live: Daemon, title: str) -> None:
 
 
 def test_a_session_that_nobody_named_is_called_by_its_first_prompt(live: Daemon) -> None:
-    """Not by what the harness said before it; in one line, cut where it is long; by nothing when it is forgotten.
-
-    A command that stands for a prompt is one.
-    """
+    """Not by text of the harness before it; on one line, cut if long; without a title when forgotten. A command used as
+    a prompt counts."""
     with live.wire() as wire:
         logs = {
             name: Transcript(session=name, prefix=name)
@@ -188,7 +186,7 @@ def test_mistakes_are_said(live: Daemon) -> None:
 
 
 def test_search_says_why_it_is_empty(home: Home) -> None:
-    """Where no content is kept there is nothing to find, and the answer says so."""
+    """Without content there is nothing to find, and the answer says so."""
     for mode in ("hash-only", "off"):
         with running(home, RELAYBURN_CONTENT_STORE=mode) as daemon, daemon.wire() as wire:
             answer = wire.call("sessions.search", query="anything")
@@ -197,7 +195,7 @@ def test_search_says_why_it_is_empty(home: Home) -> None:
 
 
 def test_without_tantivy_everything_else_works(home: Home) -> None:
-    """All but search, which says what is missing."""
+    """Search names the missing package, everything else works."""
     with running(home, script="tests.server.without_tantivy") as daemon, daemon.wire() as wire:
         session = wire.call("sessions.new", agent="a", sender="b")["sessionId"]
         wire.call("sessions.append", id=session, messages=[PROMPT, ANSWER])

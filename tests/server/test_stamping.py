@@ -20,7 +20,7 @@ def ledger(home: Home) -> list[dict[str, Any]]:
 
 
 def test_a_stamp_is_in_the_ledger_when_it_is_answered(live: Daemon) -> None:
-    """Flat, as the format says, with the daemon's time where none was given."""
+    """Flat, as the format specifies, with the daemon's time if none was given."""
     before = ledger(live.home)
     with live.wire() as wire:
         answer = wire.call("stamp", selector={"sessionId": "s1"}, enrichment={"workflowId": "wf-1"})
@@ -175,7 +175,7 @@ def test_a_stamp_with_a_range_comes_back_as_it_was_said(live: Daemon) -> None:
 
 
 def test_stamps_outlive_the_index(home: Home) -> None:
-    """I3: deleted and made anew, it lists the same."""
+    """I3: after a rebuild the list is the same."""
     with running(home) as daemon, daemon.wire() as wire:
         wire.call("stamp", selector={"sessionId": "s"}, enrichment={"a": "b"})
         before = wire.call("stamps.list")

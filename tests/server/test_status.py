@@ -1,4 +1,4 @@
-"""`status` and its neighbours: what is so is said, what is wrong has a remedy, and it answers while others wait."""
+"""`status` and related methods: facts, advice for every issue, and answers while other requests wait."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_price_file_that_cannot_be_used_is_said(daemon: Daemon) -> None:
 
 
 def test_after_a_restart_only_shipped_prices_are_left(home: Home) -> None:
-    """Nobody remembers what a broken file said before: answers say which prices count instead."""
+    """The prices of a broken file are not remembered: answers use and name the shipped ones."""
     home.prices.parent.mkdir(mode=0o700, exist_ok=True)
     home.prices.write_text("{")
     with running(home) as daemon, daemon.wire() as wire:
@@ -136,7 +136,7 @@ def test_a_session_is_announced_before_it_begins(home: Home) -> None:
 
 
 def test_a_session_is_announced_late(home: Home) -> None:
-    """Who comes to know late says since when it should have held: what was captured since then goes."""
+    """A late announcement with an earlier start time: text captured since then is erased."""
     write(home, conversation("s1", "secret-one"), "s1")
     with running(home) as daemon, daemon.wire() as wire:
         wire.call("flush")
@@ -200,7 +200,7 @@ def _is_seen_rebuilding(wire: Wire, other: Wire) -> bool:
 
 @pytest.mark.timed
 def test_status_answers_while_the_index_is_made_anew(home: Home) -> None:
-    """P5: from its first moment the socket says how far it is; other questions are asked to wait."""
+    """P5: from the start the socket reports progress; other requests get a retry error."""
     with running(home) as daemon, daemon.wire() as wire:
         stamp_often(wire, STAMPS)
         daemon.terminate()
@@ -299,7 +299,7 @@ async def test_a_source_that_fails_is_started_again(monkeypatch: pytest.MonkeyPa
 
 
 async def test_flush_does_not_hang_on_a_source_that_ends() -> None:
-    """A source that fails while it is asked to flush is said not to have done so."""
+    """The answer lists a source that failed during a flush."""
     kept = SourceSupervisor("failing", FailingSource)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(kept.run)
@@ -358,7 +358,7 @@ async def test_a_question_that_takes_too_long_is_stopped(opened: Opened, home: H
 
 
 async def test_a_question_that_is_given_up_in_its_first_moments_runs_no_more(opened: Opened) -> None:
-    """F70: however early nobody wants the answer any more, its thread and its connection are free at once."""
+    """F70: however early a request is cancelled, its thread and connection are free at once."""
     pipeline: Pipeline = await opened()
     at_work: set[int] = set()
 
@@ -398,7 +398,7 @@ def test_who_leaves_takes_the_question_along(home: Home) -> None:
 
 
 def test_long_questions_make_way_for_short_ones(home: Home) -> None:
-    """F56, F67: while two take their five seconds, nobody else waits for them; then both are stopped."""
+    """F56, F67: two slow requests run up to five seconds without delaying others, then are stopped."""
     daemon = Daemon(home, script="tests.server.endless")
     try:
         daemon.wait_until_ready()
@@ -444,7 +444,7 @@ def test_long_questions_hold_up_neither_status_nor_recording(home: Home) -> None
 
 
 def test_a_bug_in_a_method_is_an_error_and_a_line_in_the_log(home: Home) -> None:
-    """F69: the client is told that it failed, the log where; neither is told the words of the exception."""
+    """F69: the client gets an internal error, the log its place; neither contains the exception's text."""
     daemon = Daemon(home, script="tests.server.endless")
     try:
         daemon.wait_until_ready()

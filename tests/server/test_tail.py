@@ -123,7 +123,7 @@ def test_who_leaves_is_forgotten(live: Daemon) -> None:
 
 
 async def test_a_slow_reader_is_told_what_it_missed() -> None:
-    """F67: its queue is short, the oldest go, and whoever hands turns over never waits."""
+    """F67: its queue is short, the oldest turns are dropped, and the recorder never waits."""
     feed = Feed()
     with feed.following(lambda _: True) as follower:
         turns = [turn(f"m{n}") for n in range(QUEUE + 50)]
@@ -140,7 +140,7 @@ async def test_a_slow_reader_is_told_what_it_missed() -> None:
 
 
 def test_a_follower_that_never_reads_holds_nothing_up(live: Daemon) -> None:
-    """F67: hundreds of turns are recorded at once beside it."""
+    """F67: hundreds of turns are recorded at once meanwhile."""
     with live.wire() as stuck, live.wire() as wire:
         stuck.call("tail")
         for n in range(40):
@@ -189,7 +189,7 @@ def test_several_flush_at_once(live: Daemon) -> None:
 
 
 def test_a_turn_is_whole() -> None:
-    """What is streamed is the record as the ledger has it."""
+    """The stream has the records of the ledger."""
     one = turn(model="nobody-knows-this-model")
     said = shown(TurnEvent(one, True), PRICES, 3)
     assert msgspec.convert(said["turn"], Turn) == one
@@ -197,7 +197,7 @@ def test_a_turn_is_whole() -> None:
 
 
 def test_leaving_in_the_middle_is_no_error(live: Daemon) -> None:
-    """F70: a follower that goes while it is being told costs a line at debug, and none above."""
+    """F70: a disconnect during a write is logged at debug level only."""
     with live.wire() as wire:
         for n in range(5):
             following = live.wire()

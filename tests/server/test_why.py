@@ -69,7 +69,7 @@ def agrees(wire: Wire, session: str) -> None:
 
 
 def progress(wire: Wire, method: str) -> list[Any]:
-    """What was said on the way to an answer."""
+    """Progress messages before an answer."""
     number = wire.request(method)
     heard = []
     while (line := wire.line()) is not None and line.get("id") != number:

@@ -83,7 +83,7 @@ class Wire:
 
 
 def _connected(path: str, bound_s: float) -> socket.socket:
-    """A socket stands at its path a moment before somebody listens there."""
+    """The socket file appears a moment before its listener."""
     patience = time.monotonic() + bound_s
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -112,7 +112,7 @@ def environment(home: Home, **more: str) -> dict[str, str]:
 
 
 class Daemon:
-    """A daemon as a process of its own, its log in a file."""
+    """A daemon in a separate process, with its log in a file."""
 
     def __init__(
         self,
@@ -192,11 +192,9 @@ _MOST_NOISE = 8.0
 
 
 def noise() -> float:
-    """By how much this machine may be slower than it should be: what a promise in time is to be multiplied by.
-
-    The average lags behind, so what runs at this moment counts as well; three is the least, eight the most. Where
-    BURND_QUIET says that nothing else runs, as the second half of `make test-faults` does, promises hold as they are.
-    """
+    """Factor by which this machine is slower than an idle one, to multiply time limits by. The load average lags, so
+    running processes count as well; at least three, at most eight. With BURND_QUIET, as in the second half of `make
+    test-faults`, limits apply unchanged."""
     if os.environ.get("BURND_QUIET"):
         return 1.0
     runs_now = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]) if sys.platform == "linux" else 0

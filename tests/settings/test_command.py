@@ -1,4 +1,4 @@
-"""Changing one setting: the line that says it changes, and nothing else in the file does."""
+"""Changes one setting: its line changes, and nothing else in the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINE = """\
 # my own notes
 [content]
 store = "full"   # everything, for now
-# the rest of this table is as it was
+# the rest of this table is unchanged
 
 [claude]
 roots = [
@@ -98,7 +98,7 @@ def test_a_link_into_dotfiles_stays_a_link(home: Home, tmp_path: Path) -> None:
     ],
 )
 def test_words_are_understood(home: Home, key: str, text: str, value: Any) -> None:
-    """What a person types is TOML, or plainly a word."""
+    """A value is TOML, or else a plain word."""
     set_value(home, key, text)
     assert config.load(home, {}).values[key] == value
 
@@ -157,7 +157,7 @@ _lines = st.sampled_from(
 
 @given(st.lists(_lines, max_size=12), st.sampled_from(["content.store", "disk.reserve", "claude.roots"]))
 def test_every_other_line_survives(lines: list[str], name: str) -> None:
-    """In any file that is TOML, setting a key gives TOML again with that key set and every other value as it was."""
+    """For any TOML file, setting a key gives TOML with that key set and all other values unchanged."""
     text = "\n".join(lines)
     try:
         before = tomllib.loads(text)

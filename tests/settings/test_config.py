@@ -87,7 +87,7 @@ def test_a_bad_variable_is_named(home: Home) -> None:
 
 
 def test_init_writes_every_default_with_its_meaning(home: Home) -> None:
-    """What `config init` writes is valid, complete, private, and says the defaults."""
+    """The output of `config init` is valid, complete and private, and lists the defaults."""
     path = config.init(home)
     tables = tomllib.loads(path.read_text())
     assert {f"{t}.{k}": v for t, keys in tables.items() for k, v in keys.items()} == {
@@ -107,7 +107,7 @@ def test_init_takes_an_older_file_over(home: Home) -> None:
 
 
 def test_every_key_is_documented() -> None:
-    """A setting nobody can read about does not exist."""
+    """Every key is on the page."""
     text = DOCS.read_text()
     for key in KEYS:
         assert f"`{key.name}`" in text

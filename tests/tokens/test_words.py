@@ -1,4 +1,4 @@
-"""How text becomes words."""
+"""Splits text into words."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_form_of_a_word_is_found(text: str, expected: set[str]) -> None:
     ],
 )
 def test_accents_and_case_of_every_script_are_passed_over(typed: str, said: str) -> None:
-    """Whichever of the two is typed, the other is found."""
+    """Either spelling finds the other."""
     assert words(typed) == words(said) != set()
 
 
@@ -68,7 +68,7 @@ def test_signs_that_make_the_letter_are_kept(one: str, other: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "  ", "?!", "-> != ==", "___", "\u200b", "…"])
 def test_punctuation_has_no_words(text: str) -> None:
-    """What holds no letter, digit or emoji is not looked for."""
+    """A word has a letter, digit or emoji."""
     assert words(text) == set()
 
 
@@ -95,20 +95,20 @@ def test_any_text_becomes_words(text: str) -> None:
 
 @given(st.text(st.characters(codec="utf-8")) | st.text(st.characters(codec="utf-8", min_codepoint=0x80)))
 def test_words_of_texts_are_those_of_queries(text: str) -> None:
-    """Whatever a query's word is taken for, a text's word is taken for the same, whichever way it was found."""
+    """A word of a query and the same word of a text are normalised alike."""
     asked = ANALYZER.analyze(spaced(text))
     assert set(asked) <= words(text) <= {*asked, *ANALYZER.analyze(camel_parts(text))}
 
 
 def test_no_symbol_is_part_of_a_word() -> None:
-    """What is passed over as a symbol would make no word, for every character of the blocks they are in."""
+    """No character of the skipped symbol blocks is part of a word."""
     for code in (*range(0x80, 0x100), *range(0x2000, 0x3000), *range(0xF000, 0x10000)):
         char = chr(code)
         assert words(f"a{char}b") == set(ANALYZER.analyze(spaced(f"a{char}b"))), hex(code)
 
 
 def test_every_word_carries_its_sign() -> None:
-    """Words of prompts, calls, titles and summaries are told apart from those of answers, parts of words too."""
+    """Words of prompts, calls, titles and summaries are distinct from those of answers, parts of words too."""
     assert spelled_out("fooBar, a", "#") == ("#foobar #a", "#foo #bar")
     assert spelled_out("Cr\u00e8me", "#") == ("#creme",)
     assert spelled_out(" ?! ", "#") == ()
