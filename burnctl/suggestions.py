@@ -10,53 +10,60 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Words that people type for something that has another name here.
+# Words that people type for something that has another name here, by the hint that answers them.
 _OTHER_WORDS = {
-    **dict.fromkeys(("dashboard", "home", "ui", "web"), "the overview is: burnctl; the live view: burnctl top"),
-    **dict.fromkeys(
-        ("stats", "statistics", "usage", "report", "cost", "costs", "spend", "spent", "bill"),
-        "see: burnctl, or burnctl summary --by project",
-    ),
-    **dict.fromkeys(("log", "logs"), "requests as they happen: burnctl tail; burnd's own log: burnctl doctor"),
-    **dict.fromkeys(
-        ("budget", "budgets", "alert"), "see: burnctl limits; set one with: burnctl config set budget.daily 20"
-    ),
-    **dict.fromkeys(
-        ("update", "upgrade"), "newer prices: burnctl pricing update; after an upgrade of burnd: burnctl restart"
-    ),
-    **dict.fromkeys(("plan", "subscription"), "see: burnctl limits; set yours with: burnctl config set plan max20"),
-    **dict.fromkeys(
-        ("currency", "eur"), "set it with: burnctl config set currency EUR, and burnctl config set rate 0.92"
-    ),
-    **dict.fromkeys(("start", "daemon", "run-daemon"), "did you mean: burnctl up"),
-    **dict.fromkeys(("stop", "kill", "quit"), "did you mean: burnctl down"),
-    **dict.fromkeys(("list", "ls", "session", "history"), "did you mean: burnctl sessions"),
-    **dict.fromkeys(("find", "grep"), "did you mean: burnctl search"),
-    **dict.fromkeys(("watch", "follow"), "did you mean: burnctl tail"),
-    **dict.fromkeys(("monitor", "htop"), "did you mean: burnctl top"),
-    **dict.fromkeys(("tag", "label"), "did you mean: burnctl stamp; cost by tag: burnctl tags"),
-    **dict.fromkeys(("week", "weeks"), "did you mean: burnctl weekly"),
-    **dict.fromkeys(("day", "days"), "did you mean: burnctl daily"),
-    **dict.fromkeys(("month", "months"), "did you mean: burnctl monthly"),
-    **dict.fromkeys(("hourly", "hours"), "see: burnctl summary --by hour --since today"),
-    **dict.fromkeys(("yesterday",), "see: burnctl daily --since 2d"),
-    **dict.fromkeys(("window", "windows", "quota", "rate-limit"), "did you mean: burnctl limits"),
-    **dict.fromkeys(("save", "savings", "optimize", "tips"), "did you mean: burnctl waste"),
-    **dict.fromkeys(("cache", "misses"), "see: burnctl hotspots --by cache-miss"),
-    **dict.fromkeys(("tools", "tool"), "did you mean: burnctl hotspots"),
-    **dict.fromkeys(("files", "file"), "see: burnctl hotspots --by file"),
-    **dict.fromkeys(("prompts", "prompt"), "see: burnctl hotspots --by prompt"),
-    **dict.fromkeys(("branches", "branch"), "see: burnctl summary --by branch"),
-    **dict.fromkeys(("prs", "pr", "pull-requests"), "see: burnctl summary --by pr"),
-    **dict.fromkeys(("activity", "activities"), "see: burnctl summary --by activity"),
-    **dict.fromkeys(("price", "prices"), "did you mean: burnctl pricing"),
-    **dict.fromkeys(
-        ("settings", "setup", "init", "configure"), "see: burnctl config show; the first start is: burnctl up"
-    ),
-    **dict.fromkeys(("install", "enable"), "start burnd at login with: burnctl service install"),
-    **dict.fromkeys(("delete", "remove", "purge"), "erase a session's text with: burnctl forget SESSION"),
-    **dict.fromkeys(("html", "pdf"), "see: burnctl report -o report.html"),
-    "version": "did you mean: burnctl --version",
+    word: hint
+    for words, hint in (
+        ("dashboard home ui gui web serve server open", "the overview is: burnctl; the live view: burnctl top"),
+        (
+            "stats statistics usage cost costs spend spent bill total totals money tokens",
+            "see: burnctl, or burnctl summary --by project",
+        ),
+        ("log logs", "requests as they happen: burnctl tail; burnd's own log: burnctl doctor"),
+        ("budget budgets alert alerts", "see: burnctl limits; set one with: burnctl config set budget.daily 20"),
+        ("update upgrade", "newer prices: burnctl pricing update; after an upgrade of burnd: burnctl restart"),
+        ("plan subscription", "see: burnctl limits; set yours with: burnctl config set plan max20"),
+        ("currency eur", "set it with: burnctl config set currency EUR, and burnctl config set rate 0.92"),
+        ("start daemon run-daemon", "did you mean: burnctl up"),
+        ("stop kill quit exit", "did you mean: burnctl down"),
+        ("list ls session history", "did you mean: burnctl sessions"),
+        ("find grep", "did you mean: burnctl search"),
+        ("read cat view messages transcript", "did you mean: burnctl show"),
+        ("continue", "did you mean: burnctl resume"),
+        ("watch follow turns requests", "as they happen: burnctl tail; all of them: burnctl export"),
+        ("monitor htop", "did you mean: burnctl top"),
+        ("tag label", "did you mean: burnctl stamp; cost by tag: burnctl tags"),
+        ("week weeks", "did you mean: burnctl weekly"),
+        ("day days", "did you mean: burnctl daily"),
+        ("month months", "did you mean: burnctl monthly"),
+        ("year years yearly", "see: burnctl monthly"),
+        ("hour hours hourly", "see: burnctl summary --by hour --since today"),
+        ("yesterday", "see: burnctl daily --since 2d"),
+        ("window windows quota rate-limit 5h", "did you mean: burnctl limits"),
+        ("save saving savings optimize tips advice", "did you mean: burnctl waste"),
+        ("cache misses", "see: burnctl hotspots --by cache-miss"),
+        ("context memory claude.md", "see: burnctl overhead, or burnctl flow for one session"),
+        ("tools tool", "did you mean: burnctl hotspots"),
+        ("files file", "see: burnctl hotspots --by file"),
+        ("prompts prompt", "see: burnctl hotspots --by prompt"),
+        ("branches branch", "see: burnctl summary --by branch"),
+        ("prs pr pull-requests", "see: burnctl summary --by pr"),
+        ("activity activities", "see: burnctl summary --by activity"),
+        ("price prices rate rates", "did you mean: burnctl pricing"),
+        ("settings setup init configure", "see: burnctl config show; the first start is: burnctl up"),
+        ("install enable", "start burnd at login with: burnctl service install"),
+        ("uninstall disable", "see: burnctl service uninstall"),
+        ("delete remove purge", "erase a session's text with: burnctl forget SESSION"),
+        ("prune clean cleanup", "see: burnctl content prune"),
+        ("html pdf graph chart", "see: burnctl report -o report.html"),
+        ("csv json", "add --json or --csv to a report, as in: burnctl daily --csv"),
+        ("scan import sync refresh", "burnd reads new logs at once; without burnd: burnctl daily --scan"),
+        ("hook hooks guardrail", "did you mean: burnctl guard"),
+        ("check test ping info debug", "see: burnctl doctor, or burnctl status"),
+        ("docs man about", "see: burnctl help"),
+        ("version", "did you mean: burnctl --version"),
+    )
+    for word in words.split()
 }
 _ALIKE, _COMMAND_ALIKE = 0.6, 0.75  # a wrong guess is worse than none
 _ANSWER_S = 2.0
@@ -69,7 +76,8 @@ def command(typed: str, verbs: Iterable[str]) -> str:
     if hint := _OTHER_WORDS.get(typed.lower()):
         return hint
     if typed.lower() in BY_SOURCE:
-        return "run it with its session tagged: burnctl run -- PROGRAM; its cost: burnctl harnesses"
+        program = BY_SOURCE[typed.lower()].program
+        return f"its cost: burnctl harnesses; run it tagged: burnctl run -- {program}"
     near = get_close_matches(typed.lower(), names, 1, _COMMAND_ALIKE)
     return f"did you mean: burnctl {near[0]}" if near else "see: burnctl help"
 

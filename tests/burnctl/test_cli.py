@@ -79,6 +79,11 @@ def test_the_table_of_verbs_is_the_folder_of_commands() -> None:
         (["start"], "burnctl: no such command: start; did you mean: burnctl up"),
         (["version"], "burnctl: no such command: version; did you mean: burnctl --version"),
         (["dashboard"], "burnctl: no such command: dashboard; the overview is: burnctl; the live view: burnctl top"),
+        (["prune"], "burnctl: no such command: prune; see: burnctl content prune"),
+        (
+            ["codex"],
+            "burnctl: no such command: codex; its cost: burnctl harnesses; run it tagged: burnctl run -- codex",
+        ),
         (["daly"], "burnctl: no such command: daly; did you mean: burnctl daily"),
         (["xyzzy"], "burnctl: no such command: xyzzy; see: burnctl help"),
         (["--jsn"], "burnctl: no such option: --jsn; the command comes first; see: burnctl help"),
