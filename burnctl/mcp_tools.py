@@ -56,6 +56,7 @@ _DROPPED: Final = {
 _FULL_ONLY: Final = {
     *("usage", "openTurns", "unpricedTurns", "shortId", "rank", "severities", "categories", "harnessModels"),
     *("entered", "rideTokens", "editPrompts", "oneShotPrompts", "messageCount", "truncated", "highlights", "railId"),
+    *("messageId", "calls", "notes", "insufficientPrompts", "oneShotRate"),
 }
 _NAME_CHARACTERS: Final = 60  # of a wrong argument, in an error
 _KINDS: Final = {"string": "a text", "integer": "a whole number", "boolean": "true or false", "array": "a list"}
@@ -144,6 +145,23 @@ def _by_model(client: Client, answer: dict[str, Any]) -> dict[str, Any]:
     return facts | {"byModel": [{name: row.get(name) for name in by_model} for row in rows]}
 
 
+def _without_own_id(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
+    """Causes name only other sessions."""
+    own = answer.get("sessionId")
+    causes = [one | {"sessionId": None} if one.get("sessionId") == own else one for one in answer.get("causes", ())]
+    return {**answer, "causes": causes}
+
+
+def _without_repetition(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
+    """Each finding has its advice and session once."""
+    kinds = [{name: value for name, value in one.items() if name != "advice"} for one in answer["kinds"]]
+    findings = [
+        {**one, "evidence": {**one["evidence"], "sessionId": None}} if one["sessions"] else one
+        for one in answer["findings"]
+    ]
+    return {**answer, "kinds": kinds, "findings": findings}
+
+
 def _with_data(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
     """A comparison without the cells that have too few requests."""
     cells = [one for one in answer["cells"] if not one.get("noData") and not one.get("insufficientSample")]
@@ -213,6 +231,7 @@ OFFERS: Final = (
         {"limit": 8},
         own="session",
         more="a larger limit lists more causes",
+        shaped=_without_own_id,
     ),
     Offer(
         "waste",
@@ -221,6 +240,7 @@ OFFERS: Final = (
         (*_TIME, "session", "kind", "limit"),
         {"limit": 5, "per_kind": 1},
         more="kind and a larger limit list more findings",
+        shaped=_without_repetition,
     ),
     Offer(
         "limits",
@@ -412,7 +432,7 @@ def _own_session(client: Client) -> str:
 
 
 def compact(value: Any, name: str = "") -> Any:
-    """A value without empty fields and with four significant digits; tokens that are zero are left out."""
+    """A value without empty fields and with four significant digits; zeros of usage and evidence are left out."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, list):
@@ -422,7 +442,7 @@ def compact(value: Any, name: str = "") -> Any:
     items = {key: compact(item, key) for key, item in value.items() if key not in _DROPPED}
     if (items.get("backfill") or {}).get("done"):
         items["backfill"] = {"done": True}
-    empty: tuple[Any, ...] = (None, "", [], {}, 0) if name == "usage" else (None, "", [], {})
+    empty: tuple[Any, ...] = (None, "", [], {}, 0) if name in ("usage", "evidence") else (None, "", [], {})
     return {key: item for key, item in items.items() if isinstance(item, bool) or item not in empty}
 
 

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     import argparse
 
 HELP = (
-    "serves past sessions to an agent over the Model Context Protocol, on stdin and stdout: search_sessions, "
-    "search_memory, session_messages, session_cost, why, summary, hotspots, compare. It only reads, its answers are "
-    "short, and it never starts burnd. It needs the package `mcp`, and says how to install it where that is missing"
+    "serves past sessions to an agent over the Model Context Protocol, on stdin and stdout: tools to search, "
+    "list and read sessions, to see what they cost and why, where to save, and how much of the plan is left. It only "
+    "reads, its answers are short, and it never starts burnd. It needs the package `mcp`"
 )
 EXAMPLES = ("claude mcp add burnd -- burnctl mcp",)
 
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """There is nothing to choose."""
+    """It has no flags."""
 
 
 def run(_options: argparse.Namespace) -> int:
