@@ -35,21 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     client = Client()
-    has_waited = False
+    is_shown = options.look
     try:
         client.connect()
         _say_that_it_runs(client.status())
+        _wait_for_totals(client, is_waiting=options.look)
     except NotRunning:
-        bring_up(client)
-        has_waited = sys.stdout.isatty()
-    if not has_waited:
-        from burnctl.daemon import wait_for_old_logs
-        from burnctl.progress import say_if_blocked
-
-        if options.look:
-            wait_for_old_logs(client, totals=True)
-        say_if_blocked(client.status())
-    if options.look or has_waited:
+        bring_up(client, is_waiting=options.look)
+        is_shown = is_shown or sys.stdout.isatty()
+    if is_shown:
         from burnctl.welcome import welcome
 
         welcome(client)
@@ -62,18 +56,25 @@ def _say_that_it_runs(status: Status) -> None:
         print(f"this burnctl is {__version__}; update the daemon with: burnctl restart")
 
 
-def bring_up(client: Client) -> None:
+def bring_up(client: Client, *, is_waiting: bool = False) -> None:
     """Starts burnd, and at a terminal waits until totals are complete."""
-    from burnctl import daemon, progress
+    from burnctl import daemon
 
     daemon.start(client)
     status = client.status()
     print(f"{named(status)} is running", flush=True)
-    if sys.stdout.isatty():
-        daemon.wait_for_old_logs(client, totals=True)
-        progress.say_if_blocked(client.status())
-    elif (backfill := status.get("backfill")) and backfill["total"]:
+    if not sys.stdout.isatty() and (backfill := status.get("backfill")) and backfill["total"]:
         print("it is reading old logs; see the progress with: burnctl status")
+    _wait_for_totals(client, is_waiting=is_waiting or sys.stdout.isatty())
+
+
+def _wait_for_totals(client: Client, *, is_waiting: bool) -> None:
+    """Waits if asked to, and prints why old logs cannot be read, if they cannot."""
+    from burnctl import daemon, progress
+
+    if is_waiting:
+        daemon.wait_for_old_logs(client, totals=True)
+    progress.say_if_blocked(client.status())
 
 
 def named(status: Status) -> str:

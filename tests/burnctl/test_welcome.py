@@ -48,15 +48,15 @@ def test_the_first_look_shows_what_was_spent_and_what_to_ask_next(folder: Path) 
 
 
 def test_a_full_disk_is_named_instead_of_waiting(folder: Path) -> None:
-    """`up` explains once for all sources why old logs cannot be read, and `status` says blocked."""
+    """`up` and `restart` explain once for all sources why old logs cannot be read; `status` says blocked."""
     machine = Machine(str(folder / "machine"))
     machine.write_logs(time.time())
     home = Home(folder / "home")
     home.root.mkdir(mode=0o700)
     (home.root / "config.toml").write_text("[disk]\nreserve = 1000000000000000\n")
     logs = {name: machine.environment[name] for name in ("CLAUDE_CONFIG_DIR", "XDG_DATA_HOME", "CODEX_HOME")}
-    for flags in ((), ("--look",)):  # just started, and already running
-        done = run(home, "up", *flags, **logs)
+    for words in (["up"], ["up", "--look"], ["restart"]):  # just started, already running, started again
+        done = run(home, *words, **logs)
         assert done.returncode == 0, done.stderr
         assert done.stderr.count("old logs cannot be read: ") == 1
         assert "MB are free, and 1,000,000,000 MB are reserved; see: burnctl status" in done.stderr
