@@ -12,6 +12,7 @@ import pytest
 
 from burnd.paths import Home
 from tests.burnctl.cpu_time import cpu_seconds
+from tests.burnctl.demo_home import DemoHome
 from tests.burnctl.fake_daemon import fake_daemon
 from tests.burnctl.invoke import environment
 
@@ -43,7 +44,9 @@ def warm(home: Home, tmp_path: Path) -> dict[str, str]:
 
 def modules_after(code: str, env: dict[str, str]) -> set[str]:
     script = f"{code}\nimport sys; sys.stderr.write(' '.join(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+    )
     return set(done.stderr.split())
 
 
@@ -77,6 +80,30 @@ def test_what_a_person_sees_needs_no_library(home: Home, warm: dict[str, str]) -
     with fake_daemon(home.root / "burnd.sock", status=STATUS):
         found = imported(["status"], warm)
     assert not found & {"rich", "typing", "dataclasses", "asyncio", "json", "re", "argparse", "datetime"}
+
+
+# The parts of Python that a table may need beyond `ALLOWED`: dates, and the widths of characters.
+_OF_TABLES = {"_datetime", "_operator", "datetime", "math", "operator", "unicodedata"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["", "today", "summary", "summary --json", "daily", "sessions", "projects", "why", "waste", "hotspots", "limits"],
+)
+def test_a_report_imports_only_what_it_needs(demo: DemoHome, warm: dict[str, str], command: str) -> None:
+    """Of Python's library the allowed modules alone, and of the daemon the table of methods and the harnesses."""
+    found = imported(command.split(), warm | demo.machine.environment)
+    library = {name for name in found if not name.startswith(("burnctl", "burnd"))}
+    assert library <= ALLOWED | _OF_TABLES, sorted(library - ALLOWED - _OF_TABLES)
+    assert {name for name in found if name.startswith("burnd")} <= ALLOWED
+    verbs = {name for name in found if name.startswith("burnctl.commands.")}
+    assert len(verbs) <= 3, verbs  # its own, those of findings (`explain`) and of their table (`waste`)
+
+
+def test_the_status_line_imports_only_what_it_needs(demo: DemoHome, warm: dict[str, str]) -> None:
+    """json, to read what Claude Code passes; no table, no parser."""
+    found = imported(["statusline"], warm | demo.machine.environment)
+    assert not found & {"argparse", "typing", "datetime", "asyncio", "burnctl.render.tables", "burnctl.render.screen"}
 
 
 def test_importing_the_package_is_cheap(warm: dict[str, str]) -> None:
