@@ -66,7 +66,10 @@ class Parser(argparse.ArgumentParser):
             choices = [
                 choice for action in self._actions if action.metavar == missing for choice in _shown_choices(action)
             ]
-            hint = f"choose from {', '.join(choices)}" if choices else hint
+            if choices:
+                hint = f"choose from {', '.join(choices)}"
+            elif self.examples:
+                hint = f"for example: {self.examples[0]}"
         raise UsageError(f"{self._path()}: {what}", hint)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -300,12 +300,9 @@ def _percent(value: float) -> str:
 
 
 def moment(when: str, now: float) -> str:
-    """`15:00` today, `Fri 15:00` within three days, else `Mar 14 15:00`, in local time."""
-    at = milliseconds(when)
-    local, today = time.localtime(at / 1000), time.localtime(now / 1000)
-    if local[:3] == today[:3]:
-        return time.strftime("%H:%M", local)
-    return time.strftime("%a %H:%M", local) if abs(at - now) < 3 * 86_400_000 else _moments([when])[0]
+    """`15:00` today, else `Mar 14 15:00`, in local time."""
+    local, today = time.localtime(milliseconds(when) / 1000), time.localtime(now / 1000)
+    return time.strftime("%H:%M", local) if local[:3] == today[:3] else _moments([when])[0]
 
 
 def _moments(times: list[str]) -> list[str]:

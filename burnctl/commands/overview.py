@@ -9,7 +9,7 @@ from burnctl.daemon import reach
 from burnctl.errors import BurnctlError
 from burnctl.output import present
 from burnctl.render.charts import plot
-from burnctl.render.names import harness_name, last_name, short_model
+from burnctl.render.names import distinct_names, harness_name, last_name, short_model
 from burnctl.render.notes import add_caveats, progress
 from burnctl.render.numbers import NOTHING, count, counted, day_names, milliseconds, money, number, of_hundred, percent
 from burnctl.render.screen import Screen
@@ -234,9 +234,18 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
             [
                 block
                 for block in (
-                    _top("projects", span, answer["projects"], last_name, lambda _: "", screen),
-                    _top("models", span, answer["models"], short_model, model_style, screen),
-                    _top("harnesses", span, answer["harnesses"], harness_name, lambda _: "", screen),
+                    _top("projects", span, answer["projects"], distinct_names(_keys(answer["projects"])), screen),
+                    _top(
+                        "models",
+                        span,
+                        answer["models"],
+                        [*map(short_model, _keys(answer["models"]))],
+                        screen,
+                        model_style,
+                    ),
+                    _top(
+                        "harnesses", span, answer["harnesses"], [*map(harness_name, _keys(answer["harnesses"]))], screen
+                    ),
                 )
                 if block
             ],
@@ -289,13 +298,17 @@ def _axis_name(key: str) -> str:
     return key if ":" in key else day_names([key])[0]
 
 
+def _keys(rows: Sequence[dict[str, Any]]) -> list[object]:
+    return [row["key"] for row in rows]
+
+
 def _top(
     title: str,
     span: str,
     rows: Sequence[dict[str, Any]],
-    name: Callable[[object], str],
-    style: Callable[[object], str],
+    names: Sequence[str],
     screen: Screen,
+    style: Callable[[object], str] = lambda _: "",
 ) -> TextBlock | None:
     """A small table of what cost most."""
     if not rows:
@@ -304,11 +317,11 @@ def _top(
     most = rows[0]["costUsd"]
     cells = [
         [
-            (name(row["key"]) or "(unknown)", style(row["key"])),
+            (name or "(unknown)", style(row["key"])),
             (money(row["costUsd"]), weight(row["costUsd"], most)),
             percent(row["share"]) if row["share"] is not None else "",
         ]
-        for row in rows
+        for row, name in zip(rows, names, strict=True)
     ]
     heading, plain = f"{title}, {span}", Screen(screen.width, is_pipe=screen.is_pipe)
     return TextBlock(

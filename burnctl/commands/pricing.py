@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from burnctl.client import Client
     from burnctl.render.screen import Screen
     from burnd.contract.results.reports import ListedModel, Pricing
 
-HELP = "shows the price a model's turns are counted at, or brings in the newest prices"
+HELP = "shows the prices of a model, or fetches the newest price list"
 EXAMPLES = (
     "burnctl pricing show claude-opus-5",
     "burnctl pricing show glm-5.2 --provider openrouter",
@@ -83,6 +84,8 @@ def _show(options: argparse.Namespace) -> int:
     client = reach(options)
     with waiting.during("looking"):
         answer = client.pricing_show(options.model, provider=options.provider)
+        if not answer["priced"] and (name := _whole_name(client, options.model)):
+            answer = client.pricing_show(name, provider=options.provider)
     if options.json:
         from burnctl.output import as_json
 
@@ -92,6 +95,14 @@ def _show(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     print(_priced(answer, screen) if answer["priced"] else _unpriced(answer, screen))
     return 0
+
+
+def _whole_name(client: Client, shown: str) -> str | None:
+    """The name of a used model that reports show as `shown`: `opus-4-5` is `claude-opus-4-5-20251101`."""
+    from burnctl.render.names import short_model
+
+    names = (row["key"] for row in client.summary(by="model")["rows"] if row["key"])
+    return next((name for name in names if short_model(name) == shown != name), None)
 
 
 def _priced(answer: Pricing, screen: Screen) -> str:

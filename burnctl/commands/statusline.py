@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         use_currency(answer["currency"], sys.stdout.encoding or "ascii")
     parts = _parts(facts, limits, answer or {}, colored=not options.no_color)
     if not parts:
-        parts = [_STARTING if answer is _IS_STARTING else "nothing spent yet" if answer is not None else _DOWN]
+        parts = [_STARTING if answer is _IS_STARTING else "nothing spent today" if answer is not None else _DOWN]
     sys.stdout.write(_SPACE.join(parts) + "\n")
     return 0
 

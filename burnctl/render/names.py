@@ -6,7 +6,7 @@ from burnctl.render.text import clean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 
@@ -21,6 +21,13 @@ def tilde(path: str) -> str:
 def last_name(path: object) -> str:
     """`/home/me/work/burnd` is `burnd`."""
     return clean(str(path or "").rstrip("/").rpartition("/")[2])
+
+
+def distinct_names(paths: Sequence[object]) -> list[str]:
+    """The last name of each path; of those that share one, the last two."""
+    names = [last_name(path) for path in paths]
+    longer = ["/".join(clean(str(path or "").rstrip("/")).split("/")[-2:]) for path in paths]
+    return [long if names.count(name) > 1 else name for name, long in zip(names, longer, strict=True)]
 
 
 def short_id(session_id: object) -> str:

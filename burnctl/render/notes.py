@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 API_PRICES = "Costs are at API list prices; a subscription covers them."
 NO_NAME = "(unknown)"  # a model that no log names
 _MODELS_NAMED = 5
+_WORTH = 0.01  # of the bill: what matters less is printed with --notes alone
 _UNITS = {"m": ("minute", "min"), "h": ("hour", "h"), "d": ("day", "days"), "w": ("week", "weeks")}
 _FILTERS = (
     *("project", "session", "workflow", "agent", "tags", "source", "model", "provider", "branch", "activity"),
@@ -43,35 +44,43 @@ def progress(backfill: Mapping[str, Any], between: str) -> str:
 
 def add_caveats(answer: Mapping[str, Any], screen: Screen) -> None:
     """Adds the caveats to the footnote of a report: each changes how its numbers are read."""
-    for forms in _caveats(answer):
-        screen.footnote(*forms)
+    for share, *forms in _caveats(answer):
+        if share < _WORTH:
+            screen.note(forms[0])
+        else:
+            screen.footnote(*forms)
 
 
 def caveats(answer: Mapping[str, Any]) -> list[str]:
     """Requests without a price, the harness's own figures, unlogged usage, an unusable price file, old prices."""
-    return [text for text, *_ in _caveats(answer)]
+    return [text for _, text, *_ in _caveats(answer)]
 
 
-def _caveats(answer: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Each caveat, and its shorter forms for narrow screens."""
+def _caveats(answer: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """Each caveat: the share of the bill that it is about, 1 if unknown, and its forms, the longest first."""
     totals = answer.get("totals") or {}
+
+    def share(cost: float | None) -> float:
+        bill = totals.get("costUsd")
+        return 1.0 if cost is None or not bill else cost / bill
+
     if models := answer.get("unpricedModels"):
         turns = totals.get("unpricedTurns")  # not every answer counts them
         requests = "No price" if turns is None else f"{counted(turns, 'request')} without a price"
         names = _listed(models)
-        yield f"{requests} ({names}): burnctl pricing show MODEL.", f"{requests} ({names}).", f"{requests}."
+        yield 1, f"{requests} ({names}): burnctl pricing show MODEL.", f"{requests} ({names}).", f"{requests}."
     models, cost = answer.get("harnessModels"), totals.get("harnessCostUsd")
     if models or cost is not None:
         part = "This" if cost is None else money(cost)
         figure = f"{part} is the harness's own figure"
-        yield f"{figure}: no price list has {_listed(models) if models else 'its models'}.", f"{figure}."
+        yield share(cost), f"{figure}: no price list has {_listed(models) if models else 'its models'}.", f"{figure}."
     if extra := answer.get("unlogged"):
-        yield _unlogged(extra)
+        yield share(extra["costUsd"]), *_unlogged(extra)
     if problem := answer.get("pricesProblem"):
-        yield (f"Prices: {problem}.",)
+        yield 1, f"Prices: {problem}."
     if day := answer.get("stalePrices"):
         old = f"The price list of {day} is more than 60 days old and lacks models in use: burnctl pricing update."
-        yield old, f"Prices are of {day}: burnctl pricing update.", f"Prices are of {day}."
+        yield 1, old, f"Prices are of {day}: burnctl pricing update.", f"Prices are of {day}."
 
 
 def _listed(models: list[str]) -> str:

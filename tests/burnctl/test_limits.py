@@ -167,10 +167,10 @@ def test_a_budget_says_what_has_no_price(screen: Screen) -> None:
     assert "$0.00" not in lines
 
 
-def test_times_are_short_where_they_are_near(screen: Screen) -> None:
+def test_times_of_today_have_no_date(screen: Screen) -> None:
     now = 1_794_832_200_000.0  # Monday, 2026-11-16 12:30
     assert moment("2026-11-16T15:00:00Z", now) == "15:00"
-    assert moment("2026-11-17T15:00:00Z", now) == "Tue 15:00"
+    assert moment("2026-11-17T15:00:00Z", now) == "Nov 17 15:00"
     assert moment("2026-11-23T15:00:00Z", now) == "Nov 23 15:00"
 
 

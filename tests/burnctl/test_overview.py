@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from burnctl.commands.overview import _PASSED_ON, drawn, periods
+from burnctl.render.names import distinct_names
 from burnctl.render.notes import add_caveats
 from burnctl.render.screen import Screen
 
@@ -134,3 +135,19 @@ def test_old_prices_and_figures_of_the_harness_are_named_without_being_asked() -
         "The price list of 2025-01-01 is more than 60 days old and lacks models in use: burnctl pricing update."
     )
     assert set(answer) <= set(_PASSED_ON)
+
+
+def test_what_matters_little_is_not_in_the_footnote() -> None:
+    """Below one percent of the bill a caveat is printed with `--notes` alone."""
+    totals = {"costUsd": 10.0, "harnessCostUsd": 0.05}
+    for cost, text in ((0.05, ""), (0.5, "$0.50 is the harness's own figure: no price list has house-1.")):
+        screen = Screen(200)
+        add_caveats({"totals": totals | {"harnessCostUsd": cost}, "harnessModels": ["house-1"]}, screen)
+        assert screen.page({}, "") == text
+    screen = Screen(200, with_notes=True)
+    add_caveats({"totals": totals, "harnessModels": ["house-1"]}, screen)
+    assert screen.page({}, "") == "$0.05 is the harness's own figure: no price list has house-1."
+
+
+def test_projects_of_one_name_have_their_folder() -> None:
+    assert distinct_names(["/w/a/misc", "/w/b/misc", "/w/app", None]) == ["a/misc", "b/misc", "app", ""]

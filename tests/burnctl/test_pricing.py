@@ -25,7 +25,8 @@ def answer(params: dict[str, Any], _talk: FakeConnection) -> dict[str, Any]:
 
 
 def shown(home: Home, *words: str) -> str:
-    with fake_daemon(home.root / "burnd.sock", pricing__show=answer):
+    used = {"rows": [{"key": "claude-sonnet-4-5"}, {"key": None}]}
+    with fake_daemon(home.root / "burnd.sock", pricing__show=answer, summary=used):
         done = run(home, "pricing", "show", *words)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -42,6 +43,10 @@ def test_a_price(home: Home) -> None:
         "",
         "Fast mode costs twice that. A web search costs $0.01.",
     ]
+
+
+def test_a_model_is_found_by_the_name_that_reports_show(home: Home) -> None:
+    assert shown(home, "sonnet-4-5") == shown(home, "claude-sonnet-4-5")
 
 
 def test_tiers_and_retirement(home: Home) -> None:
@@ -75,7 +80,7 @@ def test_json_is_what_the_socket_said(home: Home) -> None:
 
 
 def test_a_name_cannot_steer_the_terminal(home: Home) -> None:
-    with fake_daemon(home.root / "burnd.sock", pricing__show=answer):
+    with fake_daemon(home.root / "burnd.sock", pricing__show=answer, summary={"rows": []}):
         text = seen(home, "pricing", "show", "\x1b]0;evil\x07claude").text
     assert "\x1b]0" not in text
     assert "\x07" not in text
