@@ -1,7 +1,7 @@
-"""Keeps the search index up to date with the content, in the background: the one task that writes to it.
+"""Keeps the search index up to date with the content, in the background.
 
-A session is due if the index's coverage of it differs from what is recorded. So a crash, a missing index and a damaged
-one are handled in the same way: what is not covered is indexed from content.
+A session is due if the index's coverage of it differs from what is recorded. So a crash, a missing and a damaged index
+are handled alike: what is not covered is indexed from content.
 """
 
 from __future__ import annotations
@@ -30,19 +30,17 @@ log = structlog.get_logger()
 
 AT_ONCE: Final = 400  # messages between two looks at what else there is to do
 TOGETHER: Final = 2 << 20  # characters of a backlog that are indexed together
-SOON_S: Final = 0.8  # a message waits so long for others to be committed with it
-# A commit takes some 15 ms of CPU, whatever is in it, and every eighth one merges segments. So commits of live sessions
-# are this far apart; what was written is found within two seconds.
+SOON_S: Final = 0.8  # a live message waits so long for others to be committed with it
+# Between commits of live messages: each takes 15 ms of CPU, and every eighth one merges segments.
 APART_S: Final = 1.8
-# Old messages of a backlog wait so long: each commit begins a segment, which lists all of its words again.
-LATE_S: Final = 10.0
-FRESH_MS: Final = 60_000  # a message that is not older is live
+LATE_S: Final = 10.0  # between commits of a backlog: each begins a segment, which lists all of its words again
+LIVE_MS: Final = 60_000  # a message that is not older is live
 IDLE_S, LOOK_S = 15.0, 60.0
 PATIENCE_S: Final = 5.0
 
 
 class SearchStatus(NamedTuple):
-    """The state of search, the number of sessions that are not indexed yet, and a sentence where one is due."""
+    """The state of search, the number of sessions that are not indexed yet, and the reason if it is unavailable."""
 
     state: Literal["starting", "ready", "catching-up", "rebuilding", "unavailable"]
     pending: int = 0
@@ -50,7 +48,7 @@ class SearchStatus(NamedTuple):
 
 
 class SearchIndexer(BackgroundFollower):
-    """Follows the content. Everything it stores can be made again from content."""
+    """The one task that writes the search index."""
 
     task, note, item = "search", "searching", "message"
 
@@ -78,15 +76,12 @@ class SearchIndexer(BackgroundFollower):
         self._replacement: IndexFiller | None = None
         self._changed_at: float | None = None
         self._committed_at = float("-inf")
-        self._has_fresh = False  # a live message landed
-        self._is_urgent = False  # a live message is uncommitted
-        self._has_begun_new = False  # a part of what is new was taken: the rest is taken before the next commit
+        self._has_live = False  # a live message is uncommitted
         self._has_old = False  # messages of old logs are uncommitted
         self._read_at = float("-inf")  # when old logs were last being read
         self._is_damaged = False
 
     async def run(self) -> None:
-        """Works until cancelled."""
         try:
             from burnd.search.filler import RecentWords  # noqa: PLC0415 - needs tantivy
             from burnd.search.index import Folders, Unusable  # noqa: PLC0415
@@ -109,14 +104,14 @@ class SearchIndexer(BackgroundFollower):
         await self._close()
 
     async def kept_up(self) -> None:
-        """Waits a little while more words are in memory than should be."""
+        """Slows recording down while too many words are in memory."""
         with anyio.move_on_after(PATIENCE_S):
             while self._recent is not None and self._recent.size > self._recent.MUCH:
                 self._took = anyio.Event()
                 await self._took.wait()
 
     def landed(self, change: Change) -> None:
-        """Called by the pipeline after every batch: keeps its words, and notes the sessions to look at."""
+        """Adds the words of a batch to those in memory, and its sessions to those to look at."""
         pruned = {item.entry.session_id for item, _ in change.logged if isinstance(item.entry, Prune)}
         named = {item.entry.session_id for item, _ in change.logged if isinstance(item.entry, Session)}
         touched = pruned | named | set(change.erased) | {item.label.session_id for item in change.placed}
@@ -127,8 +122,8 @@ class SearchIndexer(BackgroundFollower):
             self._recent.drop_sessions(pruned.union(change.erased))
             if self._serving is not None:
                 self._recent.add(change.placed)
-        if change.placed and self._pipeline.now() - change.placed[-1].label.ts_ms < FRESH_MS:
-            self._has_fresh = True
+        if change.placed and self._pipeline.now() - change.placed[-1].label.ts_ms < LIVE_MS:
+            self._has_live = True
         self._has_old = self._has_old or self._clock() - self._read_at < APART_S
         if self._changed_at is None:
             self._changed_at = self._clock()
@@ -145,11 +140,10 @@ class SearchIndexer(BackgroundFollower):
 
     @property
     def index(self) -> SearchIndex | None:
-        """The index to search, if there is one."""
         return self._serving.index if self._serving is not None else None
 
     async def opened(self, within: float) -> SearchIndex | None:
-        """The index to search; if it is just being opened, waits so many seconds for it."""
+        """The index to search; waits so many seconds for one that is being opened."""
         self._pages.searched()
         if self.index is not None:
             return self.index
@@ -163,15 +157,10 @@ class SearchIndexer(BackgroundFollower):
         self.wake()
 
     async def _work(self) -> None:
-        """One piece of work, what is new before what is old; with nothing to do, rests.
-
-        What is new is taken when a commit is due, or when there is much of it.
-        """
+        """One piece of work: new messages when a commit is due or there are many, then the backlog, then a rebuild."""
         filler = await self._current()
         is_much = self._recent is not None and self._recent.size > TOGETHER
-        is_due = self._has_begun_new or is_much or self._commit_in(filler) <= 0
-        takes_new = bool(self._touched) and is_due
-        if takes_new:
+        if self._touched and (is_much or self._commit_in(filler) <= 0):
             await self._take_touched(filler)
         elif filler.due:
             await self._take(filler, filler.due)
@@ -181,16 +170,12 @@ class SearchIndexer(BackgroundFollower):
             self._replacement = await self._filler_of(await self._in_thread(self._known_folders.create))
         else:
             await self._rest_or_commit(filler)
-        if (
-            filler is self._serving
-            and filler.index.uncommitted
-            and not (self._has_fresh or self._has_begun_new)
-            and self._commit_in(filler) <= 0
-        ):
+        is_behind = self._has_live and bool(self._touched)
+        if filler is self._serving and filler.index.uncommitted and not is_behind and self._commit_in(filler) <= 0:
             await self._commit(filler)
 
     async def _current(self) -> IndexFiller:
-        """The index in use, opened or rebuilt if need be, with what is due of it."""
+        """The index in use; opens or rebuilds it if needed."""
         if self._is_damaged:
             await self._close()
         if self._serving is None:
@@ -230,12 +215,10 @@ class SearchIndexer(BackgroundFollower):
         return filler
 
     async def _look(self, filler: IndexFiller) -> None:
-        """Finds every session that an index is behind with."""
         filler.due = await self._ask(lambda db: backlog.pending_sessions(db, filler.index))
 
     async def _take_touched(self, filler: IndexFiller) -> None:
         some, self._touched = list(self._touched), {}
-        has_fresh, self._has_fresh, self._has_begun_new = self._has_fresh, False, False
         if self._replacement is not None:
             self._replacement.due = list(dict.fromkeys([*self._replacement.due, *some]))
         self._taking = len(some)
@@ -243,13 +226,10 @@ class SearchIndexer(BackgroundFollower):
             await self._take(filler, some)
         finally:
             self._taking = 0
-        self._is_urgent = self._is_urgent or has_fresh
-        self._has_fresh = self._has_fresh or (has_fresh and bool(some))
-        self._has_begun_new = bool(some) and not self._is_reading()
         self._touched = dict.fromkeys(some) | self._touched
 
     async def _take(self, filler: IndexFiller, session_ids: list[str]) -> None:
-        """Indexes as much as is done at once; the sessions that are finished leave the list."""
+        """Indexes some of these sessions, and removes those that are finished from the list."""
         some = session_ids[:AT_ONCE]
         recent = self._recent if filler is self._serving else None
         between = recent.between if recent is not None else lambda *_: ()
@@ -270,7 +250,7 @@ class SearchIndexer(BackgroundFollower):
             self._changed_at = None
 
     async def _build(self, filler: IndexFiller) -> None:
-        """Fills the replacement; when it is complete, it is used instead of the index with erased words."""
+        """Fills the replacement, which is used once it is complete."""
         if filler.due:
             await self._take(filler, filler.due)
             return
@@ -285,12 +265,12 @@ class SearchIndexer(BackgroundFollower):
         log.info("search.rebuilt")
 
     def _commit_in(self, filler: IndexFiller) -> float:
-        """Seconds until changes are to be committed: soon, a backlog in few commits, its end at once."""
+        """Seconds until a commit is due: soon for live messages, late in a backlog, at once at its end."""
         if self._waiters and not filler.due:
             return 0.0
         changed_at, is_reading = self._changed_at or 0.0, self._is_reading()
         self._read_at = self._clock() if is_reading else self._read_at
-        if not (self._is_urgent or self._has_fresh) and (filler.due or is_reading):
+        if not self._has_live and (filler.due or is_reading):
             return changed_at + LATE_S - self._clock()
         if self._has_old:
             return 0.0
@@ -298,14 +278,15 @@ class SearchIndexer(BackgroundFollower):
 
     async def _commit(self, filler: IndexFiller) -> None:
         self._pipeline.check_home()
-        self._is_urgent, self._has_old, self._changed_at = False, self._has_old and bool(self._touched), None
+        has_more = bool(self._touched)
+        self._has_live, self._has_old, self._changed_at = self._has_live and has_more, self._has_old and has_more, None
         await self._in_thread(filler.commit)
         self._committed_at = self._clock()
         if self._is_reading():
             await self._in_thread(memory.trim)
 
     async def _rest_or_commit(self, filler: IndexFiller) -> None:
-        """Sleeps until something lands or a commit is due; after a while without changes, frees the writer."""
+        """Sleeps until something lands or a commit is due; frees the writer after a while without changes."""
         if filler.index.uncommitted or self._touched:
             await self._woken_within(min(max(self._commit_in(filler), 0.0), SOON_S))
             return
@@ -319,7 +300,6 @@ class SearchIndexer(BackgroundFollower):
             await self._woken_within(LOOK_S)
 
     async def _close(self) -> None:
-        """Closes the index; what is uncommitted is indexed again."""
         self.problem, self._has_begun = "the search index is being repaired", True
         for filler in list(self._fillers):
             await self._in_thread(filler.retire)
