@@ -15,7 +15,7 @@ _CLOSING: Final = {b"[": b"]", b"{": b"}"}
 
 
 class _Cut(NamedTuple):
-    """The state at the end of a cut JSON text. All values before the last comma are complete."""
+    """The end of a cut JSON text. All values before the last comma are complete."""
 
     is_in_string: bool
     closing: bytes  # the brackets that would close it
@@ -32,7 +32,7 @@ def closed(beginning: bytes) -> bytes:
 
 
 def _closings(beginning: bytes) -> Iterator[bytes]:
-    """What it may be. A string ends behind its last whole character; half a name or a number is left out."""
+    """Candidates. A string is cut after its last whole character; half a name or a number is left out."""
     cut = _seen(beginning)
     size = len(beginning)
     for end in range(size, max(size - _ESCAPE, 0), -1) if cut.is_in_string else (size,):

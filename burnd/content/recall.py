@@ -57,7 +57,7 @@ class _Drafts(NamedTuple):
 
 
 class Recall:
-    """Reads records from sidecars and blobs. The reference of a lost text has `lost`."""
+    """Reads records, many at a time or from one open sidecar. The reference of a lost text has `lost`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
@@ -65,7 +65,7 @@ class Recall:
 
     @contextlib.contextmanager
     def opened(self, session_id: str) -> Iterator[SidecarReader]:
-        """Opens a session's sidecar for the block; without a sidecar there are no records."""
+        """Opens a session's sidecar; without one there are no records."""
         fd = self._open(session_id)
         try:
             yield SidecarReader(fd, self._blobs)
@@ -77,12 +77,11 @@ class Recall:
         return f"{self._folder}/{file_stem(session_id)}{SUFFIX}"
 
     def has(self, session_id: str) -> bool:
-        """Whether a session has a readable sidecar."""
         with self.opened(session_id) as reader:
             return reader.is_open
 
     def records(self, wanted: Iterable[tuple[str, Sequence[Spot]]]) -> Iterator[list[Content | None]]:
-        """The records of each session at these positions. Large texts are read in batches of up to 4 MB."""
+        """The records of each session at these positions; large texts are read 4 MB at a time."""
         drafts: list[_Drafts] = []
         needs: dict[str, int | None] = {}
         size = 0
@@ -141,7 +140,7 @@ class SidecarReader:
         return self._fd is not None
 
     def record(self, position: int, length: int, at_most: int | None = None) -> Content | None:
-        """The record at a position, None if deleted; `at_most` limits the bytes read of a large text."""
+        """The record at a position, None if deleted."""
         record = _record(_piece(self._fd, length, position), position) if self._fd is not None else None
         if record is None:
             return None
@@ -152,7 +151,7 @@ class SidecarReader:
         return record if ref is None else _filled(record, ref, self._blobs.get({ref.blob: at_most})[ref.blob])
 
     def whole(self, position: int, length: int) -> Content | None:
-        """The record at a position with its text, its file and its context, whatever their size; None if deleted."""
+        """The record at a position with its whole text, file and context; None if deleted."""
         record = self.record(position, length)
         if record is None:
             return None
@@ -165,9 +164,9 @@ class SidecarReader:
         return record
 
     def beginning(self, position: int, length: int, most: int) -> tuple[Content, int | None] | None:
-        """The record at a position with its file, and the full size of its content if that was cut at `most` bytes.
+        """The record at a position with its file, and the size of its content if that was cut at `most` bytes.
 
-        Cut JSON is returned as text. None if the record was deleted. Raises OSError if its line cannot be read.
+        Cut JSON becomes text. None if the record was deleted. Raises OSError.
         """
         record = _record(os.pread(self._fd, length, position), position) if self._fd is not None else None
         if record is None:
@@ -185,7 +184,6 @@ class SidecarReader:
 
 
 def _lines(fd: int, spots: Sequence[Spot]) -> list[bytes]:
-    """The lines at these positions, in one read if they are close together."""
     places = [(spot.position, spot.position + spot.length) for spot in spots]
     first, last = min(places)[0], max(places, key=_END)[1]
     if last - first > _MOST_IN_ONE_READ:
@@ -218,7 +216,6 @@ def _drafts(lines: Sequence[bytes]) -> _Drafts:
 
 
 def _decoded(lines: Sequence[bytes]) -> Sequence[Content | None]:
-    """The record in each line; None if invalid."""
     try:
         records = _contents.decode_lines(b"\n".join(lines))
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -227,7 +224,7 @@ def _decoded(lines: Sequence[bytes]) -> Sequence[Content | None]:
 
 
 def _record(line: bytes, position: int = 0) -> Content | None:
-    """The record in a line; a block of the older format gets the position of its line as its number."""
+    """The record in a line, None if invalid. A block of the older format gets its position as its number."""
     try:
         return _contents.decode(line)
     except msgspec.ValidationError:
@@ -238,16 +235,14 @@ def _record(line: bytes, position: int = 0) -> Content | None:
 
 
 class Blobs:
-    """The packs of large content on a read-only connection, used by one thread at a time."""
+    """The packs of large content, read by one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: sqlite3.Connection | None = None
         self._packs: OrderedDict[int, memoryview] = OrderedDict()  # decompressed as far as needed
         self._cached = 0
-        self._room = (
-            bytearray()
-        )  # memory of a dropped pack for reuse: new pages would cost half as much as decompression
+        self._room = bytearray()  # of a dropped pack: new pages would cost half as much as decompression
         self._version = -1  # of the database when packs were read
         self._zstd = zstandard.ZstdDecompressor()
         self._lock = threading.Lock()
@@ -274,7 +269,7 @@ class Blobs:
 
     @contextlib.contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection | None]:
-        """A snapshot: a pack's row and data must match, and packs are rewritten now and then."""
+        """A transaction, since packs are rewritten now and then."""
         if self._db is None and self._path.exists():
             self._db = sqlite3.connect(read_only(self._path), uri=True, isolation_level=None, check_same_thread=False)
         db = self._db
@@ -340,7 +335,6 @@ class Blobs:
 
 
 def _places(db: sqlite3.Connection, wanted: Iterable[str]) -> Iterator[tuple[int, int, int, str]]:
-    """The pack, start, length and hash of each stored blob."""
     names = {key_of(sha): sha for sha in wanted}
     heads = [key[:8] for key in names]
     for some in batches(heads):
@@ -354,7 +348,6 @@ def _cut(length: int, at_most: int | None) -> int:
 
 
 def reference_in(record: Content) -> BlobRef | None:
-    """The reference of a record to large content."""
     if isinstance(record.text, BlobRef):
         return record.text
     raw = record.tool_use.input if record.tool_use is not None else None
@@ -364,10 +357,7 @@ def reference_in(record: Content) -> BlobRef | None:
 
 
 def _filled(record: Content, ref: BlobRef, blob: Blob, *, as_text: bool = False) -> Content:
-    """The record with its reference resolved; a lost blob stays a reference with the reason.
-
-    Cut JSON is completed, or with `as_text` becomes text.
-    """
+    """The record with its blob, or if that is lost with the reason. Cut JSON is completed, or becomes text."""
     replace = msgspec.structs.replace
     lost = replace(ref, lost=blob.lost) if blob.lost is not None else None
     if isinstance(record.text, BlobRef):

@@ -30,7 +30,7 @@ class Stopped(Exception):
 
 
 class TextScan:
-    """One scan. `run` blocks, in a worker thread; `stop` may be called from any other thread."""
+    """One scan. `run` blocks; `stop` may be called from another thread."""
 
     def __init__(self, home: Home, text: str, report: Report) -> None:
         self._home = home
@@ -108,7 +108,6 @@ class TextScan:
 
 
 def _texts_of(record: Content) -> Iterator[bytes]:
-    """The texts of a record, without its position and references."""
     if isinstance(record.text, str):
         yield record.text.encode()
     if record.tool_use is not None:

@@ -36,14 +36,14 @@ class MemoryEntry(NamedTuple):
 
 
 class MemoryMatch(NamedTuple):
-    """An entry that matches the query, and its score."""
+    """An entry that matches a query."""
 
     entry: MemoryEntry
     score: float
 
 
 def entries(files: Iterable[MemoryFile]) -> list[MemoryEntry]:
-    """All entries of these files; equal ones once, for the first file that has them."""
+    """All entries of these files. Equal ones are one entry of the first file."""
     unique: dict[tuple[str, str], MemoryEntry] = {}
     for file in files:
         name = file.path.rpartition("/")[2].removesuffix(".md")
@@ -56,9 +56,9 @@ def entries(files: Iterable[MemoryFile]) -> list[MemoryEntry]:
 
 
 def fence_after(line: str, fence: str) -> str:
-    """The fence of the code block that is open after a line of Markdown, or ""; `fence` is the one before it.
+    """The fence of the code block that is open after a line of Markdown, or "". `fence` is the one before the line.
 
-    A line such as ```` ```code``` ```` opens no block. A block ends at a line of at least as many of the same marks.
+    A block ends at a line of at least as many of the same marks. ```` ```code``` ```` opens none.
     """
     text = line.strip()
     marks = text[: len(text) - len(text.lstrip(text[0]))] if text.startswith(("```", "~~~")) else ""
@@ -70,7 +70,7 @@ def fence_after(line: str, fence: str) -> str:
 
 
 def _sections(file: MemoryFile) -> list[MemoryEntry]:
-    """Splits a file at headings of the first two levels outside of code blocks. Skips sections without text."""
+    """The sections that begin with headings of the first two levels outside of code blocks, without empty ones."""
     sections: list[MemoryEntry] = []
     heading, begin, lines = "", 1, list[str]()
     fence = ""

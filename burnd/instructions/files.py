@@ -1,8 +1,8 @@
 """Finds and reads instruction and memory files: a user's own, and those of each project folder.
 
-Folder names come from logs and files from repositories, so neither is trusted. Only regular files of this user or of
-root are read, of bounded size and number. A link in a project is followed only within that project. A folder that does
-not answer, such as one on a dead network mount, delays an answer once and is skipped from then on.
+Folder names come from logs and files from repositories, so neither is trusted: only regular files of this user or of
+root are read, of bounded size and number, and links in a project only within it. A folder that does not answer, such as
+one on a dead network mount, delays one answer and is skipped from then on.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Homes(NamedTuple):
 
 @dataclass
 class FilesRead:
-    """The files that were read, and the number of skipped ones: too large, of another user, links out of a project."""
+    """The files that were read, and the number of skipped ones by reason."""
 
     files: list[MemoryFile] = field(default_factory=list)
     skipped: dict[str, int] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class FilesRead:
 
 
 class Reader:
-    """Reads files, one request at a time. Keeps a list of the folders that do not answer."""
+    """Reads files, one request at a time, and remembers the folders that do not answer."""
 
     def __init__(self) -> None:
         self._stuck: list[tuple[str, DetachedCall[None]]] = []
@@ -109,7 +109,7 @@ async def _progress(look: DetachedCall[None], walk: _Walk, deadline: float) -> N
 
 
 class _Walk:
-    """Reads the files of some folders in its own thread."""
+    """Reads the files of some folders, in a thread that may get stuck."""
 
     def __init__(
         self, homes: Homes, places: Sequence[str], projects: Sequence[str], result: FilesRead, paths_read: set[str]
@@ -157,7 +157,7 @@ class _Walk:
     def _read_project(self, project: str) -> None:
         """Reads a folder and those above it. Links may lead anywhere in the repository, else only within the folder.
 
-        A home folder that is itself a repository does not count: a link could then lead to all files of the user.
+        A home folder is no repository: a link could then lead to all files of the user.
         """
         chain = [os.path.normpath(project)]  # and the folders above it, without the root of the file system
         while (above := os.path.dirname(chain[-1])) not in (chain[-1], "/"):
@@ -186,14 +186,13 @@ class _Walk:
     def _read_names(
         self, folder: str, names: Mapping[str, str], project: str | None, root: str | None, *, follows_imports: bool
     ) -> None:
-        """Reads the files with these names in a folder; a name that ends with a slash is a folder of Markdown files."""
+        """Reads the files with these names; a name that ends with a slash is a folder of Markdown files."""
         for name, kind in names.items():
             path = os.path.join(folder, name)
             for one in _markdown(path, deep=4) if name.endswith("/") else (path,):
                 self._read_with_imports(one, kind, project, root, _IMPORTS_DEEP if follows_imports else 0)
 
     def _read_with_imports(self, path: str, kind: str, project: str | None, root: str | None, depth: int) -> None:
-        """Reads a file and those that it imports with `@path`, `depth` steps deep."""
         text = self._read(path, kind, project, root)
         if text is None or depth == 0:
             return
@@ -204,7 +203,7 @@ class _Walk:
     def _read(
         self, path: str, kind: str, project: str | None, root: str | None, *, is_memory: bool = False
     ) -> str | None:
-        """Reads a file once; returns its text, or None. `root` is the folder that it must be in."""
+        """Reads a file once; returns its text, or None. It must be in `root`."""
         self.steps += 1
         if self.is_over or "\0" in path or not os.path.lexists(path):
             return None
@@ -254,7 +253,7 @@ class _Unsafe(Exception):
 
 
 def _opened(path: str, most: int) -> tuple[bytes, os.stat_result]:
-    """The content of a regular file of this user or of root. Raises _Unsafe or OSError. Never blocks at a pipe."""
+    """The content of a regular file of this user or of root. Raises _Unsafe or OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         status = os.fstat(fd)
@@ -284,7 +283,7 @@ def _expanded(name: str, user: str) -> str:
 
 
 def _markdown(folder: str, deep: int) -> Iterator[str]:
-    """The Markdown files in and below a folder. Links to folders are not followed."""
+    """The Markdown files in and below a folder, without linked folders."""
     waiting, count = [(folder, deep)], 0
     while waiting and count < _MOST_LISTED:
         where, levels = waiting.pop()
@@ -302,7 +301,7 @@ def _markdown(folder: str, deep: int) -> Iterator[str]:
 
 
 def _matching(folder: str, pattern: str) -> Iterator[str]:
-    """The paths below a folder that match a pattern with `*`, `?` and `**`. Links to folders are not followed."""
+    """The paths below a folder that match a pattern with `*`, `?` and `**`, without linked folders."""
     parts = [part for part in pattern.split("/") if part not in ("", ".")][:DEEPEST]
     if not any(set(part) & set("*?[") for part in parts):
         yield os.path.normpath(os.path.join(folder, *parts))

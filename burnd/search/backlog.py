@@ -1,4 +1,4 @@
-"""Lists what an index lacks: sessions whose content, prunes or title differ from its coverage, and their messages."""
+"""Lists sessions that the index lacks or has differently, and plans which messages to index. Reads SQLite only."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def plans(
     needs_calls: Callable[[str], bool],
     recent: Recent = lambda *_: (),
 ) -> tuple[list[SessionPlan], int]:
-    """Plans for these sessions with about `most` messages, and the number of sessions that they finish."""
+    """Plans for these sessions, about `most` messages in all, and the number of sessions that they finish."""
     session_plans: list[SessionPlan] = []
     left = most
     for finished, session_id in enumerate(session_ids):
@@ -128,7 +128,7 @@ def _plan(db: sqlite3.Connection, session: SessionState, before: Coverage, recen
     elif start < stop:
         rows = db.execute(_ALL_ROWS if start == 0 else _GROWN_ROWS, (session.row, start, stop)).fetchall()
         messages = _messages(session.session_id, rows)
-        if start:  # each may have an earlier line of a block that was written again, which is not in the rows any more
+        if start:  # a block that was written again has lost its earlier row, so any of them may be in the index
             messages = [message._replace(is_indexed=True) for message in messages]
     return SessionPlan(session, before, is_fresh, messages, Coverage(stop, aim.pruned, aim.title))
 

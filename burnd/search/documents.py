@@ -17,21 +17,17 @@ from burnd.search.query import Only
 from burnd.tokens.record_words import COMPACTION, LONGEST, REST, SIGNS, SUMMARY, TITLE, TOOL, USER, SearchWords
 from burnd.tokens.words import signed, spelled_out
 
-# People remember prompts best. Answers, thoughts and results count alike: BM25 already weighs a word in a short answer
-# higher than one in a long dump.
+# People remember prompts best. BM25 already weighs a word in a short answer higher than one in a long result.
 WEIGHTS: Final = {SUMMARY: 3.0, COMPACTION: 3.0, TITLE: 2.0, USER: 1.5, TOOL: 1.3, REST: 1.0}
 MESSAGE_FIELDS: Final = (USER, TOOL, REST)
 TITLE_FIELDS: Final = (TITLE, SUMMARY)
-# A compaction's summary is indexed as a message and, in a second document, as the summary of its session. It is not
-# part of the title's document: in a longer document, the words of the title would count less.
+# A compaction's summary is a message and, in a second document, the summary of its session. In the title's document
+# the words of the title would count less.
 COMPACTION_FIELDS: Final = (COMPACTION,)
 
 
 class Place(NamedTuple):
-    """The place of a message; an empty message id means the session's title and summary.
-
-    An id without a rail means a compaction's summary, as the summary of its session.
-    """
+    """A message; without an id the title of its session, without a rail a compaction's summary."""
 
     session_id: str
     rail: str
@@ -48,7 +44,7 @@ def read_place(data: bytes) -> Place:
 
 @lru_cache(maxsize=1024)
 def session_key(session_id: str) -> int:
-    """A number for a session, the same in every process and whatever row it has in the index."""
+    """A number for a session that does not depend on its row in the index."""
     return hash_of(session_id.encode())
 
 
@@ -57,10 +53,7 @@ _places = msgspec.msgpack.Decoder(tuple[Any, str, Any])
 
 
 class Coverage(NamedTuple):
-    """How much of a session an index has: bytes of its sidecar, its prunes and erasures, a hash of its title.
-
-    Content grows at its end, is pruned, loses messages or is replaced by hand; these three numbers show each of it.
-    """
+    """How much of a session an index has: bytes of its sidecar, prunes and erasures, and a hash of its title."""
 
     covered: int = 0
     pruned: int = 0
@@ -71,7 +64,7 @@ NO_COVERAGE: Final = Coverage()
 
 
 class Document(NamedTuple):
-    """The words of a message or title, each with the sign of its field as prefix, and the values to filter by."""
+    """The words of a message or title, prefixed by the sign of their field, and the values to filter by."""
 
     place: Place
     ts: int
@@ -81,7 +74,7 @@ class Document(NamedTuple):
 
 
 class Names:
-    """The tool of each call, so that its result can be found by it."""
+    """The tool of each call, by which its result can be found."""
 
     def __init__(self, calls: Iterable[tuple[str, str]] = ()) -> None:
         self._of = dict(calls)
@@ -97,7 +90,7 @@ class Names:
         return self._of.get(record.tool_result.tool_use_id) if record.tool_result is not None else None
 
     def among(self, records: Iterable[SearchWords]) -> set[str]:
-        """The tools that these records call or return results of, in lower case. Learns the calls among them."""
+        """The tools that these records call or return results of, in lower case. Adds the calls among them."""
         tools, results = set(), []
         for record in records:
             if record.call is not None and record.tool is not None:
@@ -110,7 +103,7 @@ class Names:
 
 
 def message_documents(place: Place, records: Sequence[SearchWords], names: Names) -> list[Document]:
-    """The documents of a message: one, several if it is very long, or none if it has no words."""
+    """The documents of a message: one, several for a very long one, none for one without words."""
     tools = names.among(records)
     words = [text for record in records for text in record.words]
     if not words:
@@ -139,12 +132,11 @@ def title_place(session_id: str) -> Place:
 
 
 def compaction_place(place: Place) -> Place:
-    """The place of a compaction's message as the summary of its session."""
     return place._replace(rail=NO_RAIL)
 
 
 def narrowed(records: Sequence[Content], only: Only) -> Sequence[Content]:
-    """Filters a message's records by role and tool. A result whose call is in another message passes."""
+    """The records by this role and tool, and results whose call is in another message."""
     if not only.has_author:
         return records
     names = Names()

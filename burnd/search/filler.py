@@ -1,4 +1,4 @@
-"""Fills an index from plans: words that are still in memory, and the others from content. Blocks; for one thread."""
+"""Fills an index from plans, with words that are still in memory or read from content. Blocks, in one thread."""
 
 from __future__ import annotations
 
@@ -31,14 +31,13 @@ _READ_AT_ONCE: Final = 32  # records whose large contents may be in memory toget
 
 
 class RecentWords:
-    """The words of records that were just written, so that they are not read back from content and split again.
+    """The words of records that were just written. Reading them back would add half of tantivy's CPU time.
 
-    Measured on 50 MB of logs, that would add more than half of the CPU that tantivy takes. Filled and emptied by the
-    event loop; worker threads read copies.
+    The event loop adds and drops; worker threads read copies.
     """
 
     MUCH: Final = 8 << 20  # characters at which recording waits a little
-    MOST: Final = 24 << 20  # characters beyond which records are read back instead
+    MOST: Final = 24 << 20  # characters beyond which records are read back
 
     def __init__(self) -> None:
         self._placed: dict[str, list[Placed]] = {}  # by session, in the order of its sidecar
@@ -55,7 +54,7 @@ class RecentWords:
         self.size += _characters(placed)
 
     def between(self, session_id: str, start: int, stop: int) -> list[Placed]:
-        """The records of a session from `start` on, up to the first that is missing or beyond `stop`."""
+        """The records of a session from `start` on, up to the first one missing or beyond `stop`."""
         items = self._placed.get(session_id, ())
         found: list[Placed] = []
         for item in items[bisect_left(items, start, key=_begin) :]:
@@ -66,7 +65,6 @@ class RecentWords:
         return found
 
     def drop(self, session_id: str, end: int) -> None:
-        """Drops the records of a session before a position, which were indexed."""
         items = self._placed.pop(session_id, [])
         left = items[bisect_left(items, end, key=_begin) :]
         self.size -= _characters(items[: len(items) - len(left)])
@@ -74,7 +72,7 @@ class RecentWords:
             self._placed[session_id] = left
 
     def drop_sessions(self, session_ids: set[str]) -> None:
-        """Drops sessions whose content was erased: later records have the same positions."""
+        """Drops sessions whose content was erased, since later records have the same positions."""
         for session_id in session_ids:
             self.size -= _characters(self._placed.pop(session_id, ()))
 
@@ -88,15 +86,11 @@ def _begin(item: Placed) -> int:
 
 
 def _characters(items: Sequence[Placed]) -> int:
-    """An estimate without the parts of camelCase words, which are few."""
     return sum([len(search.words[0]) for item in items if (search := item.search) is not None and search.words])
 
 
 class IndexFiller:
-    """An index that is being filled, and the sessions that it is behind with (`due`).
-
-    `fillers` are all that share the crash guard's note; each adds itself.
-    """
+    """Fills one index. `due` are the sessions that it is behind with, `fillers` all that share the guard's note."""
 
     def __init__(self, index: SearchIndex, guard: InProcessGuard, fillers: list[IndexFiller]) -> None:
         self.index = index
@@ -108,11 +102,10 @@ class IndexFiller:
         self._names: OrderedDict[str, Names] = OrderedDict()
 
     def needs_calls(self, session_id: str) -> bool:
-        """Whether a plan must have the tools of the session's calls."""
         return session_id not in self._names
 
     def take_all(self, plans: Sequence[SessionPlan], recall: Recall) -> None:
-        """Carries out plans. A session that crashed an earlier process is committed alone."""
+        """Indexes plans. A session that crashed an earlier process is committed alone."""
         plans = [plan for plan in plans if not self._skips(plan)]
         names = self._guard.suspects()
         suspects = [[plan] for plan in plans if plan.session.session_id in names]
@@ -124,12 +117,11 @@ class IndexFiller:
                 self._in_progress[plan.session.session_id] = plan.is_last
 
     def retry(self, session_id: str) -> None:
-        """Plans to index a session again, of which something was skipped or not finished."""
         self.index.set_coverage(session_id, NO_COVERAGE)
         self.due = list(dict.fromkeys([*self.due, session_id]))
 
     def _skips(self, plan: SessionPlan) -> bool:
-        """Whether a session must not be touched. Its pruned words go when the index is rebuilt without it."""
+        """Whether the guard skips a session. Its pruned words go when the index is rebuilt without it."""
         session_id = plan.session.session_id
         if WHOLE not in self._guard.skipped(session_id):
             return False
@@ -138,7 +130,7 @@ class IndexFiller:
         return True
 
     def begin(self, session_ids: Sequence[str]) -> None:
-        """Notes the sessions in progress. A suspect is in progress alone: all before it is committed first."""
+        """Notes the sessions in progress. Before and after a suspect, all others are committed."""
         if not self._guard.suspects().isdisjoint(chain(session_ids, *(one._in_progress for one in self._fillers))):
             for filler in self._fillers:
                 if filler._in_progress:
@@ -151,7 +143,7 @@ class IndexFiller:
         self._guard.set_in_progress([*dict.fromkeys(chain.from_iterable(in_progress))])
 
     def _take(self, plan: SessionPlan, recall: Recall) -> None:
-        """Carries out a plan. What cannot be read any more was pruned meanwhile, which a later plan will see."""
+        """Indexes a plan. Content that cannot be read was pruned meanwhile, which a later plan handles."""
         session_id = plan.session.session_id
         skipped = self._guard.skipped(session_id)
         # An item that was committed alone is in the index before the coverage counts it.
@@ -188,7 +180,7 @@ class IndexFiller:
 
     @contextlib.contextmanager
     def _guarded(self, session_id: str, item: str) -> Iterator[None]:
-        """Commits one item of a session alone, if the session is taken item by item."""
+        """Commits an item alone if its session is indexed item by item."""
         if not self._guard.takes_items(session_id):
             yield
             return
@@ -222,13 +214,12 @@ class IndexFiller:
         self._note()
 
     def close_writer(self) -> None:
-        """Frees the writer; uncommitted changes are lost."""
+        """Frees the writer without a commit."""
         self.index.close_writer()
         self._in_progress.clear()
         self._note()
 
     def retire(self) -> None:
-        """Ends its use, after another index has replaced it."""
         self.close_writer()
         self._fillers.remove(self)
 
@@ -240,7 +231,7 @@ def _name(message: PendingMessage) -> str:
 def _read(
     session_id: str, messages: Sequence[PendingMessage], recall: Recall
 ) -> Iterator[tuple[PendingMessage, Sequence[SearchWords]]]:
-    """Each message with the words of its records; those that are not in memory are read from content."""
+    """Each message with the words of its records."""
     missing = [
         Spot(position, length) for message in messages for position, length, words in message.records if words is None
     ]

@@ -1,8 +1,8 @@
-"""The tantivy index in its folder: fields, documents, commits, and how much of each session it covers.
+"""The tantivy index: fields, documents, commits, and how much of each session it covers.
 
-tantivy's commit payload cannot be set from Python. So the coverage of a session is stored in the last document of every
-part of it that is indexed: after a crash there are both or neither, and there is no other bookkeeping. Documents of
-their own would count in BM25's statistics, and the order of hits would depend on how often there was a commit.
+tantivy's commit payload cannot be set from Python, so one document of each part of a session that is indexed has the
+session's coverage: after a crash both are there or neither. Separate documents would change BM25's statistics, and
+with them the order of hits, with the number of commits.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ BACKLOG_HEAP: Final = 30_000_000
 LIVE_HEAP: Final = 15_000_000
 WORDS: Final = "words"
 _SIGN: Final = max(len(sign.encode()) for sign in SIGNS.values())
-# Values of the field `role` that mark documents with coverage, and an index with erased words.
+# Values of the field `role` for documents with coverage, and for an index with erased words.
 _COVERAGE, _ERASED = "coverage", "erased"
 _FOLDER: Final = re.compile(rf"v{LAYOUT}-(\d+)")
 
 
 class Unusable(Exception):
-    """Raised when the files of an index cannot be read or written; `str` has the reason."""
+    """The files of an index cannot be read or written; `str` has the reason."""
 
 
 def _schema() -> tantivy.Schema:
-    """Without positions, which would double the size: phrases are checked in the content."""
+    """Fields without positions, which would double the size; phrases are checked in the content."""
     builder = tantivy.SchemaBuilder()
     builder.add_text_field(WORDS, tokenizer_name=WORDS, index_option="freq")
     for field in ("role", "called"):
@@ -60,7 +60,7 @@ def _schema() -> tantivy.Schema:
 
 
 def _split_at_spaces() -> tantivy.TextAnalyzer:
-    """For texts that are words already."""
+    """An analyzer for texts that were split into words before."""
     short = tantivy.Filter.remove_long(LONGEST_WORD + _SIGN + 1)
     return tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).filter(short).build()
 
@@ -100,17 +100,16 @@ class SearchIndex:
 
     @property
     def covered_keys(self) -> frozenset[int]:
-        """The keys of all sessions of which it has anything."""
         return frozenset(self._coverage)
 
     def has(self, session_id: str) -> bool:
-        """Whether it has committed documents of a session, deleted ones included."""
+        """Whether it has committed documents of a session, including deleted ones."""
         return self.searcher.doc_freq("session", session_key(session_id)) > 0
 
     def coverage(self, session_id: str) -> Coverage:
-        """How much of a session it has, with what is not committed yet. After a restart it may be less.
+        """How much of a session it has, including uncommitted changes.
 
-        That is if the last messages have no words. They are read again, and a session without coverage is replaced.
+        After a restart it may be less, if the last messages had no words: these are read again.
         """
         return self._coverage.get(session_key(session_id), NO_COVERAGE)
 
@@ -123,14 +122,11 @@ class SearchIndex:
 
     @property
     def uncommitted(self) -> int:
-        """The number of sessions with changes that cannot be found yet."""
+        """The number of sessions with uncommitted changes."""
         return len(self._changed)
 
     def add(self, document: Document, coverage: Coverage | None = None) -> None:
-        """Adds a document; an earlier one of the same message must have been removed before.
-
-        With `coverage`, a commit that has this document covers so much of its session.
-        """
+        """Adds a document, with `coverage` of its session. An earlier one of the same message must be removed first."""
         place = document.place.written()
         entry = tantivy.Document()  # filled field by field: from a dict, tantivy would guess the types
         entry.add_integer("message", hash_of(place))
@@ -178,7 +174,7 @@ class SearchIndex:
         self._make_private()
 
     def close_writer(self) -> None:
-        """Ends the writer's threads and frees its memory. Uncommitted changes are lost."""
+        """Ends the writer's threads and frees its memory without a commit."""
         self._writer = None
 
     def _open_writer(self) -> tantivy.IndexWriter:
@@ -202,7 +198,7 @@ class SearchIndex:
 class Folders:
     """The numbered folders in `index/search`. The lowest number is in use; a higher one is built to replace it.
 
-    No number is used twice, since threads of a closed writer may still write to its folder for a moment.
+    No number is used twice, since threads of a closed writer may write to its folder for a moment.
     """
 
     def __init__(self, root: Path) -> None:
@@ -210,7 +206,7 @@ class Folders:
         self._last = 0
 
     def open(self, *, rebuild: bool = False) -> SearchIndex:
-        """Opens the index in use, or creates an empty one if it is missing or damaged. Removes all other folders."""
+        """Opens the index in use, or creates an empty one if it is missing or damaged. Removes other folders."""
         self._move_aside()
         numbers = self._numbers()
         index = None
@@ -224,13 +220,12 @@ class Folders:
         return index
 
     def create(self) -> SearchIndex:
-        """An empty index with the next number."""
         files.make_folder(self._root)
         self._last = max([self._last, *self._numbers()]) + 1
         return SearchIndex(self._root / f"v{LAYOUT}-{self._last}")
 
     def remove_others(self, index: SearchIndex) -> None:
-        """Removes all folders but that of this index. Renamed first, so that no folder is opened with files missing."""
+        """Removes all other folders, renamed first so that none is opened with files missing."""
         for folder in self._root.iterdir():
             if folder != index.folder:
                 removed = folder.with_name(f"removed-{secrets.token_hex(4)}")
@@ -243,7 +238,7 @@ class Folders:
         return [int(found[1]) for name in names if (found := _FOLDER.fullmatch(name))]
 
     def _move_aside(self) -> None:
-        """Renames a file in place of the folder, which would stop the daemon at every start."""
+        """Renames a file that is in place of the folder."""
         if os.path.lexists(self._root) and not self._root.is_dir():
             aside = self._root.with_name(f"{self._root.name}.aside-{secrets.token_hex(4)}")
             os.replace(self._root, aside)
@@ -254,7 +249,7 @@ class Folders:
 
 @contextlib.contextmanager
 def _text_path(folder: Path) -> Iterator[str]:
-    """A UTF-8 path to the folder, as tantivy's binding requires; tantivy resolves it to the real path."""
+    """A UTF-8 path to the folder, as tantivy's binding requires."""
     try:
         str(folder).encode()
     except UnicodeEncodeError:
@@ -268,9 +263,9 @@ def _text_path(folder: Path) -> Iterator[str]:
 
 
 def _raise_unusable(error: BaseException) -> None:
-    """Turns errors of tantivy into Unusable: ValueError for its files, RuntimeError for a writer that is gone.
+    """Turns errors of tantivy into Unusable: ValueError for its files, RuntimeError for its writer, and Rust panics.
 
-    A Rust panic is no Exception in Python and has no importable class: it is recognised by its name.
+    A panic's class cannot be imported and is no Exception.
     """
     if isinstance(error, ValueError | RuntimeError | OSError) or type(error).__name__ == "PanicException":
         raise Unusable(f"{type(error).__name__}: {str(error)[:200]}") from error
@@ -278,7 +273,7 @@ def _raise_unusable(error: BaseException) -> None:
 
 @contextlib.contextmanager
 def as_unusable() -> Iterator[None]:
-    """A context around calls of tantivy: their failures become Unusable."""
+    """Turns failures of tantivy's calls into Unusable."""
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""Looks a query up in the index: its terms, misspelt words, and the messages that match best, page by page."""
+"""Looks a query up in the index: its terms, corrections of misspelt words, and the best matches, page by page."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MOST_COUNTED: Final = 50_000  # messages that are counted, in about 3 ms
 
 
 class Matches(NamedTuple):
-    """The number of hits that a search has in all; `is_minimum` if there may be more."""
+    """The number of all hits; `is_minimum` if there may be more."""
 
     number: int
     is_minimum: bool
@@ -59,7 +59,7 @@ Clause = tuple[Occur, Query]
 
 
 class _MatchPage(NamedTuple):
-    """Some of the messages that match, best first, as columns. Of equal scores the newest comes first."""
+    """Matching messages as columns, best first, then newest."""
 
     scores: Sequence[float]
     addresses: Sequence[Any]
@@ -81,14 +81,14 @@ class Lookup:
         self._made: dict[tuple[str, float, str], list[Clause]] = {}
 
     def understand(self, typed: Typed) -> Wanted:
-        """The terms of a query. An unknown word is replaced by known ones that one typing error makes of it."""
+        """The terms of a query. An unknown word is replaced by words of the index that are one typing error away."""
         fields = (*MESSAGE_FIELDS, *TITLE_FIELDS, *COMPACTION_FIELDS)
         terms: dict[str, Term] = {}
         corrected: dict[str, list[str]] = {}
         for word, weight in islice(self._words(typed), _LOOKED_UP):
             term = self._term(word, weight, fields)
             if term.uses:
-                # A part of one word may also be typed as a word.
+                # A part of one typed word may be another typed word.
                 terms[word] = max(terms.get(word, term), term, key=attrgetter("weight"))
             elif len(corrected) < _CORRECTED and weight == 1.0:
                 better = self._corrections(word, fields)
@@ -102,11 +102,11 @@ class Lookup:
         return Wanted(rarest, musts, words, typed.phrases, corrected)
 
     def words(self, text: str) -> list[str]:
-        """The words of a text as the index has them, whole ones only."""
+        """The words of a text as the index has them, without parts of camelCase words."""
         return list(self._analyzer.analyze(spaced(text)))
 
     def messages(self, wanted: Wanted, only: Only) -> Iterator[list[Match]]:
-        """The messages that match, best first, page by page, up to several thousand. Some may be repeated."""
+        """The messages that match, best first, up to several thousand. Some may be repeated."""
         page = None
         for page in self._pages(self._query(wanted, only, MESSAGE_FIELDS)):
             yield self._matches(page, _allowed(page, only))
@@ -115,7 +115,7 @@ class Lookup:
                 yield self._matches(page, range(len(page.scores)))
 
     def sessions(self, wanted: Wanted, only: Only) -> Iterator[list[Match]]:
-        """The best message of each session that has one, best first, page by page."""
+        """The best message of each session, best first."""
         sessions: set[int] = set()
         page = None
         for page in self._pages(self._query(wanted, only, MESSAGE_FIELDS)):
@@ -123,16 +123,16 @@ class Lookup:
             if only.sessions is not None and sessions >= only.sessions:
                 return
         if page is not None and page.is_full:
-            # A few long sessions, or sessions that are filtered out, have all the best messages: read the others.
+            # A few long sessions, or some that are filtered out, have all the best messages: read the others.
             query = self._query(wanted, only, MESSAGE_FIELDS, strictly=True)
             if query is not None:
                 others = self._page(_all_of([query], but=self._of(sessions)), _PAGES[0], 0)
                 yield self._matches(others, _first_of_each(others, range(len(others.scores)), sessions))
 
     def count(self, wanted: Wanted, only: Only, *, each: bool) -> Matches:
-        """The sessions, or with `each` the messages, that match in their messages or title. Loads no document.
+        """The number of sessions, or with `each` of messages, that match. Titles count as well.
 
-        Words in very many messages are left out, so that it takes bounded time: then there may be more.
+        Words in very many messages are left out to bound the time: then it is a minimum.
         """
         rare, total = list[Term](), 0
         for term in sorted(wanted.terms, key=lambda term: term.uses):
@@ -151,7 +151,6 @@ class Lookup:
         return Matches(number + (0 if has_times else len(titles)), is_minimum)
 
     def _counts(self, query: Query | None, only: Only) -> dict[int, int]:
-        """The number of documents of each session that passes the filter."""
         if query is None:
             return {}
         with as_unusable():
@@ -161,7 +160,7 @@ class Lookup:
         return counts if allowed is None else {key: counts[key] for key in counts if key in allowed}
 
     def best_of(self, wanted: Wanted, only: Only) -> list[Match]:
-        """The best message of each of the filtered sessions, as far as it is among the best of all of them."""
+        """The best message of each of a few sessions, if it is among the best of all of them."""
         query = self._query(wanted, only, MESSAGE_FIELDS, strictly=True)
         if query is None:
             return []
@@ -169,10 +168,7 @@ class Lookup:
         return self._matches(page, _first_of_each(page, range(len(page.scores)), set()))
 
     def spread(self, wanted: Wanted, only: Only) -> Spread:
-        """Which of the words each session has, with the score of its best message for each.
-
-        Of a word in very many messages not all are read, so a session is not known to lack it.
-        """
+        """Which of the words each session has, with the score of its best message for each."""
         groups = self._groups(wanted) if len(wanted.terms) > 1 else []
         if len(groups) < 2:
             return NO_SPREAD
@@ -187,7 +183,7 @@ class Lookup:
         return Spread(best, words)
 
     def _groups(self, wanted: Wanted) -> list[tuple[Term, ...]]:
-        """The terms by the words that were typed for them, the rarest first, without very common ones."""
+        """The terms by their typed words, rarest first, without very common ones."""
         most = max(self._searcher.num_docs / _SPREAD_SHARE, _SPREAD_LEAST)
         groups: dict[str, list[Term]] = {}
         for term in wanted.terms:
@@ -196,11 +192,11 @@ class Lookup:
         return [tuple(terms) for terms in islice(groups.values(), _SPREAD_WORDS)]
 
     def titles(self, wanted: Wanted, only: Only, limit: int, also: AbstractSet[int]) -> list[Match]:
-        """The `limit` best sessions by title or summary, and those of `also` that match."""
+        """The `limit` best sessions by title, and those of `also` that match."""
         return self._about(wanted, only, limit, also, TITLE_FIELDS)
 
     def compactions(self, wanted: Wanted, only: Only, limit: int, also: AbstractSet[int]) -> list[Match]:
-        """The compactions whose summary matches, with sessions selected as in `titles`. A session may have several."""
+        """The same by summaries of compactions, of which a session may have several."""
         return self._about(wanted, only, limit, also, COMPACTION_FIELDS)
 
     def _about(
@@ -228,7 +224,7 @@ class Lookup:
         return read_place(bytes(written))
 
     def _words(self, typed: Typed) -> Iterator[tuple[str, float]]:
-        """Every word with its weight. Parts of a camelCase word weigh less, if the index has the whole word."""
+        """Every word with its weight. Parts of a camelCase word weigh less if the index has the whole word."""
         for piece in (*typed.pieces, *typed.phrases):
             whole = self.words(piece)
             yield from ((word, 1.0) for word in whole)
@@ -242,7 +238,7 @@ class Lookup:
         return Term(word, weight, {field: count for field, count in counts.items() if count}, typed)
 
     def _corrections(self, word: str, fields: Sequence[str]) -> list[Term]:
-        """Words of the index from which one typing error makes this word, the most frequent first."""
+        """Words of the index that are one typing error away, most frequent first."""
         if len(word) < _SHORTEST_CORRECTED or not (word.isascii() and word.isalpha()):
             return []  # a number or code next to it means something else
         near, others = slips(word), list[str]()
@@ -253,7 +249,7 @@ class Lookup:
         return sorted((term for term in found if term.uses), key=lambda term: -term.uses)[:_CORRECTIONS]
 
     def _chosen(self, terms: list[Term], musts: Sequence[str]) -> tuple[Term, ...]:
-        """The rarest terms, without those that a quarter of all messages have."""
+        """The rarest terms, without those in a quarter of all messages."""
         rarest = sorted(terms, key=lambda term: term.uses)[:MOST_WORDS]
         total = self._searcher.num_docs
         if total < _MANY_DOCUMENTS:
@@ -262,15 +258,14 @@ class Lookup:
         return tuple(telling if len(telling) > 1 else rarest)
 
     def _query(self, wanted: Wanted, only: Only, fields: Sequence[str], *, strictly: bool = False) -> Query | None:
-        """A query for any of the words and all words of phrases, with the filters.
+        """A query for any of the words, all words of phrases, and the filters.
 
-        Many sessions make a query slow: unless `strictly`, they are filtered from its results.
+        Unless `strictly`, a filter by many sessions is applied to its results, which is faster.
         """
         any_of = [clause for term in wanted.terms for clause in self._clauses(term, fields)]
         if not any_of:
             return None
-        # A flat query, alone if there is no filter: nested ones take tantivy up to twice as long. Called from Python,
-        # it scores every message that has a word, whatever the limit is.
+        # A flat query, since nested ones take tantivy up to twice as long.
         query = Query.boolean_query(any_of)
         anywhere = [[(Occur.Should, self._weighed(field, word, 1.0)) for field in fields] for word in wanted.musts]
         needed = [_silent(Query.boolean_query(clauses)) for clauses in anywhere] + self._narrowed(only, fields)
@@ -279,10 +274,7 @@ class Lookup:
         return _all_of([query, *needed]) if needed else query
 
     def _clauses(self, term: Term, fields: Sequence[str]) -> list[Clause]:
-        """Clauses for a word in each field that has it; cached, since a search uses a word several times.
-
-        A word weighs by its rarity in all fields; BM25 would use its rarity in one field.
-        """
+        """Clauses for a word in each field that has it, weighed by its rarity in all fields instead of in one."""
         key, total = (term.word, term.weight, fields[0]), self._searcher.num_docs
         if key not in self._made:
             weights = {
@@ -296,7 +288,6 @@ class Lookup:
         return self._made[key]
 
     def _of(self, sessions: AbstractSet[int]) -> Query:
-        """A query for all messages of these sessions."""
         keys = sorted(sessions)
         if len(keys) > _FEW:
             return Query.term_set_query(self._schema, "session", keys)
@@ -317,7 +308,7 @@ class Lookup:
         return [_silent(query) for query in needed]
 
     def _pages(self, query: Query | None) -> Iterator[_MatchPage]:
-        """Pages of what matches, larger and larger. The first ends behind a group of equal scores that fills it."""
+        """Growing pages of matches. The first one is extended while all of it has the same score."""
         if query is None:
             return
         limits = iter(_PAGES)
@@ -335,9 +326,9 @@ class Lookup:
             offset += limit
 
     def _page(self, query: Query, limit: int, offset: int) -> _MatchPage:
-        """A page in an order that is the same in every index of the same content, however its segments lie.
+        """A page in an order that does not depend on segments.
 
-        tantivy orders equal scores by segment. Its sums differ in the last digits, so scores are rounded.
+        tantivy orders equal scores by segment, and its sums differ in the last digits, so scores are rounded.
         """
         with as_unusable():
             hits = self._searcher.search(query, limit, count=False, offset=offset).hits
@@ -360,7 +351,6 @@ class Lookup:
         )
 
     def _matches(self, page: _MatchPage, numbers: Sequence[int]) -> list[Match]:
-        """These rows of a page; most are of a session that was found before and are not needed."""
         return [
             Match(page.scores[number], page.sessions[number], page.times[number], page.addresses[number])
             for number in numbers
@@ -377,7 +367,6 @@ def _is_wide(only: Only) -> bool:
 
 
 def _allowed(page: _MatchPage, only: Only) -> Sequence[int]:
-    """The rows of a page whose sessions pass the filter."""
     allowed = only.sessions
     if allowed is None:
         return range(len(page.scores))
@@ -385,7 +374,7 @@ def _allowed(page: _MatchPage, only: Only) -> Sequence[int]:
 
 
 def _without_last_score(page: _MatchPage) -> _MatchPage:
-    """A full page without the messages of its lowest score, since which of these it has is chance."""
+    """A full page without its lowest score, since it has an arbitrary part of these messages."""
     if not page.is_full:
         return page
     end = page.scores.index(page.scores[-1])
@@ -393,16 +382,15 @@ def _without_last_score(page: _MatchPage) -> _MatchPage:
 
 
 def _best_of_each(page: _MatchPage, only: Only) -> dict[int, float]:
-    """The score of the best message of each session that passes the filter."""
     best = dict(zip(reversed(page.sessions), reversed(page.scores), strict=True))
     allowed = only.sessions
     return best if allowed is None else {session: best[session] for session in best if session in allowed}
 
 
 def _first_of_each(page: _MatchPage, numbers: Sequence[int], seen: set[int]) -> list[int]:
-    """The first row of each session that is not in `seen`; adds them to it."""
+    """The first row of each session that is not in `seen`; adds these sessions to it."""
     sessions = page.sessions
-    # From the last to the first, so that the first is the one that stays.
+    # Reversed, so that the first row of a session replaces the others.
     firsts = {sessions[number]: number for number in reversed(numbers)}
     new = sorted([firsts[session] for session in firsts.keys() - seen])
     seen |= firsts.keys()
@@ -410,7 +398,7 @@ def _first_of_each(page: _MatchPage, numbers: Sequence[int], seen: set[int]) -> 
 
 
 def slips(word: str) -> set[str]:
-    """All texts from which one typing error makes this word: a letter missing, added or wrong, or two swapped."""
+    """All texts that are one typing error away: a letter missing, added or wrong, or two swapped."""
     alphabet = string.ascii_lowercase
     halves = [(word[:i], word[i:]) for i in range(len(word) + 1)]
     shorter = {a + b[1:] for a, b in halves if b}
@@ -426,12 +414,11 @@ def _all_of(queries: Sequence[Query], but: Query | None = None) -> Query:
 
 
 def _silent(query: Query) -> Query:
-    """A condition that adds nothing to the score."""
     return Query.const_score_query(query, 0.0)
 
 
 def _as_typed(word: str) -> str:
-    """The word as it is in a text; in the index an emoji has a name."""
+    """The word as it is in a text, with an emoji for its name in the index."""
     if word.startswith("emoji"):
         try:
             return chr(int(word.removeprefix("emoji"), 16))

@@ -1,4 +1,4 @@
-"""Finds words in a text, letter by letter as the index folds them, and cuts the passage to show. Pure."""
+"""Finds words in a text as the index folds them, and cuts the passage to show. Pure."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Bend(NamedTuple):
 
 
 class Plain(NamedTuple):
-    """A text as the index sees it: lower case without accents. Positions are those of the text up to the first bend."""
+    """A text as the index has it: lower case, without accents. Positions are those of the text up to the first bend."""
 
     text: str
     bends: tuple[Bend, ...] = ()
 
     def spot(self, begin: int, end: int) -> tuple[int, int]:
-        """The position in the text of a piece of the folded text; a bend counts as a whole."""
+        """The position in the text of a piece of the folded text, with the whole of each bend."""
         if not self.bends:
             return begin, end
         return self._place(begin, is_end=False), self._place(end, is_end=True)
@@ -58,12 +58,10 @@ class Plain(NamedTuple):
 
 
 def folded(text: str) -> str:
-    """A text as the index sees it, without positions."""
     return plain(text).text
 
 
 def plain(text: str) -> Plain:
-    """A text as the index sees it, with the positions of each letter."""
     if text.isascii():
         return Plain(text.lower())
     translated = text.translate(_folding)
@@ -72,7 +70,7 @@ def plain(text: str) -> Plain:
 
 
 def _odd_pieces(text: str, has_longer: bool) -> re.Pattern[str] | None:
-    """A pattern for pieces whose length changes: letters with combining marks, and letters such as \u00df."""
+    """A pattern for pieces whose length changes: combining marks with their letter, and letters such as \u00df."""
     longer = "".join(char for char in set(text) if len(_folding[ord(char)]) > 1) if has_longer else ""
     if longer:
         return re.compile(f"{_MARKED.pattern}|[{re.escape(longer)}]", re.DOTALL)
@@ -94,7 +92,7 @@ def _bent(text: str, odd: re.Pattern[str]) -> Plain:
 
 
 class _Folding(dict[int, str]):
-    """Each character as the index has it, from the index's own analyzer, so that the two cannot differ."""
+    """Each character as the index's analyzer folds it."""
 
     def __missing__(self, code: int) -> str:
         from burnd.tokens.words import analyzer  # noqa: PLC0415 - needs tantivy
@@ -117,7 +115,7 @@ class Passage(msgspec.Struct, frozen=True, gc=False):
 
 
 def pieces(text: str) -> list[str]:
-    """The words of a phrase in their order, folded; a run of an unspaced script is one word."""
+    """The folded words of a phrase; a run of an unspaced script is one word."""
     return _PIECE.findall(folded(text))
 
 
@@ -129,7 +127,6 @@ class Spotter:
         self._words = [word for word in dict.fromkeys(words) if word]
 
     def has_phrases(self, text: str) -> bool:
-        """Whether the text has every phrase."""
         as_indexed = folded(text) if self._phrases else ""
         return all(phrase.search(as_indexed) for phrase in self._phrases)
 
@@ -171,7 +168,7 @@ def _phrase(words: Sequence[str]) -> re.Pattern[str]:
 def _bound(word: str) -> str:
     """A pattern for a whole word; in scripts without spaces, for any part of a run.
 
-    It begins with the word and looks behind afterwards, which is many times faster than the other way round.
+    Looking behind after the word is many times faster than before it.
     """
     literal = re.escape(word)
     before = f"(?<![^\\W_]{literal})" if not _EDGELESS.match(word[0]) else ""
@@ -261,6 +258,6 @@ def _within(spots: Sequence[Spot], begin: int, end: int, shift: int) -> tuple[Sp
 
 
 def _fitting(text: str, limit: int) -> str:
-    """The longest beginning that has at most so many bytes."""
+    """The longest beginning of at most `limit` bytes."""
     data = text.encode("utf-8", "replace")
     return text if len(data) <= limit else data[:limit].decode("utf-8", "ignore")

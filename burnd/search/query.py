@@ -1,4 +1,4 @@
-"""A search query: the words and phrases that were typed, the terms looked up for them, filters and matches. Pure."""
+"""A search query: words and phrases as typed, the terms looked up for them, filters, matches and their score. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LEAST: Final = 0.1  # what is left of a match in a session that has none of the
 
 
 class Typed(NamedTuple):
-    """A query as typed: the pieces between spaces, and the phrases in quotation marks. There is no syntax."""
+    """A query: the pieces between spaces, and the phrases in quotation marks."""
 
     pieces: tuple[str, ...]
     phrases: tuple[str, ...]
 
 
 def typed(query: str) -> Typed:
-    """Splits a query. A quotation mark that is not closed is treated as any other character."""
+    """Splits a query. A quotation mark that is not closed is an ordinary character."""
     text = query[:LONGEST]
     phrases: list[str] = []
     rest: list[str] = []
@@ -42,9 +42,9 @@ def typed(query: str) -> Typed:
 
 
 class Term(NamedTuple):
-    """A word to look up, its weight, its number of messages by field, and the typed word that it is for.
+    """A word to look up, its weight, and its number of messages by field.
 
-    `typed` is the word itself or the one it corrects; it is empty for a part of a word that is known as a whole.
+    `typed` is the word itself or the one it corrects; empty for a part of a word that the index has as a whole.
     """
 
     word: str
@@ -58,7 +58,7 @@ class Term(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The terms of a query, the words that a message must have, the words to highlight, and corrections."""
+    """The terms of a query, words that a message must have, words to highlight, and corrections."""
 
     terms: tuple[Term, ...]
     musts: tuple[str, ...]
@@ -78,12 +78,12 @@ class Only(NamedTuple):
 
     @property
     def has_author(self) -> bool:
-        """Whether it filters by role or tool, which a title does not have."""
+        """Whether it filters by role or tool, which titles do not have."""
         return self.role is not None or self.tool is not None
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):
-    """A message that matches; its place is read from the index when it is needed."""
+    """A message that matches; `Lookup.place` reads which one."""
 
     score: float
     session: int
@@ -105,9 +105,9 @@ class Spread:
         self._left = {which: _LEAST + (1 - _LEAST) * self._share(which) for which in {0, *self._which.values()}}
 
     def _share(self, which: int) -> float:
-        """The share of the query that these words make up. Rare words count most.
+        """The share of the query that these words make up, weighed by rarity.
 
-        A word that a session may have, since not all messages with it were seen, does not count as missing.
+        A word of which not all messages were seen does not count as missing.
         """
         found = missing = 0.0
         for number, (rarity, is_sure) in enumerate(self._words):
@@ -122,7 +122,7 @@ class Spread:
         return [session for session, which in self._which.items() if which & (which - 1)]
 
     def worth(self, score: float, session: int) -> float:
-        """The score of a message, raised by other messages of its session and lowered by the words it lacks."""
+        """The score of a message, raised by other messages of its session, lowered by words that the session lacks."""
         which = self._which.get(session, 0)
         if which and (together := self._together[session]) > score:
             score += (together - score) * _BESIDE

@@ -1,4 +1,4 @@
-"""Splits one content record into the words that search indexes, in the process that reads it. Pure."""
+"""Splits content records into the words that search indexes. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from burnd.records.times import index_ms
 from burnd.tokens.words import spelled_out
 
 USER, TOOL, REST, TITLE, SUMMARY, COMPACTION = "user", "tool", "rest", "title", "summary", "compaction"
-# All words are in one field of the index, with a prefix for their kind. In separate fields, BM25 would compare the
-# length of a prompt with the average over all messages, most of which have no prompt, and rank prompts too low.
+# Prefixes in the one field of the index. In separate fields, BM25 would compare the length of a prompt with the average
+# over all messages, most of which have no prompt, and rank prompts too low.
 SIGNS: Final = {USER: "!", TOOL: "#", REST: "", TITLE: "$", SUMMARY: "%", COMPACTION: "&"}
 
 _TEXTS: Final = frozenset([str])
@@ -25,7 +25,7 @@ _SYSTEM_PROMPT, _ITS_HEAD = 4000, 600  # characters: of a longer text, its head 
 
 
 class SearchWords(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A record's words as the search index has them, and the values it can be filtered by."""
+    """A record's words as the search index has them, and the values to filter by."""
 
     ts: int
     role: str
@@ -50,7 +50,7 @@ def search_words(record: Content) -> SearchWords:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text in pieces of at most one document, cut between words if possible."""
+    """Splits a text into documents, between words if possible."""
     begin = 0
     while begin < len(text):
         end = begin + LONGEST
@@ -73,7 +73,7 @@ def field_of(record: Content) -> str | None:
 
 
 def _is_system_prompt(record: Content) -> bool:
-    """Programs mark system prompts; those in a harness's log are recognised by their beginning."""
+    """System prompts of programs are marked; those in logs are recognised by their beginning."""
     text = record.text if isinstance(record.text, str) else ""
     if (
         record.kind == "system_prompt"
@@ -85,7 +85,6 @@ def _is_system_prompt(record: Content) -> bool:
 
 
 def strings(record: Content) -> Iterator[str]:
-    """All texts in a record that are searched."""
     if isinstance(record.text, str):
         yield record.text
     if record.tool_use is not None:

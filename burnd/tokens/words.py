@@ -1,8 +1,8 @@
 """Splits text into lower-case words without accents, separated by spaces. Pure.
 
-A word is a run of letters and digits, so `resolve_dirs` has `resolve` and `dirs`, and a path all of its parts. The
-parts of camelCase words, pairs of characters in scripts without spaces, and emoji are words as well. tantivy splits the
-result at spaces only: its own filters cost several times as much per word as translating a whole ASCII text here.
+A word is a run of letters and digits: `resolve_dirs` has `resolve` and `dirs`. Parts of camelCase words, pairs of
+characters in scripts without spaces, and emoji are words as well. tantivy splits the result at spaces only: its own
+filters cost several times as much per word as translating a whole ASCII text here.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _RUN: Final = re.compile(f"[{UNSPACED}]+")
 _PICTURE: Final = re.compile(f"[{EMOJI}]")
 # Characters that belong to the letter before them: accents, and the later parts of a Korean syllable.
 MARKS: Final = "\u0300-\u036f\u1161-\u11ff\u3099\u309a"
-# Scripts whose accents, points and vowel signs are optional: Greek, Cyrillic, Hebrew, Arabic and similar ones. The
-# filter of tantivy knows Latin letters only; in other scripts a mark is a part of the letter.
+# Scripts whose accents, points and vowel signs are optional, such as Greek, Cyrillic, Hebrew and Arabic. tantivy's
+# filter knows Latin letters only; in other scripts a mark is a part of the letter.
 _ACCENTED: Final = "\u0300-\u077f\u08a0-\u08ff\u1c80-\u1c8f\u1f00-\u1fff\ua640-\ua69f\ufb13-\ufdff\ufe70-\ufeff"
 ACCENTS: Final = (
     "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670"
@@ -93,7 +93,7 @@ def _signed(words: bytes, sign: bytes) -> bytes:
 
 @cache
 def analyzer() -> tantivy.TextAnalyzer:
-    """Splits at all but letters and digits, and folds accents and case; used for queries and for texts beyond ASCII."""
+    """Splits at all but letters and digits, and folds accents and case; for queries and texts beyond ASCII."""
     import tantivy  # noqa: PLC0415 - optional
 
     words = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple()).filter(tantivy.Filter.remove_long(LONGEST_WORD + 1))
@@ -125,10 +125,9 @@ def _bare(run: re.Match[str]) -> str:
 
 
 def normalized(form: Literal["NFC", "NFKD"], text: str) -> str:
-    """Unicode's normal form in linear time.
+    """Unicode's normal form in linear time: rows of combining marks, whose sorting is quadratic, are split after 32.
 
-    Sorting a long row of combining marks takes quadratic time. So such a row is split after every 32 marks, as in
-    Unicode's stream-safe text format; no real word has as many.
+    Unicode's stream-safe text format does the same.
     """
     if len(text) > _MOST_MARKS:
         text = _mark_rows().sub("\\g<0>\u034f", text)
@@ -137,7 +136,7 @@ def normalized(form: Literal["NFC", "NFKD"], text: str) -> str:
 
 @cache
 def _mark_rows() -> re.Pattern[str]:
-    """Matches a row of as many combining marks, or characters that decompose into them, as are sorted at once."""
+    """Matches 32 combining marks, or characters that decompose into them."""
     chars = map(chr, range(0x300, 0x20000))  # there are no combining marks beyond
     marks = [char for char in chars if unicodedata.combining(unicodedata.normalize("NFKD", char)[0])]
     return re.compile(f"[{''.join(marks)}]{{{_MOST_MARKS}}}")
