@@ -50,22 +50,16 @@ _US_ONLY: Final = "us"
 
 
 class CacheCreation(msgspec.Struct, gc=False):
-    """Cache writes by lifetime."""
-
     ephemeral_5m_input_tokens: int | None = None
     ephemeral_1h_input_tokens: int | None = None
 
 
 class ServerToolUse(msgspec.Struct, gc=False):
-    """Tool requests that the provider ran."""
-
     web_search_requests: int | None = None
     web_fetch_requests: int | None = None
 
 
 class OutputDetails(msgspec.Struct, gc=False):
-    """Parts of the output tokens."""
-
     thinking_tokens: int | None = None
 
 
@@ -88,8 +82,6 @@ class Iteration(TokenCounts, gc=False):
 
 
 class UsageObject(TokenCounts, gc=False):
-    """The `usage` object of a response."""
-
     server_tool_use: ServerToolUse | None = None
     speed: Name | None = None
     service_tier: Name | None = None
@@ -98,8 +90,6 @@ class UsageObject(TokenCounts, gc=False):
 
 
 class Source(msgspec.Struct, gc=False):
-    """An image's or document's source: base64 data, text or content blocks."""
-
     type: str | None = None
     media_type: str | None = None
     data: str | None = None
@@ -107,8 +97,6 @@ class Source(msgspec.Struct, gc=False):
 
 
 class ContentBlock(msgspec.Struct, gc=False):
-    """A content block of any type."""
-
     type: str = ""
     text: str | None = None
     thinking: str | None = None
@@ -139,15 +127,12 @@ class ApiCall(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The blocks of a tool result by size, the hash of its text, and its beginning."""
-
     blocks: tuple[Block, ...]
     hash: str
     head: str
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the user refused or interrupted the call."""
         return _REFUSAL.match(self.head) is not None
 
 

@@ -9,22 +9,16 @@ from typing import Any, NamedTuple
 
 
 class Ask(NamedTuple):
-    """A prompt of the user."""
-
     words: str
 
 
 class Agent(NamedTuple):
-    """Work delegated to a subagent: its type, prompt and acts."""
-
     kind: str
     task: str
     acts: list[Any]
 
 
 class DemoCall(NamedTuple):
-    """A tool call with its arguments and its output."""
-
     tool: str
     arguments: dict[str, str]
     output: str
@@ -33,21 +27,17 @@ class DemoCall(NamedTuple):
 
 
 class Say(NamedTuple):
-    """A response of the model, with words, calls or both."""
-
     words: str
     calls: tuple[DemoCall, ...] = ()
     thinking: str = ""
 
 
 class Wait(NamedTuple):
-    """A pause before the next act."""
-
     minutes: float
 
 
 class Compact(NamedTuple):
-    """A compaction: a summary replaces the context."""
+    """A summary replaces the context."""
 
     summary: str
 
@@ -90,7 +80,6 @@ class Meter:
         self._used_at = 0.0
 
     def respond(self, now: float, entered: int, made: int) -> dict[str, int]:
-        """The usage of a response at `now`, from the tokens that entered before it and its output."""
         if now - self._used_at > CACHE_LIFE_S:
             self._cached = 0
         self._context += entered

@@ -67,7 +67,6 @@ class InstructionFiles:
         return self._files
 
     def add(self, path: str, how: str, only: Callable[[bytes], bytes] | None = None) -> bool:
-        """Adds an existing file once; returns whether it did. `only` gives the part that is read."""
         path = os.path.normpath(path)
         if how == "nested":
             self._nested.append(path)

@@ -54,11 +54,9 @@ class Check:
 
 
 class Copies:
-    """How to recognise messages of a product that other sessions repeat: forks, branches, agents.
-
-    A copy has the original's id if the id matches `ids`; one with "@" is made from a position in a file. `by_time`:
-    copies have new ids and the creation time of the original. `begun_ms` gives a session's start by its id; then all
-    older messages of a fork are copies, whatever their ids.
+    """How to recognise messages that other sessions repeat: forks, branches, agents. A copy has the original's id if
+    the id matches `ids`; one with "@" is made from a position in a file. `by_time`: copies have new ids and the
+    original's time. `begun_ms` gives a session's start by its id; then all older messages of a fork are copies.
     """
 
     __slots__ = ("begun_ms", "by_age", "by_time", "ids")
@@ -179,7 +177,6 @@ class Product:
         return self.logs_below(self.homes(environ, user_home, extra))
 
     def config_homes(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
-        """The folders of the user's own instruction files."""
         return self.homes(environ, user_home, extra)
 
     def memory_folders(self, homes: Iterable[str], projects: Iterable[str]) -> Iterator[tuple[str, str | None]]:  # noqa: ARG002

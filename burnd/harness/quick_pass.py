@@ -127,7 +127,6 @@ def _is_object(line: bytes) -> bool:
 
 
 def find_logs(places: Places, sources: Sequence[str] | None = None) -> list[LogTask]:
-    """The logs of some or all harnesses, the newest first."""
     products = [product for product in PRODUCTS if sources is None or product.source in sources]
     products = [one for one in products if any(map(os.path.exists, places.logs(one)))]  # others need no import
     modules = [import_module(product.totals) for product in products if product.totals]

@@ -47,7 +47,6 @@ class Recording:
         return text if isinstance(text, str) else ""
 
     def lines(self, rails: Iterable[str]) -> Iterator[list[Fields]]:
-        """The blocks of each log line of these rails, in the order of the log."""
         wanted = set(rails)
         lines: dict[tuple[str, str, int], dict[int, Fields]] = {}
         for record in self.records:
@@ -113,8 +112,6 @@ def filled(recording: Recording, value: Any, records: Mapping[Any, Fields], argu
 
 
 class NewFile(NamedTuple):
-    """A file to write, by its path below the harness's folder."""
-
     path: str
     text: str
 

@@ -21,8 +21,6 @@ log = structlog.get_logger()
 
 
 class SourceContext(NamedTuple):
-    """The input of `make`: the pipeline, and settings and environment that name folders of logs."""
-
     pipeline: Pipeline
     settings: Settings
     environ: Mapping[str, str]

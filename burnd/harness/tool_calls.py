@@ -76,7 +76,6 @@ def patched_files(patch: Any) -> tuple[str, ...]:
 
 
 def creates_pull_request(command: object) -> bool:
-    """Whether a shell command makes a pull request, alone or among others."""
     if not isinstance(command, str) or ("gh" not in command and "glab" not in command):
         return False
     is_run = any(words[:3] in _CREATES_PULL_REQUEST for words in runs(command))

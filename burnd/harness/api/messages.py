@@ -72,10 +72,7 @@ class InvalidUsage(ValueError):
 
 
 class PushedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=camel):
-    """A pushed message. An assistant's message with a `model` is a turn, with this `usage`.
-
-    `content` is a text or blocks of Anthropic's API: text, thinking, tool_use, tool_result, image, document.
-    """
+    """A pushed message; an assistant's with a `model` is a turn. `content` is a text or blocks of Anthropic's API."""
 
     id: str
     role: Literal["user", "assistant", "tool", "system"] = "assistant"
@@ -93,8 +90,6 @@ class PushedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class CallOutcome(NamedTuple):
-    """The outcome of a call, from its result."""
-
     call_id: str
     hash: str
     failed: bool
@@ -102,8 +97,6 @@ class CallOutcome(NamedTuple):
 
 
 class ParsedMessage(NamedTuple):
-    """A message's content records, its blocks (input or output), its calls, and outcomes of earlier calls."""
-
     message: PushedMessage
     ts: str
     content: list[Content]
@@ -203,8 +196,6 @@ def _block(role: str, piece: ContentBlock) -> Block | None:
 
 
 class TurnContext(NamedTuple):
-    """The session and project of a turn, its number on its rail, and its input."""
-
     session_id: str
     source: str
     turn_index: int
@@ -217,7 +208,6 @@ class TurnContext(NamedTuple):
 
 
 def turns_of(parsed: ParsedMessage, bill: Bill, context: TurnContext) -> list[Turn]:
-    """The turn of an assistant's message, and those of model calls that are billed separately."""
     message = parsed.message
     candidate = Candidate(
         message_id=message.id,

@@ -57,7 +57,6 @@ _NOTHING_DONE: Final = "nothing was appended"
 
 
 async def new(pipeline: Pipeline, query: Query, look_up: FolderLookup, params: NewParams) -> str:
-    """Creates a durable session; returns its id."""
     for name, value in (("agent", params.agent), ("sender", params.sender)):
         if not value.strip() or len(value) > LONGEST_ID:
             raise Refusal(f"{name} is a name of 1 to {LONGEST_ID} characters")
@@ -306,8 +305,6 @@ class RailInput(NamedTuple):
 
 
 class ExistingSession(NamedTuple):
-    """The facts about a session that new messages need."""
-
     session: SessionEntry
     messages: list[PushedMessage]  # the messages under their recorded ids
     times: dict[str, str]  # of those messages that are recorded already

@@ -111,8 +111,6 @@ def attached_text(attachment: Attachment) -> str:
 
 
 class Records:
-    """Adds the content records of one line, one for each block."""
-
     def __init__(self, memory: Memory, spot: Spot, message_id: str, n: int = 0) -> None:
         self._records = memory.out.content
         self._session_id, self._rail_id = memory.session_id, spot.rail.id

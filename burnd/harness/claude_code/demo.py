@@ -19,14 +19,12 @@ _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def write(folder: str, story: Story, cwd: str, clock: float) -> str:
-    """Writes a session below `folder`; returns its id."""
     log = begin(folder, story, cwd, clock)
     log.play(story.acts, story.title)
     return log.session_id
 
 
 def begin(folder: str, story: Story, cwd: str, clock: float) -> Transcript:
-    """A transcript that grows act by act."""
     below = os.path.join(folder, "projects", project_name(cwd))
     log = Transcript(below, cwd, story.branch, story.model, clock, story.title)
     log.meter = Meter(_PREFIX + story.more_prefix)
@@ -34,8 +32,6 @@ def begin(folder: str, story: Story, cwd: str, clock: float) -> Transcript:
 
 
 class Transcript(Log):
-    """A transcript, written line by line."""
-
     def __init__(self, folder: str, cwd: str, branch: str, model: str, clock: float, seed: str) -> None:
         super().__init__(clock, _PREFIX)
         self._rng = random.Random(seed)  # noqa: S311 - ids that are the same every time
@@ -47,7 +43,6 @@ class Transcript(Log):
         os.makedirs(folder, exist_ok=True)
 
     def play(self, acts: Iterable[Act], title: str = "") -> None:
-        """Writes all acts, and the title if there is one."""
         for act in acts:
             self.act(act)
         if title:

@@ -41,35 +41,25 @@ class CacheMissReason(msgspec.Struct, gc=False):
 
 
 class Diagnostics(msgspec.Struct, gc=False):
-    """The provider's findings about a request."""
-
     cache_miss_reason: CacheMissReason | None = None
 
 
 class ClaudeMessage(MessageHead, gc=False):
-    """A message of the API or the user."""
-
     content: str | list[ContentBlock] | None = None
     diagnostics: Diagnostics | None = None
 
 
 class ForkedFrom(_Camel):
-    """The session that a line was copied from."""
-
     session_id: Name | None = None
 
 
 class CompactMetadata(_Camel):
-    """Trigger and sizes of a compaction."""
-
     trigger: Name | None = None
     pre_tokens: int | None = None
     post_tokens: int | None = None
 
 
 class Origin(msgspec.Struct, gc=False):
-    """The sender of a text."""
-
     kind: str | None = None
 
 
@@ -157,15 +147,11 @@ class ModelUsage(_Camel):
 
 
 class InstructionFile(msgspec.Struct, gc=False):
-    """A CLAUDE.md or a rule file that was loaded."""
-
     path: PathName | None = None
     content: str | None = None
 
 
 class BlockingError(_Camel):
-    """The error of a hook that blocked an action."""
-
     blocking_error: str | None = None
 
 
@@ -201,8 +187,6 @@ class Outcome(_Camel):
 
 
 class ErrorCause(msgspec.Struct, gc=False):
-    """The reason of a failed connection."""
-
     code: str | None = None
 
 
@@ -218,8 +202,6 @@ class ErrorFacts(msgspec.Struct, gc=False):
 
 
 class Rendered(msgspec.Struct, gc=False):
-    """The text of an attachment as the model received it."""
-
     content: str | list[ContentBlock] | None = None
 
 
@@ -232,8 +214,6 @@ class FileBody(msgspec.Struct, gc=False):
 
 
 class FileContent(msgspec.Struct, gc=False):
-    """Content of a file attachment: text, image, PDF, notebook."""
-
     type: str | None = None
     file: FileBody | None = None
 
@@ -288,7 +268,7 @@ _LONGEST_NAME: Final = 64
 
 
 class AgentMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """The `agent-<id>.meta.json` of a sub-agent's transcript; a teammate has its and its team's name, and no call."""
+    """The `agent-<id>.meta.json` of a sub-agent's transcript; a teammate has names, and no call."""
 
     agent_type: str | None = None
     tool_use_id: str | None = None
@@ -297,7 +277,6 @@ class AgentMeta(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def teammate_id(self) -> str | None:
-        """The id of a teammate in the result of the call that started it."""
         return f"{self.name}@{self.team_name}" if self.name and self.team_name else None
 
 
@@ -349,7 +328,6 @@ def meta_path(relative_path: str) -> str | None:
 
 
 def with_meta(path: LogPath, data: bytes) -> LogPath:
-    """The path with its meta file's content, which is ignored if it is invalid."""
     meta = _metas.value(data)
     return path if meta is None else msgspec.structs.replace(path, meta=meta)
 

@@ -56,7 +56,7 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
 
 
 class Memory:
-    """All that a reader remembers: its state, the rows since the last reading, and older rows while they are needed."""
+    """The memory of a reader: its state, the rows since the last reading, and older rows while they are needed."""
 
     def __init__(
         self, path: LogPath, state: ClaudeState, history: History | None, read_again: Callable[[], LineRows]
@@ -98,10 +98,6 @@ class Memory:
     # Lines.
 
     def locate(self, line: ClaudeLine, ts: str, offset: int) -> Spot:
-        """Finds a line's rail and the link above it.
-
-        A line that names no parent, or one that is not in this file, follows its rail's last line.
-        """
         above = None if line.parent_uuid is msgspec.UNSET else line.parent_uuid
         parent = self.link(above)
         rail_id = self.path.rail_id
@@ -179,7 +175,7 @@ class Memory:
         return line.forked_from is not None or self.is_strange(line) or (birth is not None and spot.ts < birth)
 
     def is_copied(self, spot: Spot) -> bool:
-        """Like `repeats`, with a tolerance: some lines are always slightly older than the first of their file."""
+        """Like `repeats`, but some lines are always slightly older than the first of their file."""
         birth = self.state.birth
         if spot.line.forked_from is not None or self.is_strange(spot.line):
             return True
@@ -209,7 +205,6 @@ class Memory:
             del rail.recent[0]
 
     def original_of(self, spot: Spot, blocks: tuple[Block, ...], text_key: str | None) -> Link | None:
-        """The line that this one repeats under another uuid: the same result, or the same text and time."""
         for entry in spot.rail.recent:
             is_same = entry.blocks == blocks if text_key is None else entry.text_key == text_key
             if is_same and entry.uuid != spot.name:

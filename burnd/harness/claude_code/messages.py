@@ -156,7 +156,7 @@ def add_event(
 
 
 def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
-    """Opens a candidate; the lines above its first line are the model's new context."""
+    """The lines above the first line of a response are the model's new context."""
     rail, parent, line = spot.rail, spot.parent, spot.line
     memory.settle(rail.open)
     rail.open = message_id
@@ -247,7 +247,6 @@ def rank_of(memory: Memory, line: LineHead) -> int:
 
 
 def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeMessage) -> None:
-    """Adds a line's blocks, except those of earlier lines of the message."""
     content = message.content
     blocks: Sequence[ContentBlock]
     blocks = [ContentBlock(type="text", text=content)] if isinstance(content, str) else content or []
@@ -323,7 +322,6 @@ def _add_call(memory: Memory, candidate: Candidate, block: ContentBlock) -> None
 
 
 def add_result(memory: Memory, spot: Spot, block: ContentBlock) -> tuple[tuple[Block, ...], Candidate | None]:
-    """Adds a result to its call; returns its blocks, and the message with the call if there is one."""
     call_id = block.tool_use_id or ""
     result = result_of(call_id, block.content)
     memory.state.delegations.pop(call_id, None)

@@ -191,7 +191,6 @@ def _listed(folder: str) -> list[str]:
 
 
 def _object(path: str, flags: int = 0) -> dict[str, Any]:
-    """The JSON object in a regular file; empty if it cannot be read."""
     import json  # noqa: PLC0415 - burnctl imports this module at every start, and json takes longer than the rest
 
     try:
@@ -205,8 +204,6 @@ def _object(path: str, flags: int = 0) -> dict[str, Any]:
 
 
 class LiveSession:
-    """A live process: its session and working folder."""
-
     __slots__ = ("cwd", "id")
 
     def __init__(self, session_id: str, cwd: str) -> None:

@@ -112,7 +112,6 @@ def read_user(memory: Memory, spot: Spot) -> None:
 
 
 def _read_result(memory: Memory, spot: Spot, content: list[ContentBlock]) -> None:
-    """Reads the result of one call, which most user lines are."""
     blocks, answers = _add_results(memory, spot, content)
     if _is_repeated(memory, spot, blocks, None):
         return
@@ -154,7 +153,6 @@ def _is_repeated(memory: Memory, spot: Spot, blocks: tuple[Block, ...], text_key
 
 
 def is_prompt_line(spot: Spot) -> bool:
-    """Whether a person wrote this; on an agent's rail, whether it is the agent's initial prompt."""
     line, rail = spot.line, spot.rail
     content = line.message.content if line.message is not None else None
     has_results = isinstance(content, list) and any(block.type == "tool_result" for block in content)
@@ -237,7 +235,6 @@ def _call_in(candidates: Iterable[Candidate], call_id: str) -> ToolCall | None:
 
 
 def _add_results(memory: Memory, spot: Spot, results: list[ContentBlock]) -> tuple[tuple[Block, ...], tuple[str, ...]]:
-    """Adds a line's results to their calls; returns their blocks, and the ids of the messages with the calls."""
     blocks: tuple[Block, ...] = ()
     callers: dict[str, Candidate] = {}
     for block in results:

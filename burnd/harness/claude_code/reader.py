@@ -81,7 +81,6 @@ class ClaudeReader:
         return reader._memory.rows()
 
     def feed(self, line: bytes, offset: int) -> str | None:
-        """Reads one line that begins at `offset`; returns the reason if any of it could not be used."""
         if line.endswith(RESTORED):
             return self._memory.without_output(lambda: self._feed(line, offset))
         return self._feed(line, offset)

@@ -40,8 +40,6 @@ _UUID = re.compile(rb'"uuid":"([\w-]{1,200})"')
 
 
 class Summary(NamedTuple):
-    """The position of a summary, and the time when it was read."""
-
     root: str
     path: str
     offset: int
@@ -49,8 +47,6 @@ class Summary(NamedTuple):
 
 
 class LeafLine(NamedTuple):
-    """A line that a summary names, and its session."""
-
     session_id: str
     uuid: str
     offset: int
@@ -129,7 +125,6 @@ def _is_nearby(piece: Piece, summary: Summary) -> bool:
 
 
 def _find_lines(logs: Iterable[tuple[str, str, bytes, bytes]], leaves: set[str]) -> list[LeafLine]:
-    """Searches logs, as far as they were read, for lines with these uuids."""
     lines: list[LeafLine] = []
     for path, root, stored_cursor, stored_state in logs:
         place, cursor = parse_path(f"project/{os.path.basename(path)}"), load_cursor(stored_cursor)

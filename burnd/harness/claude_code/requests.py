@@ -144,7 +144,6 @@ def _sent(memory: Memory, line: BareLine, request_id: str, parameters: _Paramete
 
 
 def add_facts(memory: Memory, candidate: Candidate, message: ClaudeMessage) -> None:
-    """Adds the facts of its request to a response, and what the provider states about its cache."""
     reason = message.diagnostics.cache_miss_reason if message.diagnostics is not None else None
     if reason is not None and reason.type and candidate.cache_miss is None:
         candidate.cache_miss = MissStatement(type=reason.type, tokens=token_count(reason.cache_missed_input_tokens))
@@ -175,7 +174,6 @@ def _parts(memory: Memory, line: BareLine) -> str | None:
 
 
 def _same(line: BareLine, parts: str | None, before: Sent | None) -> int | None:
-    """The number of leading messages that a request shares with the one before; None if that is not known."""
     if before is None:
         return None
     if line.base == before.id:
@@ -243,7 +241,7 @@ def read_pull_result(memory: Memory, candidate: Candidate, call_id: str, content
 
 
 def answer_attempt(memory: Memory, request_ref: str | None, usage: TokenCounts | None) -> None:
-    """Handles a response's line: its attempt is answered, and earlier ones of the run never will be."""
+    """The attempt of a response's line is answered; earlier ones of the run never will be."""
     state = memory.state
     attempt = state.attempts.pop(request_ref, None) if request_ref is not None else None
     if attempt is None:
@@ -267,7 +265,7 @@ def answer_attempt(memory: Memory, request_ref: str | None, usage: TokenCounts |
 
 
 def refuse_attempt(memory: Memory, ts: str, error: claude_lines.ErrorFacts | None) -> None:
-    """Handles a retry (`system/api_error`): the attempt before was refused, unless its connection broke."""
+    """Before a retry (`system/api_error`) the attempt was refused, unless its connection broke."""
     if error is None or (error.status is None and error.code not in _NOT_CONNECTED):
         return
     before = [attempt for attempt in _run(memory) if attempt.ts <= ts]
@@ -291,7 +289,7 @@ def fall_back(memory: Memory, model: str | None) -> None:
 
 
 def end_run(memory: Memory) -> None:
-    """Handles a new prompt or resumed session: open attempts get no response any more."""
+    """After a new prompt, open attempts get no response any more."""
     for attempt in _run(memory):
         attempt.run = NO_RUN
         _report(memory, attempt)
@@ -299,7 +297,6 @@ def end_run(memory: Memory) -> None:
 
 
 def report_attempts(memory: Memory) -> None:
-    """Reports all attempts without a response; one that is answered later is withdrawn."""
     for attempt in memory.state.attempts.values():
         _report(memory, attempt)
 
@@ -309,7 +306,6 @@ def awaits_response(memory: Memory) -> bool:
 
 
 def _run(memory: Memory) -> list[Attempt]:
-    """The attempts since the last prompt that have no response."""
     state = memory.state
     return [attempt for attempt in state.attempts.values() if attempt.run == state.run]
 

@@ -128,7 +128,6 @@ class _RestoredTranscript:
         return line | {"uuid": name, "timestamp": first["ts"]}
 
     def _response(self, blocks: list[Fields]) -> list[Fields]:
-        """The blocks that the model made, without thinking."""
         content: list[Fields] = []
         for record in blocks:
             if (use := record.get("toolUse")) is not None:

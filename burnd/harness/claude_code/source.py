@@ -36,8 +36,6 @@ TITLE_N = 1 << 20  # number of a title from its own file: after those from lines
 
 
 class CustomTitle(msgspec.Struct, rename="camel"):
-    """The content of `<session>/custom-title.json`."""
-
     custom_title: str | None = None
 
 
@@ -104,7 +102,6 @@ class ClaudeLogs(LogFormat):
         return _NEWS_EVERY_S if self._pipeline.keeping.has_private else None
 
     async def news(self, roots: Sequence[str]) -> Batch | None:
-        """The sessions that processes switched to, while there is a private session."""
         if not self._pipeline.keeping.has_private:
             return None
         batch = Batch()

@@ -88,8 +88,6 @@ class ClaudeRail(msgspec.Struct, gc=False, array_like=True):
 
 
 class Delegation(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A call without result that starts an agent, with its prompt's hash."""
-
     call_id: str
     prompt_hash: str
     type: str | None
@@ -115,8 +113,6 @@ class Attempt(msgspec.Struct, gc=False, array_like=True):
 
 
 class Answered(NamedTuple):
-    """A request with a response: the tokens of its context, its number of parts."""
-
     tokens: int
     size: int
 
@@ -196,16 +192,12 @@ class LeafTitle(NamedTuple):
 
 
 class ClaudeReading(log.LogReading, kw_only=True):
-    """The output of a transcript's reader."""
-
     titles: list[LeafTitle] = msgspec.field(default_factory=list)
     saved: list[SavedOutput] = msgspec.field(default_factory=list)
     offsets: dict[str, int] = msgspec.field(default_factory=dict)  # of the lines of a main transcript, by uuid
 
 
 class LineRows(msgspec.Struct):
-    """Rows of lines by name; the newest row of a name counts."""
-
     links: dict[str, Link] = {}
     prompts: dict[str, ClaudePrompt] = {}
     rails: dict[str, ClaudeRail] = {}

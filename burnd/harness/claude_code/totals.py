@@ -72,8 +72,6 @@ _TO_SKIP: Final = BARE | IGNORED
 
 
 class _Line(LineHead):
-    """A line of the conversation without its content."""
-
     message: MessageHead | None = None
 
 
@@ -91,7 +89,6 @@ def find_logs(places: Places) -> list[LogTask]:
 
 
 def read_logs(task: LogTask) -> list[LogTotals]:
-    """What a transcript adds to totals. Raises Refused or OSError."""
     path = parse_path(path_key(below(task.path, task.root)))
     if path is None:
         return []
@@ -162,8 +159,6 @@ class _Response:
 
 
 class _FullReader(ClaudeReader):
-    """The reader, for totals only."""
-
     def drop_content(self) -> None:
         self._memory.out.content.clear()
 
@@ -173,7 +168,7 @@ class _FullReader(ClaudeReader):
 
 
 class _TotalsReader(ClaudeReader):
-    """Reads the lines of one transcript in their order, and remembers a small part of what its base does."""
+    """Remembers a small part of what its base does."""
 
     def __init__(self, path: LogPath) -> None:
         super().__init__(path)
@@ -184,7 +179,7 @@ class _TotalsReader(ClaudeReader):
         self._last_skipped: bytes | None = None
 
     def read(self, lines: Iterable[tuple[int, bytes]]) -> None:
-        """Reads all lines. Most are results, and further lines of a response: these take few steps each."""
+        """Most lines are results and further lines of a response: these take few steps each."""
         responses, time_of, is_main = self._responses, self._memory.time_of, self._rail.id == MAIN
         for offset, line in lines:
             if line.endswith(RESTORED):

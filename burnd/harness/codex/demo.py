@@ -16,7 +16,6 @@ _PREFIX = 9_600
 
 
 def write(folder: str, story: Story, cwd: str, clock: float) -> str:
-    """Writes a session below `folder`, and its name; returns its id."""
     rollout = _Rollout(story, cwd, clock)
     rollout.play()
     start = datetime.fromtimestamp(clock, UTC)

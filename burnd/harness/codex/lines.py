@@ -51,8 +51,6 @@ class CodexLine(msgspec.Struct, gc=False):
 
 
 class Git(msgspec.Struct):
-    """The repository a session was started in."""
-
     branch: Name | None = None
     repository_url: str | None = None
 
@@ -76,8 +74,6 @@ class CodexMeta(msgspec.Struct):
 
 
 class TaskContext(msgspec.Struct):
-    """`turn_context`: the settings of a task."""
-
     turn_id: Name | None = None
     model: Name | None = None
 
@@ -95,16 +91,12 @@ class CodexTokens(msgspec.Struct):
 
 
 class TokenInfo(msgspec.Struct):
-    """The usage of the thread so far, and of the last response."""
-
     total_token_usage: CodexTokens | None = None
     last_token_usage: CodexTokens | None = None
     model: Name | None = None
 
 
 class LimitWindow(msgspec.Struct):
-    """The used part of one window of a plan."""
-
     used_percent: float | None = None
     window_minutes: int | None = None
     resets_at: float | None = None
@@ -112,16 +104,12 @@ class LimitWindow(msgspec.Struct):
 
 
 class RateLimits(msgspec.Struct):
-    """The windows of the account's plan, or of another limit."""
-
     limit_id: str | None = None
     primary: LimitWindow | None = None
     secondary: LimitWindow | None = None
 
 
 class ThreadSettings(msgspec.Struct):
-    """Settings of the next tasks."""
-
     model: Name | None = None
     service_tier: Name | msgspec.UnsetType | None = msgspec.UNSET
 
@@ -139,22 +127,16 @@ class EventMessage(msgspec.Struct):
 
 
 class UsageRecord(msgspec.Struct):
-    """`token_usage_record`: the usage of one response."""
-
     turn_id: Name | None = None
     usage: CodexTokens | None = None
     thread_token_usage: CodexTokens | None = None
 
 
 class ItemMetadata(msgspec.Struct):
-    """The kinds of an item's pieces, in newer releases."""
-
     content_item_kinds: list[str] | None = None
 
 
 class Piece(msgspec.Struct):
-    """A piece of a message, of reasoning or of a result."""
-
     type: str | None = None
     text: str | None = None
     image_url: str | None = None
@@ -196,7 +178,6 @@ compactions: Final = SafeDecoder(Compacted)
 
 
 def plain(raw: msgspec.Raw) -> Any:
-    """A raw part as plain objects; None if it is absent or cannot be decoded."""
     value = unpack(raw).value if raw else None
     return None if isinstance(value, Rejected) else value
 
@@ -261,7 +242,6 @@ class Unmetered(NamedTuple):
     thread: TokenSum | None = None
 
     def is_counted_by(self, total: TokenSum | None, last: TokenSum | None) -> bool:
-        """Whether a `token_count` counts the same response, part by part."""
         pairs = ((self.thread, total), (self.used, last))
         return any(one is not None and other is not None and one[:-1] == other[:-1] for one, other in pairs)
 

@@ -310,7 +310,6 @@ def _begin_session(log: RolloutLog, line: LineRef, meta: CodexMeta) -> None:
 
 
 def _read_agent(log: RolloutLog, meta: CodexMeta) -> str | None:
-    """Notes that the session is an agent's, if so; returns its parent session."""
     source = plain(meta.source)
     kind: Any = source.get("subagent") if isinstance(source, dict) else None
     if kind is None and meta.parent_thread_id is None:

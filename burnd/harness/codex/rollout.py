@@ -122,15 +122,11 @@ def load_state(data: bytes | None) -> CodexState | None:
 
 
 class LineRef(msgspec.Struct, frozen=True, gc=False):
-    """A line's time, and an id that is unique in its rollout."""
-
     ts: str
     id: str
 
 
 class RolloutLog:
-    """A rollout being read: its state, and the output since the last `take`."""
-
     def __init__(self, place: RolloutName, state: CodexState) -> None:
         self.place = place
         self.state = state
@@ -139,7 +135,6 @@ class RolloutLog:
 
     @property
     def session_id(self) -> str:
-        """The session that the first line names, else the path."""
         session = self.state.session
         if session.session_id is None:
             session.session_id = self.place.session_id
@@ -334,7 +329,6 @@ def _is_repeated(total: TokenSum | None, sums: Sequence[TokenSum]) -> bool:
 
 
 def _bill(log: RolloutLog, line: LineRef, total: TokenSum | None, last: TokenSum | None, used: TokenSum) -> None:
-    """Bills the response whose items were just read, or else begins one whose items follow."""
     state = log.state
     is_inherited = not state.is_begun and state.session.root is not None and total == last
     state.is_begun = True
@@ -358,7 +352,6 @@ def _bill(log: RolloutLog, line: LineRef, total: TokenSum | None, last: TokenSum
 
 
 def add_output(log: RolloutLog, line: LineRef, item: Item) -> None:
-    """Adds the model's output to the current response, or begins the next with it."""
     state = log.state
     spoken = [*texts(item.summary), *texts(item.content)]
     if log.repeats_parent(line.ts):

@@ -46,8 +46,6 @@ _EXISTING: Final = "SELECT session_id FROM sessions WHERE session_id IN ({keys})
 
 
 class CodexLogs(LogFormat):
-    """Rollouts below Codex's configured folders, read by `CodexReader`."""
-
     source: ClassVar[str] = SOURCE
     suffixes: ClassVar[tuple[str, ...]] = (SUFFIX, COMPRESSED)
     _pipeline: Pipeline
@@ -214,7 +212,6 @@ class ThreadNames:
         self._waiting: list[Content | Request] = []
 
     def read(self, folders: Iterable[str]) -> None:
-        """Reads changed files in these folders. Blocks."""
         for folder in map(os.path.realpath, folders):
             path = os.path.join(folder, _NAMES_FILE)
             try:

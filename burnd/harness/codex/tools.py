@@ -80,8 +80,6 @@ class CallDetails(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A call's result: text, blocks, URLs of images, and whether the call failed."""
-
     text: str
     blocks: tuple[Block, ...]
     images: tuple[str, ...]

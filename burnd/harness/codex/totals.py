@@ -52,8 +52,6 @@ class _PayloadHead(msgspec.Struct, gc=False):
 
 
 class _Head(msgspec.Struct, gc=False):
-    """The types of a line and of its payload."""
-
     timestamp: str | float | None = None
     type: str | None = None
     payload: _PayloadHead | None = None
@@ -97,7 +95,6 @@ def _read_names(task: LogTask) -> list[LogTotals]:
 
 
 def _read_log(place: RolloutName, file: BinaryIO, most: int | None = None) -> LogTotals:
-    """`most` is the number of bytes to read at most."""
     reader = _TotalsReader(place)
     for offset, line in lines_in(file, most):
         if not line.endswith(RESTORED) and not reader.skips(line):
@@ -117,8 +114,6 @@ def _read_log(place: RolloutName, file: BinaryIO, most: int | None = None) -> Lo
 
 
 class _TotalsLog(RolloutLog):
-    """A rollout of which no content is read."""
-
     def add_content(self, *_: Any, **_part: Any) -> None:
         pass
 
@@ -130,8 +125,6 @@ class _TotalsLog(RolloutLog):
 
 
 class _TotalsReader(CodexReader):
-    """The reader without content."""
-
     def __init__(self, place: RolloutName) -> None:
         super().__init__(place)
         self._log = _TotalsLog(place, CodexState())

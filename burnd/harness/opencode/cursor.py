@@ -50,8 +50,6 @@ class SessionCursor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Cursors(NamedTuple):
-    """The stored cursors of one database."""
-
     rows: RowCursor
     sessions: dict[str, SessionCursor]
 
@@ -161,10 +159,9 @@ class ChangeFinder:
                 return reason
 
     def scan(self, db: sqlite3.Connection, schema: Schema, with_open_turns: Iterable[str]) -> None:
-        """Compares every session's row and event log with its cursor.
-
-        Without an event log, as before 1.16 or after an import, a message may change without a trace in its session's
-        row: such sessions are compared deeply in the first scan, and after rows were deleted.
+        """Compares every session's row and event log with its cursor. Without an event log, as before 1.16 or after an
+        import, a message may change without a trace in its session's row: these are compared deeply in the first scan,
+        and after rows were deleted.
         """
         sequences = database.sequences(db, schema)
         present: set[str] = set()
@@ -184,7 +181,6 @@ class ChangeFinder:
         self._scans_deeply, self._has_scanned = False, True
 
     def _check_unfinished(self, db: sqlite3.Connection, schema: Schema) -> None:
-        """Marks the sessions of unfinished responses that changed after all."""
         watched = {
             message_id: (updated, digest, session_id)
             for session_id, cursor in self.sessions.items()

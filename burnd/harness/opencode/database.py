@@ -61,8 +61,6 @@ def is_lock(error: Exception) -> bool:
 
 
 class Signature(NamedTuple):
-    """File system facts of a database and its log, which change with the rows."""
-
     dev: int
     ino: int
     size: int
@@ -320,13 +318,11 @@ def message_at(db: sqlite3.Connection, rowid: int) -> str | None:
 
 
 def last_message(db: sqlite3.Connection) -> tuple[int, str] | None:
-    """The largest rowid of a message, and its id."""
     row = db.execute("SELECT rowid, id FROM message ORDER BY rowid DESC LIMIT 1").fetchone()
     return (row[0], text(row[1])) if row is not None else None
 
 
 def new_messages(db: sqlite3.Connection, rowid: int) -> list[tuple[int, str, str]]:
-    """Rowid, id and session of a page of messages, from this rowid on."""
     sql = "SELECT rowid, id, session_id FROM message WHERE rowid >= ? ORDER BY rowid LIMIT ?"
     return [(row[0], text(row[1]), text(row[2])) for row in db.execute(sql, (rowid, PAGE))]
 

@@ -26,7 +26,6 @@ CREATE TABLE IF NOT EXISTS part(id TEXT PRIMARY KEY, message_id TEXT NOT NULL, s
 
 
 def write(folder: str, story: Story, cwd: str, clock: float) -> str:
-    """Adds a session to the database below `folder`; returns its id."""
     path = os.path.join(folder, "opencode", "opencode.db")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     db = sqlite3.connect(path)

@@ -184,7 +184,6 @@ class DatabaseFollower:
         return LookResult(changed, rewound)
 
     def read(self, now: float, wall_ms: int, max_bytes: int = BATCH_BYTES) -> DatabaseChanges:
-        """Reads some waiting sessions, for a fraction of a second."""
         changes = DatabaseChanges()
         for rows in self._fetch(max_bytes):
             if not rows.is_partial:
@@ -196,7 +195,7 @@ class DatabaseFollower:
         return changes
 
     def settle(self, now: float, *, flush: bool = False, session_id: str | None = None) -> DatabaseChanges:
-        """Collects what is quiet; with `flush` all that is open, or all of one session."""
+        """With `flush` settles all that is open, or all of one session."""
         changes = DatabaseChanges()
         for name, state in list(self._sessions.items()):
             is_flushed = flush and session_id in (None, name)
@@ -213,7 +212,6 @@ class DatabaseFollower:
         return UnusedInAll(sum(cursor.unusable_count for cursor in cursors), 0, rows)
 
     def skipped(self) -> list[str]:
-        """The messages skipped after crashes."""
         sessions = self.finder.with_unusable.items()
         return [f"{row.row} of {name}" for name, cursor in sessions for row in cursor.unusable if row.reason == FATAL]
 
@@ -244,7 +242,6 @@ class DatabaseFollower:
         self.finder.reread(session_id)
 
     def retry_unreadable(self) -> None:
-        """Reads sessions again that could not be read whole."""
         self.damage = ""
         for name in self._unreadable:
             self.finder.mark(name, deep=True)
@@ -268,7 +265,6 @@ class DatabaseFollower:
         return self._schema[2]
 
     def _fetch(self, max_bytes: int) -> list[SessionRows]:
-        """Fetches rows of waiting sessions until there are enough."""
         batch: list[SessionRows] = []
         size, start = 0, time.monotonic()
         with self.db.reading() as db:
@@ -327,7 +323,6 @@ class DatabaseFollower:
                 self._guard.clear(name)
 
     def _take(self, rows: SessionRows, now: float, wall_ms: int) -> tuple[SessionChanges, SessionCursor | None] | None:
-        """What is new in a session, and its cursor; None if its rows could not be read."""
         name, stored, state = rows.session_id, rows.stored, self._sessions.get(rows.session_id)
         if rows.failure:
             self._note_unreadable(rows)
@@ -374,7 +369,6 @@ class DatabaseFollower:
         return changes, cursor
 
     def _drop(self, session_id: str, now: float) -> SessionChanges:
-        """Settles what is open in a session that is gone or excluded now."""
         changes = SessionChanges()
         state = self._sessions.get(session_id)
         if state is not None:

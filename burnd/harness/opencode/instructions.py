@@ -57,7 +57,6 @@ def _configured(folders: Sequence[str], homes: Sequence[str], environ: Mapping[s
 
 
 def _matching(pattern: str, folders: Sequence[str]) -> Iterator[str]:
-    """The files that match a pattern; a relative one is tried in each folder."""
     for folder in [""] if os.path.isabs(pattern) else folders:
         matches = glob.iglob(os.path.join(glob.escape(folder), pattern), recursive=True)
         yield from sorted(islice(matches, _MOST_NAMED))

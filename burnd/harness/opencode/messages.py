@@ -99,8 +99,6 @@ class UserMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Response(msgspec.Struct, frozen=True, gc=False):
-    """An assistant row, one step of a model: usage, output, calls and results."""
-
     parent: str | None = None
     model: str = ""
     provider: str | None = None
@@ -142,7 +140,6 @@ class OpencodeMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether it is a response without its end, or without the result of a call."""
         response = self.response
         return response is not None and (
             response.completed is None or any(call.is_error is None for call in response.calls)
@@ -150,8 +147,6 @@ class OpencodeMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpencodeCall(NamedTuple):
-    """A tool call with its arguments as valid JSON, its blocks, the text of its result, and the session it started."""
-
     call: ToolCall
     block: Block
     results: tuple[Block, ...]
@@ -478,7 +473,6 @@ def saved_outputs(records: Sequence[Content], decoded: DecodedMessage) -> Iterat
 
 
 def whole_output(record: Content, text: str) -> Content:
-    """A record of the whole output, in addition to that of the cut result."""
     cut = record.tool_result
     whole = ToolResult(
         tool_use_id=cut.tool_use_id if cut is not None else "", content=msgspec.Raw(msgspec.json.encode(text))

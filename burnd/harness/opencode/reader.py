@@ -96,23 +96,19 @@ class SessionRows(NamedTuple):
 
 
 class DecodeRequest(NamedTuple):
-    """Rows of a session, and the release that created it."""
-
     session_id: str
     version: str | None
     rows: list[MessageRow]
 
 
 class DecodedRow(NamedTuple):
-    """The facts and content of a message, and its unused rows."""
-
     message: OpencodeMessage
     content: list[Shelved]
     unusable: tuple[UnusableRow, ...]
 
 
 class RowDecoder:
-    """Decodes rows, and prepares content for the disk, here and in the child."""
+    """Decodes rows, and prepares content for the disk, here and in the child process."""
 
     def __init__(self, folders: Sequence[str], options: ReadOptions, inline_bytes: int = INLINE_BYTES) -> None:
         self._folders, self._options, self._inline_bytes = folders, options, inline_bytes

@@ -28,7 +28,6 @@ def restore(recording: Recording) -> Restored:
 
 
 def find_logs(databases: Iterable[str]) -> dict[str, str] | None:
-    """The database of each session; None if there is no database or one cannot be read."""
     databases, sessions = list(databases), dict[str, str]()
     for path in databases:
         try:
@@ -72,7 +71,6 @@ def _message(recording: Recording, message_id: str, records: dict[str, Fields]) 
 
 
 def _without_context(recording: Recording, message_id: str, records: dict[str, Fields]) -> dict[str, Any]:
-    """The rows of a message that was recorded before they were stored."""
     turn, first = recording.turns.get(message_id), next(iter(records.values()))
     created = _ms(first["ts"])
     any_turn = turn or next(iter(recording.turns.values()), {})

@@ -66,8 +66,6 @@ class SessionRow(NamedTuple):
 
 
 class CacheTokens(msgspec.Struct):
-    """Tokens read from and written to the provider's cache."""
-
     read: Number = None
     write: Number = None
 
@@ -97,8 +95,6 @@ class FailureData(msgspec.Struct, rename="camel"):
 
 
 class Failure(msgspec.Struct):
-    """The error that a step ended with."""
-
     name: Name | None = None
     data: FailureData | None = None
 
@@ -121,24 +117,18 @@ class MessageData(msgspec.Struct):
 
 
 class ToolMetadata(msgspec.Struct, rename="camel"):
-    """Metadata of a call, without fields that repeat the output."""
-
     exit: int | None = None
     session_id: str | None = None
     output_path: str | None = None
 
 
 class Attachment(msgspec.Struct):
-    """A file: a part, or attached to the result of a call."""
-
     mime: str | None = None
     filename: str | None = None
     url: str | None = None
 
 
 class ToolState(msgspec.Struct):
-    """The state of a call: pending, running, completed or error."""
-
     status: str | None = None
     input: msgspec.Raw = msgspec.Raw(b"")
     output: str | None = None
@@ -173,8 +163,6 @@ class PartData(msgspec.Struct):
 
 
 class Part(NamedTuple):
-    """A decoded part and the id of its row."""
-
     id: str
     data: PartData
 
@@ -188,8 +176,6 @@ class UnusableRow(NamedTuple):
 
 
 class DecodedMessage(NamedTuple):
-    """A message's JSON, its parts, and the rows that were not used fully."""
-
     data: MessageData
     parts: list[Part]
     unusable: list[UnusableRow]

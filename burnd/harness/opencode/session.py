@@ -62,8 +62,6 @@ class WalkState(msgspec.Struct, frozen=True):
 
 
 class Step(NamedTuple):
-    """The turn of an assistant row, with its events and compactions."""
-
     candidate: Candidate
     entries: tuple[Event | Compaction, ...] = ()
 
@@ -332,7 +330,6 @@ class SessionState:
 
     @property
     def unusable(self) -> list[UnusableRow]:
-        """The rows that were not used fully: of the session, its messages and parts."""
         rows = [row for entry in self._entries for row in entry.reading.unusable]
         if self.wrong_columns:
             reason = f"unexpected types in {', '.join(self.wrong_columns)}"
@@ -344,7 +341,6 @@ class SessionState:
         return digest_of(entry.reading.version.digest for entry in self._entries)
 
     def must_read(self, version: MessageVersion) -> bool:
-        """Whether a message is new, has changed, or has not settled."""
         entry = self._by_id.get(version.id)
         if entry is None or not entry.settled:
             return True
@@ -357,7 +353,6 @@ class SessionState:
             self._walk_from = self._record_from = 0
 
     def update(self, order: Sequence[str], readings: Mapping[str, MessageReading], now: float) -> None:
-        """Takes the ids of the session's messages in order, and the messages just read."""
         entries: list[_Entry] = []
         same = len(self._entries)  # unchanged entries at the start
         for message_id in order:

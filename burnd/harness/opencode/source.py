@@ -43,8 +43,6 @@ _TURN_S = 0.5  # how long one database is read before the next one
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """Intervals in seconds."""
-
     tick: float = 0.1  # between two looks at the file system
     idle_tick: float = 1.0  # the same after `idle_after` without a change
     idle_after: float = 30.0
@@ -96,7 +94,6 @@ class ScheduledDatabase:
 
     @property
     def is_behind(self) -> bool:
-        """Whether totals are incomplete: rows are unread, or many sessions wait."""
         if self.problem is not None and self.problem.state == "degraded":
             return False
         return not self.follower.caught_up or len(self.follower.finder.waiting) > _MANY_SESSIONS

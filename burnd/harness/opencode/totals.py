@@ -73,8 +73,6 @@ def read_logs(task: LogTask) -> list[LogTotals]:
 
 
 class _Seen(NamedTuple):
-    """The messages and sessions of databases with precedence."""
-
     messages: set[str]
     sessions: set[str]
 
