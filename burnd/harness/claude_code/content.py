@@ -110,93 +110,75 @@ def attached_text(attachment: Attachment) -> str:
     return raw.decode("utf-8", "replace")
 
 
-class Records:
-    def __init__(self, memory: Memory, spot: Spot, message_id: str, n: int = 0) -> None:
-        self._records = memory.out.content
-        self._session_id, self._rail_id = memory.session_id, spot.rail.id
-        self._message_id, self._n, self._ts = message_id, n, spot.ts
-        self._next = 0
-        if memory.is_copied(spot):
-            memory.out.copied.append(message_id)
+_Part = tuple[Role, Kind, dict[str, Any]]  # of a line: the role, kind and other fields of its record
 
-    def add(
-        self,
-        role: Role,
-        kind: Kind,
-        text: str | None = None,
-        *,
-        tool_use: ToolUse | None = None,
-        tool_result: ToolResult | None = None,
-        file: File | None = None,
-    ) -> None:
-        self._records.append(
-            Content(
-                session_id=self._session_id,
-                rail_id=self._rail_id,
-                message_id=self._message_id,
-                n=self._n,
-                b=self._next,
-                ts=self._ts,
-                role=role,
-                kind=kind,
-                text=text,
-                tool_use=tool_use,
-                tool_result=tool_result,
-                file=file,
-            )
+
+def record_parts(memory: Memory, spot: Spot, message_id: str, parts: Iterable[_Part], n: int = 0) -> None:
+    """Adds the content records of one line, one for each part."""
+    if memory.is_copied(spot):
+        memory.out.copied.append(message_id)
+    session_id, rail_id, ts = memory.session_id, spot.rail.id, spot.ts
+    memory.out.content += [
+        Content(
+            session_id=session_id,
+            rail_id=rail_id,
+            message_id=message_id,
+            n=n,
+            b=b,
+            ts=ts,
+            role=role,
+            kind=kind,
+            **fields,
         )
-        self._next += 1
+        for b, (role, kind, fields) in enumerate(parts)
+    ]
 
-    def add_output(self, block: ContentBlock) -> None:
+
+def output_parts(blocks: Iterable[ContentBlock]) -> Iterator[_Part]:
+    for block in blocks:
         if block.type in CALLS:
             use = ToolUse(id=block.id or "", name=tool_name(block), input=block.input or _NULL)
-            self.add("assistant", "tool_use", tool_use=use)
+            yield "assistant", "tool_use", {"tool_use": use}
         elif block.thinking:
-            self.add("assistant", "thinking", text=block.thinking)
+            yield "assistant", "thinking", {"text": block.thinking}
         elif block.text:
-            self.add("assistant", "text", text=block.text)
+            yield "assistant", "text", {"text": block.text}
         elif block.tool_use_id is not None:
-            self.add_result(block)
-
-    def add_input(self, block: ContentBlock, role: Role, kind: Kind) -> None:
-        if block.type == "tool_result":
-            self.add_result(block)
-        elif block.text:
-            self.add(role, kind, text=block.text)
-        else:
-            for file in embedded_files(block):
-                self.add_file(role, file)
-
-    def add_file(self, role: Role, embedded: EmbeddedFile) -> None:
-        if (file := embedded.file) is not None:
-            self.add(role, "file", text=embedded.text or None, file=file)
-
-    def add_result(self, block: ContentBlock) -> None:
-        content, files = _without_files(block.content) if block.content else (_NULL, ())
-        result = ToolResult(tool_use_id=block.tool_use_id or "", content=content, is_error=block.is_error)
-        self.add("tool_result", "tool_result", tool_result=result)
-        for file in files:
-            self.add("tool_result", "file", file=file)
+            yield from _result_parts(block)
 
 
-def record_message(memory: Memory, spot: Spot, message_id: str, n: int, blocks: Sequence[ContentBlock]) -> None:
-    records = Records(memory, spot, message_id, n)
+def _input_parts(blocks: Iterable[ContentBlock], role: Role, kind: Kind) -> Iterator[_Part]:
     for block in blocks:
-        records.add_output(block)
+        if block.type == "tool_result":
+            yield from _result_parts(block)
+        elif block.text:
+            yield role, kind, {"text": block.text}
+        else:
+            yield from _file_parts(role, embedded_files(block))
+
+
+def _result_parts(block: ContentBlock) -> Iterator[_Part]:
+    content, files = _without_files(block.content) if block.content else (_NULL, ())
+    result = ToolResult(tool_use_id=block.tool_use_id or "", content=content, is_error=block.is_error)
+    yield "tool_result", "tool_result", {"tool_result": result}
+    for file in files:
+        yield "tool_result", "file", {"file": file}
+
+
+def _file_parts(role: Role, files: Iterable[EmbeddedFile]) -> Iterator[_Part]:
+    for embedded in files:
+        if (file := embedded.file) is not None:
+            yield role, "file", {"text": embedded.text or None, "file": file}
 
 
 def record_user(
     memory: Memory, spot: Spot, content: str | list[ContentBlock] | None, role: Role, kind: Kind = "text"
 ) -> None:
     """Records a user line: texts in the given role and kind, results and files as such."""
-    if not content:
-        return
-    records = Records(memory, spot, spot.name)
-    if isinstance(content, str):
-        records.add(role, kind, text=content)
-        return
-    for block in content:
-        records.add_input(block, role, kind)
+    if isinstance(content, str) and content:
+        record_parts(memory, spot, spot.name, [(role, kind, {"text": content})])
+    elif content:
+        record_parts(memory, spot, spot.name, _input_parts(content, role, kind))
 
 
 def record_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_prompt: bool) -> None:
@@ -210,14 +192,15 @@ def record_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_
         prompt = attachment.system_prompt
         text = prompt if isinstance(prompt, str) else "\n\n".join(prompt or ())
         tools = bytes(attachment.tools).decode("utf-8", "replace")
-        records = Records(memory, spot, spot.name)
-        for part in filter(None, (text or attached_text(attachment), tools)):
-            records.add("system", "text", text=part)
+        texts: list[_Part] = [
+            ("system", "text", {"text": one}) for one in (text or attached_text(attachment), tools) if one
+        ]
+        record_parts(memory, spot, spot.name, texts)
     elif attachment.type in HOOKS and (text := shown_text(spot.line, attachment)):
-        Records(memory, spot, spot.name).add("system", "text", text=text)
+        record_parts(memory, spot, spot.name, [("system", "text", {"text": text})])
     elif attachment.type == "file":
         text_file = EmbeddedFile("file", PLAIN_TEXT, attachment.filename, text=attached_text(attachment))
-        Records(memory, spot, spot.name).add_file("user", attached_file(attachment) or text_file)
+        record_parts(memory, spot, spot.name, _file_parts("user", [attached_file(attachment) or text_file]))
 
 
 def keep_line(memory: Memory, spot: Spot, data: bytes, offset: int, first: int, above: str | None) -> None:
@@ -245,15 +228,17 @@ def keep_line(memory: Memory, spot: Spot, data: bytes, offset: int, first: int, 
             del context[0]
         return
     record = records[first]
-    if not memory.is_copied(spot):
+    name = line.uuid if line.uuid != record.message_id else None
+    if context and not memory.is_copied(spot):
         context[:] = [ContextLine(one.uuid, one.parent_uuid) if one.copied else one for one in context]
-    records[first] = msgspec.structs.replace(
-        record,
-        line=line.uuid if line.uuid != record.message_id else None,
-        parent=(parent or "") if parent != above else None,
-        context=msgspec.json.encode(context).decode() if context else None,
-    )
-    context.clear()
+    if context or name is not None or parent != above:
+        records[first] = msgspec.structs.replace(
+            record,
+            line=name,
+            parent=(parent or "") if parent != above else None,
+            context=msgspec.json.encode(context).decode() if context else None,
+        )
+        context.clear()
 
 
 def whole_contexts(content: Iterable[Content], line_at: Callable[[int, int], bytes]) -> Iterator[Content]:

@@ -19,7 +19,7 @@ from burnd.harness.anthropic import (
     result_of,
     usage_of,
 )
-from burnd.harness.claude_code.content import record_message, record_user
+from burnd.harness.claude_code.content import output_parts, record_parts, record_user
 from burnd.harness.claude_code.lines import (
     SOURCE,
     SYNTHETIC,
@@ -271,7 +271,7 @@ def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeM
                 [replace(one, is_error=True) if one.id == block.tool_use_id else one for one in calls]
             )
     candidate.prints += tuple(prints[:room])
-    record_message(memory, spot, candidate.message_id, len(candidate.lines), blocks)
+    record_parts(memory, spot, candidate.message_id, output_parts(blocks), len(candidate.lines))
     candidate.lines += (spot.name,)
 
 
