@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from burnd.attribution.tally import Sums
+from burnd.attribution.rates import Sums
 from burnd.index.store import IndexStore
 from burnd.index.sums import MEASURES
 from burnd.ledger.journal import Journal

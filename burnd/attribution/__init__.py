@@ -1,9 +1,19 @@
 """Attribution: assigns every billed token of a rail to a cause. In tokens only; `pricing` has the prices."""
 
-from burnd.attribution.causes import Anatomy, Branch, Cause, CauseShare, Explained, anatomy, explain, nest
+from burnd.attribution.causes import (
+    Anatomy,
+    Branch,
+    Cause,
+    CauseShare,
+    Explained,
+    GroupTally,
+    anatomy,
+    explain,
+    nest,
+    tally,
+)
 from burnd.attribution.rail import Rail, in_order, restore, save
-from burnd.attribution.rates import Rate, Spent, add_up, rate_of
-from burnd.attribution.tally import Sums, Tally, tally
+from burnd.attribution.rates import Rate, Spent, Sums, add_up, rate_of
 
 __all__ = [
     "explain",
@@ -18,7 +28,7 @@ __all__ = [
     "Rail",
     "save",
     "restore",
-    "Tally",
+    "GroupTally",
     "tally",
     "Sums",
     "Rate",

@@ -9,8 +9,8 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from burnd.attribution.blocks import Group
 from burnd.attribution.misses import MissGroup
+from burnd.attribution.row import Group
 from burnd.classify.tools import Kind as ToolKind
 from burnd.classify.tools import kind as tool_kind
 from burnd.index.store import keyed
@@ -68,18 +68,10 @@ class CauseKey(NamedTuple):
 
 
 class CauseNumber(NamedTuple):
-    """The row of a cause in the index, and the rows of its tool and its subject."""
+    """The row of a cause in the index, and its level."""
 
     id: int
     level: int
-    whole: int
-    subject: int
-
-    def at(self, level: int) -> int | None:
-        """The row that has its sum at a level; None if it does not count there."""
-        if level == TOOL:
-            return self.whole if self.level in PAID_LEVELS else None
-        return self.subject if self.level == level else None
 
 
 def key_of(group: Group | MissGroup, agent: str) -> CauseKey:
@@ -106,19 +98,14 @@ def number_causes(db: sqlite3.Connection, keys: Iterable[CauseKey]) -> dict[Caus
             for row, key in columns.items()
         ]
         db.executemany(_INSERT, rows)
-        numbers |= {columns[row[:4]]: cause_number(*row[4:]) for row in keyed(db, _SELECT, columns)}
+        numbers |= {columns[row[:4]]: CauseNumber(*row[4:]) for row in keyed(db, _SELECT, columns)}
     return {key: numbers[key] for key in causes}
-
-
-def cause_number(number: int, level: int, whole: int, subject: int) -> CauseNumber:
-    """Converts a row of the index, where 0 means the cause itself."""
-    return CauseNumber(number, level, whole or number, subject or number)
 
 
 _INSERT = "INSERT OR IGNORE INTO causes(kind, tool, target, agent, level, whole, subject) VALUES(?,?,?,?,?,?,?)"
 _SELECT = """
 WITH w(kind, tool, target, agent) AS ({keys})
-SELECT c.kind, c.tool, c.target, c.agent, c.id, c.level, c.whole, c.subject FROM w
+SELECT c.kind, c.tool, c.target, c.agent, c.id, c.level FROM w
 CROSS JOIN causes c ON c.kind = w.kind AND c.tool = w.tool AND c.target = w.target AND c.agent = w.agent
 """
 NAMED_CAUSES: Final = """

@@ -1,34 +1,33 @@
 """Divides the bill of a rail among causes; every billed token has exactly one.
 
-`explain` feeds a rail. `Account` adds up the tokens of each cause without visiting a block in every turn that contained
-it. `nest` puts the rails of subagents below the calls that started them.
+`Account` adds up the tokens of each cause without visiting a block in every turn that contained it. `nest` puts the
+rails of subagents below the calls that started them.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from operator import add, mul, sub
-from typing import Final, NamedTuple, overload
+from typing import Final, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
 
-from burnd.attribution.blocks import Kind
-from burnd.attribution.misses import CacheBills, CacheMeter, Miss
+from burnd.attribution.misses import CacheBills, CacheMeter, Miss, MissGroup
 from burnd.attribution.rail import CauseOrigin, Rail, RailEntry, Step
-from burnd.attribution.rates import CACHE_READ, CLASSES, Rate, Rates, Spent, add_up
-from burnd.attribution.row import ROOT
+from burnd.attribution.rates import CACHE_READ, CLASSES, Rate, Rates, Spent, Sums, add_up
+from burnd.attribution.row import ROOT, Group, Kind
 from burnd.records import Subagent, Turn
 
 
 class Cause(msgspec.Struct, frozen=True, gc=False):
     """A block or group of blocks that tokens were spent on.
 
-    `spent` has all of its tokens, its own output included. `entered` are its tokens that entered the context, `size`
-    also counts turns that were not selected. `rides` are the later turns with it in their context, `reentries` those
-    of them that did not read it from the cache. `largest` is the most that entered in one turn, `end` its position.
+    `spent` has all of its tokens, its own output included; `entered` those that entered the context, `size` also in
+    turns that were not selected. `rides` are the later turns with it in their context, `reentries` those that did not
+    read it from the cache. `largest` is the most that entered in one turn, `end` its position.
     """
 
     kind: Kind
@@ -99,7 +98,6 @@ class Causes(Sequence[Cause]):
         return tuple(map(self._cause, range(len(self))))
 
     def origins(self) -> Iterator[CauseOrigin]:
-        """The origin of each cause."""
         return (self._origins[owner] for owner in self._owners)
 
     def calls(self) -> Iterator[tuple[str, int]]:
@@ -195,7 +193,6 @@ class Account:
         self._entered_before.append(step.entered)
 
     def causes(self) -> Causes:
-        """All causes with tokens in the turns that count."""
         row, count = self._row, len(self._origins)
         sizes = list(map(sub, row.ends, map(row.ends.__getitem__, row.parents)))
         present = _column(self._present, len(sizes))  # block -> turns with it in their context
@@ -256,7 +253,6 @@ class Account:
 
 
 def _column(values: Mapping[int, int], count: int) -> list[int]:
-    """The values as a list of `count` numbers."""
     column = [0] * count
     for n, value in values.items():
         column[n] = value
@@ -286,8 +282,8 @@ class Shrink(msgspec.Struct, frozen=True):
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """The bill of a rail, divided among causes.
 
-    `turns` counts the selected turns with usage. `begins` are the turns at which a row began; `prefix` is the size of
-    its prefix. `caching` compares the lifetimes of cache writes.
+    `turns` counts the selected turns with usage, `begins` are those at which a row began; `prefix` is the size of its
+    prefix. `caching` compares the lifetimes of cache writes.
     """
 
     session_id: str = ""
@@ -308,12 +304,11 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spent(self) -> dict[Rate, Spent]:
-        """All tokens of the selected turns."""
         return spent_on(self.causes)
 
 
 class CauseShare(msgspec.Struct, frozen=True):
-    """The share of a cause in a turn: its tokens in the context, and its billed tokens."""
+    """The tokens of a cause in the context of a turn, and its billed tokens."""
 
     cause: CauseOrigin
     tokens: int
@@ -330,7 +325,7 @@ class Anatomy(msgspec.Struct, frozen=True):
 def explain(entries: Iterable[RailEntry], thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
     """The causes of a rail, from its entries in order; only the selected turns count.
 
-    The bill of a turn is added up at once: keeping those of thousands of turns takes memory and time.
+    Bills are added up at once: keeping those of thousands of turns takes memory and time.
     """
     rail = Rail()
     account, meter, rates = Account(rail), CacheMeter(), Rates(thresholds)
@@ -404,18 +399,16 @@ def spent_on(causes: Iterable[Cause]) -> dict[Rate, Spent]:
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """A rail with the rails that its calls started; each of these names its call (`started_by`)."""
+    """A rail with the rails that its calls started."""
 
     explained: Explained
     below: tuple[Branch, ...] = ()
 
     @property
     def spent(self) -> dict[Rate, Spent]:
-        """The bill of the rail and of all rails below it."""
         return add_up([self.explained.spent, *(branch.spent for branch in self.below)])
 
     def started_by(self, call_id: str) -> tuple[Branch, ...]:
-        """The rails that a call started."""
         return tuple(branch for branch in self.below if branch.explained.started_by == call_id)
 
 
@@ -452,3 +445,82 @@ def _above(rails: Sequence[Explained]) -> list[int | None]:
             above[at] = None
         free |= climbed
     return above
+
+
+ENTERED, CALLS, ERRORS = range(CLASSES, CLASSES + 3)
+Bucket = TypeVar("Bucket", bound=Hashable)
+Counts = list[int]  # in the order of `Sums`
+BySource = dict[Group | MissGroup, Counts]
+
+
+class GroupTally(Generic[Bucket]):
+    """Adds up steps by bucket; each must be added right after its turn was fed to the rail.
+
+    Cache misses are also counted by reason, with tokens that the causes have too.
+    """
+
+    def __init__(self, rail: Rail) -> None:
+        self._rail = rail
+        self._groups: list[Group] = []  # by owner
+        self._counts: dict[Bucket, BySource] = {}
+        self._runs: dict[tuple[Bucket, int], defaultdict[int, int]] = {}  # marks by slot
+
+    def add(self, step: Step, bucket: Bucket) -> None:
+        rail, counts = self._rail, self._counts.setdefault(bucket, {})
+        groups, owners = self._groups, rail.row.owners
+        groups += [origin.group for origin in rail.origins[len(groups) :]]
+        for rate_class, last, below in step.runs:
+            marks = self._runs.get((bucket, rate_class))
+            if marks is None:
+                marks = self._runs[bucket, rate_class] = defaultdict(int)
+            marks[last] += 1
+            marks[below] -= 1
+        for rate_class, slot, tokens in step.pieces:
+            _of(counts, groups[owners[slot]])[rate_class] += tokens
+        for rate_class, owner, tokens in step.outputs:
+            _of(counts, groups[owner])[rate_class] += tokens
+        for slot in step.entered:
+            _of(counts, groups[owners[slot]])[ENTERED] += rail.row.size(slot)
+        for owner, is_error in step.calls:
+            call = _of(counts, groups[owner])
+            call[CALLS] += 1
+            call[ERRORS] += is_error
+        if step.miss is not None:
+            miss = _of(counts, step.miss.group)
+            miss[CALLS] += 1
+            for rate_class, tokens in enumerate(step.miss.spent):
+                miss[rate_class] += tokens
+
+    def take(self) -> dict[Bucket, dict[Group | MissGroup, Sums]]:
+        """The sums since the last call."""
+        row, groups = self._rail.row, self._groups
+        for (bucket, rate_class), marks in self._runs.items():
+            counts = self._counts[bucket]
+            for slot, times in enumerate(row.times(marks)):
+                if times:
+                    _of(counts, groups[row.owners[slot]])[rate_class] += times * row.size(slot)
+        result = {
+            bucket: {source: Sums(*some) for source, some in counts.items() if any(some)}
+            for bucket, counts in self._counts.items()
+        }
+        self._counts, self._runs = {}, {}
+        return result
+
+
+def _of(counts: BySource, source: Group | MissGroup) -> Counts:
+    sums = counts.get(source)
+    if sums is None:
+        sums = counts[source] = [0] * len(Sums._fields)
+    return sums
+
+
+def tally(
+    rail: Rail, entries: Iterable[RailEntry], bucket_of: Callable[[Turn], Bucket]
+) -> dict[Bucket, dict[Group | MissGroup, Sums]]:
+    """Feeds a rail with entries and adds up their tokens."""
+    sums: GroupTally[Bucket] = GroupTally(rail)
+    for entry in entries:
+        step = rail.feed(entry)
+        if step is not None and isinstance(entry, Turn):
+            sums.add(step, bucket_of(entry))
+    return sums.take()

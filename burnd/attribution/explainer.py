@@ -1,7 +1,7 @@
 """Explains changed rails in the background and writes the sums of their causes.
 
-Each change of a rail adds a row to `changed` in the same transaction, so a crash and a rebuild of the index need no
-special handling; `landed` only wakes it up. It waits for the backfill, so that a rail is explained once.
+Each change of a rail adds a row to `changed` in the same transaction, so crashes and rebuilds need no special handling.
+Waits for the backfill, so that a rail is explained once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ State = Literal["ready", "catching-up", "waiting"]  # waiting: during the backfi
 
 
 class Explainer(BackgroundFollower):
-    """The background task. `is_asked` returns whether a request is being answered."""
+    """`is_asked` returns whether a request is being answered."""
 
     task, note, item = "causes", "counting", "piece"
 
@@ -62,7 +62,6 @@ class Explainer(BackgroundFollower):
         self._retries: list[str] = []
 
     def landed(self, change: Change) -> None:
-        """Called by the pipeline after every batch."""
         if change.logged or change.open or change.closed or self._generation != self._pipeline.generation:
             self._landed_at = self._clock()
             self.wake()
@@ -84,7 +83,6 @@ class Explainer(BackgroundFollower):
             await self.caught_up()
 
     async def catch_up(self) -> None:
-        """Explains everything that is due."""
         while await self.step(AT_ONCE):
             pass
 

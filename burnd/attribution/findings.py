@@ -1,7 +1,6 @@
 """Findings of waste: kind, evidence, tokens and advice.
 
-Findings of different kinds may count the same tokens, so they cannot be added up. They are ordered by weight: tokens
-by rate class, relative to plain input.
+Findings of different kinds may count the same tokens, so they cannot be added up. They are ordered by weight.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Waste of one kind, and its tokens. `causes` are set if these are all the tokens of some causes."""
+    """Waste of one kind. `causes` are set if its tokens are all the tokens of some causes."""
 
     kind: FindingKind
     sessions: tuple[str, ...]
@@ -96,7 +95,7 @@ def finding(
     advice: str | None = None,
     causes: Iterable[Cause] = (),
 ) -> Finding:
-    """Creates a finding with the tokens of bills and causes; cuts long evidence."""
+    """A finding with the tokens of bills and causes; cuts long evidence."""
     causes = tuple(causes)
     tokens = add_up([*bills, *(cause.spent for cause in causes)])
     cut = msgspec.structs.replace(
@@ -117,7 +116,6 @@ def finding(
 
 
 def advice_for(kind: FindingKind) -> str:
-    """The general advice for a kind of finding."""
     return _ADVICE[kind]
 
 
@@ -137,7 +135,6 @@ def bounded(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _combined(findings: Sequence[Finding]) -> Finding:
-    """One finding for several of a kind."""
     sessions = dict.fromkeys(session for one in findings for session in one.sessions)
     evidence = Evidence(
         others=len(findings),

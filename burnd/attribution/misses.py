@@ -1,5 +1,4 @@
-"""Cache misses: the tokens that a turn paid again, and why the provider's cache did not have them; and bills with
-other lifetimes of cache writes.
+"""Cache misses: the tokens that a turn paid again, and why; and bills with other lifetimes of cache writes.
 
 A reason is proved if the log leaves no other: the provider or the hashes of two requests show what changed, or that
 nothing did. Otherwise it is inferred from times, models and sizes.
@@ -80,7 +79,7 @@ Proof = Literal["proved", "inferred"]
 
 
 class MissGroup(NamedTuple):
-    """Misses of one reason, proved or inferred, for sums over many sessions."""
+    """Misses of one reason, for sums over many sessions."""
 
     reason: Reason
     proof: Proof
@@ -89,7 +88,7 @@ class MissGroup(NamedTuple):
 class Miss(NamedTuple):
     """Tokens of earlier contexts that were not read from the cache, by rate class, and the reason.
 
-    `position` is the number of the first message that changed, `changes` are changes of the prompt that the log shows,
+    `position` is the number of the first message that changed, `changes` are those of the prompt that the log shows,
     and `settings` the efforts before and after.
     """
 
@@ -106,10 +105,10 @@ class Miss(NamedTuple):
 
 
 class Circumstances(NamedTuple):
-    """Facts about a turn and the one before it that may explain a miss. `earlier` is empty if unknown.
+    """Facts about a turn and the one before it that may explain a miss.
 
-    `waited` is set if calls returned in between, without a prompt. `prompt` has the hashes of the request before,
-    `blocks` counts the blocks since then.
+    `earlier` is empty if unknown. `waited`: calls returned in between, without a prompt. `prompt` has the hashes of the
+    request before, `blocks` counts the blocks since then.
     """
 
     compacted: bool
@@ -243,7 +242,7 @@ class CacheMeter:
         self._is_hour = False  # the lifetime of the last write
 
     def add(self, ts: str, bounds: Bounds, miss: Miss | None, rate: Rate | None) -> None:
-        """Adds a turn; without a rate it only counts as the turn before the next."""
+        """Without a rate, a turn only counts as the one before the next."""
         if not bounds.end:
             return
         now, was_hour = index_ms(ts), self._is_hour

@@ -11,39 +11,37 @@ from typing import Final
 
 import msgspec
 
-from burnd.attribution.blocks import (
+from burnd.attribution.misses import LEAST_TOKENS, Circumstances, Miss, PromptPrint, miss_of, prompt_print
+from burnd.attribution.rates import OUTPUT, REASONING, SEARCHES
+from burnd.attribution.row import (
     ENTERED_KINDS,
     ESTIMATED,
     EXACT,
     INSTRUCTIONS,
-    THOUGHT,
-    Group,
-    Kind,
-    Output,
-    SizeClaim,
-    expected_tokens,
-    inherited_tokens,
-    is_search,
-    output_shares,
-    portions,
-)
-from burnd.attribution.misses import LEAST_TOKENS, Circumstances, Miss, PromptPrint, miss_of, prompt_print
-from burnd.attribution.rates import OUTPUT, REASONING, SEARCHES
-from burnd.attribution.row import (
     OTHER,
     PREFIX,
     RESULT,
     ROOT,
     THINKING,
+    THOUGHT,
     UNEXPLAINED,
     Bounds,
+    Group,
+    Kind,
+    Output,
     Piece,
     Placement,
     Row,
     Run,
+    SizeClaim,
     TurnBill,
     begin,
+    expected_tokens,
     extend,
+    inherited_tokens,
+    is_search,
+    output_shares,
+    portions,
 )
 from burnd.records import Block, Compaction, Copy, Turn
 
@@ -70,9 +68,9 @@ class Node(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The state of the rail after a message, from which any later message can continue.
 
     `tip` is the last slot of the row that was billed last; `model`, `ts` and `for_an_hour` are of that turn. `pending`
-    are the blocks after it, without a size yet. `prefix` is the size of the rail's prefix, `linked` is set if its turns
-    have parents, `compacted` is the number of turns in which a recorded compaction may still take effect, and `credit`
-    the number of slots that may be rewritten. `prompt` has the hashes of the last request.
+    are the blocks after it, without a size yet. `linked`: turns have parents. `compacted` is the number of turns in
+    which a recorded compaction may still take effect, `credit` the number of slots that may be rewritten. `prompt` has
+    the hashes of the last request.
     """
 
     n: int = 0
@@ -91,7 +89,7 @@ class Node(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Base(msgspec.Struct, frozen=True, gc=False):
-    """The state that a message continues: its parent, the end of its row (`ROOT` for a new row), and pending blocks."""
+    """What a message continues: its parent's state, the end of its row (`ROOT` for a new row), and pending blocks."""
 
     node: Node
     tip: int
@@ -102,9 +100,9 @@ class Base(msgspec.Struct, frozen=True, gc=False):
 class Step(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The bill of one turn.
 
-    `runs` and `pieces` are its context along the row (see `Row.lay`), `tip` is the last slot of the row, `outputs` is
-    its output. `entered` are the slots of new blocks, `calls` the owners of its calls, and whether each failed.
-    `is_shrunk` is set if blocks left the row; then only the tokens that were read are certainly unchanged.
+    `runs` and `pieces` are its context along the row (see `Row.lay`), `tip` is the row's last slot. `entered` are the
+    slots of new blocks, `calls` the owners of its calls, and whether each failed. `is_shrunk`: blocks left the row, so
+    that only the tokens that were read are certainly unchanged.
     """
 
     bounds: Bounds
@@ -167,7 +165,7 @@ class Rail:
         self._own: dict[Kind, int] = {}
 
     def feed(self, entry: RailEntry) -> Step | None:
-        """Adds the next entry. Only turns have a bill; copies and compactions change the state."""
+        """Only turns have a bill; copies and compactions change the state."""
         if isinstance(entry, Turn):
             return self._feed_turn(entry)
         if isinstance(entry, Copy):
@@ -243,8 +241,8 @@ class Rail:
     def _claim_entered(self, blocks: Sequence[Block], *, begins: bool) -> list[SizeClaim]:
         """Claims of the blocks that entered the context since the previous turn.
 
-        A block of a call that is out of reach is a reminder. Instruction files at the beginning of a row (`begins`) are
-        in its prefix.
+        A block of a call that is out of reach is a reminder. Instruction files at the beginning of a row are in its
+        prefix.
         """
         claims = []
         for block in blocks:
@@ -338,7 +336,6 @@ class Rail:
         )
 
     def _billed(self, turn: Turn, base: Base, pending: tuple[SizeClaim, ...], rewritten: int) -> Node:
-        """The state after a turn with a billed context."""
         last, row, usage = self.last, self.row, turn.usage
         written = usage.cache_create_5m + usage.cache_create_1h
         prefix, compacted = last.prefix, last.compacted
@@ -361,7 +358,7 @@ class Rail:
         )
 
     def _unbilled(self, entry: Turn | Copy, base: Base, pending: tuple[SizeClaim, ...]) -> Node:
-        """The state after any other message: as before, with more pending blocks."""
+        """As before, with more pending blocks."""
         last = self.last
         return msgspec.structs.replace(
             base.node,
@@ -428,7 +425,7 @@ class Rail:
 def in_order(
     turns: Iterable[Turn], copies: Iterable[Copy] = (), compactions: Iterable[Compaction] = ()
 ) -> list[RailEntry]:
-    """The entries of a rail in order. Turns that turned out to be copies are left out."""
+    """Leaves out turns that turned out to be copies."""
     messages: list[Turn | Copy] = [*(turn for turn in turns if turn.copy_of is None), *copies]
     messages.sort(key=attrgetter("turn_index", "ts", "message_id", "source"))
     waiting = sorted(compactions, key=lambda one: (one.ts, one.id), reverse=True)
@@ -465,7 +462,7 @@ _decoder: Final = msgspec.msgpack.Decoder(_RailState)
 
 
 def save(rail: Rail) -> bytes:
-    """Encodes a rail in some 8 bytes per block and 100 per message within reach."""
+    """Takes some 8 bytes per block and 100 per message within reach."""
     rail.drop_old()
     row, order = rail.row, rail.order
     reachable = {ROOT}
@@ -506,7 +503,7 @@ def save(rail: Rail) -> bytes:
 
 
 def restore(data: bytes) -> Rail:
-    """Decodes a rail. Raises ValueError if the bytes are damaged or of another version."""
+    """Raises ValueError if the bytes are damaged or of another version."""
     state = _decoder.decode(data)
     if state.version != _STATE_VERSION:
         raise ValueError(f"rail state has version {state.version}, not {_STATE_VERSION}")

@@ -1,8 +1,4 @@
-"""Loads the entries of rails: turns, copies and compactions.
-
-The index has their positions in the ledger, and the records of turns that may still grow. Everything is read in one
-snapshot of the index.
-"""
+"""Loads the entries of rails, in one snapshot of the index: it has their positions in the ledger, and open turns."""
 
 from __future__ import annotations
 
@@ -28,7 +24,7 @@ Key = tuple[int, str]  # a session's row, and the rail
 
 
 class RailName(msgspec.Struct, frozen=True):
-    """Identifies a rail: row and id of its session, and the id of the rail."""
+    """Row and id of the session, and the id of the rail."""
 
     session: int
     session_id: str
@@ -50,7 +46,7 @@ class RailEntries(RailName, frozen=True):
 
 
 class Span(NamedTuple):
-    """A range of a rail: messages from `begin` to before `end`, and compactions after the time `after`.
+    """Messages from `begin` to before `end`, and compactions after the time `after`.
 
     A compaction belongs before the first message that is not older, so those up to `after` are in earlier ranges.
     """
@@ -61,8 +57,6 @@ class Span(NamedTuple):
 
 
 class _Unordered(msgspec.Struct):
-    """The entries of a rail, not ordered yet."""
-
     turns: list[Turn] = msgspec.field(default_factory=list)
     copies: list[Copy] = msgspec.field(default_factory=list)
     compactions: list[Compaction] = msgspec.field(default_factory=list)
@@ -98,7 +92,6 @@ def main_first(key: Key) -> tuple[int, bool, str]:
 
 
 def load_span(db: sqlite3.Connection, ledger: Path, session: int, rail: str, span: Span) -> list[RailEntry]:
-    """The entries of a range of a rail, in order."""
     some = msgspec.json.encode([session]).decode()
     rails: defaultdict[Key, _Unordered] = defaultdict(_Unordered)
     one = rails[session, rail]

@@ -43,11 +43,29 @@ class Spent(NamedTuple):
 
     @property
     def context(self) -> int:
-        """The tokens of the context."""
         return self.input + self.cache_read + self.cache_create_5m + self.cache_create_1h
 
     def plus(self, other: Spent, times: int = 1) -> Spent:
         return Spent(*(one + times * two for one, two in zip(self, other, strict=True)))
+
+
+class Sums(NamedTuple):
+    """Tokens of a group of causes, those that entered contexts, its calls and their errors."""
+
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache_read: int = 0
+    cache_create_5m: int = 0
+    cache_create_1h: int = 0
+    searches: int = 0
+    entered: int = 0
+    calls: int = 0
+    errors: int = 0
+
+    @property
+    def spent(self) -> Spent:
+        return Spent(*self[:CLASSES])
 
 
 NOTHING: Final = Spent()
@@ -76,7 +94,6 @@ class Rates:
         self._last = Rate("")
 
     def of(self, turn: Priceable, context: int) -> Rate:
-        """The rate of a turn with a context of this size."""
         model, provider, over, speed = self._last
         now_over = self._thresholds[bisect_left(self._thresholds, context, 1) - 1]
         if turn.model != model or over != now_over or turn.speed != speed or turn.provider != provider:
@@ -85,12 +102,10 @@ class Rates:
 
 
 def rate_of(turn: Turn, thresholds: Sequence[int]) -> Rate:
-    """The rate of one turn (see `Rates`)."""
     return Rates(thresholds).of(turn, turn.usage.context)
 
 
 def spent_by(turn: Turn) -> Spent:
-    """All tokens and searches of a turn."""
     usage = turn.usage
     return Spent(
         usage.input,

@@ -1,8 +1,8 @@
 """The context of a turn as a row of blocks: computes block sizes and lays the bill along the row.
 
-A turn's row is its parent's row with more blocks at the end, or fewer if some were removed. Rows form a tree of slots:
-a row is the path from the root to its last slot, and is never changed. A rewound branch, the row before a compaction
-and two clients that take turns in one session are different paths.
+A turn's row is its parent's with more blocks at the end, or fewer if some were removed. Rows form a tree of slots: a
+row is the path from the root to its last slot, and is never changed. A rewound branch, the row before a compaction and
+two clients that take turns in one session are different paths.
 """
 
 from __future__ import annotations
@@ -10,18 +10,113 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import sub
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from burnd.attribution.blocks import SizeClaim, portions
 from burnd.attribution.rates import CACHE_CREATE_1H, CACHE_CREATE_5M, CACHE_READ, INPUT
-from burnd.records import Usage
+from burnd.classify.tools import kind as tool_kind
+from burnd.records import Block, Copy, Usage
 
 ROOT: Final = 0
 
 Run = tuple[int, int, int]
 Piece = tuple[int, int, int]
+
+
+Kind = Literal[
+    "prefix",
+    "prompt",
+    "answer",
+    "thinking",
+    "call",
+    "reminder",
+    "attachment",
+    "summary",
+    "inherited",
+    "unexplained",
+]
+
+# How exact the expected size of a block is: exact, exact unless the provider drops it, or estimated from its bytes.
+EXACT: Final = 0
+THOUGHT: Final = 1
+ESTIMATED: Final = 2
+
+IMAGE_TOKENS: Final = 1600
+_BYTES_PER_TOKEN: Final = 4
+_WRAPPING_TOKENS: Final = 8
+
+INSTRUCTIONS: Final = "instructions"
+ENTERED_KINDS: Final[dict[str, Kind]] = {
+    "prompt": "prompt",
+    "image": "prompt",
+    "file": "attachment",
+    "summary": "summary",
+}
+
+# (owner, expected tokens, precision) of a block in the context whose size no bill has shown yet.
+SizeClaim = tuple[int, int, int]
+# (rate class, owner, tokens) of a part of a turn's output or searches.
+Output = tuple[int, int, int]
+
+
+class Group(NamedTuple):
+    """Kind, tool and target of causes, for sums over many sessions."""
+
+    kind: Kind
+    tool: str | None = None
+    target: str | None = None
+
+
+def expected_tokens(block: Block) -> int:
+    """Twice that is the maximum: no text has more than a token per two bytes."""
+    if block.kind == "image":
+        return IMAGE_TOKENS
+    return -(-block.bytes // _BYTES_PER_TOKEN) + _WRAPPING_TOKENS
+
+
+def inherited_tokens(copy: Copy) -> int:
+    return sum(expected_tokens(block) for block in (*copy.entered, *copy.made) if block.kind != INSTRUCTIONS)
+
+
+def output_shares(blocks: Sequence[Block], usage: Usage) -> list[int]:
+    """Output tokens by block, in proportion to bytes.
+
+    Logs shorten or omit thinking: tokens above the maximum of text and arguments count as thinking. Separately billed
+    thinking has no share.
+    """
+    if len(blocks) == 1:
+        return [usage.output]
+    weights = [block.bytes or 1 for block in blocks]
+    thoughts = [n for n, block in enumerate(blocks) if block.kind == "thinking"]
+    if usage.reasoning and len(thoughts) < len(blocks):
+        for n in thoughts:
+            weights[n] = 0
+    shares = portions(usage.output, weights)
+    if thoughts and not usage.reasoning:
+        for n, block in enumerate(blocks):
+            over = shares[n] - 2 * expected_tokens(block)
+            if over > 0 and block.kind != "thinking":
+                shares[n] -= over
+                shares[thoughts[0]] += over
+    return shares
+
+
+def is_search(tool: str) -> bool:
+    """Web searches are billed one by one."""
+    return "search" in tool.lower() and tool_kind(tool) in ("web", "other")
+
+
+def portions(amount: int, weights: Sequence[int]) -> list[int]:
+    """Divides an amount by weights into whole numbers that add up to it. The weights must not all be zero."""
+    total, weight_sum, assigned = sum(weights), 0, 0
+    shares = []
+    for weight in weights:
+        weight_sum += weight
+        upto = amount * weight_sum // total
+        shares.append(upto - assigned)
+        assigned = upto
+    return shares
 
 
 class Bounds(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -132,8 +227,9 @@ class Row:
         return bisect_right(self.path_ends, position)
 
     def times(self, marks: Mapping[int, int]) -> list[int]:
-        """How often each slot was paid, from marks at the last slots of runs and negative marks before their first: the
-        count of a slot is the sum of the marks at it and after it.
+        """How often each slot was paid: the sum of the marks at it and after it.
+
+        A run has a mark at its last slot and a negative one before its first.
         """
         parents, counts = self.parents, [0] * len(self.ends)  # a dictionary takes twice as long
         for slot, mark in marks.items():
@@ -192,8 +288,7 @@ _OTHER_TOKENIZER: Final = 20  # a difference of more than a twentieth of the row
 class Placement(msgspec.Struct, frozen=True, gc=False):
     """The tokens that were in the row before, the index of its first new slot, and the number of rewritten slots.
 
-    `is_shrunk` is set if blocks other than thinking left. Which ones is a guess; only cache reads are certainly
-    unchanged.
+    `is_shrunk`: blocks other than thinking left. Which ones is a guess; only cache reads are certainly unchanged.
     """
 
     before: int
@@ -203,7 +298,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
 
 
 class TurnBill(msgspec.Struct, frozen=True, gc=False):
-    """The size of a turn's context, its cache reads, whether the model changed, and the slots that may be rewritten."""
+    """`credit` is the number of slots that may be rewritten."""
 
     context: int
     read: int
@@ -242,10 +337,10 @@ _UNCHANGED: Final = _Fit()
 def begin(
     row: Row, claims: Sequence[SizeClaim], context: int, known_prefix: int, prefix: int, slot: int | None, rest: int
 ) -> Placement:
-    """Adds the blocks of a new row; the tokens that they do not explain come before them, owned by `prefix`, which is
-    in `slot` of an earlier row, if any. Tokens above the maximum of all blocks are owned by `rest`.
+    """Adds the blocks of a new row; the tokens that they do not explain come before them, owned by `prefix`.
 
-    A prefix of known size keeps it, unless that leaves the blocks less than half of their expected tokens.
+    The prefix is in `slot` of an earlier row, if any; one of known size keeps it, unless that leaves the blocks less
+    than half of their expected tokens. Tokens above the maximum of all blocks are owned by `rest`.
     """
     weights = [expected for _, expected, _ in claims]
     expected = sum(weights)
@@ -302,7 +397,7 @@ def extend(row: Row, claims: Sequence[SizeClaim], bill: TurnBill, ranks_of: Rank
 
 
 def _refit(row: Row, need: _Need, bill: TurnBill, short: int, ranks_of: RanksOf) -> _Fit:
-    """Changes the row so that new blocks fit: scales it if the model counts tokens differently, else removes blocks."""
+    """Scales the row if the model counts tokens differently, else removes blocks, so that new blocks fit."""
     total, context = row.total, bill.context
     if bill.switched and abs(short) > max(total // _OTHER_TOKENIZER, need.total) and len(row.path) <= bill.credit:
         slots, scaled = row.path[1:], max(0, total - short)

@@ -1,6 +1,6 @@
 """Explains rails segment by segment and writes the sums of their causes.
 
-A segment is a fixed range of 256 message numbers of a rail. It starts from the saved state at the end of the segment
+A segment is a fixed range of 256 message numbers of a rail. It starts from the saved state at the end of the one
 before, so one more turn explains one segment again, however long the session is. The rows of a segment in `cause_sums`
 are replaced as a whole, in one transaction with its state and its row in `changed`.
 """
@@ -16,7 +16,6 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import structlog
 import zstandard
 
-from burnd.attribution.blocks import Group
 from burnd.attribution.cause_keys import (
     COMMAND,
     FILE,
@@ -31,11 +30,12 @@ from burnd.attribution.cause_keys import (
     key_of,
     number_causes,
 )
+from burnd.attribution.causes import GroupTally
 from burnd.attribution.misses import MissGroup
 from burnd.attribution.rail import Rail, RailEntry, restore, save
 from burnd.attribution.rail_entries import Span, load_span
-from burnd.attribution.rates import spent_by
-from burnd.attribution.tally import Sums, Tally
+from burnd.attribution.rates import Sums, spent_by
+from burnd.attribution.row import Group
 from burnd.index import changes
 from burnd.index.keys import decompressed
 from burnd.protocol import UNKNOWN_AGENT
@@ -62,7 +62,6 @@ def no_yield() -> None:
 
 
 def no_guard(_session: int, _rail: str, _n: int) -> AbstractContextManager[None]:
-    """No-op crash guard."""
     return nullcontext()
 
 
@@ -92,7 +91,7 @@ class TurnBucket(NamedTuple, Generic[Bucket]):
 
 
 class Segment(NamedTuple):
-    """An explained segment. `newest` is the time of the newest message up to its end."""
+    """`newest` is the time of the newest message up to its end."""
 
     n: int
     newest: str
@@ -112,7 +111,7 @@ class Start(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """Newly explained segments of a rail, which replace those from `begin` to `end`.
+    """Segments of a rail that replace those from `begin` to `end`.
 
     `mark` and `times` are of the row in `changed` that made them due.
     """
@@ -213,7 +212,7 @@ def add_up(
     rail: Rail, entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBucket[Bucket]], pause: Yield = no_yield
 ) -> dict[Bucket, ByCause]:
     """Tokens of turns by bucket and cause. Cache misses and prompts count the same tokens a second time."""
-    tally: Tally[tuple[str, Bucket]] = Tally(rail)
+    tally: GroupTally[tuple[str, Bucket]] = GroupTally(rail)
     paid: dict[Bucket, ByCause] = {}
     for number, entry in enumerate(entries):
         if number % _MESSAGES_BETWEEN_YIELDS == 0:
@@ -246,7 +245,7 @@ def _unexplained(entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBu
 
 
 def _add_prompt(paid: dict[Bucket, ByCause], one: TurnBucket[Bucket], turn: Turn) -> None:
-    """Counts a turn for its prompt; uncached input and cache writes count as entered."""
+    """Uncached input and cache writes count as entered."""
     usage = turn.usage
     entered = usage.input + usage.cache_create_5m + usage.cache_create_1h
     _add(paid, one.bucket, CauseKey(PROMPTED, target=one.prompt_id or ""), (*spent_by(turn), entered, 1, 0))
@@ -261,7 +260,6 @@ def _add(paid: dict[Bucket, ByCause], bucket: Bucket, key: CauseKey, counts: Seq
 def _turn_buckets(
     db: sqlite3.Connection, session: int, rail: str, n: int
 ) -> Iterator[tuple[MessageKey, int, TurnBucket[SumKey]]]:
-    """The turns of a segment, their numbers and their buckets."""
     rows = db.execute(_TURN_BUCKETS, (session, rail, n * LENGTH, (n + 1) * LENGTH))
     for source, message_id, turn, prompt_id, agent, *key in rows:
         yield (source, message_id), turn, TurnBucket(SumKey(*key), prompt_id, agent)
@@ -282,10 +280,7 @@ def _next_segment(db: sqlite3.Connection, session: int, rail: str, n: int) -> in
 
 
 def write(db: sqlite3.Connection, explanations: Sequence[Explanation], numbers: dict[CauseKey, CauseNumber]) -> int:
-    """Replaces the rows of explained segments; returns the number of segments. Must run in a transaction.
-
-    Adds new causes to `numbers`.
-    """
+    """Replaces the rows of explained segments; returns their number. Adds new causes to `numbers`."""
     keys = {
         key for one in explanations for segment in one.segments for causes in segment.paid.values() for key in causes
     }
@@ -305,7 +300,7 @@ def write(db: sqlite3.Connection, explanations: Sequence[Explanation], numbers: 
 
 
 def _replace(db: sqlite3.Connection, one: Explanation, numbers: Mapping[CauseKey, CauseNumber]) -> set[int]:
-    """Replaces segments of a rail; returns the days with changed rows."""
+    """Returns the days with changed rows."""
     where = (one.session, one.rail, one.begin, _NO_END if one.end is None else one.end)
     now = {segment.n for segment in one.segments}
     days: set[int] = set()
@@ -350,7 +345,7 @@ class StaleBlock(NamedTuple):
 
 
 def read_stale_block(db: sqlite3.Connection) -> StaleBlock | None:
-    """Adds up a stale block; None if no block is stale."""
+    """None if no block is stale."""
     stale = db.execute("SELECT block, times FROM stale_blocks ORDER BY block LIMIT 1").fetchall()
     if not stale:
         return None

@@ -49,7 +49,7 @@ _FAILED_ADVICE: Final = (
 
 
 class Lineage:
-    """The tree of turns by parent, to check whether one turn is an ancestor of another."""
+    """The tree of turns by parent."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         ids = {turn.message_id for turn in turns}
@@ -98,12 +98,12 @@ class CallEvent(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether the tool failed; a refusal by the user is not a failure."""
+        """A refusal by the user is not a failure."""
         return self.call.is_error is True and not self.call.is_refused
 
     @property
     def may_change(self) -> bool:
-        """Whether the call may have changed files; commands and unknown tools may."""
+        """Commands and unknown tools may change files."""
         return not self.call.is_error and tool_kind(self.call.name) not in _READ_ONLY
 
 
@@ -145,7 +145,6 @@ class Calls:
         )
 
     def by_file(self) -> dict[str, list[CallEvent]]:
-        """Reads and edits by file, in order."""
         files: dict[str, list[CallEvent]] = {}
         for event in self.events:
             if event.reads or event.edits:
@@ -175,7 +174,7 @@ def _rereads(calls: Calls) -> Iterator[Finding]:
 
 
 def _is_same(before: CallEvent, event: CallEvent, calls: Calls) -> bool:
-    """Whether a read repeats an earlier one: by the hash of its result, else by its size."""
+    """By the hash of the result, else by its size."""
     if event.call.args_hash is None or event.call.is_error or before.row != event.row:
         return False
     one, other = before.call.result_hash, event.call.result_hash
@@ -392,7 +391,7 @@ def _read_again(calls: Calls, compactions: Sequence[int]) -> tuple[tuple[str, ..
 
 
 class SessionPrefix(NamedTuple):
-    """The prefix of a session and its cost; `spent` is empty if the session is only compared with."""
+    """`spent` is empty if the session is only compared with."""
 
     session_id: str
     prefix: int
@@ -464,7 +463,6 @@ RailTurns = tuple[Explained, Sequence[Turn]]
 
 
 def in_rail(explained: Explained, turns: Sequence[Turn]) -> list[Finding]:
-    """The findings of one rail. `turns` are its own, in order."""
     calls = Calls(explained, turns)
     loops = _retry_loops(calls.events)
     in_loops = {event.call.id for loop in loops for event in loop}
@@ -486,7 +484,6 @@ def in_session(rails: Sequence[RailTurns]) -> tuple[tuple[Finding, ...], dict[Ra
 
 
 def all_findings(rails: Sequence[RailTurns]) -> list[Finding]:
-    """The findings in the rails of a session and its child sessions, of any number."""
     single = [finding for explained, turns in rails for finding in in_rail(explained, turns)]
     return [*single, *delegations(rails)]
 
@@ -522,5 +519,4 @@ def avoidable(rails: Sequence[RailTurns], findings: Iterable[Finding]) -> dict[R
 
 
 def in_project(sessions: Sequence[SessionPrefix]) -> tuple[Finding, ...]:
-    """Findings from a comparison of a project's sessions."""
     return bounded(prefix_bloat(sessions))

@@ -12,10 +12,10 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from burnd.attribution import Branch, Cause, Explained, nest
-from burnd.attribution.blocks import Kind
 from burnd.attribution.causes import Selected, explain
 from burnd.attribution.rail import CauseOrigin
 from burnd.attribution.rail_entries import RailEntries, RailName, load
+from burnd.attribution.row import Kind
 from burnd.classify.shell_programs import UNKNOWN_GOAL, word_set
 from burnd.classify.tools import Kind as ToolKind
 from burnd.classify.tools import kind as tool_kind
@@ -45,9 +45,7 @@ class Bill:
         self.whole: Cost = total([self.own, *(bill.whole for bill in below)])
 
     def most_expensive(self, most: int, but: AbstractSet[int] = frozenset()) -> list[Item]:
-        """The most expensive causes except those in `but`; equal ones in order of appearance, unpriced ones last by
-        tokens.
-        """
+        """Equal ones in order of appearance, unpriced ones last by tokens."""
         units, unpriced = self._priced
         if unpriced:
             order = sorted(range(len(units)), key=lambda n: (-units[n], -sum(self._tokens(n))))
@@ -56,12 +54,10 @@ class Bill:
         return [self.item(n) for n in islice((n for n in order if n not in but), most)]
 
     def item(self, n: int) -> Item:
-        """The cause with this number."""
         units, unpriced = self._priced
         return Item(self.explained.causes[n], Cost(self._tokens(n), units[n], n not in unpriced))
 
     def count_priced(self, but: AbstractSet[int]) -> int:
-        """The number of causes with a price, except those in `but`."""
         units, unpriced = self._priced
         return len(units) - len(unpriced | but)
 
@@ -76,7 +72,7 @@ class Bill:
         return Cost(tuple(map(sum, by_class)), sum(units), len(unpriced) < len(units)) if units else Cost()
 
     def grouped(self, name: Callable[[Kind, str | None, str | None], Group]) -> dict[Group, tuple[int, Cost]]:
-        """Groups causes by `name` of their kind, tool and target; the number and cost of each group."""
+        """The number and cost of causes by `name` of their kind, tool and target."""
         alike: dict[tuple[Kind, str | None, str | None], list[int]] = {}
         for n, origin in enumerate(self.explained.causes.origins()):
             alike.setdefault((origin.kind, origin.tool, origin.target), []).append(n)
@@ -108,7 +104,7 @@ class Bill:
         return {numbers[call_id]: bills for call_id, bills in by_call.items() if call_id is not None}
 
     def every(self) -> Iterator[Bill]:
-        """Yields this bill and all below it, parents first."""
+        """This bill and all below it, parents first."""
         stack = [self]
         while stack:
             bill = stack.pop()
@@ -117,7 +113,7 @@ class Bill:
 
 
 class BillReader:
-    """Makes the bills of sessions at the prices of a view."""
+    """Makes bills at the prices of a view."""
 
     def __init__(self, view: View, ledger: Path) -> None:
         self._db: sqlite3.Connection = view.db
@@ -125,11 +121,11 @@ class BillReader:
         self.pricer = Pricer(view.prices)
 
     def rails(self, sessions: Iterable[int], first: int) -> list[RailEntries]:
-        """All rails of these sessions, those of the session `first` before the others."""
+        """All rails of these sessions, those of `first` before the others."""
         return sorted(load(self._db, self._ledger, sessions), key=lambda rail: rail.session != first)
 
     def bills(self, rails: Sequence[RailEntries], selected: Selected | None = None) -> list[Bill]:
-        """The bills of the selected turns. A rail is a root if the call that started it is unknown."""
+        """A rail is a root if the call that started it is unknown."""
         by_name = {(rail.session_id, rail.rail_id): rail for rail in rails}
         models = {(turn.model, turn.provider) for rail in rails for turn in rail.turns}
         thresholds = self.pricer.thresholds(models)
@@ -185,7 +181,6 @@ _FILE_READERS: Final = word_set(
 
 
 def group_of(kind: str, tool: str | None, target: str | None) -> GroupKey:
-    """The group of a cause by its kind, and of a call by its tool and target."""
     if kind != "call":
         return _BY_CAUSE.get(kind, "rest")
     if tool is None:
@@ -195,7 +190,7 @@ def group_of(kind: str, tool: str | None, target: str | None) -> GroupKey:
 
 
 def group_of_command(target: str | None) -> GroupKey:
-    """The group of a shell call; commands that only read files count as file reads."""
+    """Commands that only read files count as file reads."""
     return "files" if program_of(target) in _FILE_READERS else "shell"
 
 
@@ -238,7 +233,7 @@ def label(cause: Cause | CauseOrigin, project: str | None) -> str:
 
 
 def about(tool: str | None, target: str | None, project: str | None) -> str | None:
-    """The target of a call for display: a file relative to the project, a command without a placeholder goal."""
+    """The target for display: a file relative to the project, a command without a placeholder goal."""
     if target is not None and tool is not None and tool_kind(tool) == "shell":
         return target.removesuffix(f" {UNKNOWN_GOAL}")
     return within(target, project) if target is not None else None

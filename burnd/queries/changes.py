@@ -24,9 +24,9 @@ from burnd.attribution import explain
 from burnd.attribution.cause_keys import MISS, PAID_LEVELS
 from burnd.attribution.findings import bounded
 from burnd.attribution.rail_entries import RailEntries, load
+from burnd.attribution.rates import Sums
 from burnd.attribution.saved_findings import sizes_of
 from burnd.attribution.segments import ALL_ACTIVITIES, SHIFT_MS
-from burnd.attribution.tally import Sums
 from burnd.attribution.waste import all_findings
 from burnd.contract.reports import ChangesParams
 from burnd.queries.export import TURN_COLUMNS, TURN_NAMES, ExportRow, turn_answer

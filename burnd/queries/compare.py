@@ -39,10 +39,7 @@ class Peak(NamedTuple):
 def quota_shares(
     view: View, scope: Scope, by: By, label: Callable[[tuple[Any, ...], TurnClass], Hashable | None]
 ) -> dict[Hashable, float]:
-    """The share of the used quota by label, over the newest days with readings; empty without readings.
-
-    Turns whose label is None are left out.
-    """
+    """The share of the used quota by label, over the newest days with readings. The label None is left out."""
     begin, end = scope.selection.begin or -(1 << 62), scope.selection.end or 1 << 62
     days = [row[0] for row in view.rows(_DAYS, (begin, end, begin))]
     if not days:
@@ -77,7 +74,7 @@ def quota_shares(
 
 
 def _points(peaks: Iterable[Peak]) -> float:
-    """The percentage points by which windows filled up in the selected time, over their readings before it.
+    """The percentage points by which windows filled up in the selected time.
 
     Windows are distinguished by their resets, to two minutes; without a reset, a lower reading starts a new window.
     """
@@ -118,7 +115,7 @@ CellKey = tuple[Any, str]  # the key of what is compared, and the activity
 
 
 class Cell:
-    """The turns and prompts of one cell."""
+    """A cell of the comparison."""
 
     __slots__ = ("retried", "tally", "what_if", "what_if_unpriced")
 
@@ -140,7 +137,7 @@ class Cell:
 
     @property
     def is_mostly_one_shot(self) -> bool:
-        """Whether the median of retries is 0, or there is none, however often the other prompts were retried."""
+        """The median of retries is 0, or there is none, however often the other prompts were retried."""
         prompts, one_shot = self.tally.prompts, self.tally.one_shot_prompts
         return one_shot * 2 > prompts or not prompts
 
@@ -172,7 +169,6 @@ class Cell:
 
 
 def compare(view: View, params: CompareParams) -> dict[str, Any]:
-    """The answer of the method `compare`."""
     by = dimensions.split(params.by, COMPARED)
     target = _price_of(view, params.what_if) if params.what_if is not None else None
     scope = choose(view, params, dimensions.tag_keys(by))
@@ -239,7 +235,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
 
 
 def _ranked(rows: Iterable[Parts], labels: Iterable[Any], classes: TurnClasses) -> list[Any]:
-    """The labels of all rows, the most expensive first."""
+    """The most expensive first."""
     units: defaultdict[Any, int] = defaultdict(int)
     turns: defaultdict[Any, int] = defaultdict(int)
     for key, (_, number, tier, counts) in zip(labels, rows, strict=True):
@@ -290,7 +286,6 @@ def _notes(
 def _coverages(
     order: Sequence[Any], names: Mapping[Any, Any], cells: Mapping[CellKey, Cell], least: int
 ) -> list[dict[str, Any]]:
-    """The size of each sample."""
     own: defaultdict[Any, dict[str, Tally]] = defaultdict(dict)
     for (key, category), cell in cells.items():
         if cell.tally.turns:
@@ -318,7 +313,7 @@ def _coverages(
 
 
 def _add_what_if(answer: dict[str, Any], model: str, shown_cells: Sequence[Cell], cells: Collection[Cell]) -> None:
-    """Adds the cost of the same turns at the target's prices; turns without a price are compared with nothing."""
+    """Turns without a price are compared with nothing."""
     for row, cell in zip(answer["cells"], shown_cells, strict=True):
         turns, units = (
             (cell.tally.priced, cell.what_if) if cell.tally.priced else (cell.tally.turns, cell.what_if_unpriced)
@@ -338,7 +333,7 @@ def _add_what_if(answer: dict[str, Any], model: str, shown_cells: Sequence[Cell]
 
 
 def median(counts: Mapping[int, int]) -> float | None:
-    """The median of values given by how often each occurs; between two, the middle of them."""
+    """The median of values given by how often each occurs."""
     if len(counts) == 1:
         ((value, count),) = counts.items()
         return float(value) if count else None
@@ -364,7 +359,7 @@ _MISSES: Final = -2  # in the counts of causes
 
 
 class ReleaseKey(NamedTuple):
-    """A harness, a model and a release."""
+    """A release for one model."""
 
     source: str
     model: str
@@ -372,7 +367,7 @@ class ReleaseKey(NamedTuple):
 
 
 class ReleaseUse:
-    """Requests of a release: their number, cost, sessions and cache misses."""
+    """Use of a release."""
 
     __slots__ = ("misses", "requests", "sessions", "units")
 
@@ -403,9 +398,7 @@ class ReleaseUse:
 
 
 def release_changes(view: View, ledger: Path, scope: Scope) -> list[dict[str, Any]]:
-    """Releases after which requests cost a quarter more, or missed the cache half as often again and in 2 of 100 more;
-    the most expensive first.
-    """
+    """Releases that made requests a quarter costlier, or cache misses half as frequent again and 2 of 100 more."""
     uses = _uses(view, ledger, scope)
     names: dict[int, str] = dict(view.keyed(_NAMES, [(number,) for number in {key.version for key in uses}]))
     releases: defaultdict[tuple[str, str], list[tuple[tuple[int, ...], str, ReleaseUse]]] = defaultdict(list)

@@ -23,9 +23,7 @@ RowFacts = Sequence[Mapping[str, Any]]
 
 
 class Dimension(NamedTuple):
-    """One way of grouping turns. `label` makes a row's key of the keys that `by` reads and the class of a turn;
-    `describe` gives names and further facts of the rows that are shown.
-    """
+    """`label` makes a row's key of the keys that `by` reads and of a turn's class; `describe` names the shown rows."""
 
     by: By
     label: Callable[[Sequence[Any], TurnClass], Hashable]
@@ -35,7 +33,7 @@ class Dimension(NamedTuple):
 
 
 class AgentKey(NamedTuple):
-    """The agent that took a turn: by its stamp `agentId` or `agent`, else by its name in the log.
+    """An agent by its stamp `agentId` or `agent`, else by its name in the log.
 
     That name is the type of a subagent, an opencode agent, or the agent of a session made over the API. Both are None
     for the main conversation.
@@ -65,7 +63,7 @@ def split(by: str, names: Sequence[str] = DIMENSIONS) -> list[str]:
 
 
 def _is_pair(by: str, names: Sequence[str]) -> bool:
-    """Whether a comma after a tag starts a second dimension; tag keys may contain commas."""
+    """Tag keys may contain commas."""
     second = by.partition(",")[2]
     return second in names or second.startswith(TAG)
 
@@ -82,7 +80,6 @@ def tag_keys(by: Sequence[str]) -> tuple[str, ...]:
 
 
 def dimension(view: View, by: Sequence[str], selection: Selection) -> Dimension:
-    """The dimension of one name, or the combination of two."""
     if len(by) == 1:
         return _single(view, by[0], selection, tag_keys(by))
     first, second = (_single(view, name, selection, tag_keys(by)) for name in by)
@@ -132,7 +129,8 @@ def _single(view: View, by: str, selection: Selection, keys: tuple[str, ...]) ->
         return Dimension(By(("session", "branch", "place")), lambda keys, _: pull_of(*keys[:3]), _plain)
     labels = selection.groups.labels if selection.groups else ()
     if by == "agent":
-        return _by_agent(view, labels, keys)
+        key_of = agent_keys(view, labels, keys)
+        return Dimension(By(("group", "agent_type")), lambda keys, _: key_of(keys[0], keys[1]), _agents)
     at = keys.index(by.removeprefix(TAG))
     return Dimension(By(("group",)), lambda keys, _: labels[keys[0]][at], _plain)
 
@@ -140,8 +138,8 @@ def _single(view: View, by: str, selection: Selection, keys: tuple[str, ...]) ->
 def _pull_requests(view: View) -> Callable[[int, int, int], str | None]:
     """A function from session, branch and place of a turn to the address of its pull request.
 
-    It is the last one that was made from the branch in the project. Else, as for turns on a main branch, it is the only
-    one of the session, or of the session that started it.
+    It is the last one that was made from the branch in the project. Else, as on a main branch, it is the only one of
+    the session, or of the session that started it.
     """
     projects: dict[int, str | None] = dict(view.rows(_PROJECTS))
     by_branch: dict[tuple[str, int], str] = {}
@@ -169,11 +167,6 @@ def _pull_requests(view: View) -> Callable[[int, int, int], str | None]:
         return by_branch.get((projects.get(place) or "", branch)) or of_session(session)
 
     return pull_of
-
-
-def _by_agent(view: View, labels: Sequence[Any], keys: tuple[str, ...]) -> Dimension:
-    key_of = agent_keys(view, labels, keys)
-    return Dimension(By(("group", "agent_type")), lambda keys, _: key_of(keys[0], keys[1]), _agents)
 
 
 def agent_keys(view: View, labels: Sequence[Any], keys: tuple[str, ...]) -> Callable[[int, int | None], AgentKey]:

@@ -21,7 +21,7 @@ _positions = msgspec.json.Decoder(ExportPosition)
 
 
 class ExportRow(NamedTuple):
-    """A turn from the index; the first six fields are its position in the order of the export."""
+    """The first six fields are the turn's position in the order of the export."""
 
     ts: int
     session_id: str
@@ -63,13 +63,12 @@ class ExportRow(NamedTuple):
 
 
 def export(view: View, params: ExportParams) -> dict[str, Any]:
-    """A page in the order of (ts, sessionId, railId, turnIndex); `next` is None on the last page.
-
-    With tag filters a page may be short or empty without being the last.
-    """
+    """`next` is None on the last page. With tag filters a page may be short or empty without being the last."""
     selection = choose(view, params).selection
     if params.whole_days:
-        selection = _in_whole_days(selection)
+        begin = None if selection.begin is None else selection.begin - selection.begin % DAY_MS
+        end = None if selection.end is None else selection.end + -selection.end % DAY_MS
+        selection = selection._replace(begin=begin, end=end)
     rows = _rows(view, selection, _position(params.after), params.limit + 1)
     page = rows[: params.limit]
     groups = selection.groups
@@ -95,12 +94,6 @@ def _position(after: str | None) -> ExportPosition:
     except (msgspec.MsgspecError, ValueError):
         raise Refusal("after is not a position in this export", "use the `next` of the page before") from None
     return position
-
-
-def _in_whole_days(selection: Selection) -> Selection:
-    begin = None if selection.begin is None else selection.begin - selection.begin % DAY_MS
-    end = None if selection.end is None else selection.end + -selection.end % DAY_MS
-    return selection._replace(begin=begin, end=end)
 
 
 def _rows(view: View, selection: Selection, after: ExportPosition, limit: int) -> list[ExportRow]:

@@ -23,7 +23,6 @@ _MOST_CALLS: Final = 12
 
 
 def flow(view: View, ledger: Path, params: FlowParams) -> dict[str, Any]:
-    """The answer of the method `flow`."""
     session = sessions.find(view, params.session)
     reader = BillReader(view, ledger)
     rails = reader.rails(names.below(view, [session.row]), session.row)
@@ -58,14 +57,12 @@ def _select_lanes(bills: Sequence[Bill]) -> list[Bill]:
 
 
 class _Lane(NamedTuple):
-    """A rail with its turns."""
-
     bill: Bill
     turns: list[Turn]
 
 
 class _Marks:
-    """Properties of a rail's turns: billed beside another, began a row, went back, missed the cache."""
+    """Turns that were billed beside another, began a row, went back or missed the cache."""
 
     def __init__(self, lane: _Lane) -> None:
         self._first: dict[int, str] = {}
@@ -84,7 +81,6 @@ class _Marks:
         self._misses = {one.message_id: one.miss.reason for one in lane.bill.explained.misses}
 
     def is_beside(self, turn: Turn) -> bool:
-        """Whether the turn has the number of an earlier one."""
         return self._first[turn.turn_index] != turn.message_id
 
     def continues(self, turn: Turn) -> int | None:
@@ -99,9 +95,7 @@ class _Marks:
 
 
 def _cuts(turns: int, size: int, begins: Iterable[int]) -> list[int]:
-    """First turns of steps of about this size; a step starts where a row began, if one did nearer to it than to the
-    next.
-    """
+    """First turns of steps of about this size; a step starts where a row began, if that is near."""
     cuts = list(range(0, turns, size))
     for at in begins:
         n = min(max((at + size // 2) // size, 1), len(cuts) - 1)

@@ -1,4 +1,4 @@
-"""Limits of the guard: how much a session, the day and the 5-hour window have used, and which limit is reached."""
+"""How much a session, the day and the 5-hour window have used, and which limit of the guard is reached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CALLS: Final = 200  # the newest calls of a session that may repeat a failure
 
 
 class Use(NamedTuple):
-    """A limit and how much of it is used. `key` is the setting without "guard."."""
+    """A limit and its use. `key` is the setting without "guard."."""
 
     key: str
     limit: float
@@ -41,7 +41,6 @@ class Use(NamedTuple):
         return self.used is not None and self.used >= self.limit
 
     def sentence(self) -> str:
-        """Use and limit as a clause, for the agent and the user."""
         used = self.used or 0
         if self.unit == "failures":
             return f"{self.call} failed {used:.0f} times in a row (limit {self.limit:g})"
@@ -69,7 +68,7 @@ class NextCall(NamedTuple):
     subject: str | None = None
 
     def equals(self, tool: str, target: str | None) -> bool:
-        """Whether a recorded call is the same. Shells may have other names in hooks than in logs."""
+        """Shells may have other names in hooks than in logs."""
         if kind(self.tool) == kind(tool) == "shell":
             return self.subject is None or verb(self.subject) == target
         return self.tool == tool and (self.subject is None or target in (None, self.subject))
@@ -78,7 +77,7 @@ class NextCall(NamedTuple):
 def uses(
     view: View, limits: Mapping[str, float], source: str, session: str | None, call: NextCall | None = None
 ) -> list[Use]:
-    """The use of each limit; without a session, only of the day's and the window's.
+    """Without a session, only of the day's and the window's limits.
 
     A session is counted with its root session and all of that one's children. Repeated failures count only if `call`
     would repeat them, or all if that is None.
@@ -122,7 +121,7 @@ def line_of(view: View, session: str) -> list[str]:
 
 
 def _failures(view: View, family: Iterable[int], call: NextCall | None) -> tuple[int, str]:
-    """The longest run of equal calls at the end of a rail that all failed, and that call; pending calls are skipped."""
+    """The longest run of equal calls at the end of a rail that all failed; pending calls are skipped."""
     rails: dict[tuple[int, str], list[tuple[str, str | None, bool | None]]] = {}
     sql = _NEWEST_CALLS.format(keys=",".join(map(str, family)))
     for session, rail, tool, target, failed in view.rows(sql, (view.now - HOUR_MS, _CALLS)):

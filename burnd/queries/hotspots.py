@@ -1,7 +1,7 @@
 """Hotspots: the cost of all selected turns by tool, file, command, prompt and so on.
 
-Rows add up exactly to the summary of the same filters: causes outside the grouping, and turns that are not attributed
-yet, are rows of the kind `other`.
+Rows add up to the summary of the same filters: causes outside the grouping, and turns that are not attributed yet, are
+rows of the kind `other`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from burnd.attribution.cause_keys import COMMAND, FILE, MISS, NAMED, NAMED_CAUSES, PROMPT, TOOL, CauseKey
 from burnd.attribution.rail import CauseOrigin
 from burnd.attribution.rail_entries import RailName
-from burnd.attribution.tally import Sums
+from burnd.attribution.rates import Sums
 from burnd.classify.tools import kind as tool_kind
 from burnd.classify.tools import mcp_server
 from burnd.contract.reports import CAUSES, HotspotsParams
@@ -55,7 +55,7 @@ _FIGURE = (
 
 
 class PromptSum(NamedTuple):
-    """Tokens of the turns of one class that worked on one prompt, or on none; each turn counts as a call."""
+    """Turns of one class that worked on one prompt, or on none; each counts as a call."""
 
     prompt: PromptKey | None
     turn_class: int
@@ -63,7 +63,7 @@ class PromptSum(NamedTuple):
 
 
 class Prompts(NamedTuple):
-    """Sums of the heaviest prompts and of turns without a prompt, and the number of all prompts."""
+    """Sums of the heaviest prompts and of turns without a prompt; `total` is the number of all prompts."""
 
     rows: list[PromptSum]
     total: int
@@ -136,7 +136,7 @@ def _among(prompts: Iterable[tuple[int, int]]) -> Clause:
 
 
 def first_turns_of(view: View, prompts: Iterable[PromptKey]) -> dict[PromptKey, Row]:
-    """The first turn of each prompt: session id, rail, turn index, time and message id."""
+    """Session id, rail, turn index, time and message id of the first turn of each prompt."""
     keys = frozenset(prompts)
     rows = view.keyed(_FIRST, sorted({(session,) for session, _ in keys}))
     return {(session, prompt): tuple(rest[:5]) for session, prompt, *rest in rows if (session, prompt) in keys}
@@ -145,8 +145,8 @@ def first_turns_of(view: View, prompts: Iterable[PromptKey]) -> dict[PromptKey, 
 def weight_sql(rates: Mapping[int, Sequence[int]], columns: Sequence[str]) -> str:
     """SQL for the weight of a row, given the weights of its columns by class.
 
-    Uses CASE, since joining a table of rates doubles the time. Only harness figures are looked up: each turn may have
-    its own.
+    CASE, since joining a table of rates doubles the time. Only harness figures are looked up: each turn may have its
+    own.
     """
     classes: dict[tuple[int, ...], list[int]] = {}
     for number, weights in rates.items():
@@ -163,7 +163,7 @@ def weight_sql(rates: Mapping[int, Sequence[int]], columns: Sequence[str]) -> st
 
 
 def _is_figure(weights: Sequence[int]) -> bool:
-    """Whether the weights are a harness's figure: equal for all tokens, and without the search fee of list prices."""
+    """Equal for all tokens, and without the search fee of list prices."""
     tokens, rest = weights[:_TOKEN_COLUMNS], weights[_TOKEN_COLUMNS:]
     return len(set(tokens)) == 1 and any(tokens) and not any(rest)
 
@@ -206,8 +206,9 @@ _CALLS: Final = -2  # index of calls and errors in counts
 
 
 class Label(NamedTuple):
-    """Identifies a row: its kind (`other` for causes outside the grouping), its key, and the key in the second
-    dimension. `proof`: whether the reason of cache misses is proved.
+    """Identifies a row: kind (`other` for causes outside the grouping), key, and key in the second dimension.
+
+    `proof`: whether the reason of cache misses is proved.
     """
 
     kind: str
@@ -218,7 +219,6 @@ class Label(NamedTuple):
 
 
 def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | None = None) -> dict[str, Any]:
-    """The answer of the method `hotspots`."""
     cause, second = split_cause(params.by)
     scope = choose(view, params, dimensions.tag_keys(second))
     reader = Reader(view, scope.selection, scope.classes)
@@ -262,7 +262,7 @@ def row_answers(
     names: Mapping[Any, Any],
     about: Callable[[Label], dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """Rows of the answer: `whole` is the cost of all, `names` are those of the second dimension, `about` adds facts."""
+    """`whole` is the cost of all, `names` are those of the second dimension, `about` adds facts."""
     return [
         {
             "key": label.key,
@@ -315,7 +315,7 @@ def _prompt_answer(prompt: PromptKey, first_turn: tuple[Any, ...] | None, quotes
 
 
 def _group(label: Label) -> str | None:
-    """The group that `why` uses for a tool, a command or a kind of cause; None for other rows."""
+    """The group in `why` of a tool, a command or a kind of cause; None for other rows."""
     if label.kind == "tool":
         return group_of("call", label.key, None)
     if label.kind == "command":
@@ -324,7 +324,7 @@ def _group(label: Label) -> str | None:
 
 
 class HotspotRows:
-    """Collects the rows of an answer, names them and ranks them."""
+    """Collects, names and ranks rows."""
 
     def __init__(self, by: str, rank: str, limit: int) -> None:
         self._by, self._rank, self._limit = by, rank, limit
@@ -395,8 +395,6 @@ class HotspotRows:
 
 
 class _IndexRows(HotspotRows):
-    """Reads the rows of an answer from the index."""
-
     def __init__(
         self, view: View, cause: str, params: HotspotsParams, classes: TurnClasses, dimension: Dimension | None
     ) -> None:
@@ -421,7 +419,7 @@ class _IndexRows(HotspotRows):
             self._add_tools(causes)
 
     def _add_subjects(self, causes: CauseReader, level: int, kind: str) -> None:
-        """Adds the heaviest subjects; only these are named, since there may be very many."""
+        """Names only the heaviest subjects, since there may be very many."""
         sums: dict[tuple[int, Any], CauseSum] = {}
         for rows_read in causes.read(level, self._keys_read):
             row = rows_read.cause, self._second(rows_read)

@@ -37,7 +37,7 @@ NextTurn = Callable[[int], int | None]
 
 
 class Window(NamedTuple):
-    """From `begin` to before `end`, in milliseconds; `reported` if the provider gave the end."""
+    """`reported` if the provider gave the end."""
 
     begin: int
     end: int
@@ -45,7 +45,7 @@ class Window(NamedTuple):
 
 
 def reported(resets: Iterable[int], length: int) -> list[Window]:
-    """The windows with a reported end. A window that was reported to end later is cut by the next one."""
+    """A window that was reported to end later is cut by the next one."""
     windows: list[Window] = []
     for end in sorted(resets):
         if windows and end - windows[-1].end <= SAME_RESET_MS:
@@ -83,7 +83,7 @@ def _holding(at: int, coming: Window | None, free_from: int, length: int) -> Win
 
 
 class QuotaReading(NamedTuple):
-    """The provider's figure for a window at a time."""
+    """The provider's figure."""
 
     ts: int
     percent: float
@@ -91,7 +91,7 @@ class QuotaReading(NamedTuple):
 
 
 class QuotaAccount:
-    """The quota readings of one source's account."""
+    """Quota readings of one source."""
 
     def __init__(self, view: View, source: str) -> None:
         self._view = view
@@ -99,11 +99,10 @@ class QuotaAccount:
         self._source: int | None = rows[0][0] if rows else None
 
     def windows(self, name: str) -> list[Window]:
-        """All reported windows, in order."""
         return self._windows(name, -(1 << 62))
 
     def newest_windows(self, name: str) -> list[Window]:
-        """The reported windows that may be current and the last ended one, with those that may have cut them."""
+        """Those that may be current, the last ended one, and those that may have cut them."""
         now = self._view.now
         ((over,),) = self._view.rows(_LAST_OVER, (self._source, name, now))
         return self._windows(name, (now if over is None else over) - 2 * LENGTHS[name])
@@ -117,7 +116,7 @@ class QuotaAccount:
         return bool(self._view.rows(f"SELECT 1 {_OF} LIMIT 1", (self._source, name)))
 
     def about(self, name: str, window: Window) -> list[QuotaReading]:
-        """The readings of this window: those with its reset, and those without one."""
+        """The readings with the window's reset, and those without a reset."""
         here = (self._source, name)
         rows = self._view.rows(_NAMED, (*here, window.end - SAME_RESET_MS, window.end + SAME_RESET_MS))
         rows += self._view.rows(_UNNAMED, (*here, window.begin, window.end))
@@ -179,10 +178,7 @@ def limits(
     dollars: Mapping[str, float] | None = None,
     ledger: Path | None = None,
 ) -> dict[str, Any]:
-    """Windows of five hours and seven days, with readings of the account and sums of the ledger.
-
-    `dollars` are the plan's limits by window, if they are set. With `filled`, `ledger` is needed.
-    """
+    """`dollars` are the plan's limits by window, if they are set. With `filled`, `ledger` is needed."""
     names.by_source(classes_of(view), params.source)
     plan = _PlanWindows(view, params.source)
     amounts = dollars or {}
@@ -200,7 +196,6 @@ def limits(
 
 
 def running_window(view: View, source: str, name: str) -> dict[str, Any] | None:
-    """The current window of that length, or None."""
     return _PlanWindows(view, source).running(name)
 
 
@@ -213,8 +208,6 @@ def running_quota(view: View, source: str, name: str) -> dict[str, Any] | None:
 
 
 class _PlanWindows:
-    """The windows of one source, from its turns and its provider's readings."""
-
     def __init__(self, view: View, source: str) -> None:
         self._view = view
         self._source = source
@@ -226,8 +219,7 @@ class _PlanWindows:
     def answer(self, name: str, history: int, limit: float | None, ledger: Path | None) -> dict[str, Any]:
         """The current window and earlier ones, and with a ledger what filled those that reached the limit.
 
-        With readings or a limit in dollars, also how often it was reached and what one percent of it cost. It is
-        reached if the account's reading is 100 %, or the cost is the plan's amount in dollars.
+        A window reached it if the account's reading is 100 %, or the cost is the plan's amount in dollars.
         """
         current = self._current(name)
         reported_windows = self._account.windows(name)
@@ -272,15 +264,17 @@ class _PlanWindows:
         }
         if ledger is not None:
             filled = [*([current] if current is not None else []), *reached]
+            classes, own = classes_of(self._view), self._spending.classes
             answer["filled"] = [
-                {"from": to_iso(one.begin), "to": to_iso(one.end), **self._filled(one, ledger)}
+                {"from": to_iso(one.begin), "to": to_iso(one.end)}
+                | filled_by(self._view, ledger, classes, own, Stretch(one.begin, one.end))
                 for one in dict.fromkeys(filled[:_MOST_FILLED])
             ]
         return answer
 
     def _reached(self, window: Window, used: Tally, peak: QuotaReading | None, limit: float | None) -> dict[str, Any]:
-        """A window that reached the limit. `at` is the first reading of it; else the quarter of an hour, or the hour of
-        a week, in which the cost reached the plan's amount.
+        """`at` is the first full reading, else the quarter of an hour, or hour of a week, in which the cost reached the
+        amount.
         """
         at = window.begin if peak is None else peak.ts
         if peak is None:
@@ -296,10 +290,6 @@ class _PlanWindows:
             "turns": used.turns,
             "costUsd": used.cost_usd,
         }
-
-    def _filled(self, window: Window, ledger: Path) -> dict[str, Any]:
-        stretch = Stretch(window.begin, window.end)
-        return filled_by(self._view, ledger, classes_of(self._view), self._spending.classes, stretch)
 
     def running(self, name: str) -> dict[str, Any] | None:
         """The current window; a reported one counts even without turns in it."""
@@ -346,7 +336,7 @@ class _PlanWindows:
     def _after_pause(self, length: int) -> int:
         """The first turn after the last pause as long as a window, which begins a window; 0 if none is near.
 
-        From there a few steps lead to the current window: from the first turn of a year 20 ms of a guard's answer.
+        Stepping from the first turn of a year would take 20 ms of a guard's answer.
         """
         if length > LENGTHS["5h"]:
             return 0
@@ -360,12 +350,10 @@ class _PlanWindows:
         return [Window(begin, begin + length, "counted") for begin in begins]
 
     def _first_turn(self, ts: int) -> int | None:
-        """The time of the first turn at or after that time."""
         rows = self._view.rows(self._next, (ts,))
         return int(rows[0][0]) if rows else None
 
     def _running(self, name: str, window: Window) -> dict[str, Any]:
-        """The current window with its pace and projection."""
         now = self._view.now
         used = self._spending.within(window.begin, window.end)
         peak = self._account.peaks(name, [window])[0]
@@ -408,7 +396,6 @@ def _per_hour(used: Tally, hours: float) -> dict[str, Any]:
 
 
 def _projected(used: Tally, growth: float) -> dict[str, Any]:
-    """The totals at the end of the window at this pace."""
     cost = used.cost_usd
     return {
         "turns": round(used.turns * growth),
@@ -461,10 +448,10 @@ _MOST: Final = 5
 
 
 def filled_by(
-    view: View, ledger: Path, classes: TurnClasses, chosen: Iterable[int], stretch: Stretch
+    view: View, ledger: Path, classes: TurnClasses, chosen: frozenset[int], stretch: Stretch
 ) -> dict[str, Any]:
     """The most expensive projects, sessions and groups of causes of a period, each with its share of the cost."""
-    selection = Selection(begin=stretch.begin, end=stretch.end, classes=frozenset(chosen))
+    selection = Selection(begin=stretch.begin, end=stretch.end, classes=chosen)
     reader = Reader(view, selection, classes)
     answer: dict[str, Any] = {}
     whole = 0
@@ -482,7 +469,6 @@ def filled_by(
 
 
 def _causes(view: View, causes: CauseReader, classes: TurnClasses, whole: int) -> list[dict[str, Any]]:
-    """Groups of causes as `why` has them."""
     groups: defaultdict[str, CauseSum] = defaultdict(CauseSum)
     rows = [*causes.read(TOOL)]
     keys = {number: key for number, *key in view.keyed(_WINDOW_FILL_NAMED, sorted({(row.cause,) for row in rows}))}

@@ -62,7 +62,6 @@ def of_project(view: View, project: str) -> set[str]:
 
 
 def summaries(view: View, session_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Facts by which a user recognizes sessions."""
     names = ("sessionId", "source", "project", "messages", "bytes")
     rows = view.keyed(_SUMMARIES, [(session_id,) for session_id in session_ids])
     return [dict(zip(names, row, strict=True)) for row in sorted(rows)]
@@ -95,7 +94,7 @@ _EMPTY: Final = "it has no messages yet"
 
 
 class RecordLine(NamedTuple):
-    """The position of a record of a message, and the number of its span."""
+    """`number` is that of its span."""
 
     span: int
     msg_idx: int
@@ -151,7 +150,6 @@ def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, An
 
 
 def why_not_retained(facts: dict[str, Any]) -> str:
-    """The reason why a session has no content."""
     if facts["content"] == "pruned":
         return _PRUNED
     return _EMPTY if facts["createdBy"] is not None and not facts["messageCount"] else _NOT_STORED
@@ -167,7 +165,6 @@ class MessageSpan(NamedTuple):
 
 
 def lines_of(view: View, spans: Sequence[MessageSpan]) -> list[list[RecordLine]]:
-    """The records of each span in order."""
     by_span: list[list[RecordLine]] = [[] for _ in spans]
     for row in sorted(view.keyed(_LINES, [(number, *span) for number, span in enumerate(spans)])):
         by_span[row[0]].append(RecordLine._make(row))

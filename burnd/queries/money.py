@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from burnd.attribution.causes import Causes
-from burnd.attribution.rates import CLASSES, Rate, Spent
-from burnd.attribution.tally import Sums
+from burnd.attribution.rates import CLASSES, Rate, Spent, Sums
 from burnd.index.sums import MEASURES
 from burnd.pricing import UNITS_PER_USD, Price, PriceTable, Rates, rates_over, search_units
 from burnd.pricing.names import parse

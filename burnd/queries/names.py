@@ -44,7 +44,7 @@ def by_provider(classes: TurnClasses, given: str) -> frozenset[int]:
 
 
 def by_model(view: View, classes: TurnClasses, given: str | list[str]) -> frozenset[int]:
-    """Turns of any of these models; a text may name several, separated by commas."""
+    """A text may name several, separated by commas."""
     texts = given.split(",") if isinstance(given, str) else given
     names = [name for text in texts if (name := text.strip())]
     if not names:
@@ -53,7 +53,7 @@ def by_model(view: View, classes: TurnClasses, given: str | list[str]) -> frozen
 
 
 def _one_model(view: View, classes: TurnClasses, given: str) -> frozenset[int]:
-    """A model by its name in a log or in reports; if none has that name, all models of the family it names.
+    """A model by its name in a log or in reports, else all models of the family it names.
 
     `sonnet` matches every model with that word in its name, `claude-opus-4` every model with these words in a row. A
     model that is only in the price list matches no turn.
@@ -85,9 +85,7 @@ def branch(view: View, given: str) -> frozenset[int]:
 
 
 def version(view: View, given: str) -> frozenset[int]:
-    """A release of a harness by its full name, or all releases that begin with these parts: 2.1 matches 2.1.0 and
-    2.1.4.
-    """
+    """2.1 matches 2.1.0 and 2.1.4."""
     names: dict[str, int] = {name: number for number, name in view.rows(_VERSIONS)}
     numbers = {number for name, number in names.items() if name == given or name.startswith(f"{given}.")}
     if not numbers:
@@ -96,7 +94,7 @@ def version(view: View, given: str) -> frozenset[int]:
 
 
 def subagents(view: View, given: str) -> frozenset[int]:
-    """The agents with this name, and subagents with this id."""
+    """Agents by name, and subagents by id."""
     return frozenset(row[0] for row in view.rows(_SUBAGENTS, (given, given)))
 
 
@@ -121,13 +119,12 @@ FolderAndKey = tuple[str | None, str | None]  # a folder, and the key of its rem
 
 
 class Project(NamedTuple):
-    """A project: its folders, and the keys of its remotes."""
+    """Folders and keys of remotes."""
 
     folders: AbstractSet[str]
     keys: AbstractSet[str]
 
     def covers(self, folder: str | None, key: str | None) -> bool:
-        """Whether the folder is in the project, or the key is one of its remotes."""
         return key in self.keys or (folder is not None and any(_is_in(folder, own) for own in self.folders))
 
 
@@ -135,8 +132,8 @@ def project_of(view: View, given: str) -> Project:
     """The project given by a folder, by a remote in any spelling, or by the last parts of either.
 
     The root of a repository means all its clones and worktrees, a folder below it only that folder and its subfolders,
-    or the repository if nothing is recorded there. Uses the view's folders, not the disk. Raises Mistaken; for a name,
-    also Missing and Refusal.
+    or the repository if nothing is recorded there. Reads no disk. Raises Mistaken; for a name, also Missing and
+    Refusal.
     """
     if not given.strip() or len(given) > LONGEST_PROJECT:
         raise Mistaken("project is empty or too long", "give a folder, a remote like github.com/me/it, or its end")
@@ -163,7 +160,7 @@ def future_project(view: View, given: str) -> Project:
 
 
 def places(view: View, given: str) -> frozenset[int] | None:
-    """The places of a project's turns; None if these are all places."""
+    """None if these are all places."""
     project, rows = project_of(view, given), view.rows(_PLACES)
     own = frozenset(place for place, folder, key in rows if project.covers(folder, key))
     return own if len(own) < len(rows) else None
@@ -179,7 +176,7 @@ def sessions(view: View, given: str) -> set[int]:
 
 
 def folders(view: View) -> list[str]:
-    """The folders of all sessions, those of the newest sessions first."""
+    """Those of the newest sessions first."""
     newest: dict[str, int] = {}
     for folder, key, at in [*view.rows(_NEWEST_IN), *((folder, key, 0) for _, folder, key in view.rows(_PLACES))]:
         for name in (folder, key):
@@ -230,7 +227,6 @@ def _all_of(places: Iterable[FolderAndKey]) -> Project:
 
 
 def _is_in(folder: str, other: str) -> bool:
-    """Whether a folder is the other one or below it."""
     return folder == other or folder.startswith(other.rstrip("/") + "/")
 
 
@@ -264,7 +260,7 @@ _SHORTENED: Final = re.compile("|".join(shortened for _, shortened in _FORMS))
 
 
 def row_of(view: View, given: str) -> int:
-    """The row of the session with this id or unique prefix. Raises Missing or Refusal."""
+    """The session with this id or unique prefix. Raises Missing or Refusal."""
     if not given:
         raise Mistaken("a session's id must not be empty", _HINT)
     matches = view.rows("SELECT id, session_id FROM sessions WHERE session_id = ?", (given,))
@@ -280,11 +276,10 @@ def row_of(view: View, given: str) -> int:
 def resolve_stamp_sessions(
     db: sqlite3.Connection, names: Iterable[str], *, is_growing: bool = False
 ) -> dict[str, str | Refusal | None]:
-    """Resolves the ids or unique prefixes that stamps name.
+    """Resolves the ids or unique prefixes that stamps name; Refusal if several sessions match.
 
-    A stamp may come before its session: an id that no session begins with belongs to a future session, unless it looks
-    like a shortened id of a harness; then None. Refusal if several sessions match. With `is_growing`, old logs are
-    still being read and may add matches, so a shortened id of a harness is None too.
+    An id that no session begins with belongs to a future session, unless it looks like a shortened id of a harness;
+    then None. With `is_growing`, old logs may still add matches, so a shortened id is None too.
     """
     return {name: _resolve(db, name, is_growing=is_growing) for name in names}
 
@@ -302,7 +297,6 @@ def _resolve(db: sqlite3.Connection, given: str, *, is_growing: bool) -> str | R
 
 
 def no_such_session(given: str) -> str:
-    """The error for a stamp whose session is given by a prefix that no session has."""
     return f"no session begins with {given[:80]!r}, and it is too short for the id of a session to come"
 
 
@@ -318,7 +312,6 @@ def short_ids(view: View, session_ids: Iterable[str]) -> dict[str, str]:
 
 
 def _common_prefix(one: str, other: str) -> int:
-    """The length of the common prefix."""
     for number, (char, of_other) in enumerate(zip(one, other, strict=False)):
         if char != of_other:
             return number

@@ -36,7 +36,7 @@ class Stretch(NamedTuple):
 
 
 def zone_of(given: str | int | None) -> tzinfo:
-    """A time zone by its IANA name, as `+05:45`, or as minutes east of UTC; UTC by default."""
+    """By IANA name, as `+05:45`, or as minutes east of UTC; UTC by default."""
     if given is None or given == "":
         return UTC
     if isinstance(given, int):
@@ -73,7 +73,8 @@ def moment(given: str | int, now: int, zone: tzinfo, *, is_end: bool = False) ->
             return _midnight(_month(date.fromisoformat(f"{text}-01"))[is_end], zone)
         if _DATE.fullmatch(text):
             return _midnight(datetime.fromisoformat(text).toordinal() + is_end, zone)
-        return _instant(datetime.fromisoformat(text), zone)
+        when = datetime.fromisoformat(text)
+        return _ms(when if when.tzinfo is not None else when.replace(tzinfo=zone))
     except (ValueError, OverflowError):
         raise Mistaken(f"invalid time {text[:60]!r}", _FORMS) from None
 
@@ -96,10 +97,6 @@ def _month(day: date) -> tuple[int, int]:
     return first.toordinal(), (first + timedelta(days=31)).replace(day=1).toordinal()
 
 
-def _instant(when: datetime, zone: tzinfo) -> int:
-    return _ms(when if when.tzinfo is not None else when.replace(tzinfo=zone))
-
-
 def _midnight(ordinal: int, zone: tzinfo) -> int:
     """The first millisecond of a day; if clocks jump over midnight, the time of the jump."""
     if ordinal <= 2:  # in some zones it begins before Python's first date
@@ -120,12 +117,11 @@ def _ms(when: datetime) -> int:
 
 
 def local(ms: int, zone: tzinfo) -> datetime:
-    """Local time."""
     return (_EPOCH + timedelta(milliseconds=ms)).astimezone(zone)
 
 
 def offset_at(ms: int, zone: tzinfo) -> int:
-    """The zone's offset from UTC in milliseconds, east positive."""
+    """In milliseconds, east positive."""
     try:
         away = local(ms, zone).utcoffset() or timedelta()
     except OverflowError:  # on the first and last day
@@ -174,7 +170,6 @@ def week_name(number: int) -> str:
 
 
 def month_name(number: int) -> str:
-    """The month of a local day, like 2026-05."""
     return day_name(number)[:7]
 
 
@@ -187,7 +182,7 @@ def hour_place(offset: int) -> int:
 
 
 def hour_name(number: int) -> str:
-    """A local hour with its offset from UTC, since an hour comes twice when clocks are set back."""
+    """With the offset from UTC, since an hour comes twice when clocks are set back."""
     hour, place = divmod(number, HOUR_PLACES)
     return f"{_day_of_hour(hour // 24)}T{hour % 24:02}:00{_offset_name(HOUR_PLACES // 2 - place)}"
 

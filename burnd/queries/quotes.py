@@ -1,4 +1,4 @@
-"""Short quotes from content for `why`, `waste` and lists of sessions, and titles from first prompts."""
+"""Quotes content for `why`, `waste` and lists of sessions, and makes titles from first prompts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ AND msg_idx <= ?3 + {_MOST_RECORDS} AND kind = 'tool_result' ORDER BY msg_idx, n
 
 
 class Quotes:
-    """Quotes content of sessions; `recall` is None if content may not be read."""
+    """`recall` is None if content may not be read."""
 
     def __init__(self, view: View, recall: Recall | None) -> None:
         self._view = view

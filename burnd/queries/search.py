@@ -1,6 +1,6 @@
 """Searches sessions by words: the best message of each, with the messages around it. Bounded for any query.
 
-Candidates of the search index are ranked together with their titles. It indexes words of whole messages only, so
+Candidates of the search index are ranked together with their titles. It has the words of whole messages only, so
 phrases, and words by author, are checked in the text.
 """
 
@@ -58,7 +58,7 @@ class Check:
 
     @property
     def gave_up(self) -> bool:
-        """Whether there were too many candidates to check."""
+        """There were too many candidates to check."""
         most = _SOON_S if self._passed else _LATE_S
         return self._read_chars >= _MOST_READ_CHARS * self._pages or self._spent > most * self._pages
 
@@ -92,7 +92,7 @@ class Check:
         return self._spotter.has_phrases(text) and (self._has_phrases or bool(self._spotter.spots(text)))
 
     def _is_certain(self, rows: _Records) -> bool:
-        """Whether the index is exact: the message has one author or one record."""
+        """The index is exact: the message has one author or one record."""
         return len(rows) == 1 or (self._only.tool is None and len({role for _, _, role in rows}) == 1)
 
 
@@ -113,7 +113,7 @@ _LOTS: Final = 3  # parts in which a batch is looked up; without a check the fir
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A message or title that matches, and its score including title, summaries and other messages."""
+    """`score` includes title, summaries and other messages."""
 
     score: float
     match: Match
@@ -128,10 +128,10 @@ class _Existing(NamedTuple):
 
 
 class Candidates:
-    """One search: candidates by score, each looked up in the index, since it may have been deleted.
+    """Candidates of one search by score, each looked up in the index, since it may have been deleted.
 
-    `lot` is the number ranked together; with `each`, all messages of a session are hits, not only the best. `pages` is
-    the number of pages needed: the limit on checking grows with it.
+    `lot` is the number ranked together; with `each`, all messages of a session are hits, not only the best. The limit
+    on checking grows with `pages`.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Candidates:
                 return
 
     def _ranked(self) -> Iterator[Candidate]:
-        """Candidates by score; a matching title raises all messages of its session."""
+        """A matching title raises all messages of its session."""
         pages = (self._lookup.sessions if self._is_by_session else self._lookup.messages)(self._terms, self._only)
         matches: list[Match] = []
         while len(matches) < self._lot and (page := next(pages, None)) is not None:
@@ -212,7 +212,7 @@ class Candidates:
 
     @property
     def _is_by_session(self) -> bool:
-        """Whether only the best message of each session is needed, and needs no check."""
+        """Only the best message of each session is needed, and needs no check."""
         return not self._each and not self.check.is_needed
 
     def _to_look_into(self, about: Mapping[int, float], spread: Spread, candidates: Sequence[Candidate]) -> list[int]:
@@ -246,7 +246,7 @@ class Candidates:
         return Hit(session, candidate.score, place.rail, number) if number is not None else None
 
     def _title_matches(self, session: SessionEntry) -> bool:
-        """Whether the title still matches, and the session is in the requested time."""
+        """The title still matches, and the session is in the requested time."""
         facts, only = session.facts, self._only
         started, ended = (to_ms(facts[name]) if facts[name] else 0 for name in ("createdAt", "updatedAt"))
         if (only.since is not None and ended < only.since) or (only.until is not None and started >= only.until):
@@ -332,10 +332,7 @@ def _matches(
     *,
     is_complete: bool,
 ) -> dict[str, Any]:
-    """The number of hits in all, and whether there may be more.
-
-    Phrases and authors are checked in the text of messages: of these only as many are counted as were checked.
-    """
+    """The number of hits, and whether there may be more: with phrases or authors only as many as were checked."""
     if is_complete or candidates.check.is_needed:
         number, is_minimum = seen, not is_complete or candidates.check.gave_up
     else:
@@ -452,7 +449,7 @@ class _UnnamedResult(NamedTuple):
 
 
 class Windows:
-    """Makes windows of messages before and after each hit. A message is only in the window of the nearest hit."""
+    """Makes windows of messages around each hit. A message is only in the window of the nearest hit."""
 
     def __init__(self, view: View, recall: Recall, spotter: Spotter, only: Only, before: int, after: int) -> None:
         self._view, self._recall, self._spotter, self._only = view, recall, spotter, only
@@ -480,7 +477,6 @@ class Windows:
         return answer
 
     def _windows(self, hits: Sequence[Hit], spans: Sequence[MessageSpan]) -> list[list[_Message]]:
-        """The messages around each hit."""
         is_shared = len({(span.session, span.rail) for span in spans}) < len(spans)
         nearest = _nearest(hits, spans) if is_shared else {}
         windows: list[list[_Message]] = [[] for _ in hits]
@@ -520,7 +516,7 @@ class Windows:
     def _items(
         self, span: MessageSpan, messages: Sequence[_Message], read: Sequence[Content | None]
     ) -> list[dict[str, Any]]:
-        """The items of a window; `read` has the records of all its messages in order."""
+        """`read` has the records of all messages in order."""
         names = Names()
         names.learn(filter(None, read))
         items = []

@@ -1,4 +1,4 @@
-"""Selection: resolves the filters that all reports share to index numbers, and stamps to tags of turns."""
+"""Resolves the filters that all reports share to numbers of the index, and stamps to tags of turns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ALWAYS = (EARLIEST_MS, LATEST_MS + 1)
 
 
 class Part(NamedTuple):
-    """The turns of a session from `begin` to before `end`."""
+    """Tags of a part of a session."""
 
     session: int
     begin: int
@@ -39,7 +39,7 @@ class TurnTags(NamedTuple):
     """The tags of all turns for the requested keys.
 
     `whole` has sessions whose turns all have the same tags. `parts` has the turns of the others by time, except those
-    in `single`: turns with their own stamp, by turn number, with their session.
+    in `single`, which have a stamp of their own: by turn number, with their session.
     """
 
     keys: tuple[str, ...]
@@ -59,17 +59,16 @@ class _KeyValue(NamedTuple):
 
 
 def resolve_tags(view: View, keys: Iterable[str]) -> TurnTags:
-    """Resolves the stamps that have any of these keys."""
     return _Resolver(view, tuple(dict.fromkeys(keys))).result()
 
 
 def has_value(view: View, key: str, value: str) -> bool:
-    """Whether any stamp has this value. If not, no turn can match and nothing has to be resolved."""
+    """If no stamp has this value, no turn can match and nothing has to be resolved."""
     return bool(view.rows(_HAS_VALUE, (key, value, key, value)))
 
 
 class _Resolver:
-    """Resolves stamps to tags. Fast for most sessions, which have no parent and no stamp on a part of them."""
+    """Fast for most sessions, which have no parent and no stamp on a part of them."""
 
     def __init__(self, view: View, keys: tuple[str, ...]) -> None:
         self._view = view
@@ -127,7 +126,6 @@ class _Resolver:
             self._on_session[session_id].append(_KeyValue((ts, position), value, self._keys.index(key), *_ALWAYS))
 
     def _tags(self, session_id: str) -> list[_KeyValue]:
-        """All tags of a session, at any time."""
         return self._on_session.get(session_id, []) + self._on_range.get(session_id, [])
 
     def _numbered(self, session_ids: set[str]) -> list[tuple[int, str]]:
@@ -199,11 +197,9 @@ class Groups:
         self.labels: tuple[Any, ...] = tuple(numbers)
 
     def of(self, session: int) -> int:
-        """The group of all turns of a session that is not mixed."""
         return self.whole.get(session, self.rest)
 
     def at(self, session: int, ts: int, turn: int) -> int:
-        """The group of one turn."""
         if turn in self.single:
             return self.single[turn]
         if session in self.parts:
@@ -212,7 +208,7 @@ class Groups:
 
 
 class Selection(NamedTuple):
-    """The filters of a report in index numbers. None means no filter; an empty set selects nothing."""
+    """The filters of a report in numbers of the index. None means no filter; an empty set selects nothing."""
 
     begin: int | None = None
     end: int | None = None
@@ -228,13 +224,12 @@ class Selection(NamedTuple):
     subagents: frozenset[int] = frozenset()  # ... or of these subagents, with a filter on agents
 
     def takes(self, group: int, subagent: int) -> bool:
-        """Whether turns of this group and subagent are selected."""
         is_agent = self.agent_groups is None or group in self.agent_groups or subagent in self.subagents
         return group != OUT and is_agent
 
     @property
     def is_of_all_sessions(self) -> bool:
-        """Whether sums over all sessions can be used."""
+        """Sums over all sessions can be used."""
         return (self.branches, self.sessions, self.groups, self.agent_groups) == (None, None, None, None)
 
 
@@ -251,7 +246,7 @@ class Scope(NamedTuple):
 
 
 def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Scope:
-    """Resolves filters. With `tag_keys`, turns are also grouped by the values of these tags."""
+    """With `tag_keys`, turns are also grouped by the values of these tags."""
     zone = zone_of(filters.tz)
     begin = moment(filters.since, view.now, zone) if filters.since is not None else None
     end = moment(filters.until, view.now, zone, is_end=True) if filters.until is not None else None
@@ -330,7 +325,7 @@ class _StampRow(NamedTuple):
 
 
 def tags_of(keyed: Keyed, keys: Sequence[TurnKey]) -> dict[TurnKey, dict[str, str]]:
-    """The tags of the turns with these (source, messageId); the last stamp wins per key.
+    """The tags of turns by (source, messageId); the last stamp wins per key.
 
     `keyed` runs SQL with `{keys}` replaced by the keys.
     """

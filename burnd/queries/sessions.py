@@ -1,4 +1,4 @@
-"""Sessions: lists them in pages with those whose logs are gone, gives the facts of one, and lists stamps."""
+"""Lists sessions in pages with those whose logs are gone, gives the facts of one, and lists stamps."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ class SessionEntry(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Facts as in answers."""
         return facts_of(self.columns)
 
 
@@ -106,19 +105,17 @@ def find(view: View, given: str) -> SessionEntry:
 
 
 def exactly(view: View, session_id: str) -> SessionEntry | None:
-    """The session with exactly this id."""
     return entries_of(view, [session_id]).get(session_id)
 
 
 def entries_of(view: View, session_ids: Iterable[str]) -> dict[str, SessionEntry]:
-    """The sessions with exactly these ids, without those that do not exist."""
+    """Leaves out ids that do not exist."""
     keys = [(session_id,) for session_id in session_ids]
     rows = view.keyed(f"SELECT s.id, {_COLUMNS} WHERE s.session_id IN ({{keys}})", keys)
     return {row[1]: SessionEntry(row[0], row[1], row[1:]) for row in rows}
 
 
 def facts_of(row: tuple[Any, ...]) -> dict[str, Any]:
-    """A row of `_COLUMNS` as in answers."""
     facts = dict(zip(_NAMES, row, strict=True))
     for name in ("createdAt", "updatedAt"):
         facts[name] = to_iso(facts[name]) if facts[name] is not None else None
@@ -126,14 +123,13 @@ def facts_of(row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _shortened(facts: dict[str, Any]) -> dict[str, Any]:
-    """Shortens the summary for a list."""
     summary = facts["summary"]
     is_long = summary is not None and len(summary) > _SUMMARY_LISTED
     return facts | {"summary": f"{summary[:_SUMMARY_LISTED]}\u2026"} if is_long else facts
 
 
 def rails(view: View, session: int) -> list[dict[str, Any]]:
-    """The rails of a session, the main one first, with the number of stored messages."""
+    """The main one first, with the number of stored messages."""
     rows = view.rows(
         "SELECT rail, max(msg_idx) + 1 FROM messages WHERE session = ? AND rail <> ? GROUP BY rail", (session, NO_RAIL)
     )
@@ -170,14 +166,14 @@ def _conditions(view: View, params: ListParams) -> tuple[list[str], list[Any]]:
 
 
 def _tallies(view: View, sessions: Iterable[int]) -> dict[int, Tally]:
-    """The use of each of these sessions, without their descendants."""
+    """The use of each session, without its descendants."""
     classes = classes_of(view)
     rows = Reader(view, Selection(sessions=frozenset(sessions)), classes).read(By(("session",)))
     return tallied(rows, classes, lambda keys, _: keys[0])
 
 
 def _parse_position(token: str) -> list[Any]:
-    """Parses the position where the page before ended. Raises Refusal."""
+    """The position where the page before ended. Raises Refusal."""
     at, dot, session_id = token.partition(".")
     if not dot or not at.removeprefix("-").isdecimal() or len(at) > 16:
         raise Refusal("next is not the next of a page of sessions", "leave it out for the first page")
@@ -241,7 +237,7 @@ _PAGE_BYTES: Final = 4 << 20  # a page ends with the stamp that exceeds it; one 
 
 
 def list_stamps(view: View, params: ListStampsParams) -> dict[str, Any]:
-    """Stamps in the order they were recorded; `next` is the `after` of the next page."""
+    """In the order they were recorded; `next` is the `after` of the next page."""
     since = None if params.since is None else time_of(params.since, "since")
     until = None if params.until is None else time_of(params.until, "until")
     filters = (params.after, params.session, params.message, since, until)

@@ -31,17 +31,15 @@ class Spending:
         )
 
     def within(self, begin: int, end: int) -> Tally:
-        """The sum from `begin` to before `end`."""
         return self._sum(Selection(begin=begin, end=end, classes=self.classes))
 
     def within_each(self, windows: Sequence[Stretch]) -> list[Tally]:
-        """The sum of each window."""
         rows = Reader(self._view, Selection(classes=self.classes), self._every).windows(windows)
         tallies = tallied(rows, self._every, lambda keys, _: keys[0])
         return [tallies.get(number) or Tally() for number in range(len(windows))]
 
     def of_session(self, session_id: str) -> Tally:
-        """The sum of a session, its subagents and child sessions."""
+        """With its subagents and child sessions."""
         own = [row for (row,) in self._view.rows("SELECT id FROM sessions WHERE session_id = ?", (session_id,))]
         return self.of_rows(names.below(self._view, own))
 
@@ -111,7 +109,7 @@ class BudgetUse(NamedTuple):
 
 
 def budget_uses(view: View, budgets: Mapping[str, Decimal]) -> list[BudgetUse]:
-    """All budgets that are set, the shortest period first."""
+    """The shortest period first."""
     if not budgets:
         return []
     spending = Spending(view)
@@ -120,7 +118,6 @@ def budget_uses(view: View, budgets: Mapping[str, Decimal]) -> list[BudgetUse]:
 
 
 def period_of(name: str, now: int) -> Period:
-    """The period of this name that contains `now`."""
     today = datetime.fromtimestamp(now / 1000).replace(hour=0, minute=0, second=0, microsecond=0)
     if name == "daily":
         return Period(name, _ms(today), _ms(today + timedelta(days=1)))
@@ -132,7 +129,6 @@ def period_of(name: str, now: int) -> Period:
 
 
 def _ms(local: datetime) -> int:
-    """Milliseconds of a naive local time."""
     return int(local.timestamp() * 1000)
 
 
@@ -148,7 +144,14 @@ def price_of_model(view: View, params: PricingParams) -> dict[str, Any]:
         "priced": price is not None,
         "lookedIn": prices.searched_providers(params.model, params.provider),
     }
-    return answer | (_unpriced(prices, params) if price is None else _priced(prices, price))
+    if price is not None:
+        return answer | _priced(prices, price)
+    sellers = prices.sellers(params.model)
+    return answer | {
+        "reason": _reason(params, sellers),
+        "soldBy": sellers,
+        "near": prices.similar_names(params.model),
+    }
 
 
 def _priced(prices: PriceTable, price: Price) -> dict[str, Any]:
@@ -174,11 +177,6 @@ def _tiers(price: Price, rates: tuple[Rates, ...]) -> list[dict[str, Any]]:
         {"over": over, **{name: float(usd_per_million(rate)) for name, rate in zip(_KINDS, of_tier, strict=True)}}
         for over, of_tier in zip(sizes, rates, strict=True)
     ]
-
-
-def _unpriced(prices: PriceTable, params: PricingParams) -> dict[str, Any]:
-    sellers = prices.sellers(params.model)
-    return {"reason": _reason(params, sellers), "soldBy": sellers, "near": prices.similar_names(params.model)}
 
 
 def _reason(params: PricingParams, sellers: list[str]) -> str:

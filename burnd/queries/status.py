@@ -16,7 +16,7 @@ SKIPPED_SHOWN = 20
 
 
 class SkippedLine(NamedTuple):
-    """A line of the ledger that could not be read, by position and length."""
+    """A line of the ledger that could not be read."""
 
     position: int
     length: int
@@ -25,7 +25,7 @@ class SkippedLine(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Numbers of records of each kind."""
+    """Numbers of records."""
 
     turns: int = 0  # in the ledger
     open_turns: int = 0
@@ -39,7 +39,7 @@ class Counts(NamedTuple):
 
 
 def count(view: View) -> Counts:
-    """Counts records. Fast for any size: each count scans a small index or a short table."""
+    """Fast for any size: each count scans a small index or a short table."""
     open_turns, unlogged = _one(view, _OPEN)
     (turns,) = _one(view, "SELECT count(*) FROM turns")
     sessions, sidecars, sidecar_bytes = _one(view, _SESSIONS)
@@ -74,7 +74,6 @@ SELECT count(*), coalesce(sum(content_bytes > 0), 0), coalesce(sum(content_bytes
 
 
 def statusline(view: View, params: StatuslineParams, budgets: Mapping[str, Decimal] | None = None) -> dict[str, Any]:
-    """The figures that fit a status line."""
     today = period_of("daily", view.now)
     spending = Spending(view)
     own = None if params.session is None else spending.of_session(params.session)

@@ -41,9 +41,9 @@ class AgentBranch(NamedTuple):
 def parents(view: View, scope: Scope, rows: Iterable[Parts]) -> dict[AgentKey, AgentKey]:
     """The parent of each agent that has one: by the stamps of most of its turns, else by its harness.
 
-    Harnesses record two kinds of parents: a subagent is below the subagent or else the main conversation of its session
-    that called it, and a child session below that of its parent session. A conversation is represented by the agent
-    with most of its turns. `rows` are the sums by agent.
+    A subagent is below the subagent or else the main conversation of its session that called it, a child session below
+    that of its parent session. A conversation is represented by the agent with most of its turns. `rows` are the sums
+    by agent.
     """
     selection, classes = scope.selection, scope.classes
     labels, keys = selection.groups.labels if selection.groups else (), tag_keys(_BY)
@@ -173,7 +173,7 @@ _EMPTIES = MEASURES.index("empties")
 
 
 class ReportSums(NamedTuple):
-    """The sums of a report."""
+    """Sums of a report."""
 
     total: Tally
     by_key: dict[Hashable, Tally]
@@ -182,7 +182,6 @@ class ReportSums(NamedTuple):
 
 
 def summary(view: View, params: SummaryParams) -> dict[str, Any]:
-    """The answer of the method `summary`."""
     by = dimensions.split(params.by)
     if params.tree and params.by != "agent":
         raise Mistaken("only agents form a tree", "use by agent with tree")
@@ -237,7 +236,7 @@ def add_up(rows: Iterable[Parts], scope: Scope, dimension: Dimension) -> ReportS
 
 
 def _ordered(added: ReportSums, dimension: Dimension, limit: int) -> list[Any]:
-    """The keys to show: the newest in order of time, or the most expensive; of equal rank by name, if not very many."""
+    """The newest in order of time, or the most expensive; equal ones by name, if not very many."""
     ranks: dict[Any, Any] = {key: (-one.units, -one.turns, -one.empty) for key, one in added.by_key.items()}
     if dimension.is_time:
         ranks = {key: (dimension.time_of(key), rank) for key, rank in ranks.items()}
@@ -270,7 +269,6 @@ def _rows(
 
 
 def _series(view: View, reader: Reader, scope: Scope) -> list[dict[str, Any]]:
-    """Turns and cost by day."""
     days = dimensions.dimension(view, ["day"], scope.selection)
     by_day: dict[Any, Tally] = add_up(reader.read(days.by), scope, days).by_key
     order = sorted(by_day)
@@ -290,7 +288,6 @@ _Z = 1.959963984540054  # 95 % of a normal distribution lies within this many de
 
 
 def quality(turns: Tally, outcomes: Outcomes | None) -> dict[str, Any]:
-    """The rates of a row and the outcomes of its sessions."""
     return {
         "editTurns": turns.edits,
         "oneShotTurns": turns.one_shots,
@@ -327,7 +324,7 @@ def _ended(view: View, facts: int, is_open: bool) -> str:
 
 
 def outcome(stop: str | None, event: str | None, *, quality: str, may_go_on: bool) -> str:
-    """The outcome of a session by its last stop reason and what followed. docs/reports.md has the rules."""
+    """docs/reports.md has the rules."""
     if event in ("api_error", "refusal") or stop in _REFUSED:
         return "errored"
     if event is not None:

@@ -17,8 +17,8 @@ import msgspec
 
 from burnd.attribution import segments
 from burnd.attribution.cause_keys import FILE, NAMED, PAID_LEVELS, TOOL, CauseKey
+from burnd.attribution.rates import Sums
 from burnd.attribution.segments import ALL_ACTIVITIES
-from burnd.attribution.tally import Sums
 from burnd.index.sums import BUCKET_MS, COUNT_TURNS, DAY, FIRST_EDITS, MEASURES, SHIFT_MS, begin_of, bucket_of
 from burnd.queries.money import Parts, TurnClasses
 from burnd.queries.periods import HOUR_PLACES, Stretch, hour_place, stretches

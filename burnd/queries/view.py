@@ -39,7 +39,7 @@ class NoSession(Missing):
 class Folder(NamedTuple):
     """A folder in a query: its names, and the keys of its repository's remotes.
 
-    `is_inside` means below the root of its repository; None if not looked up on disk.
+    `is_inside`: below the root of its repository; None if not looked up on disk.
     """
 
     names: tuple[str, ...]
@@ -53,7 +53,7 @@ class Folder(NamedTuple):
 
 
 class View(NamedTuple):
-    """One consistent state of the index, with prices, time and folders."""
+    """One consistent state of the index."""
 
     db: sqlite3.Connection
     prices: PriceTable

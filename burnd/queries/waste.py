@@ -1,8 +1,8 @@
 """Finds waste in many sessions, and the cost of their prefixes, from saved findings or new ones.
 
-A session is examined together with the sessions that it started, its family. If filters select only a part of a family,
-only the selected turns are examined, and the findings are not saved. Other families of the same projects are read for
-comparison, since the usual size of a prefix does not depend on filters.
+A session is examined with the sessions that it started, its family. If filters select a part of a family, only the
+selected turns are examined, and nothing is saved. Other families of the same projects are read for comparison, since
+the usual size of a prefix does not depend on filters.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from burnd.attribution import Explained, Rate, Spent, add_up, explain
-from burnd.attribution.blocks import INSTRUCTIONS
 from burnd.attribution.causes import Selected
 from burnd.attribution.findings import MOST_EVIDENCE, Evidence, Finding, FindingKind, advice_for, weight
 from burnd.attribution.misses import CacheBills
 from burnd.attribution.rail_entries import RailEntries, RailName, load
+from burnd.attribution.row import INSTRUCTIONS
 from burnd.attribution.saved_findings import Family, SavedFindings, sizes_of
 from burnd.attribution.waste import SessionPrefix, in_project, in_session
 from burnd.classify.generated import generated_folder
@@ -78,7 +78,7 @@ class Waste(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FamilyFindings(msgspec.Struct, frozen=True, array_like=True):
-    """The findings of one family."""
+    """Findings of one family."""
 
     wasted: tuple[Waste, ...] = ()
     prefix: Prefix | None = None
@@ -106,7 +106,7 @@ class WastePlan(NamedTuple):
         return [*self.families, *self.others]
 
     def findings(self, examined: Mapping[int, bytes]) -> WasteFindings:
-        """All findings, given those of the newly examined families by root. Skips families that no longer exist."""
+        """`examined` has new findings by root. Skips families that no longer exist."""
         saved = [(n, examined.get(family.root, family.saved)) for n, family in enumerate(self.every)]
         decoded = [(n, _decoder.decode(data)) for n, data in saved if data is not None]
         selected = [one for n, one in decoded if n < len(self.families)]
@@ -231,7 +231,7 @@ _FAILURES: Final[frozenset[FindingKind]] = frozenset(("retry-loop", "failure-run
 
 
 class FindingSession(NamedTuple):
-    """Facts of a session for answers."""
+    """Facts of a session."""
 
     row: int
     project: str | None
@@ -251,7 +251,6 @@ class FindingGroup(NamedTuple):
 
 
 def answer(view: View, quotes: Quotes, params: WasteParams, seen: WasteFindings) -> dict[str, Any]:
-    """The answer of the method `waste`."""
     scope, pricer = seen.scope.in_view(view), Pricer(view.prices)
     single = [waste.finding for one in seen.families for waste in one.wasted]
     ids = {session for finding in single for session in finding.sessions}
@@ -288,7 +287,7 @@ def answer(view: View, quotes: Quotes, params: WasteParams, seen: WasteFindings)
 
 
 def _kinds(groups: Iterable[FindingGroup]) -> list[dict[str, Any]]:
-    """Each kind with the number and cost of its findings, the most expensive first."""
+    """The most expensive first."""
     by_kind: dict[FindingKind, list[FindingGroup]] = {}
     for group in groups:
         by_kind.setdefault(group.kind, []).append(group)
@@ -300,7 +299,7 @@ def _kinds(groups: Iterable[FindingGroup]) -> list[dict[str, Any]]:
 
 
 def _prefixes(seen: WasteFindings) -> list[Prefix]:
-    """The prefixes of sessions; those of other families of the projects have no cost here."""
+    """Those of other families of the projects have no cost here."""
     own = [one.prefix for one in seen.families if one.prefix is not None]
     return [*own, *(msgspec.structs.replace(prefix, spent=[]) for prefix in seen.others)]
 
@@ -445,7 +444,6 @@ WHERE s.session_id IN ({keys})
 
 
 def overhead(view: View, seen: WasteFindings) -> dict[str, Any]:
-    """The answer of the method `overhead`."""
     scope = seen.scope.in_view(view)
     prefixes = [one.prefix for one in seen.families if one.prefix is not None and one.prefix.spent]
     sources: dict[str, str] = dict(view.keyed(_SOURCES, [(prefix.session_id,) for prefix in prefixes]))

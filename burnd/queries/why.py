@@ -11,12 +11,12 @@ import msgspec
 
 from burnd import protocol
 from burnd.attribution import CauseShare, anatomy, rate_of
-from burnd.attribution.blocks import Kind
 from burnd.attribution.causes import Selected, TurnMiss
 from burnd.attribution.misses import CacheBills, Miss, MissGroup, advice_on
 from burnd.attribution.rail_entries import RailEntries
 from burnd.attribution.rates import Rate
 from burnd.attribution.rates import add_up as add_spent
+from burnd.attribution.row import Kind
 from burnd.content.recall import Recall
 from burnd.contract.reports import MOST_CAUSES, Filters, WhyParams
 from burnd.pricing import usd
@@ -48,19 +48,13 @@ _TOKEN_TYPES: Final = (*protocol.USAGE_FIELDS, _SEARCHES)
 
 
 def why(view: View, ledger: Path, recall: Recall | None, params: WhyParams) -> dict[str, Any]:
-    """The answer of the method `why`."""
     if params.turn is not None and (params.tree or params.since is not None or params.until is not None):
         raise Refusal("turn cannot be combined with tree, since or until", "leave these out")
     session = sessions.find(view, params.session)
-    return _answer(view, ledger, recall, params, session) | {"title": _title(view, recall, session)}
-
-
-def _title(view: View, recall: Recall | None, session: SessionEntry) -> str | None:
-    """The title of the session as in lists."""
     facts = session.facts
     if recall is not None:
-        add_titles(view, recall, [facts])
-    return facts["title"]  # type: ignore[no-any-return]
+        add_titles(view, recall, [facts])  # as in lists
+    return _answer(view, ledger, recall, params, session) | {"title": facts["title"]}
 
 
 def _answer(
@@ -112,7 +106,7 @@ def _selected(scope: Scope) -> Selected | None:
 
 
 class SessionTotals(NamedTuple):
-    """The summary of the same turns, and the bill by token type."""
+    """Summary and bill by token type."""
 
     sums: ReportSums
     unlogged: dict[str, Any] | None
@@ -153,9 +147,8 @@ def _parts(rows: Iterable[Parts], scope: Scope) -> dict[str, dict[str, Any]]:
 
 
 def _groups(bills: Sequence[Bill], whole: int) -> list[dict[str, Any]]:
-    """The bill by group, the most expensive first, each with its parts; they add up to the bill.
-
-    Subagents and child sessions are one group, with the calls that started them.
+    """The bill by group, the most expensive first; subagents and child sessions are one, with the calls that started
+    them.
     """
     if not bills:
         return []
@@ -195,7 +188,7 @@ def _group(key: str, parts: Sequence[tuple[tuple[str, str], int, Cost]], whole: 
 
 
 def misses_of(bills: Sequence[Bill], pricer: Pricer, whole: int) -> list[dict[str, Any]]:
-    """The cache misses of a session by reason and proof, the most expensive first; causes have the same tokens."""
+    """By reason and proof, the most expensive first; causes have the same tokens."""
     groups: dict[MissGroup, list[tuple[Bill, TurnMiss]]] = {}
     for root in bills:
         for bill in root.every():
@@ -355,7 +348,7 @@ _QUOTED_PARTS: Final = 100
 
 
 class TurnQuestion(NamedTuple):
-    """A turn of a session, and the number of causes to show."""
+    """A turn to explain."""
 
     turn_index: int
     rail: str | None
@@ -363,7 +356,7 @@ class TurnQuestion(NamedTuple):
 
 
 class TurnRequest(NamedTuple):
-    """A request of a turn: its parts with their cost, and its cache miss."""
+    """A request with its cost."""
 
     turn: Turn
     rate: Rate
@@ -378,7 +371,7 @@ class TurnRequest(NamedTuple):
 def why_turn(
     reader: BillReader, quotes: Quotes, session: SessionEntry, rails: Sequence[RailEntries], question: TurnQuestion
 ) -> dict[str, Any]:
-    """The answer of the method `why` for one turn. Raises Missing."""
+    """Raises Missing."""
     rail = _rail(session, rails, question.rail)
     pricer = reader.pricer
     requests = [_request(pricer, rail, turn) for turn in _turns(rail, question.turn_index)]
@@ -404,7 +397,7 @@ def why_turn(
 
 
 def _rail(session: SessionEntry, rails: Sequence[RailEntries], name: str | None) -> RailEntries:
-    """The rail with this name or unique prefix, the session's own before those of child sessions. Raises Missing."""
+    """By name or unique prefix, the session's own before those of child sessions. Raises Missing."""
     own = [rail for rail in rails if rail.session == session.row]
     if name is None:
         if not own:

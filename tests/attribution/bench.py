@@ -8,10 +8,9 @@ import random
 import time
 from collections.abc import Callable
 
-from burnd.attribution.causes import explain
+from burnd.attribution.causes import explain, tally
 from burnd.attribution.rail import Rail, RailEntry, restore, save
 from burnd.attribution.segments import LENGTH
-from burnd.attribution.tally import tally
 from burnd.records import Block, ToolCall, Turn, Usage
 from tests.make import at
 

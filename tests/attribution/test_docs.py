@@ -7,9 +7,9 @@ from typing import get_args
 
 import pytest
 
-from burnd.attribution.blocks import Kind
 from burnd.attribution.findings import FindingKind
 from burnd.attribution.misses import Reason
+from burnd.attribution.row import Kind
 
 PAGE = (Path(__file__).parents[2] / "docs" / "attribution.md").read_text()
 

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 
 from hypothesis import given
 
-from burnd.attribution.causes import explain, parts
+from burnd.attribution.causes import explain, parts, tally
 from burnd.attribution.misses import MissGroup
 from burnd.attribution.rail import Rail, RailEntry, Step
 from burnd.attribution.rates import NOTHING, Rate, Spent, rate_of, spent_by
-from burnd.attribution.tally import tally
 from burnd.records import Turn
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnd.attribution import rail as rail_module
+from burnd.attribution.causes import GroupTally, tally
 from burnd.attribution.rail import Rail, RailEntry, restore, save
-from burnd.attribution.rates import rate_of
-from burnd.attribution.tally import Sums, Tally, tally
+from burnd.attribution.rates import Sums, rate_of
 from burnd.records import Block, Turn, Usage
 from tests import make
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
@@ -45,12 +45,12 @@ def batch(entries: Sequence[RailEntry]) -> Taken:
 def test_one_by_one_with_restarts(entries: list[RailEntry], restarts: list[bool]) -> None:
     """A rail saved and restored between any two entries gives the same result."""
     rail, taken = Rail(), []
-    counted: Tally[Key] = Tally(rail)
+    counted: GroupTally[Key] = GroupTally(rail)
     for n, entry in enumerate(entries):
         if n < len(restarts) and restarts[n]:
             taken.append(counted.take())
             rail = restore(save(rail))
-            counted = Tally(rail)
+            counted = GroupTally(rail)
         step = rail.feed(entry)
         if step is not None and isinstance(entry, Turn):
             counted.add(step, bucket_of(entry))

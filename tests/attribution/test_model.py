@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from burnd.attribution.blocks import IMAGE_TOKENS
 from burnd.attribution.causes import explain
 from burnd.attribution.rail import Rail
 from burnd.attribution.rates import Spent
+from burnd.attribution.row import IMAGE_TOKENS
 from burnd.records import Block, ServerTools, Turn, Usage
 from tests.attribution.scenes import Scene, call, only, paid, prompt, result, said
 

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from burnd.attribution import segments
-from burnd.attribution.blocks import portions
 from burnd.attribution.cause_keys import PROMPTED, CauseKey, CauseNumber
+from burnd.attribution.row import portions
 from burnd.attribution.segments import ByCause, Explanation, Segment, SumKey, _add
 from burnd.contract.reports import CAUSES, HotspotsParams
 from burnd.contract.validation import checked
