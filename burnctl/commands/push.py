@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 HELP = (
     "sends requests, sessions and causes to a database or folder, for reports over many machines: whatever changed "
-    "since the last push, so a repeat sends nothing. Prompts, answers and files are never sent. TARGET is a folder, "
-    "s3://BUCKET/PREFIX, clickhouse://HOST/DATABASE (clickhouses:// with TLS) or postgres://HOST/DATABASE"
+    "since the last push, so a repeat sends nothing. Prompts, answers and files are not sent, unless you give "
+    "--content. TARGET is a folder, s3://BUCKET/PREFIX, clickhouse://HOST/DATABASE (clickhouses:// with TLS) or "
+    "postgres://HOST/DATABASE"
 )
 EXAMPLES = (
     "burnctl push /mnt/team/burn",
@@ -51,6 +52,9 @@ class PushFlags(Params):
         kind="projects",
         metavar="PROJECT",
     )
+    content: bool = param(
+        default=False, help="also send conversations: prompts, answers, tool inputs and outputs, titles, summaries"
+    )
     credentials: str | None = param(
         default=None,
         help="file with user and password, mode 0600 (BURND_PUSH_USER and BURND_PUSH_PASSWORD)",
@@ -74,7 +78,12 @@ def run(options: argparse.Namespace) -> int:
     from burnctl.push.target import Refused, Unreachable
 
     target = target_of(options.target, options.credentials)
-    labels = Labels(options.machine or host_name(), options.user or _user_name(), options.without_project)
+    labels = Labels(
+        options.machine or host_name(),
+        options.user or _user_name(),
+        options.without_project,
+        content=options.content,
+    )
     has_progress = can_take_back() and not options.json
     push = Push(reach(options), target, labels, report=_progress if has_progress else lambda _: None)
     try:
@@ -115,7 +124,7 @@ def _check(push: Push, options: argparse.Namespace) -> int:
         print("the totals are the same there and here")
     elif push.has_other_labels:
         # Advising a push would send the projects that the last one left out.
-        what = "the last push had other flags (--without-project, --machine, --user)"
+        what = "the last push had other flags (--without-project, --machine, --user, --content)"
         print(f"burnctl: {what}; give --check the same ones", file=sys.stderr)
     elif push.is_behind():
         print(f"burnctl: changes are not sent yet; run: burnctl push {options.target}", file=sys.stderr)

@@ -42,6 +42,7 @@ _FEW = frozenset(
         *("project", "project_key", "git_branch", "speed", "quality", "activity", "stop_reason", "agent_id"),
         "prompt_id",
         *("agent_type", "agent", "version", "workflow", "persona", "price_date", "kind", "tool", "day", "reason"),
+        *("outcome", "role"),
     )
 )
 _ROLLUP = ("machine_id", "machine", "user", "team", "source", "model_name", "project_key", "project", "activity")
@@ -93,10 +94,19 @@ class ClickHouseTarget:
 
     def finish_reset(self, machine_id: str, first_seq: int) -> None:
         for table in TABLES:
-            where = f"machine_id = {literal(machine_id)} AND seq < {int(first_seq)}"
-            ((old,),) = self._connection.rows(f"SELECT count() FROM {table} WHERE {where}")
-            if int(old):
-                self._connection.execute(f"DELETE FROM {table} WHERE {where} SETTINGS lightweight_deletes_sync = 2")
+            self._delete(table, f"machine_id = {literal(machine_id)} AND seq < {int(first_seq)}")
+
+    def erase(self, machine_id: str, session_ids: list[str], before: int) -> None:
+        some = ", ".join(map(literal, session_ids))
+        self._delete(
+            "content", f"machine_id = {literal(machine_id)} AND session_id IN ({some}) AND seq < {int(before)}"
+        )
+
+    def _delete(self, table: str, where: str) -> None:
+        """Deletes rows, which disappear from disk with the next merge, at most a day later."""
+        ((old,),) = self._connection.rows(f"SELECT count() FROM {table} WHERE {where}")
+        if int(old):
+            self._connection.execute(f"DELETE FROM {table} WHERE {where} SETTINGS lightweight_deletes_sync = 2")
 
     def totals(self, machine_id: str) -> dict[DayModel, Totals]:
         sums = ", ".join(f"sum({name})" for name in TOKENS)

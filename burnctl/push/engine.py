@@ -13,11 +13,12 @@ import sys
 import time
 
 from burnctl.errors import BurnctlError, Failed, NotRunning, UsageError
-from burnctl.push.schema import KEYS, SCHEMA_VERSION, SETS, row_of, tombstone, usd
+from burnctl.push.schema import KEYS, SCHEMA_VERSION, content_row, row_of, tombstone, usd
 from burnctl.push.state import write_state
 from burnctl.push.target import Batch, Refused, Totals, Unreachable
 from burnd import protocol
 from burnd.contract.reports import ChangesParams, ExportParams
+from burnd.contract.sessions import MOST_RECORDS, ReadParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 5_000
 _PAGE: Final = 2000
 _PAUSES_S: Final = (1, 2, 4, 8, 16, 30, 60)  # between tries; the last one again and again with --watch
+_BATCH_CHARS: Final = 4_000_000  # of content
+_SETS_OF_FEED: Final = ("causes", "findings")
 _NO_STATE: Final = "{}"
 _TOKENS: Final = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
 
@@ -95,13 +98,14 @@ def read_credentials(path: str | None) -> tuple[str | None, str | None]:
 class Labels:
     """What the rows of a push have besides the feed, and which projects they leave out."""
 
-    def __init__(self, machine: str, user: str, without: Iterable[str] = ()) -> None:
-        self.machine, self.user, self.without = machine, user, tuple(sorted({one.rstrip("/") for one in without}))
+    def __init__(self, machine: str, user: str, without: Iterable[str] = (), *, content: bool = False) -> None:
+        self.machine, self.user, self.content = machine, user, content
+        self.without = tuple(sorted({one.rstrip("/") for one in without}))
 
     @property
     def digest(self) -> str:
         """Changes when every row has to be sent again."""
-        facts = [self.machine, self.user, self.without, SCHEMA_VERSION]
+        facts = [self.machine, self.user, self.without, SCHEMA_VERSION, self.content]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
     def leaves_out(self, row: dict[str, Any]) -> bool:
@@ -112,6 +116,11 @@ class Labels:
             if is_it or key.endswith(f"/{one}"):
                 return True
         return False
+
+    def was_sent(self, row: dict[str, Any]) -> bool:
+        """Whether the target may have a row that is gone or left out. The ids of other rows are not sent."""
+        former = row.get("formerProjects", ())
+        return not self.without or any(not self.leaves_out(project) for project in former)
 
 
 class Push:
@@ -173,6 +182,8 @@ class Push:
                     # If it crashes, the next push must start over, even if the cursor from before fits again by then:
                     # rows of this reset have higher numbers.
                     self._send(batch, json.dumps({"before": self.feed}), is_forced=True)
+            if self._labels.content:
+                self._add_content(batch, answer)
             batch.add(answer)
             self.feed = answer["cursor"]
             if answer["reset"] and answer["complete"]:
@@ -202,6 +213,47 @@ class Push:
                 yield answer
                 if not answer["more"]:
                     return
+
+    def _add_content(self, batch: _Rows, answer: dict[str, Any]) -> None:
+        """Adds the content of the page's sessions, and sends what is large before the sessions that name it.
+
+        Erased content and that of sessions which moved to a project that is left out is erased in the target.
+        """
+        labels = self._labels
+        private = {
+            row["sessionId"]
+            for table in ("turns", "sessions", "causes")
+            for row in answer[table]
+            if labels.leaves_out(row)
+        }
+        erased = [
+            session["sessionId"]
+            for session in answer["sessions"]
+            if session.get("erased") or (session["sessionId"] in private and labels.was_sent(session))
+        ]
+        if erased and not answer["reset"]:
+            self._tried(lambda: self._target.erase(self.machine_id, erased, answer["seq"]))
+        for session in answer["sessions"]:
+            if session["sessionId"] in private:
+                continue
+            for n, record in enumerate(self._records(session["sessionId"])):
+                session["contentSeq"] = answer["seq"]
+                batch.add_content(record, n, answer)
+                if batch.text_size >= _BATCH_CHARS:
+                    self._send(batch, self._stored)
+
+    def _records(self, session_id: str) -> Iterator[dict[str, Any]]:
+        """The content records of a session; none if it has no content."""
+        offset: int | None = 0
+        while offset is not None:
+            try:
+                page = self._client.ask(ReadParams, {"session": session_id, "offset": offset, "limit": MOST_RECORDS})
+            except Failed as error:
+                if error.code != protocol.NOT_FOUND:
+                    raise
+                return
+            yield from page["records"]
+            offset = page["next"]
 
     def _state(self) -> str:
         """What the target stores as its cursor."""
@@ -281,18 +333,19 @@ class _Rows:
 
     def __init__(self, labels: Labels, machine_id: str) -> None:
         self._labels, self._machine_id = labels, machine_id
-        self.seq = 0
+        self.seq = self.text_size = 0
         self._tables: dict[str, dict[tuple[Any, ...], Row]] = {}
-        self._sets: dict[str, dict[str, list[Row]]] = {table: {} for table in SETS}  # rows by session
+        self._sets: dict[str, dict[str, list[Row]]] = {table: {} for table in _SETS_OF_FEED}  # rows by session
 
     @property
     def size(self) -> int:
         sets = (rows for by_session in self._sets.values() for rows in by_session.values())
         return sum(map(len, (*self._tables.values(), *sets)))
 
-    def add(self, answer: dict[str, Any]) -> None:
+    def _common(self, answer: dict[str, Any]) -> Row:
+        """The columns that all rows of a page have in common."""
         self.seq = max(self.seq, answer["seq"])
-        common: Row = {
+        return {
             "machine_id": self._machine_id,
             "machine": self._labels.machine,
             "user": self._labels.user,
@@ -301,15 +354,28 @@ class _Rows:
             "schema": SCHEMA_VERSION,
             "price_date": answer["priceDate"],
         }
-        for turn in answer["turns"]:
-            if not self._labels.leaves_out(turn):
+
+    def add(self, answer: dict[str, Any]) -> None:
+        labels, common = self._labels, self._common(answer)
+        for turn in (*answer["turns"], *answer["gone"]):
+            if "sessionId" in turn and not labels.leaves_out(turn):
                 self._put("turns", row_of("turns", turn, common))
-            elif not answer["reset"] and turn["rev"] > 1:
-                # It may have been of another project before.
-                self._put("turns", tombstone("turns", _key_of(turn), common))
-        for turn in answer["gone"]:
-            self._put("turns", tombstone("turns", turn, common))
-        needed = set()  # sessions that have rows
+            elif labels.was_sent(turn):
+                key = {"source": turn["source"], "messageId": turn["messageId"]}
+                self._put("turns", tombstone("turns", key, common))
+        needed = self._add_sets(answer, common)
+        for session in answer["sessions"]:
+            if not labels.leaves_out(session):
+                self._put("sessions", row_of("sessions", session, common))
+            elif session["sessionId"] in needed:
+                unnamed = {**session, "project": None, "projectKey": None}
+                self._put("sessions", row_of("sessions", unnamed, common))
+            elif labels.was_sent(session):
+                self._put("sessions", tombstone("sessions", {"sessionId": session["sessionId"]}, common))
+
+    def _add_sets(self, answer: dict[str, Any], common: Row) -> set[str]:
+        """Adds rows that replace those of their sessions. Returns the sessions that have some."""
+        needed = set()
         for table, by_session in self._sets.items():
             for session in answer["sessions"]:
                 by_session.pop(session["sessionId"], None)
@@ -317,28 +383,25 @@ class _Rows:
                 if not self._labels.leaves_out(one):
                     needed.add(one["sessionId"])
                     by_session.setdefault(one["sessionId"], []).append(row_of(table, one, common))
-        for session in answer["sessions"]:
-            if not self._labels.leaves_out(session):
-                self._put("sessions", row_of("sessions", session, common))
-            elif session["sessionId"] in needed:
-                unnamed = {**session, "project": None, "projectKey": None}
-                self._put("sessions", row_of("sessions", unnamed, common))
+        return needed
+
+    def add_content(self, record: dict[str, Any], n: int, answer: dict[str, Any]) -> None:
+        """Adds a content record, the `n`th of its session."""
+        row = content_row(record, n, self._common(answer))
+        self._put("content", row)
+        self.text_size += len(row["text"] or "")
 
     def _put(self, table: str, row: Row) -> None:
         self._tables.setdefault(table, {})[tuple(row[name] for name in KEYS[table])] = row
 
     def take(self) -> dict[str, list[Row]]:
-        """The rows by table; causes and findings before the sessions that name them."""
+        """The rows by table; those of sessions before the sessions that name them."""
         tables = {
             table: [row for rows in by_session.values() for row in rows] for table, by_session in self._sets.items()
         }
         tables |= {table: list(rows.values()) for table, rows in self._tables.items()}
-        self._tables, self._sets = {}, {table: {} for table in SETS}
+        self._tables, self._sets, self.text_size = {}, {table: {} for table in _SETS_OF_FEED}, 0
         return {table: rows for table, rows in tables.items() if rows}
-
-
-def _key_of(turn: dict[str, Any]) -> dict[str, Any]:
-    return {"source": turn["source"], "messageId": turn["messageId"]}
 
 
 def _add(totals: dict[DayModel, Totals], turn: dict[str, Any]) -> None:

@@ -87,7 +87,7 @@ class PostgresTarget:
                 sessions = [row["session_id"] for row in batch.tables.get("sessions", ())]
                 db.execute(
                     f"DELETE FROM {table} AS t USING sessions AS s WHERE s.machine_id = t.machine_id "
-                    f"AND s.session_id = t.session_id AND t.seq < s.{counts} "
+                    f"AND s.session_id = t.session_id AND t.seq < coalesce(nullif(s.{counts}, 0), s.seq) "
                     "AND s.machine_id = %s AND s.session_id = ANY(%s)",
                     (batch.machine_id, sessions),
                 )
@@ -108,6 +108,13 @@ class PostgresTarget:
         with self._guarded() as db:
             for table in TABLES:
                 db.execute(f"DELETE FROM {table} WHERE machine_id = %s AND seq < %s", (machine_id, first_seq))
+
+    def erase(self, machine_id: str, session_ids: list[str], before: int) -> None:
+        with self._guarded() as db:
+            db.execute(
+                "DELETE FROM content WHERE machine_id = %s AND session_id = ANY(%s) AND seq < %s",
+                (machine_id, session_ids, before),
+            )
 
     def totals(self, machine_id: str) -> dict[DayModel, Totals]:
         sums = ", ".join(f"coalesce(sum({name}), 0)" for name in TOKENS)

@@ -1,12 +1,13 @@
 """The tables of a push: their columns, types and keys, the same at every target.
 
 A row is a whole row of the machine's state at `seq`. Of rows with the same key the one with the highest `seq` counts; a
-`deleted` one means that there is no such row any more. Rows of `causes` and `findings` come by session, all at once:
-those count whose `seq` is `causes_seq` (`findings_seq`) of their session.
+`deleted` one means that there is no such row any more. Rows of `causes`, `findings` and `content` come by session, all
+at once: those count whose `seq` is `causes_seq` (`findings_seq`, `content_seq`) of their session.
 """
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 
 from burnctl.commands.export import COLUMNS
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     Row = dict[str, Any]
 
-SCHEMA_VERSION: Final = 1  # a target with a higher one was written by a newer burnctl
+SCHEMA_VERSION: Final = 2  # a target with a higher one was written by a newer burnctl
 OLDEST_WRITER: Final = 1  # burnctl with an older schema must not write to tables that this one made
 UNIT: Final = Decimal("1e-12")
 MOST_USD: Final = Decimal("999999.999999999999")
@@ -92,8 +93,12 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("agent", "text", "agent of a session that a program started", "agent"),
         Column("created_at", "time", field="createdAt"),
         Column("updated_at", "time", field="updatedAt"),
+        Column("last_message_id", "text", "last request of its main conversation", "lastMessageId"),
+        Column("outcome", "text", "completed, abandoned, errored or unknown", "outcome"),
+        Column("may_go_on", "flag", "unknown while the last request is open or recent", "mayGoOn"),
         Column("causes_seq", "count", "`seq` of the rows of `causes` that count; 0: none", "causesSeq"),
         Column("findings_seq", "count", "`seq` of the rows of `findings` that count; 0: none", "findingsSeq"),
+        Column("content_seq", "count", "`seq` of the rows of `content` that count; 0: none", "contentSeq"),
         *_STATE,
     ),
     "causes": (
@@ -135,15 +140,35 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("cost_usd", "money", field="costUsd"),
         *_STATE,
     ),
+    # Only with `burnctl push --content`.
+    "content": (
+        *_MACHINE,
+        Column("session_id", "text", field="sessionId"),
+        Column("n", "count", "number of the record in its session"),
+        Column("rail_id", "text", field="railId"),
+        Column("message_id", "text", field="messageId"),
+        Column("ts", "time", field="ts"),
+        Column("role", "text", "user, assistant, tool_result or system", "role"),
+        Column("kind", "text", "text, thinking, tool_use, tool_result, file, title, summary or system_prompt", "kind"),
+        Column("tool", "text", "of a call"),
+        Column("call_id", "text", "of a call and of its result"),
+        Column("is_error", "flag", "of a result"),
+        Column(
+            "text", "text", "the text; the input of a call or its result, as JSON unless it is text; the name of a file"
+        ),
+        Column("truncated", "flag", "the text is cut after 1 MiB"),
+        *_STATE,
+    ),
 }
 # Rows that come by session, and the column of a session with the sequence that counts.
-SETS: Final[dict[str, str]] = {"causes": "causes_seq", "findings": "findings_seq"}
+SETS: Final[dict[str, str]] = {"causes": "causes_seq", "findings": "findings_seq", "content": "content_seq"}
 # Of rows with the same key, the one with the highest `seq` counts.
 KEYS: Final[dict[str, tuple[str, ...]]] = {
     "turns": ("machine_id", "source", "message_id"),
     "sessions": ("machine_id", "session_id"),
     "causes": ("machine_id", "session_id", "n"),
     "findings": ("machine_id", "session_id", "n"),
+    "content": ("machine_id", "session_id", "n"),
 }
 
 
@@ -180,6 +205,25 @@ def row_of(table: str, answer: dict[str, Any], common: Row) -> Row:
         tags = get("tags") or {}
         row["tags"], row["workflow"], row["persona"] = tags, tags.get("workflowId"), tags.get("persona")
     return row
+
+
+def content_row(record: dict[str, Any], n: int, common: Row) -> Row:
+    """A row of the table `content` from the `n`th content record of a session."""
+    call, result, file = (record.get(name) or {} for name in ("toolUse", "toolResult", "file"))
+    text = record.get("text", call.get("input", result.get("content", file.get("name"))))
+    if isinstance(text, dict) and text.keys() == {"blob", "bytes"}:
+        text = None  # a long text that was lost, of which the hash is left
+    if text is not None and not isinstance(text, str):
+        text = json.dumps(text, ensure_ascii=False)
+    return row_of("content", record, common) | {
+        "n": n,
+        "tool": call.get("name") or result.get("toolName"),
+        "call_id": call.get("id") or result.get("toolUseId"),
+        "is_error": result.get("isError"),
+        # Half of a surrogate pair is valid in JSON but not in a database.
+        "text": text and text.encode("utf-8", "replace").decode(),
+        "truncated": record.get("truncated", False),
+    }
 
 
 def tombstone(table: str, key: dict[str, Any], common: Row) -> Row:

@@ -134,6 +134,23 @@ class SegmentTarget:
                         self._write(path, table, newer)
                     self._store.delete(segment.path)
 
+    def erase(self, machine_id: str, session_ids: list[str], before: int) -> None:
+        """Rewrites the segments that have content of these sessions."""
+
+        def remaining(rows: Any) -> Any:
+            is_of_them = compute.is_in(rows["session_id"], arrow.array(session_ids, arrow.string()))
+            return rows.filter(compute.invert(compute.and_(is_of_them, compute.less(rows["seq"], before))))
+
+        with _as_push_errors(self._store.name):
+            for segment in self._segments("content", machine_id):
+                if segment.first < before and any(
+                    remaining(rows).num_rows < rows.num_rows
+                    for rows in self._read("content", segment, ["session_id", "seq"])
+                ):
+                    path = _path("content", machine_id, segment.first, segment.last, f"{segment.path} {before}")
+                    self._write(path, "content", map(remaining, self._read("content", segment)))
+                    self._store.delete(segment.path)
+
     def compact(self, machine_id: str) -> tuple[int, int]:
         """Merges all segments of each table into one, without deleted rows. Returns the number before and after."""
         before = after = 0

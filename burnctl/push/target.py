@@ -41,7 +41,7 @@ class Batch:
     """Rows of one step, by table, and the cursor to store once they are there.
 
     `cursor` is opaque to targets. `seq` is the highest of all rows and never decreases from batch to batch. Rows of
-    `causes` and `findings` replace all of their session's rows with a lower `seq`.
+    `causes`, `findings` and `content` replace all of their session's rows with a lower `seq`.
     """
 
     __slots__ = ("cursor", "machine_id", "seq", "tables")
@@ -90,6 +90,9 @@ class Target(Protocol):
 
     def finish_reset(self, machine_id: str, first_seq: int) -> None:
         """Deletes the rows of this machine with a lower `seq`: a full resend did not have them. May be repeated."""
+
+    def erase(self, machine_id: str, session_ids: list[str], before: int) -> None:
+        """Deletes the content of sessions with a lower `seq`, physically as soon as the target can."""
 
     def totals(self, machine_id: str) -> dict[DayModel, Totals]:
         """The totals of this machine's turns by day and model, each turn once, without deleted ones."""

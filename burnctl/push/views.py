@@ -2,7 +2,7 @@
 
 | view | rows |
 |---|---|
-| `turns_now`, `sessions_now`, `causes_now`, `findings_now` | what every machine has now: the newest row of each key, without deleted ones |
+| `turns_now`, `sessions_now`, `causes_now`, `findings_now`, `content_now` | what every machine has now: the newest row of each key, without deleted ones |
 | `turns_once` | each turn once, though several machines have a copy of its log; with `team` |
 | `causes_once` | the causes of each session once; with `team` |
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from burnctl.push.schema import Column
 
-VIEWS = ("turns_now", "sessions_now", "causes_now", "findings_now", "turns_once", "causes_once")
+VIEWS = ("turns_now", "sessions_now", "causes_now", "findings_now", "content_now", "turns_once", "causes_once")
 TEAMS = ("user", "team")
 # A user in two teams is in the last one by name: a turn never counts twice.
 _TEAMS = (
@@ -113,6 +113,7 @@ def views(dialect: Dialect) -> dict[str, str]:
         "sessions_now": f"SELECT * FROM ({dialect.newest('sessions')}) AS t WHERE NOT deleted",
         "causes_now": _of_sessions("causes", dialect),
         "findings_now": _of_sessions("findings", dialect),
+        "content_now": _of_sessions("content", dialect),
         "turns_once": _turns_once(dialect),
         "causes_once": _causes_once(),
     }

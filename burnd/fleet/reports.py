@@ -1,7 +1,8 @@
 """The reports of a fleet: summary and compare, with the answers of the socket's methods.
 
-Costs are sums of decimals in the database, and exact. Requests that used nothing are not pushed, so `emptyTurns` is 0;
-neither is usage that no log has, so `unlogged` is null.
+Costs are sums of decimals in the database, and exact. Requests that used nothing are not pushed, so `emptyTurns` is 0,
+and the one before the last stands for a session that ended with such a request. Usage that no log has is not pushed
+either, so `unlogged` is null.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from burnd.contract.reports import COMPARED, DIMENSIONS, UNLABELLED, ComparePara
 from burnd.fleet.selection import Dimension, Engine, Rows, Scope, choose, dimension, models, refuse, split, time_of
 from burnd.protocol import USAGE_FIELDS
 from burnd.queries.compare import median
-from burnd.queries.summary import OUTCOMES, rate, wilson
+from burnd.queries.summary import OUTCOMES, QUIET_MS, rate, wilson
 from burnd.records.times import to_iso
 
 TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h")
@@ -41,8 +42,8 @@ class FleetSum:
     """A sum of turns; costs in dollars."""
 
     __slots__ = (
-        *("cost", "edits", "harness_cost", "harness_turns", "one_shots", "open", "partial", "priced", "retried"),
-        *("tokens", "turns"),
+        *("cost", "edits", "ended", "harness_cost", "harness_turns", "one_shots", "open", "partial", "priced"),
+        *("retried", "tokens", "turns"),
     )
 
     def __init__(self) -> None:
@@ -50,6 +51,7 @@ class FleetSum:
         self.cost = self.harness_cost = Decimal(0)
         self.tokens = [0] * 6
         self.retried: Counter[int] = Counter()  # prompts by the number of their retries
+        self.ended: Counter[str] = Counter()  # sessions by their outcome
 
     def add(self, row: Sequence[Any]) -> None:
         """Adds the measures of a row."""
@@ -74,6 +76,7 @@ class FleetSum:
             )
         )
         self.retried += other.retried
+        self.ended += other.ended
 
     @property
     def prompts(self) -> int:
@@ -112,7 +115,7 @@ class FleetSum:
             "oneShotPrompts": one_shot,
             "oneShotPromptRate": rate(one_shot, self.prompts),
             "oneShotInterval": wilson(one_shot, self.prompts),
-            "sessions": dict.fromkeys(OUTCOMES, 0),
+            "sessions": {name: self.ended[name] for name in OUTCOMES},
         }
 
     def share(self, whole: FleetSum) -> float | None:
@@ -132,6 +135,7 @@ def summary(engine: Engine, params: SummaryParams, now: int) -> dict[str, Any]:
     sums = add_up(scope, grouped)
     if params.quality:
         add_prompts(scope, grouped, sums)
+        add_outcomes(scope, grouped, sums, now)
     total = whole_of(sums)
     order = _ordered(sums, by, grouped)
     order = order[-params.limit :] if grouped.is_time else order[: params.limit]
@@ -195,6 +199,25 @@ def add_prompts(scope: Scope, grouped: Dimension, sums: Sums) -> None:
     for row in _grouped(scope, columns, ("count(*)",), edits, f"nth = 1 AND {scope.where}"):
         *keys, retries, count = row
         sums[grouped.key(keys)].retried[int(retries)] += int(count)
+
+
+def add_outcomes(scope: Scope, grouped: Dimension, sums: Sums, now: int) -> None:
+    """Adds the outcomes of the sessions whose last request is selected. Of copies of a session the newest counts."""
+    names = ("last_message_id", "outcome", "may_go_on")
+    newest = ", ".join(f"argMax({name}, updated_at) AS newest_{name}" for name in names)
+    sessions = f"SELECT session_id, {newest} FROM sessions_now WHERE last_message_id IS NOT NULL GROUP BY session_id"
+    at = scope.engine.milliseconds("t.ts")
+    ended = (
+        f"CASE WHEN s.newest_may_go_on AND (t.open OR {at} >= {now - QUIET_MS}) THEN 'unknown' "
+        "ELSE s.newest_outcome END AS ended"
+    )
+    last = (
+        f"(SELECT t.*, {ended} FROM turns_once AS t INNER JOIN ({sessions}) AS s "
+        "ON s.session_id = t.session_id AND s.newest_last_message_id = t.message_id) AS last"
+    )
+    for row in _grouped(scope, (*grouped.columns, "ended"), ("count(*)",), last, scope.where):
+        *keys, name, count = row
+        sums[grouped.key(keys)].ended[name] += int(count)
 
 
 def whole_of(sums: Mapping[Any, FleetSum]) -> FleetSum:

@@ -228,13 +228,12 @@ class Applier:
                 if turn.copy_of is not None:
                     indexed[key] = indexed[key]._replace(rev=0)  # withdrawn: a new record starts with revision 1
         self._put_turns(db, newest, first_new)
-        withdrawn = {row_id: row.turn for row_id, row in newest.items() if row.turn.copy_of is not None}
+        withdrawn = [row_id for row_id, row in newest.items() if row.turn.copy_of is not None]
         if withdrawn:
             ids = [(row_id,) for row_id in withdrawn]
+            changes.mark_gone(db, self._seq, withdrawn)
             db.executemany("DELETE FROM tool_calls WHERE turn = ?", ids)
             db.executemany("DELETE FROM turns WHERE id = ?", ids)
-            gone = [(self._names[turn.source], turn.message_id) for turn in withdrawn.values()]
-            changes.mark_gone(db, self._seq, gone)
 
     def _write_open_turns(self, db: sqlite3.Connection, change: Change) -> None:
         """Writes turns that are still growing; their position and revision in the ledger stay."""
@@ -281,6 +280,8 @@ class Applier:
         """Writes turns by id; those below `first_new` replace rows."""
         self._sums.leave(db, newest)
         old = [(row_id,) for row_id in newest if row_id < first_new]
+        places = [(row_id, newest[row_id].turn.project, newest[row_id].turn.project_key) for (row_id,) in old]
+        changes.mark_moved(db, [(row_id, self._name(folder), self._name(key)) for row_id, folder, key in places])
         for table, column in (("turns", "id"), ("tool_calls", "turn"), ("open_turns", "turn")):
             many(db, f"DELETE FROM {table} WHERE {column} = ?", old)
         turns = [(turn, record.open) for turn, record in newest.values()]

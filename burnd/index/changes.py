@@ -49,12 +49,27 @@ def mark_turns(db: sqlite3.Connection, seq: int, turns: Iterable[tuple[int, int]
     mark_sessions(db, seq, sorted({session for _, session in turns}))
 
 
-def mark_gone(db: sqlite3.Connection, seq: int, turns: Iterable[tuple[int, str]]) -> None:
-    """Marks (source, message id) as no turn any more. One that is recorded again later counts as a turn."""
-    many(db, "INSERT OR REPLACE INTO gone_turns VALUES(?,?,?)", [(*turn, seq) for turn in turns])
+def mark_moved(db: sqlite3.Connection, turns: Iterable[tuple[int, int | None, int | None]]) -> None:
+    """Notes the project that each turn has so far, if it differs from the given one. Call it before writing the turn.
+
+    A push that leaves a project out deletes a turn that moved to it, but names no turn that was always of it.
+    """
+    many(db, _MOVED, [(turn, project or 0, key or 0) for turn, project, key in turns])
+
+
+def mark_gone(db: sqlite3.Connection, seq: int, turns: Iterable[int]) -> None:
+    """Marks turns as none any more, before they are deleted. One that is recorded again later counts as a turn."""
+    rows = [(turn,) for turn in turns]
+    many(db, f"INSERT OR REPLACE INTO gone_turns SELECT source, message_id, {int(seq)} FROM turns WHERE id = ?", rows)
+    many(db, _FORMER, rows)
 
 
 _NEXT = "UPDATE meta SET value = value + 1 WHERE key = 'changes' RETURNING value"
+_FORMER = """
+INSERT OR IGNORE INTO former_projects
+SELECT source, message_id, coalesce(project, 0), coalesce(project_key, 0) FROM turns WHERE id = ?1
+"""
+_MOVED = f"{_FORMER} AND (coalesce(project, 0) <> ?2 OR coalesce(project_key, 0) <> ?3)"
 _ANCESTORS = """
 WITH RECURSIVE line(id, parent) AS (
   SELECT s.id, s.parent_session_id FROM json_each(?) w CROSS JOIN sessions s ON s.id = w.value

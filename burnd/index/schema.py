@@ -311,6 +311,10 @@ CREATE TABLE changed_sessions(session INTEGER PRIMARY KEY, seq INTEGER NOT NULL,
 CREATE TABLE gone_turns(
   source INTEGER NOT NULL, message_id TEXT NOT NULL, seq INTEGER NOT NULL,
   PRIMARY KEY(source, message_id)) WITHOUT ROWID;
+-- Projects that turns had before, of moved turns and of those that are gone; 0 means none.
+CREATE TABLE former_projects(
+  source INTEGER NOT NULL, message_id TEXT NOT NULL, project INTEGER NOT NULL, project_key INTEGER NOT NULL,
+  PRIMARY KEY(source, message_id, project, project_key)) WITHOUT ROWID;
 INSERT INTO meta VALUES('changes', '0');
 """
 
@@ -372,4 +376,4 @@ def is_message(message_id: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FEED + _FINDINGS + _CAUSES
-LAYOUT = 55  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 56  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

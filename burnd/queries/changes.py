@@ -32,10 +32,11 @@ from burnd.contract.reports import ChangesParams
 from burnd.queries.export import TURN_COLUMNS, TURN_NAMES, ExportRow, turn_answer
 from burnd.queries.money import CauseSum, Pricer, TurnClasses, classes_of, shown_model, shown_provider, usage
 from burnd.queries.selection import tags_of
+from burnd.queries.summary import outcome
 from burnd.queries.view import View
 from burnd.records.times import DAY_MS, to_iso
 
-ROWS_VERSION = 2  # of the rows: raise it when the same state gives other rows, and every push sends all of them again
+ROWS_VERSION = 3  # of the rows: raise it when the same state gives other rows, and every push sends all of them again
 IsOfLedger = Callable[[int, str], bool]  # whether the ledger has an anchor at a position
 _NOTHING = -1  # before every number
 _EXAMINED_PER_ROW = 10  # turns that are examined for findings in the time of a row
@@ -115,6 +116,8 @@ def changes(view: View, ledger: Path, params: ChangesParams, is_of_ledger: IsOfL
     answer["findings"] = _findings(view, ledger, page.families)
     sets = {f"{name}Seq": {row["sessionId"] for row in answer[name]} for name in ("causes", "findings")}
     answer["sessions"] = _sessions(view, page.sessions, sets, answer["seq"])
+    if not is_reset:
+        _add_former_projects(view, answer)
     cursor.last = answer["seq"]
     is_complete = page.position is None
     more = not is_complete or counter > cursor.upto
@@ -210,7 +213,8 @@ def _turns(view: View, ids: list[int]) -> tuple[list[dict[str, Any]], list[dict[
         turn = ExportRow(*row[:_COLUMNS])
         rev, request_id, version = row[_COLUMNS:]
         if turn.quality == "empty":
-            empty.append({"source": turn.source, "messageId": turn.message_id})
+            place = {"project": turn.project, "projectKey": turn.project_key}
+            empty.append({"source": turn.source, "messageId": turn.message_id, "formerProjects": [place]})
         else:
             answer = turn_answer(turn, tags.get((turn.source, turn.message_id), {}), view.prices)
             own = {"rev": rev, "version": version, "requestId": request_id}
@@ -223,24 +227,49 @@ def _gone(view: View, cursor: FeedCursor) -> list[dict[str, Any]]:
     return [{"source": source, "messageId": message_id} for source, message_id in rows]
 
 
+def _add_former_projects(view: View, answer: dict[str, Any]) -> None:
+    """Adds to turns that moved or are gone the projects that they had, and to sessions those of their turns."""
+    projects: defaultdict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+    for source, message_id, session_id, project, key in view.rows(_FORMER):
+        for name in ((source, message_id), (session_id,)):
+            projects[name].append({"project": project, "projectKey": key})
+    for row in (*answer["turns"], *answer["gone"]) if projects else ():
+        if found := projects.get((row["source"], row["messageId"])):
+            row["formerProjects"] = [*row.get("formerProjects", ()), *found]
+    for row in answer["sessions"] if projects else ():
+        if found := projects.get((row["sessionId"],)):
+            row["formerProjects"] = found
+
+
 def _sessions(view: View, ids: list[int], sets: dict[str, set[str]], seq: int) -> list[dict[str, Any]]:
-    """Sessions; `sets` has those with causes and with findings in this page, by the names of their fields."""
-    return [
-        {
-            "sessionId": session_id,
-            "source": source,
-            "parentSessionId": parent,
-            "project": project,
-            "projectKey": key,
-            "agent": agent,
-            "createdAt": None if created_at is None else to_iso(created_at),
-            "updatedAt": None if updated_at is None else to_iso(updated_at),
-            **{name: seq if session_id in some else 0 for name, some in sets.items()},
-        }
-        for session_id, source, parent, project, key, agent, created_at, updated_at in sorted(
-            view.keyed(_SESSIONS, [(one,) for one in ids])
+    """Sessions; `sets` has those with causes and with findings in this page, by the names of their fields.
+
+    The outcome is that of the last turn. One that used nothing is not sent, so the last one that is sent stands for it.
+    """
+    rows = []
+    for session_id, source, parent, project, key, agent, *times, erased, stop, event, quality, last in sorted(
+        view.keyed(_SESSIONS, [(one,) for one in ids])
+    ):
+        created_at, updated_at = times
+        ends = {may: outcome(stop, event, quality=quality, may_go_on=may) if last else None for may in (False, True)}
+        rows.append(
+            {
+                "sessionId": session_id,
+                "source": source,
+                "parentSessionId": parent,
+                "project": project,
+                "projectKey": key,
+                "agent": agent,
+                "createdAt": None if created_at is None else to_iso(created_at),
+                "updatedAt": None if updated_at is None else to_iso(updated_at),
+                "lastMessageId": last,
+                "outcome": ends[False],
+                "mayGoOn": ends[True] != ends[False],
+                "erased": bool(erased),
+                **{name: seq if session_id in some else 0 for name, some in sets.items()},
+            }
         )
-    ]
+    return rows
 
 
 def _causes(view: View, session: int, every_class: TurnClasses) -> list[dict[str, Any]]:
@@ -340,11 +369,22 @@ SELECT n.name, g.message_id FROM gone_turns g CROSS JOIN names n ON n.id = g.sou
   AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.source = g.source AND t.message_id = g.message_id)
 ORDER BY 1, 2
 """
+_FORMER = """
+SELECT n.name, f.message_id, coalesce(s.session_id, ''), p.name, k.name
+FROM former_projects f CROSS JOIN names n ON n.id = f.source
+LEFT JOIN turns t ON t.source = f.source AND t.message_id = f.message_id LEFT JOIN sessions s ON s.id = t.session
+LEFT JOIN names p ON p.id = f.project LEFT JOIN names k ON k.id = f.project_key
+"""
 _SESSIONS = """
 WITH w(id) AS ({keys})
-SELECT s.session_id, n.name, s.parent_session_id, p.name, k.name, s.agent, s.created_at, s.updated_at
+SELECT s.session_id, n.name, s.parent_session_id, p.name, k.name, s.agent, s.created_at, s.updated_at,
+  s.pruned_count > 0 OR s.erasures > 0, r.name, v.name, x.quality, (SELECT t.message_id FROM turns t
+    WHERE t.session = s.id AND t.rail = x.rail AND t.turn_index <= x.turn_index AND t.quality <> 'empty'
+    ORDER BY t.turn_index DESC, t.ts DESC, t.message_id LIMIT 1)
 FROM w CROSS JOIN sessions s ON s.id = w.id LEFT JOIN names n ON n.id = s.source
 LEFT JOIN names p ON p.id = s.project LEFT JOIN names k ON k.id = s.project_key
+LEFT JOIN endings e ON e.session = s.id LEFT JOIN turns x ON x.id = e.turn
+LEFT JOIN names r ON r.id = x.stop_reason LEFT JOIN names v ON v.id = e.event
 """
 # Nothing for a session that another one started, whose family has its findings.
 _FAMILY = """

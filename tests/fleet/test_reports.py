@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ from typing import Any
 import pytest
 
 from burnctl.cli import main
+from burnctl.client import Client
 from burnctl.push.schema import row_of
+from burnd.contract.reports import MOST_CHANGES, ChangesParams
 from tests.burnctl.demo_home import DemoHome, demo_home
 from tests.burnctl.push.rows import common, gone, turn
 from tests.fleet.segments import put
 
-# Not pushed: usage that no log has, how sessions ended, texts.
-LOCAL = {"unlogged", "backfill", "title", "quote", "sessions", "machines", "filters", "createdAt", "project"}
+# Not pushed: usage that no log has, texts.
+LOCAL = {"unlogged", "backfill", "title", "quote", "machines", "filters", "createdAt", "project"}
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +31,12 @@ def demo() -> Iterator[DemoHome]:
 
 @pytest.fixture(scope="module")
 def fleet(demo: DemoHome, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The turns of the demo as two machines have them: every third one twice, with an older version of some."""
+    """The turns and sessions of the demo as two machines have them: some twice, some with an older version."""
     folder = tmp_path_factory.mktemp("fleet")
+    with closing(Client(Path(demo.home) / "burnd.sock")) as client:
+        sessions = client.ask(ChangesParams, {"limit": MOST_CHANGES})["sessions"]
+    put(folder, "sessions", *(row_of("sessions", one, common("a", 5)) for one in sessions))
+    put(folder, "sessions", *(row_of("sessions", one, common("b", 5)) for one in sessions[::3]))
     turns = [json.loads(line) for line in demo.run("export").stdout.splitlines()]
     rows = [row_of("turns", one, common("a", 5)) for one in turns]
     put(folder, "turns", *(row | {"seq": 3, "output": 1, "open": True} for row in rows[::2]))
@@ -58,6 +65,8 @@ def same(local: Any, fleet: Any) -> None:
         "summary --by day,model",
         "summary --by activity --quality",
         "summary --by agent",
+        "summary --by agent --quality --source claude-code",
+        "summary --by day,model --quality",
         "summary --by session",
         "summary --by hour",
         "summary --by tag:persona --quality --limit 2",

@@ -20,7 +20,7 @@ from burnd.queries.export import export
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.records import Session, Turn
+from burnd.records import Session, Turn, Usage
 from tests.attribution import histories as worlds
 from tests.conftest import Opened
 from tests.make import at, examples, stamp, turn
@@ -30,6 +30,7 @@ from tests.queries.worlds import live
 
 NOW = at(100_000)
 TABLES = ("turns", "sessions", "causes", "findings")
+OF_CHANGES = ("formerProjects",)  # about the change, not of the row
 SETS = {"causes": "causesSeq", "findings": "findingsSeq"}
 
 
@@ -70,6 +71,7 @@ class Replica:
             self.rows = {key: row for key, row in self.rows.items() if row[0] >= answer["firstSeq"]}
 
     def _put(self, key: tuple[str, ...], seq: int, row: dict[str, Any] | None) -> None:
+        row = row and {name: value for name, value in row.items() if name not in OF_CHANGES}
         before = self.rows.get(key, (0, None))
         assert before[0] <= seq
         assert before[0] < seq or before[1] == row, "one number has two states"
@@ -195,11 +197,44 @@ async def test_a_turn_that_is_taken_back_is_gone_until_it_is_recorded_again(open
     await replica.drain(pipeline)
     await pipeline.commit(Batch(entries=[turn("a", rev=2, copy_of="b")]))
     answer = await page(pipeline, cursor=replica.cursor)
-    assert answer["gone"] == [{"source": "claude-code", "messageId": "a"}]
+    projects = [{"project": None, "projectKey": None}]
+    assert answer["gone"] == [{"source": "claude-code", "messageId": "a", "formerProjects": projects}]
     await replica.drain(pipeline)
     await pipeline.commit(Batch(entries=[turn("a")]))
     await replica.drain(pipeline)
     await equals_a_full_export(replica, pipeline)
+
+
+async def test_what_moved_or_is_gone_names_its_former_projects(opened: Opened) -> None:
+    pipeline = await opened()
+    names = ("moved", "gone", "same")
+    await pipeline.commit(Batch(entries=[turn(name, turn_index=n, project="/a") for n, name in enumerate(names)]))
+    replica = Replica()
+    await replica.drain(pipeline)
+    changed = [turn("moved", rev=2, project="/b"), turn("gone", turn_index=1, rev=2, project="/b", copy_of="x")]
+    await pipeline.commit(
+        Batch(entries=[*changed, turn("same", turn_index=2, rev=2, project="/a", activity="testing")])
+    )
+    answer = await page(pipeline, cursor=replica.cursor)
+    rows = {row["messageId"]: row.get("formerProjects") for row in (*answer["turns"], *answer["gone"])}
+    former = {"project": "/a", "projectKey": None}
+    assert rows.pop("gone") == [former, {"project": "/b", "projectKey": None}]
+    assert rows == {"moved": [former], "same": None}
+    assert [row["formerProjects"] for row in answer["sessions"]] == [[former]]
+
+
+async def test_how_a_session_ended(opened: Opened) -> None:
+    """A last request that used nothing is not sent, so the one before it stands for the session."""
+    pipeline = await opened()
+
+    async def ending(*turns: Turn) -> tuple[str, str, bool]:
+        await pipeline.commit(Batch(entries=list(turns)))
+        (row,) = (await page(pipeline))["sessions"]
+        return row["lastMessageId"], row["outcome"], row["mayGoOn"]
+
+    assert await ending(turn("a", stop_reason="tool_use")) == ("a", "abandoned", True)
+    assert await ending(turn("b", turn_index=1, stop_reason="end_turn")) == ("b", "completed", False)
+    assert await ending(turn("c", turn_index=2, quality="empty", usage=Usage())) == ("b", "errored", True)
 
 
 async def test_a_cursor_of_another_ledger_starts_over_with_higher_numbers(opened: Opened) -> None:

@@ -179,8 +179,15 @@ class Export(PartialAnswer, PriceNotes):
     next: str | None
 
 
+class FormerProject(TypedDict):
+    project: str | None
+    projectKey: str | None
+
+
 class ChangedTurn(ExportedTurn):
     """A turn in the change feed, with the names of its model and provider in reports."""
+
+    formerProjects: NotRequired[list[FormerProject]]
 
     rev: int
     version: str | None
@@ -190,7 +197,11 @@ class ChangedTurn(ExportedTurn):
 
 
 class ChangedSession(TypedDict):
-    """A session in the change feed. `causesSeq` and `findingsSeq` are the `seq` of its rows there; 0 if it has none."""
+    """A session in the change feed. `causesSeq` and `findingsSeq` are the `seq` of its rows there; 0 if it has none.
+
+    With `mayGoOn` the outcome is unknown while the last request is open, or no older than ten minutes. `erased`: some
+    of its content was pruned or forgotten.
+    """
 
     sessionId: str
     source: str | None
@@ -200,6 +211,11 @@ class ChangedSession(TypedDict):
     agent: str | None
     createdAt: str | None
     updatedAt: str | None
+    lastMessageId: str | None
+    outcome: str | None
+    mayGoOn: bool
+    erased: bool
+    formerProjects: NotRequired[list[FormerProject]]
     causesSeq: int
     findingsSeq: int
 
@@ -249,6 +265,7 @@ class ChangedFinding(TypedDict):
 class GoneTurn(TypedDict):
     source: str
     messageId: str
+    formerProjects: NotRequired[list[FormerProject]]
 
 
 class Changes(PartialAnswer):

@@ -215,19 +215,29 @@ def test_a_project_is_left_out_by_folder_remote_or_the_end_of_one(name: str) -> 
 
 
 def test_nothing_of_a_project_that_is_left_out_is_sent() -> None:
-    """But that a request is gone that may have been of another project before."""
+    """Not even the ids of its requests and sessions, unless the target has them, of a project that is sent."""
     away, here = {"project": "/secret"}, {"project": "/open"}
+    moved = {**away, "formerProjects": [here]}
     session = {"sessionId": "x", "source": "s", "causesSeq": 1}
     rows: dict[str, Any] = {
-        "turns": [turn("a", **away), turn("b", **here), turn("c", rev=2, **away)],
-        "sessions": [{**session, **away}, {**session, "sessionId": "y", **away}],
+        "turns": [turn("a", **away), turn("b", **here), turn("c", rev=2, **away), turn("d", rev=2, **moved)],
+        "gone": [
+            {"source": "s", "messageId": "e", "formerProjects": [away]},
+            {"source": "s", "messageId": "f", "formerProjects": [away, here]},
+        ],
+        "sessions": [
+            {**session, **away},
+            {**session, "sessionId": "y", **away},
+            {**session, "sessionId": "z", **moved},
+        ],
         "causes": [{"sessionId": "x", "source": "s", "n": n, **one} for n, one in enumerate((away, here))],
     }
     target = Memory()
     pushing(Feed(page(1, **rows)), target, Labels("desk", "you", ["/secret"])).once()
     (batch,) = target.batches
-    assert [(row["message_id"], row["deleted"]) for row in batch.tables["turns"]] == [("b", False), ("c", True)]
-    assert [row["session_id"] for row in batch.tables["sessions"]] == ["x"]
+    turns = {row["message_id"]: row["deleted"] for row in batch.tables["turns"]}
+    assert turns == {"b": False, "d": True, "f": True}
+    assert [(row["session_id"], row["deleted"]) for row in batch.tables["sessions"]] == [("x", False), ("z", True)]
     assert [row["n"] for row in batch.tables["causes"]] == [1]
     assert "secret" not in repr(batch.tables)
 
