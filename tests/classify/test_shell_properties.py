@@ -8,10 +8,9 @@ import time
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from burnd.classify.shell import COMMAND_LIMIT, UNREADABLE, read
+from burnd.classify.shell import COMMAND_LIMIT, UNREADABLE, WRAPPERS, read
 from burnd.classify.shell_programs import FLAGGED, RUNNERS, SUBCOMMANDS
 from burnd.classify.shell_syntax import simple_commands
-from burnd.classify.shell_wrappers import WRAPPERS
 from tests.classify.families import EACH, FAMILIES, VERB_WORDS
 
 LISTED = [command for _, command in EACH]
