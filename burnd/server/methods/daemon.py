@@ -1,8 +1,9 @@
-"""Methods of the daemon itself: settings, flush, rebuild and shutdown, live turns, stamps and announcements."""
+"""Methods of the daemon itself: settings, flush, rebuild and shutdown, live turns, stamps, announcements, the guard."""
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -12,9 +13,12 @@ from burnd import protocol
 from burnd.clients.announcements import Announcement, announce, claimed_by
 from burnd.contract import methods
 from burnd.contract.daemon import (
+    AllowParams,
     AnnounceParams,
+    CheckGuardParams,
     ConfigParams,
     FlushParams,
+    GuardStatusParams,
     ListStampsParams,
     MethodsParams,
     OneStamp,
@@ -23,6 +27,7 @@ from burnd.contract.daemon import (
     ShutdownParams,
     SpoolParams,
     StampParams,
+    SwitchGuardParams,
     TailParams,
 )
 from burnd.errors import IndexDamaged, NotNow
@@ -31,10 +36,11 @@ from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.query_pool import TookTooLong
 from burnd.pricing import UNITS_PER_USD, PriceTable, Tokens, terms_text
 from burnd.pricing.cost import figure_of
-from burnd.queries.names import Project, future_project, no_such_session, resolve_stamp_sessions
+from burnd.queries.guard import NextCall, Use, uses
+from burnd.queries.names import Project, future_project, no_such_session, resolve_stamp_sessions, row_of
 from burnd.queries.sessions import list_stamps, time_of, unknown_keys
 from burnd.queries.spending import budget_uses
-from burnd.queries.view import Refusal
+from burnd.queries.view import Refusal, View
 from burnd.reclassify import reclassify
 from burnd.recording.candidate import Batch
 from burnd.records import Selector, Stamp, TimeRange, Turn
@@ -284,6 +290,45 @@ async def read_spool(service: Service, params: SpoolParams) -> Result:
     return {**counts, "claims": claims}
 
 
+async def check_call(service: Service, params: CheckGuardParams) -> Result:
+    """Waits for no long question: without an answer in time the hook allows the call."""
+    look = partial(service.ask, urgent=True)
+    call = NextCall(params.tool, params.subject) if params.tool is not None else None
+    return await service.guard.check(look, service.settings.guard_limits, params.session, params.source, call)
+
+
+async def guard_status(service: Service, params: GuardStatusParams) -> Result:
+    """Limits with what is used of them; those of sessions only if one is given."""
+    limits = service.settings.guard_limits
+
+    def look(view: View) -> list[Use]:
+        session = None if params.session is None else _session_id(view, params.session)
+        by_key = {use.key: use for use in uses(view, limits, params.source, session)}
+        return [by_key.get(key, Use(key, limit, None)) for key, limit in limits.items()]
+
+    return service.guard.answer(await service.ask(look))
+
+
+async def allow_session(service: Service, params: AllowParams) -> Result:
+    # The first call of a session may be denied before the session is recorded.
+    denied = {denial.session for denial in service.guard.denials if denial.session.startswith(params.session)}
+    session = denied.pop() if len(denied) == 1 else await service.ask(lambda view: _session_id(view, params.session))
+    until = 0 if params.seconds is None else service.now() + params.seconds * 1000
+    await service.guard.allow(session, until)
+    return {"sessionId": session, "until": to_iso(until) if until else None}
+
+
+async def switch_guard(service: Service, params: SwitchGuardParams) -> Result:
+    await service.guard.switch(is_off=not params.on)
+    return {"on": params.on}
+
+
+def _session_id(view: View, given: str) -> str:
+    """The whole id of the session that a client named."""
+    ((session_id,),) = view.rows("SELECT session_id FROM sessions WHERE id = ?", (row_of(view, given),))
+    return str(session_id)
+
+
 METHODS: tuple[AnyMethod, ...] = (
     Method(FlushParams, flush),
     LongMethod(RebuildParams, rebuild),
@@ -296,4 +341,8 @@ METHODS: tuple[AnyMethod, ...] = (
     Method(RemoveStampsParams, remove_stamps),
     Method(AnnounceParams, announce_session),
     Method(SpoolParams, read_spool),
+    Method(CheckGuardParams, check_call),
+    Method(GuardStatusParams, guard_status),
+    Method(AllowParams, allow_session),
+    Method(SwitchGuardParams, switch_guard),
 )
