@@ -87,6 +87,19 @@ class Totals(TypedDict):
     cacheHitRate: float | None
 
 
+class OptionalCounts(TypedDict, total=False):
+    """The fields of `Totals` beside tokens and cost, where they may be missing."""
+
+    turns: int
+    openTurns: int
+    partialTurns: int
+    unpricedTurns: int
+    emptyTurns: int
+    harnessTurns: int
+    harnessCostUsd: float | None
+    cacheHitRate: float | None
+
+
 class Unlogged(TypedDict):
     usage: Usage
     costUsd: float | None

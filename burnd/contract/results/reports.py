@@ -4,9 +4,35 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from burnd.contract.results import Answer, Budget, Cost, PartialAnswer, PriceNotes, Span, Totals, Unlogged, Usage
+from burnd.contract.results import (
+    Answer,
+    Budget,
+    Cost,
+    OptionalCounts,
+    PartialAnswer,
+    PriceNotes,
+    Span,
+    Totals,
+    Unlogged,
+    Usage,
+)
 
 Basis = Literal["reported", "counted"]
+
+
+class SelectedReport(PartialAnswer, PriceNotes):
+    """A report of the turns that its filters select. `unlogged` is usage beside them that no log has."""
+
+    filters: dict[str, Any]
+    totals: Totals
+    unlogged: Unlogged | None
+
+
+class NamedUnpriced(TypedDict):
+    """The models without a price: `harnessModels` have a cost that their harness stated."""
+
+    unpricedModels: list[str]
+    harnessModels: list[str]
 
 
 class Outcomes(TypedDict):
@@ -52,12 +78,7 @@ class SeriesDay(TypedDict):
     costUsd: float | None
 
 
-class Summary(PartialAnswer, PriceNotes):
-    filters: dict[str, Any]
-    totals: Totals
-    unpricedModels: list[str]
-    harnessModels: list[str]
-    unlogged: Unlogged | None
+class Summary(SelectedReport, NamedUnpriced):
     by: str
     rows: list[SummaryRow]
     moreRows: int
@@ -398,17 +419,8 @@ class Cause(Cost):
     request: NotRequired[int]
 
 
-class WhyTotals(Cost):
+class WhyTotals(Cost, OptionalCounts):
     """The cost of a session or of a turn; of a session with all fields of `Totals`."""
-
-    turns: NotRequired[int]
-    openTurns: NotRequired[int]
-    partialTurns: NotRequired[int]
-    unpricedTurns: NotRequired[int]
-    emptyTurns: NotRequired[int]
-    harnessTurns: NotRequired[int]
-    harnessCostUsd: NotRequired[float | None]
-    cacheHitRate: NotRequired[float | None]
 
 
 class WhyTurn(TypedDict):
@@ -484,7 +496,7 @@ class WhyRequest(Cost):
     miss: CacheMiss | None
 
 
-class Why(PartialAnswer, PriceNotes):
+class Why(PartialAnswer, PriceNotes, NamedUnpriced):
     """`why`: of a session with the fields from `filters` on, of a turn with `turn` and `requests`."""
 
     sessionId: str
@@ -492,8 +504,6 @@ class Why(PartialAnswer, PriceNotes):
     project: str | None
     title: str | None
     totals: WhyTotals
-    unpricedModels: list[str]
-    harnessModels: list[str]
     causes: list[Cause]
     turn: NotRequired[WhyTurn]
     requests: NotRequired[list[WhyRequest]]
@@ -532,16 +542,11 @@ class HotspotRow(TypedDict):
     quote: NotRequired[str]
 
 
-class Hotspots(PartialAnswer, PriceNotes):
+class Hotspots(SelectedReport, NamedUnpriced):
     """`hotspots` and `by_tool`."""
 
-    filters: dict[str, Any]
     by: str
     rank: str
-    totals: Totals
-    unpricedModels: list[str]
-    harnessModels: list[str]
-    unlogged: Unlogged | None
     rows: list[HotspotRow]
     moreRows: int
     pending: int
@@ -612,10 +617,7 @@ class ReleaseChange(TypedDict):
     after: ReleaseUse
 
 
-class Waste(PartialAnswer, PriceNotes):
-    filters: dict[str, Any]
-    totals: Totals
-    unlogged: Unlogged | None
+class Waste(SelectedReport):
     families: int
     avoidable: Cost
     cacheTtl: NotRequired[CacheTtl | None]
@@ -653,10 +655,7 @@ class McpServer(TypedDict):
     calls: int
 
 
-class Overhead(PartialAnswer, PriceNotes):
-    filters: dict[str, Any]
-    totals: Totals
-    unlogged: Unlogged | None
+class Overhead(SelectedReport):
     sources: list[OverheadSource]
     servers: list[McpServer]
 
@@ -716,14 +715,12 @@ class MoreLanes(Cost):
     count: int
 
 
-class Flow(PartialAnswer, PriceNotes):
+class Flow(PartialAnswer, PriceNotes, NamedUnpriced):
     sessionId: str
     source: str | None
     project: str | None
     title: str | None
     totals: FlowTotals
-    unpricedModels: list[str]
-    harnessModels: list[str]
     lanes: list[Lane]
     moreLanes: MoreLanes | None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from burnd.contract.results import Answer, PartialAnswer, Totals, Usage
+from burnd.contract.results import Answer, OptionalCounts, PartialAnswer, Totals, Usage
 
 ContentState = Literal["yes", "pruned", "no"]
 
@@ -26,20 +26,12 @@ class SessionFacts(TypedDict):
     content: ContentState
 
 
-class SessionRow(SessionFacts):
+class SessionRow(SessionFacts, OptionalCounts):
     """A session in a list; with `costs` also the fields of `Totals`."""
 
     shortId: str
-    turns: NotRequired[int]
-    openTurns: NotRequired[int]
-    partialTurns: NotRequired[int]
-    unpricedTurns: NotRequired[int]
-    emptyTurns: NotRequired[int]
     usage: NotRequired[Usage]
     costUsd: NotRequired[float | None]
-    harnessTurns: NotRequired[int]
-    harnessCostUsd: NotRequired[float | None]
-    cacheHitRate: NotRequired[float | None]
     goneAt: NotRequired[str]
     goneBy: NotRequired[Literal["unknown", "clean-up"]]
 
