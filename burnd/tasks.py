@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import anyio
 import structlog
@@ -33,9 +33,17 @@ def is_fatal(error: BaseException) -> bool:
     return any(isinstance(one, StorageError) and not isinstance(one, NotNow) for one in leaves(error))
 
 
+def backoff() -> Iterator[float]:
+    """Delays between retries in seconds: from one second, doubled up to a minute."""
+    delay = FIRST_DELAY_S
+    while True:
+        yield delay
+        delay = min(delay * 2, LAST_DELAY_S)
+
+
 async def run_with_restart(work: Work, on_failure: Callable[[BaseException], None]) -> None:
     """Runs work to its end and restarts it after a failure, with back-off. Fatal errors are raised."""
-    delay = FIRST_DELAY_S
+    delays = backoff()
     while True:
         started = anyio.current_time()
         try:
@@ -47,9 +55,8 @@ async def run_with_restart(work: Work, on_failure: Callable[[BaseException], Non
         else:
             return
         if anyio.current_time() - started > LAST_DELAY_S:
-            delay = FIRST_DELAY_S
-        await anyio.sleep(delay)
-        delay = min(delay * 2, LAST_DELAY_S)
+            delays = backoff()
+        await anyio.sleep(next(delays))
 
 
 class BackgroundTask:

@@ -31,13 +31,12 @@ from burnd.server.methods import METHODS
 from burnd.server.metrics import Metrics
 from burnd.server.service import Service
 from burnd.settings.config import Settings
-from burnd.tasks import BackgroundTask
+from burnd.tasks import BackgroundTask, backoff
 from burnd.totals.child import PassProcess
 from burnd.totals.early import EarlyTotals, LogPass
 
 T = TypeVar("T")
 log = structlog.get_logger()
-FIRST_DELAY_S, LAST_DELAY_S = 1.0, 60.0
 LAST_ANSWERS_S = 0.5
 STOP_S = 10.0
 EXIT_STUCK = 1
@@ -102,10 +101,9 @@ async def _work(
         tasks.start_soon(_repair_index, pipeline)
         spool = Spool(service.home.spool, pipeline, sources)
         # Before any source is read: the spool may set a session's content mode to off.
-        delay = FIRST_DELAY_S
-        while not await spool.try_drain():
-            await anyio.sleep(delay)
-            delay = min(delay * 2, LAST_DELAY_S)
+        delays = backoff()
+        while not await spool.try_drain():  # noqa: ASYNC110 - its failure has no event
+            await anyio.sleep(next(delays))
         for name in sources:
             service.roots[name] = await _when_possible(service, partial(announced_roots, pipeline.index, name))
         service.sources = {name: _supervised(service, pipeline, name, make) for name, make in sources.items()}
@@ -155,15 +153,14 @@ def _background_tasks(service: Service) -> list[BackgroundTask]:
 
 async def _when_possible(service: Service, work: Callable[[], Awaitable[T]]) -> T:
     """The result of `work`; retries while the disk is full or the index is being rebuilt."""
-    delay = FIRST_DELAY_S
+    delays = backoff()
     while True:
         try:
             return await work()
         except (NotNow, IndexDamaged) as error:
             log.warning("daemon.waiting", reason=str(error))
             service.waiting(error.what)
-        await anyio.sleep(delay)
-        delay = min(delay * 2, LAST_DELAY_S)
+        await anyio.sleep(next(delays))
 
 
 @asynccontextmanager
@@ -227,14 +224,13 @@ def _stop_signals() -> list[signal.Signals]:
 
 async def _repair_index(pipeline: Pipeline) -> None:
     """Rebuilds the index when a reader finds it damaged. Writers rebuild it themselves."""
-    delay = FIRST_DELAY_S
+    delays = backoff()
     while True:
         await pipeline.index.damaged.wait()
         try:
             await pipeline.mend_index()
         except (NotNow, IndexDamaged, OSError) as error:
             log.warning("index.waiting", error=type(error).__name__)
-            await anyio.sleep(delay)
-            delay = min(delay * 2, LAST_DELAY_S)
+            await anyio.sleep(next(delays))
         else:
-            delay = FIRST_DELAY_S
+            delays = backoff()

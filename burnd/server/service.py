@@ -51,7 +51,6 @@ T = TypeVar("T")
 log = structlog.get_logger()
 CONTENT_READERS = 2
 QUEUE = 1000  # turns that wait for a client that tails
-_WAITING = "waiting"
 _LOOK_S = 0.05
 _PRICES_S = 30.0
 _SETTINGS_S = 5.0
@@ -206,6 +205,7 @@ class Work(msgspec.Struct):
     what: str
     done: int = 0
     total: int = 0
+    is_blocked: bool = False  # until the user acts, as with a full disk
 
     def report(self, done: int, total: int) -> None:
         self.done, self.total = done, total
@@ -324,7 +324,7 @@ class Service:
         self.work = Work("rebuilding", done, total)
 
     def waiting(self, why: str) -> None:
-        self.work = Work(f"{_WAITING}: {why}")
+        self.work = Work(f"waiting: {why}", is_blocked=True)
 
     def stop(self) -> None:
         self.stopping.set()
@@ -336,7 +336,7 @@ class Service:
     async def until_open(self) -> None:
         """Waits until all methods can be called. Raises NotNow if that needs the user, as with a full disk."""
         while not self.is_open:
-            if self.work.what.startswith(_WAITING):
+            if self.work.is_blocked:
                 raise self._not_open()
             await anyio.sleep(_LOOK_S)
 
