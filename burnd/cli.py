@@ -1,4 +1,4 @@
-"""The command line of burnd: `run`, `check` and `config`."""
+"""The command line of burnd: `run`, `check`, `config` and `scan`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ SWITCH_S = 0.001
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.command(options))

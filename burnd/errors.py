@@ -1,20 +1,20 @@
 """All errors that burnd raises on purpose, reports of unexpected ones, and the remedy for a missing package.
 
-BurndError                      a fault, the thing it concerns, and a remedy
-├── ConfigError                 a key or a value in config.toml, config.json or the environment
-├── HomeError                   the home cannot be used
-│   ├── HomeBusy                another daemon has its lock
-│   └── SocketTaken             another file is at the path of the socket
-├── StorageError                the ledger or content could not be written or read
-│   ├── NotNow                  a retry may succeed; nothing is lost until then
-│   │   ├── NoSpace             the disk is full, over quota, read-only or below the reserve
-│   │   ├── NotAllowed          permissions were changed
-│   │   └── Locked              another program has locked the file
-│   ├── BlobsDamaged            the blob database is malformed
-│   ├── FileReplaced            a file is not the one that was opened: reopen, recover, rebuild
-│   ├── HomeReplaced            the home was moved or deleted: the process must end
-│   └── SyncFailed              fsync failed: the process must end
-└── IndexDamaged                the index is malformed and must be rebuilt
+BurndError
+├── ConfigError
+├── HomeError
+│   ├── HomeBusy
+│   └── SocketTaken
+├── StorageError
+│   ├── NotNow
+│   │   ├── NoSpace
+│   │   ├── NotAllowed
+│   │   └── Locked
+│   ├── BlobsDamaged
+│   ├── FileReplaced
+│   ├── HomeReplaced
+│   └── SyncFailed
+└── IndexDamaged
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class BurndError(Exception):
-    """Base of all errors. Its text is "thing: what (remedy)"."""
+    """A fault, the thing it concerns, and a remedy; as text "thing: what (remedy)"."""
 
     def __init__(self, what: str, thing: str = "", remedy: str = "") -> None:
         self.what, self.thing, self.remedy = what, thing, remedy
@@ -33,7 +33,7 @@ class BurndError(Exception):
 
 
 class ConfigError(BurndError):
-    """A setting is unknown or its value cannot be used."""
+    """A key or value in config.toml, config.json or the environment cannot be used."""
 
     def __init__(self, where: str, key: str, reason: str) -> None:
         self.where, self.key, self.reason = where, key, reason
@@ -62,11 +62,11 @@ class StorageError(BurndError):
 
 
 class NotNow(StorageError):
-    """A write is impossible at the moment; nothing partial was left behind."""
+    """A write is impossible at the moment; nothing partial was left behind, and a retry may succeed."""
 
 
 class NoSpace(NotNow):
-    """No disk space to append."""
+    """The disk is full, over quota, read-only or below the reserve."""
 
 
 class NotAllowed(NotNow):
@@ -86,7 +86,7 @@ class FileReplaced(StorageError):
 
 
 class HomeReplaced(StorageError):
-    """The home was deleted or moved; its path may belong to another daemon now."""
+    """The home was deleted or moved, and its path may belong to another daemon: the process must end."""
 
     def __init__(self, home: str) -> None:
         super().__init__("was deleted or moved while burnd was running", home, "start burnd again")

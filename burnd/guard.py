@@ -33,8 +33,6 @@ class _Choices(msgspec.Struct, rename="camel"):
 
 
 class Denial(msgspec.Struct, frozen=True):
-    """A call that was denied."""
-
     ts: int
     session: str
     tool: str | None

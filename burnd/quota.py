@@ -41,7 +41,6 @@ class Quotas:
         self._wake.set()
 
     async def run(self) -> None:
-        """Records queued readings."""
         while True:
             await self._wake.wait()
             self._wake = anyio.Event()
@@ -64,8 +63,6 @@ class Quotas:
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """A reading in the ledger."""
-
     source: str
     window: str
     percent: float

@@ -44,7 +44,6 @@ def delegates(name: str) -> bool:
 
 
 def writes_whole(name: str) -> bool:
-    """Whether a tool replaces a whole file."""
     return name in _WHOLE_FILE_TOOLS
 
 

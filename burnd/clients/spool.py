@@ -70,8 +70,6 @@ class SpoolFile(NamedTuple):
 
 
 class SpoolResult(msgspec.Struct):
-    """What one pass over the spool did."""
-
     stamps: int = 0
     announcements: int = 0
     bad: int = 0
@@ -142,7 +140,6 @@ class Spool:
             return result
 
     async def run(self) -> None:
-        """Drains the spool every few seconds."""
         while True:
             await tasks.sleep_until_tick(SOON_S if self._awaits else EVERY_S)
             self._pipeline.check_home()
@@ -262,7 +259,6 @@ class Spool:
         )
 
     async def _assign_claims(self, claims: list[tuple[str, SessionClaim]], result: SpoolResult) -> None:
-        """Assigns sessions to claims, oldest claim first."""
         self._awaits = False
         for name, claim in sorted(claims, key=lambda item: (item[1].from_ms, item[0])):
             stem = name.removesuffix(SUFFIX)

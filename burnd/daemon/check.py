@@ -27,8 +27,6 @@ _TAIL = 4096
 
 
 class CheckResult(NamedTuple):
-    """The result of one check."""
-
     level: Literal["ok", "warning", "error"]
     text: str
 

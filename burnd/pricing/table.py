@@ -22,8 +22,6 @@ _MAKER_PROVIDERS = tuple(provider for providers in MAKERS.values() for provider 
 
 
 class PriceOrigin(NamedTuple):
-    """The list of a price, and the date of the list if known."""
-
     listing: Literal["yours", "fetched", "shipped"]
     as_of: str | None
 

@@ -93,7 +93,6 @@ def merged(new: RawList, old: RawList, day: str) -> RawList:
 
 
 def _names(entries: Iterable[_Key]) -> set[_Key]:
-    """Names in lower case, for comparison."""
     return {_lower(key) for key in entries}
 
 
@@ -124,8 +123,6 @@ def _compact(value: Any) -> str:
 
 
 class PriceChanges(NamedTuple):
-    """Differences between two price lists."""
-
     new: list[str]
     changed: list[str]
     gone: list[str]

@@ -94,8 +94,6 @@ async def answered(method: AnyMethod, service: Service, given: Any, caller: Call
 
 @asynccontextmanager
 async def with_progress(caller: Caller, progress: Callable[[], tuple[int, int] | None]) -> AsyncIterator[None]:
-    """Notifies the caller of the progress, at intervals."""
-
     async def notify() -> None:
         while True:
             await anyio.sleep(_PROGRESS_S)

@@ -140,7 +140,6 @@ def _pieces(value: Any) -> Iterator[bytes]:
 
 
 def _is_long(value: Any) -> bool:
-    """Whether a value may be long and is encoded in pieces."""
     return type(value) in _SIZED and len(value) > _LONG
 
 

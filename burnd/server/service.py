@@ -215,8 +215,6 @@ class Work(msgspec.Struct):
 
 
 class Clients(msgspec.Struct):
-    """Counts of clients and requests."""
-
     connected: int = 0
     answering: int = 0  # requests that are being answered
     served: int = 0  # requests
@@ -312,11 +310,9 @@ class Service:
         return LogPlaces(product, product.logs(self.environ, user, extra), product.homes(self.environ, user, extra))
 
     def _is_reading(self) -> bool:
-        """Whether a source still reads old logs."""
         return any(source.is_reading for source in self.sources.values())
 
     def backfill(self) -> BackfillState:
-        """Whether all old logs are read, and the progress if not."""
         return backfill_state(source.status() for source in self.sources.values()) if self.is_open else UNKNOWN
 
     def opening(self, done: int, total: int) -> None:
@@ -406,7 +402,6 @@ class Service:
         return await self.pipeline.index.ask(ask, within, urgent=urgent)
 
     async def read_content(self, work: Callable[[Recall], T]) -> T:
-        """Reads content in a worker thread."""
         return await anyio.to_thread.run_sync(work, self.opened.search_indexer.recall, limiter=self._readers)
 
     def add_roots(self, source: str, folders: list[str]) -> None:
@@ -419,7 +414,6 @@ class Service:
             supervisor.add_roots(new)
 
     def background_tasks(self) -> Iterator[BackgroundTask]:
-        """Tasks for the answers: limits, lost logs, prices, settings and budgets."""
         yield BackgroundTask("recording readings of limits", self.quotas.run)
         yield BackgroundTask("noticing lost logs", self.lost_logs.run)
         yield BackgroundTask("following prices", self._follow_prices)

@@ -1,1 +1,1 @@
-"""Every setting: which there are, what holds, how one is changed and shown."""
+"""Every setting: its default, where its value comes from, how it is changed and shown."""

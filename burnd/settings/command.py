@@ -25,8 +25,6 @@ _ASSIGNMENT = re.compile(r"""\s*["']?([\w-]+)["']?\s*=""")
 
 
 class Change(NamedTuple):
-    """A changed setting: its key, and its value before and after."""
-
     key: Key
     before: Any
     value: Any

@@ -107,7 +107,6 @@ class Settings:
 
     @property
     def guard_limits(self) -> dict[str, float]:
-        """The limits of the guard that are set, by name."""
         return {name: self.values[f"guard.{name}"] for name in GUARD_LIMITS if self.values[f"guard.{name}"]}
 
     @property

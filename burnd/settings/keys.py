@@ -89,8 +89,6 @@ def _words(value: Any) -> list[Any]:
 
 
 class Address(NamedTuple):
-    """A loopback address and a port."""
-
     host: str
     port: int
 

@@ -52,7 +52,6 @@ class LogPass:
         return self._process.progress if self._process is not None else None
 
     def logs(self) -> list[LogTask]:
-        """The logs that there are now."""
         return find_logs(self._places, self._sources)
 
     async def write(self, path: Path) -> bool:
@@ -65,7 +64,6 @@ class LogPass:
         return not code
 
     def stop(self) -> None:
-        """Ends the child process."""
         if self._process is not None:
             self._process.stop()
 

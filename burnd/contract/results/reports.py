@@ -434,8 +434,6 @@ class WhyTurn(TypedDict):
 
 
 class PromptChange(TypedDict):
-    """An MCP server, a tool or a memory file that changed before a request."""
-
     kind: str
     name: str
     removed: NotRequired[bool]
@@ -553,8 +551,6 @@ class Hotspots(SelectedReport, NamedUnpriced):
 
 
 class Severities(TypedDict):
-    """The dollars from which a finding is of high or medium severity."""
-
     high: float
     medium: float
 
