@@ -16,7 +16,8 @@ NO_PARAMS = msgspec.Raw(b"{}")
 _ABSENT = msgspec.Raw(b"")
 _encoder = msgspec.json.Encoder()
 _LONG = 64  # items or characters
-_SIZED = frozenset((str, list, tuple, dict, msgspec.Raw))
+_SCALARS = frozenset((int, float, bool, type(None)))  # most values: the check of a Mapping is slow
+_SIZED = (str, list, tuple, dict, msgspec.Raw, Mapping)
 
 
 class Fault(Exception):
@@ -140,7 +141,7 @@ def _pieces(value: Any) -> Iterator[bytes]:
 
 
 def _is_long(value: Any) -> bool:
-    return type(value) in _SIZED and len(value) > _LONG
+    return type(value) not in _SCALARS and isinstance(value, _SIZED) and len(value) > _LONG
 
 
 def error(id_: msgspec.Raw, fault: Fault) -> bytes:
