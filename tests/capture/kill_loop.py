@@ -74,7 +74,12 @@ async def run_and_kill(tmp_path: Path, projects: Path, rounds: int, make: type[R
 
 def wait_until_ready(daemon: subprocess.Popen[bytes]) -> None:
     assert daemon.stderr is not None
-    assert any(b"daemon.ready" in line for line in daemon.stderr)
+    lines: list[bytes] = []
+    for line in daemon.stderr:
+        lines.append(line)
+        if b"daemon.ready" in line:
+            return
+    raise AssertionError((daemon.wait(60), b"".join(lines).decode()))
 
 
 def _size(path: Path) -> int:

@@ -268,12 +268,16 @@ async def test_opencode_never_waits_for_us(rigs: Rigs, writer: Writer) -> None:
 
 
 def spoil(path: Path, seed: int) -> None:
-    """Overwrites a page that contains only conversation text."""
+    """Overwrites a page that contains only conversation text.
+
+    Not the last page of a text, which has no successor: SQLite has no checksums and would return the bytes.
+    """
     rng = random.Random(seed)
     data = bytearray(path.read_bytes())
-    pages = [page for page in range(len(data) // 4096) if b"answering " * 400 in data[page * 4096 : (page + 1) * 4096]]
-    assert len(pages) > 100
-    page = rng.choice(pages)
+    pages = [data[at : at + 4096] for at in range(0, len(data), 4096)]
+    chosen = [n for n, page in enumerate(pages) if b"answering " * 400 in page and any(page[:4])]
+    assert len(chosen) > 100
+    page = rng.choice(chosen)
     data[page * 4096 : (page + 1) * 4096] = rng.randbytes(4096)
     path.write_bytes(data)
 
