@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -63,6 +63,7 @@ def write_files(db: sqlite3.Connection, changes: Sequence[FileChange]) -> None:
         )
 
 
+_NOT_LOOKED_UP = IndexedRecord(0, 0, 0, None, None)
 _NO_RAIL = "2"  # sorts after every rail: the main one is 0, an agent's begins with 1
 _UNLOGGED_COMPACTIONS = frozenset(product.source for product in PRODUCTS if not product.logs_compactions)
 _ADD_AGENT = """
@@ -151,7 +152,7 @@ class Applier:
         if len(entries) < len(change.logged):
             _write_skipped(db, change.logged)
         if entries:
-            self._write_entries(db, entries, kinds)
+            self._write_entries(db, entries, kinds, change.recorded)
         if Origin in kinds or change.origins:
             origins = [(one.session_id, one.origin, 1) for item, _ in entries if isinstance(one := item.entry, Origin)]
             origins += [(session_id, origin, 0) for session_id, origin in change.origins]
@@ -175,11 +176,15 @@ class Applier:
             set_meta(db, ledger_end=str(change.ledger_end), ledger_anchor=change.ledger_anchor)
 
     def _write_entries(
-        self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]], kinds: set[type[Entry | Skipped]]
+        self,
+        db: sqlite3.Connection,
+        entries: Sequence[tuple[Logged, int]],
+        kinds: set[type[Entry | Skipped]],
+        recorded: Mapping[tuple[str, str], IndexedRecord | None],
     ) -> None:
         """Writes new lines of the ledger; `kinds` are the types of their entries."""
         if Turn in kinds:
-            self._write_turns(db, entries)
+            self._write_turns(db, entries, recorded)
         if Session in kinds:
             self._mark_moved(db, entries)
         self._update_sessions(db, entries)
@@ -212,10 +217,15 @@ class Applier:
     def _name(self, text: str | None) -> int | None:
         return None if text is None else self._names[text]
 
-    def _write_turns(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+    def _write_turns(
+        self,
+        db: sqlite3.Connection,
+        entries: Sequence[tuple[Logged, int]],
+        recorded: Mapping[tuple[str, str], IndexedRecord | None],
+    ) -> None:
         """Writes the newest revision of each turn, which is not open any more."""
         turns = [(item.entry, item, digest) for item, digest in entries if isinstance(item.entry, Turn)]
-        indexed, first_new = self._indexed_turns(db, [turn for turn, _, _ in turns])
+        indexed, first_new = self._indexed_turns(db, [turn for turn, _, _ in turns], recorded)
         next_id = first_new
         newest: dict[int, _LedgerTurn] = {}
         for turn, item, digest in turns:
@@ -263,18 +273,30 @@ class Applier:
         )
 
     def _indexed_turns(
-        self, db: sqlite3.Connection, turns: Sequence[Turn]
+        self,
+        db: sqlite3.Connection,
+        turns: Sequence[Turn],
+        recorded: Mapping[tuple[str, str], IndexedRecord | None] = {},
     ) -> tuple[dict[tuple[int, str], IndexedRecord], int]:
-        """The rows of these turns, and the id of the next new one."""
+        """The rows of these turns, and the id of the next new one. Those of `recorded` were looked up before."""
         # A join in this order: for row values IN a list SQLite 3.40 scans every turn of the source.
         sql = (
             "WITH wanted(source, message_id) AS ({keys}) "
             "SELECT t.source, t.message_id, t.id, t.rev, t.digest, t.position, t.length, t.open FROM wanted w "
             "CROSS JOIN turns t ON t.source = w.source AND t.message_id = w.message_id"
         )
-        indexed = keyed(db, sql, [(self._names[turn.source], turn.message_id) for turn in turns])
+        indexed: dict[tuple[int, str], IndexedRecord] = {}
+        unknown: list[tuple[int, str]] = []
+        for turn in turns:
+            key = (self._names[turn.source], turn.message_id)
+            row = recorded.get((turn.source, turn.message_id), _NOT_LOOKED_UP)
+            if row is _NOT_LOOKED_UP:
+                unknown.append(key)
+            elif row is not None:
+                indexed[key] = row
+        indexed |= {(row[0], row[1]): IndexedRecord(*row[2:]) for row in keyed(db, sql, unknown)}
         ((next_id,),) = db.execute("SELECT coalesce(max(id), 0) + 1 FROM turns").fetchall()
-        return {(row[0], row[1]): IndexedRecord(*row[2:]) for row in indexed}, int(next_id)
+        return indexed, int(next_id)
 
     def _put_turns(self, db: sqlite3.Connection, newest: dict[int, _LedgerTurn], first_new: int) -> None:
         """Writes turns by id; those below `first_new` replace rows."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -92,6 +92,8 @@ class Change:
     agents: Sequence[AgentRow] = ()
     open: Sequence[OpenTurn] = ()
     closed: Sequence[Turn] = ()  # closed, and recorded in the same state
+    # The messages (source, id) that were looked up before.
+    recorded: Mapping[tuple[str, str], IndexedRecord | None] = field(default_factory=dict)
     origins: Sequence[
         tuple[str, str]
     ] = ()  # (session, the session it was forked, branched or cleared from, by its log)

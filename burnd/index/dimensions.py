@@ -64,11 +64,7 @@ class DimensionNumbers:
         places: list[Key] = []
         subagents: list[Key | None] = []
         for turn, _ in turns:
-            figure, usage = 0, turn.usage
-            if turn.stated_usd is not None and not self._tiers[turn.model, turn.provider].is_listed:
-                tokens = usage.context + usage.output + usage.reasoning
-                figure = figure_of(round(turn.stated_usd * UNITS_PER_USD), tokens)  # per token
-            terms.append(terms_text(turn.speed, turn.service_tier, turn.inference_geo, figure))
+            terms.append(self._terms_of(turn))
             places.append((_id(names, turn.project), _id(names, turn.project_key)))
             if turn.subagent is not None:
                 subagents.append((turn.subagent.agent_id or turn.rail_id, _id(names, turn.subagent.type)))
@@ -78,10 +74,10 @@ class DimensionNumbers:
         kinds: list[Key] = []
         for (turn, is_open), text in zip(turns, terms, strict=True):
             sizes = self._tiers[turn.model, turn.provider].sizes
-            below = bisect_left(sizes, turn.usage.context)
+            below = bisect_left(sizes, turn.usage.context) if sizes else 0
             tier = sizes[below - 1] if below else 0
-            product = (names[turn.source], names[turn.model], _id(names, turn.provider))
-            kinds.append((*product, numbers[text], tier, int(is_open), 0))
+            provider = _id(names, turn.provider)
+            kinds.append((names[turn.source], names[turn.model], provider, numbers[text], tier, int(is_open), 0))
         self.classes(db, kinds)
         _fill(db, self._places, places, "places", _PLACE_COLUMNS)
         _fill(db, self._subagents, filter(None, subagents), "subagents", _SUBAGENT_COLUMNS)
@@ -89,6 +85,15 @@ class DimensionNumbers:
             Dimensions(self._classes[kind], self._places[place], self._subagents[subagent] if subagent else 0)
             for kind, place, subagent in zip(kinds, places, subagents, strict=True)
         ]
+
+    def _terms_of(self, turn: Turn) -> str | None:
+        figure, usage = 0, turn.usage
+        if turn.stated_usd is not None and not self._tiers[turn.model, turn.provider].is_listed:
+            tokens = usage.context + usage.output + usage.reasoning
+            figure = figure_of(round(turn.stated_usd * UNITS_PER_USD), tokens)  # per token
+        elif turn.speed is turn.service_tier is turn.inference_geo is None:
+            return None
+        return terms_text(turn.speed, turn.service_tier, turn.inference_geo, figure)
 
     def classes(self, db: sqlite3.Connection, keys: Iterable[Key]) -> dict[Key, int]:
         """The numbers of these (source, model, provider, terms, tier, open, unlogged)."""

@@ -94,11 +94,22 @@ TURN_COLUMNS = [
 
 def turn_names(turn: Turn) -> list[str | None]:
     """The texts of a turn that the index stores once."""
-    agent = turn.subagent.type if turn.subagent else turn.agent
-    texts = [turn.source, turn.model, turn.provider, turn.project, turn.project_key, turn.git_branch]
-    texts += [turn.speed, turn.activity, turn.stop_reason, turn.harness_version, turn.pull_request, agent]
+    texts = [
+        turn.source,
+        turn.model,
+        turn.provider,
+        turn.project,
+        turn.project_key,
+        turn.git_branch,
+        turn.speed,
+        turn.activity,
+        turn.stop_reason,
+        turn.harness_version,
+        turn.pull_request,
+        turn.subagent.type if turn.subagent else turn.agent,
+    ]
     for call in turn.tool_calls:
-        texts += [call.name, call.target]
+        texts += (call.name, call.target)
     return texts
 
 
@@ -277,16 +288,17 @@ def write_messages(
             numbers = {(row[0], row[1]): row[2] for row in keyed(db, _MESSAGE_NUMBERS, keys)}
         message_rows: list[Row] = []
         new_messages = 0
-        for label, position, length, *_ in items:
+        for label, position, length, _, _ in items:
             rail, message_id = label.rail, label.message_id
-            if (rail, message_id) not in numbers:
-                numbers[rail, message_id] = ends[rail]
+            number = numbers.get((rail, message_id))
+            if number is None:
+                number = numbers[rail, message_id] = ends[rail]
                 ends[rail] += 1
                 new_messages += rail != NO_RAIL
-            number, kind = numbers[rail, message_id], ROLE_AND_KIND[label.role, label.kind]
+            kind = ROLE_AND_KIND[label.role, label.kind]
             tool = names[label.tool] if label.tool is not None else None
-            block = (short_id(message_id), label.n, label.b, label.ts_ms, kind, tool)
-            message_rows.append((session, rail, number, *block, position, length))
+            place = (session, rail, number, short_id(message_id), label.n, label.b)
+            message_rows.append((*place, label.ts_ms, kind, tool, position, length))
         db.executemany(_MESSAGE, message_rows)
         _update_session(db, session, items, new_messages)
 

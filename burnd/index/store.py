@@ -276,7 +276,7 @@ def known_content(db: sqlite3.Connection, keys: Iterable[tuple[str, str]]) -> di
     messages = list(keys)
     with_content = "SELECT session_id FROM sessions WHERE content_bytes > 0 AND session_id IN ({keys})"
     sessions = {row[0] for row in keyed(db, with_content, {(session_id,) for session_id, _ in messages})}
-    rows = keyed(db, _CONTENT, [key for key in messages if key[0] in sessions])
+    rows = keyed(db, _CONTENT, sorted([key for key in messages if key[0] in sessions])) if sessions else ()
     return {row[:5]: row[5:] for row in rows}
 
 

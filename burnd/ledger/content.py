@@ -160,9 +160,11 @@ class ContentStore:
         refs: defaultdict[str, set[str]] = defaultdict(set)
         by_session: defaultdict[str, list[Shelved]] = defaultdict(list)
         for item in shelved:
-            blobs |= item.blobs
-            refs[item.label.session_id].update(item.blobs)
-            by_session[item.label.session_id].append(item)
+            session_id = item.label.session_id
+            by_session[session_id].append(item)
+            if item.blobs:
+                blobs.update(item.blobs)
+                refs[session_id].update(item.blobs)
         if blobs:
             self._with_blobs(lambda store: store.add(blobs, refs, packs))
         if not by_session:
@@ -175,8 +177,9 @@ class ContentStore:
         for session_id, items in by_session.items():
             position = starts[session_id]
             for item in items:
-                placed.append(Placed(item.label, position, len(item.line), item.search))
-                position += len(item.line)
+                length = len(item.line)
+                placed.append(Placed(item.label, position, length, item.search))
+                position += length
         return placed
 
     def lines_at(self, session_id: str, places: Iterable[tuple[int, int]]) -> list[bytes]:

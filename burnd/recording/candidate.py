@@ -6,11 +6,12 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from burnd.classify.activity import Call, has_edits, label, retries
+from burnd.classify import activity
+from burnd.classify.activity import Call
 from burnd.classify.tools import kind
 from burnd.index.change import AgentRow, CursorChange, FileChange
 from burnd.ledger.blobs import Pack
@@ -161,7 +162,7 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
 
     @property
     def activity(self) -> str:
-        return self.response_activity or _label(as_calls(self.calls), self.prompt_words, self.reasoned)
+        return self.response_activity or _facts(as_calls(self.calls), self.prompt_words, self.reasoned)[0]
 
 
 _NO_USAGE: Final = Usage()
@@ -191,36 +192,40 @@ def with_iterations(candidate: Candidate) -> Iterator[Candidate]:
 
 def billed_turn(candidate: Candidate) -> Turn:
     """The billed part of the turn: no label, claim, prompt or blocks."""
-    return Turn(
-        source=candidate.source,
-        session_id=candidate.session_id,
-        rail_id=candidate.rail_id,
-        message_id=candidate.message_id,
-        turn_index=candidate.turn_index,
-        ts=candidate.ts,
-        model=candidate.model,
-        provider=candidate.provider,
-        project=candidate.project,
-        project_key=candidate.project_key,
-        git_branch=candidate.git_branch,
-        usage=candidate.usage,
-        speed=candidate.speed,
-        service_tier=candidate.service_tier,
-        inference_geo=candidate.inference_geo,
-        stated_usd=candidate.stated_usd,
-        harness_version=candidate.harness_version,
-        request_id=candidate.request_id,
-        server_tools=candidate.server_tools,
-        tool_calls=candidate.calls,
-        quality=candidate.quality,
-    )
+    return Turn(**_billed(candidate))
+
+
+def _billed(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "source": candidate.source,
+        "session_id": candidate.session_id,
+        "rail_id": candidate.rail_id,
+        "message_id": candidate.message_id,
+        "turn_index": candidate.turn_index,
+        "ts": candidate.ts,
+        "model": candidate.model,
+        "provider": candidate.provider,
+        "project": candidate.project,
+        "project_key": candidate.project_key,
+        "git_branch": candidate.git_branch,
+        "usage": candidate.usage,
+        "speed": candidate.speed,
+        "service_tier": candidate.service_tier,
+        "inference_geo": candidate.inference_geo,
+        "stated_usd": candidate.stated_usd,
+        "harness_version": candidate.harness_version,
+        "request_id": candidate.request_id,
+        "server_tools": candidate.server_tools,
+        "tool_calls": candidate.calls,
+        "quality": candidate.quality,
+    }
 
 
 def turn_of(candidate: Candidate) -> Turn:
     """The turn as this candidate alone has it, with its claim."""
-    calls = as_calls(candidate.calls)
-    return msgspec.structs.replace(
-        billed_turn(candidate),
+    label, retries, has_edits = _facts(as_calls(candidate.calls), candidate.prompt_words, candidate.reasoned)
+    return Turn(
+        **_billed(candidate),
         parent=candidate.parent,
         entered=candidate.entered,
         made=candidate.made,
@@ -228,10 +233,10 @@ def turn_of(candidate: Candidate) -> Turn:
         subagent=candidate.subagent,
         agent=candidate.agent,
         stop_reason=candidate.stop_reason,
-        activity=candidate.response_activity or _label(calls, candidate.prompt_words, candidate.reasoned),
+        activity=candidate.response_activity or label,
         prompt_words=candidate.prompt_words,
-        retries=_retries(calls),
-        has_edits=_has_edits(calls),
+        retries=retries,
+        has_edits=has_edits,
         prompt_id=candidate.prompt_id,
         prompt_retries=candidate.prompt_retries,
         request=candidate.request,
@@ -281,9 +286,8 @@ def _has_reasoned(turn: Turn) -> bool:
 
 def relabelled(turn: Turn) -> Turn:
     """Recomputes label and counts from the calls."""
-    calls = as_calls(turn.tool_calls)
-    label = _label(calls, turn.prompt_words, _has_reasoned(turn))
-    return msgspec.structs.replace(turn, activity=label, retries=retries(calls), has_edits=has_edits(calls))
+    label, retries, has_edits = _facts(as_calls(turn.tool_calls), turn.prompt_words, _has_reasoned(turn))
+    return msgspec.structs.replace(turn, activity=label, retries=retries, has_edits=has_edits)
 
 
 def as_calls(calls: tuple[ToolCall, ...]) -> tuple[Call, ...]:
@@ -291,20 +295,16 @@ def as_calls(calls: tuple[ToolCall, ...]) -> tuple[Call, ...]:
 
 
 def _as_call(call: ToolCall) -> Call:
-    what = kind(call.name)
-    command = call.target if what == "shell" else None
-    path = call.target if what in ("edit", "read") else None
-    return Call(call.name, command, path, bool(call.is_error))
+    target = call.target
+    what = kind(call.name) if target is not None else None
+    command = target if what == "shell" else None
+    return Call(call.name, command, target if what in ("edit", "read") else None, bool(call.is_error))
 
 
-# Most turns repeat a few patterns of calls, and parsing shell commands is slow.
-_retries = lru_cache(maxsize=4096)(retries)
-_has_edits = lru_cache(maxsize=4096)(has_edits)
-
-
-@lru_cache(maxsize=4096)
-def _label(calls: tuple[Call, ...], words: tuple[str, ...], reasoned: bool) -> str:
-    return label(calls, words, reasoned=reasoned)
+@lru_cache(maxsize=4096)  # most turns repeat a few patterns of calls, and parsing shell commands is slow
+def _facts(calls: tuple[Call, ...], words: tuple[str, ...], reasoned: bool) -> tuple[str, int, bool]:
+    """The label of a turn, its number of retries, and whether it has edits."""
+    return activity.label(calls, words, reasoned=reasoned), activity.retries(calls), activity.has_edits(calls)
 
 
 class Submission(NamedTuple):

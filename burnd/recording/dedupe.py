@@ -55,12 +55,14 @@ class NewContent(NamedTuple):
 
 
 def new_content(db: sqlite3.Connection, content: ContentStore, shelved: list[Shelved]) -> NewContent:
-    spans = known_content(db, sorted({(item.label.session_id, item.label.message_id) for item in shelved}))
+    blocks = [block_of(item.label) for item in shelved]
+    spans = known_content(db, {(block[0], block[2]) for block in blocks})
+    if not spans and len(set(blocks)) == len(blocks):  # most of a backlog
+        return NewContent(shelved, set())
     lines = _stored_lines(content, shelved, spans) if spans else {}
     older = _older_blocks(content, spans) if spans else {}
     new = NewContent([], set())
-    for item in shelved:
-        key = block_of(item.label)
+    for item, key in zip(shelved, blocks, strict=True):
         if older and _is_among(older, item):
             continue
         before = lines.get(key)
@@ -122,13 +124,16 @@ def block_of(label: Label) -> BlockKey:
 
 
 def new_entries(
-    db: sqlite3.Connection, journal: Journal, items: Sequence[EncodedEntry]
+    db: sqlite3.Connection,
+    journal: Journal,
+    items: Sequence[EncodedEntry],
+    messages: Mapping[tuple[str, str], IndexedRecord | None],
 ) -> tuple[list[EncodedEntry], list[Turn]]:
     """Drops entries that the ledger has, and gives turns the next revision.
 
-    Also returns open turns of the index that the ledger has in the same state.
+    Also returns open turns of the index that the ledger has in the same state. `messages` were looked up before.
     """
-    recorded = _recorded(db, [item.entry for item in items])
+    recorded = _recorded(db, [item.entry for item in items], messages)
     new: list[EncodedEntry] = []
     closed: list[Turn] = []
     latest: dict[Key, Entry] = {}
@@ -174,9 +179,15 @@ def overhead_size(overhead: Overhead) -> int:
     return sum(sum(getattr(usage, name) for name in usage.__struct_fields__) for usage in overhead.models.values())
 
 
-def _recorded(db: sqlite3.Connection, entries: Sequence[Entry]) -> dict[Key, IndexedRecord]:
-    keys = {identity(entry) for entry in entries}
-    facts = {(key[0], fact_key(key)): key for key in keys if key[0] != "turn"}
-    recorded: dict[Key, IndexedRecord] = {facts[fact]: row for fact, row in known_facts(db, list(facts)).items()}
-    turns = known_turns(db, [(key[1], key[2]) for key in keys if key[0] == "turn"])
-    return recorded | {("turn", *key): row for key, row in turns.items()}
+def _recorded(
+    db: sqlite3.Connection,
+    entries: Sequence[Entry],
+    messages: Mapping[tuple[str, str], IndexedRecord | None] = {},  # that were looked up before
+) -> dict[Key, IndexedRecord]:
+    turns = {(entry.source, entry.message_id) for entry in entries if isinstance(entry, Turn)}
+    recorded: dict[Key, IndexedRecord] = {
+        ("turn", *key): row for key in turns & messages.keys() if (row := messages[key]) is not None
+    }
+    recorded |= {("turn", *key): row for key, row in known_turns(db, list(turns - messages.keys())).items()}
+    facts = {(key[0], fact_key(key)): key for one in entries if not isinstance(one, Turn) and (key := identity(one))}
+    return recorded | {facts[fact]: row for fact, row in known_facts(db, list(facts)).items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -14,7 +14,7 @@ import structlog
 from burnd import errors
 from burnd.errors import FileReplaced, IndexDamaged, NotNow
 from burnd.index import build
-from burnd.index.change import Change, CursorChange
+from burnd.index.change import Change, CursorChange, IndexedRecord
 from burnd.index.store import IndexStore
 from burnd.index.sums import too_coarse
 from burnd.ledger.content import ContentStore, in_pieces, shelve
@@ -251,7 +251,7 @@ class Pipeline:
         entries += [*self._unrecorded, *turns.entries]
         if batch.overheads:
             entries += dedupe.largest_overheads(db, stores.journal, batch.overheads)
-        change = self._append(db, entries)
+        change = self._append(db, entries, turns.recorded)
         change.placed, change.files, change.agents = placed, batch.files, batch.agents
         change.cursors = [*batch.cursors]
         if self._unerased or ruling.deferred:
@@ -263,9 +263,14 @@ class Pipeline:
         self._unrecorded = []
         return change
 
-    def _append(self, db: sqlite3.Connection, entries: Sequence[Entry]) -> Change:
+    def _append(
+        self,
+        db: sqlite3.Connection,
+        entries: Sequence[Entry],
+        recorded: Mapping[tuple[str, str], IndexedRecord | None] = {},
+    ) -> Change:
         """Appends new entries to the ledger; returns them with their positions, and turns that it already has in the
-        state that the index shows as open.
+        state that the index shows as open. `recorded` are messages that were looked up in the index.
 
         An entry that could not be read back is counted and not written.
         """
@@ -280,13 +285,13 @@ class Pipeline:
                 log.warning("record.refused", kind=type(entry).__name__)
             else:
                 readable.append(item)
-        new, closed = dedupe.new_entries(db, journal, readable)
+        new, closed = dedupe.new_entries(db, journal, readable, recorded)
         positions = journal.append([line for line, _, _ in new]) if new else []
         logged = [
             (Logged(position, len(line), entry), digest)
             for position, (line, entry, digest) in zip(positions, new, strict=True)
         ]
-        return Change(logged=logged, closed=closed)
+        return Change(logged=logged, closed=closed, recorded=recorded)
 
     def _apply(self, db: sqlite3.Connection, change: Change) -> None:
         """Writes a change to the index; if that fails, removes its lines from the ledger."""

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from burnd.index.change import AgentRow, OpenTurn
+from burnd.index.change import AgentRow, IndexedRecord, OpenTurn
 from burnd.index.keys import copy_holder, copy_spans, selecting_copies
 from burnd.index.store import keyed, known_turns
 from burnd.ledger.journal import Journal
-from burnd.recording.candidate import Batch, Candidate, SessionOrigin, Submission
+from burnd.recording.candidate import Batch, Candidate, SessionOrigin, Submission, turn_of
 from burnd.recording.ownership import (
     Decision,
     Partings,
@@ -42,13 +42,15 @@ from burnd.records.times import index_ms
 class Outcome:
     """Records for the ledger, turns that stay open, and where copied rows came from.
 
-    `copiers` are the sessions with copies that another session owns under the same id.
+    `copiers` are the sessions with copies that another session owns under the same id. `recorded` has all messages that
+    were looked up in the index.
     """
 
     entries: list[Entry] = field(default_factory=list)
     open: list[OpenTurn] = field(default_factory=list)
     origins: list[SessionOrigin] = field(default_factory=list)
     copiers: set[str] = field(default_factory=set)
+    recorded: dict[Key, IndexedRecord | None] = field(default_factory=dict)
 
 
 class MessageState(msgspec.Struct):
@@ -65,6 +67,10 @@ class MessageState(msgspec.Struct):
     def add(self, candidate: Candidate, path: str) -> None:
         """Adds a candidate. One that may still grow counts only where it owns the message."""
         before = self.decision
+        if before is None and not candidate.dropped:  # most of a backlog
+            self.decision, self.is_row, self.is_touched = Decision(turn_of(candidate)), candidate.is_row, True
+            self.open_in = None if candidate.settled else path
+            return
         self.is_dropped = candidate.dropped and before is not None and holder(before.turn) == candidate.holder
         if candidate.dropped:
             return
@@ -108,6 +114,7 @@ class TurnBuilder:
         self._db = db
         self._journal = journal
         self._projects = projects
+        self._recorded: dict[Key, IndexedRecord | None] = {}
 
     def build(self, batch: Batch, sessions: Sequence[Session]) -> Outcome:
         """Decides on all messages that have candidates, or that agents and `sessions` change."""
@@ -122,12 +129,13 @@ class TurnBuilder:
             projects = projects_of(self._db, inheriting) | news
             submissions = [_in_project(one, projects) for one in submissions]
         for one in submissions:
-            messages[one.key].add(one.candidate, one.path)
-            messages[one.key].beside += one.beside
+            message = messages[one.key]
+            message.add(one.candidate, one.path)
+            message.beside += one.beside
         for turn in batch.orphans:
             messages[turn.source, turn.message_id].settle(turn)
         self._break_ties(messages, submissions)
-        outcome = Outcome()
+        outcome = Outcome(recorded=self._recorded)
         if any(message.is_row for message in messages.values()):
             self._part_copied_rows(messages, outcome)
         self._finish(messages.values(), batch.agents, outcome)
@@ -151,6 +159,7 @@ class TurnBuilder:
         """
         messages = {key: MessageState() for key in keys}
         recorded = known_turns(self._db, sorted(messages))
+        self._recorded |= dict.fromkeys(messages) | recorded
         opened = open_turns(self._db, [row.id for row in recorded.values() if row.open])
         copies: defaultdict[Key, dict[Rail, Copy]] = defaultdict(dict)
         for position, length in keyed(self._db, _COPY_LINES, copy_spans(recorded)):
@@ -170,15 +179,20 @@ class TurnBuilder:
     def _break_ties(self, messages: dict[Key, MessageState], submissions: Sequence[Submission]) -> None:
         """Finds the owner where several have the same claim, also of older messages that the batch is evidence for."""
         of_logs = {key: one.decision for key, one in messages.items() if one.decision is not None and not one.is_row}
-        changed = [decision for key, decision in of_logs.items() if messages[key].is_touched]
-        contested = {session for one in changed if is_contested(one) for session in shared_message(one).sessions}
+        contested: set[str] = set()
         own: dict[str, Turn] = {}
-        for turn, others in changed:
-            if not others and turn.rail_id == MAIN:
+        with_copies: list[SharedMessage] = []
+        for key, decision in of_logs.items():
+            if decision.copies:
+                with_copies.append(shared_message(decision))
+                if messages[key].is_touched and is_contested(decision):
+                    contested |= with_copies[-1].sessions
+            elif decision.turn.rail_id == MAIN and messages[key].is_touched:
+                turn = decision.turn
                 first = own.setdefault(turn.session_id, turn)
-                own[turn.session_id] = turn if turn.turn_index < first.turn_index else first
-        parting = parting_sessions(self._db, own, [shared_message(one) for one in of_logs.values() if one.copies])
-        sessions = frozenset(contested | parting)
+                if turn.turn_index < first.turn_index:
+                    own[turn.session_id] = turn
+        sessions = frozenset(contested | parting_sessions(self._db, own, with_copies))
         if not sessions:
             return
         current = {key: shared_message(one) for key, one in of_logs.items()}

@@ -247,7 +247,7 @@ def encoded(entry: Entry) -> EncodedEntry | None:
     body = _to_json(entry)
     try:
         decoder = _DECODERS[_KIND_OF[type(entry)]]
-        if isinstance(entry, Turn) and _has_long_name(entry):
+        if isinstance(entry, Turn) and not body.isascii() and _has_long_name(entry):
             body = _shortened(body, Turn)
         try:
             back = cast("Entry", decoder.decode(body))
@@ -262,7 +262,7 @@ def encoded(entry: Entry) -> EncodedEntry | None:
 
 
 def _has_long_name(turn: Turn) -> bool:
-    """Whether a name has too many bytes; decoding only checks the number of characters."""
+    """Whether a name has too many bytes; decoding only checks the number of characters, the same in ASCII."""
     texts = [turn.provider, turn.git_branch, turn.stop_reason, turn.harness_version, turn.request_id]
     names = [turn.model, *(text or "" for text in texts)]
     names += [call.name for call in turn.tool_calls]
