@@ -170,8 +170,9 @@ CREATE TABLE messages(
   length INTEGER NOT NULL,
   PRIMARY KEY(session, rail, msg_idx, n, b)
 ) WITHOUT ROWID;
--- Ids are long with random endings, so their last characters are a short and selective key.
-CREATE INDEX messages_by_message ON messages(substr(message_id, -5), session);
+-- Ids are long with random endings, so their last characters are a short and selective key. The session is first: a
+-- batch then changes few pages, whatever the number of sessions.
+CREATE INDEX messages_by_message ON messages(session, substr(message_id, -5));
 
 -- Messages whose text must not be stored in any session, by hash of their ids; `by_mode`: due to their session's mode.
 CREATE TABLE withheld(
@@ -376,4 +377,4 @@ def is_message(message_id: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FEED + _FINDINGS + _CAUSES
-LAYOUT = 56  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 57  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

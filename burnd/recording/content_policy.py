@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from burnd.harness.registry import PRODUCTS
-from burnd.index.schema import MESSAGES_BY_ID
+from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.index.store import keyed
 from burnd.ledger.content import Shelved
 from burnd.ledger.content_modes import ContentModes
@@ -39,11 +39,18 @@ def _names(sources: Iterable[str]) -> str:
 _ALL: Final = _names(_COPIES)
 _BY_TIME: Final = _names(source for source, copies in _COPIES.items() if copies.by_time)
 _BY_AGE: Final = _names(source for source, copies in _COPIES.items() if copies.by_age)
-_EVERYWHERE: Final = (
-    "WITH wanted(id) AS ({keys}) SELECT s.session_id, n.name, m.message_id, min(m.ts) FROM wanted w "
-    f"CROSS JOIN {MESSAGES_BY_ID} ON substr(m.message_id, -5) = substr(w.id, -5) AND +m.message_id = w.id "
-    f"JOIN sessions s ON s.id = m.session JOIN names n ON n.id = s.source AND n.name IN ({_ALL}) "
-    "GROUP BY s.id, m.message_id"
+# The sessions with these messages. Few messages are looked up in each session, many by one pass over all.
+_SIZES: Final = "SELECT count(*), coalesce(sum(kept_count), 0) FROM sessions WHERE content_bytes > 0"
+_FEW_EVERYWHERE: Final = (
+    "WITH wanted(id) AS ({keys}) SELECT s.session_id, n.name, m.message_id, min(m.ts) FROM sessions s "
+    f"JOIN names n ON n.id = s.source AND n.name IN ({_ALL}) CROSS JOIN wanted w "
+    f"CROSS JOIN {MESSAGES_BY_ID} ON m.session = s.id AND {is_message('w.id')} "
+    "WHERE s.content_bytes > 0 GROUP BY s.id, m.message_id"
+)
+_MANY_EVERYWHERE: Final = (
+    "SELECT s.session_id, n.name, m.message_id, min(m.ts) FROM messages m "
+    "CROSS JOIN temp.wanted_messages w ON w.id = m.message_id CROSS JOIN sessions s ON s.id = m.session "
+    f"JOIN names n ON n.id = s.source AND n.name IN ({_ALL}) GROUP BY s.id, m.message_id"
 )
 _STORED: Final = (
     "WITH wanted(session_id) AS ({keys}) SELECT s.session_id, n.name, m.rail, m.message_id, min(m.ts) FROM wanted w "
@@ -418,9 +425,18 @@ class _WithholdingPass:
 
     def _holders(self, messages: Iterable[MessageRef]) -> dict[int, set[str]]:
         """The sessions with stored text of the same messages, by key."""
-        holders: defaultdict[int, set[str]] = defaultdict(set)
+        db = self._db
         ids = sorted({(one.message_id,) for one in messages})
-        for session_id, source, message_id, ts in keyed(self._db, _EVERYWHERE, ids):
+        ((sessions, stored),) = db.execute(_SIZES).fetchall()
+        if len(ids) * sessions <= stored:
+            rows = keyed(db, _FEW_EVERYWHERE, ids)
+        else:
+            db.execute("CREATE TEMP TABLE IF NOT EXISTS wanted_messages(id PRIMARY KEY) WITHOUT ROWID")
+            db.executemany("INSERT INTO temp.wanted_messages VALUES(?)", ids)
+            rows = db.execute(_MANY_EVERYWHERE).fetchall()
+            db.execute("DELETE FROM temp.wanted_messages")
+        holders: defaultdict[int, set[str]] = defaultdict(set)
+        for session_id, source, message_id, ts in rows:
             holders[key_of(source, message_id, ts)].add(session_id)
         return holders
 

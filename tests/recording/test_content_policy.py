@@ -10,6 +10,7 @@ import pytest
 
 from burnd.clients.announcements import Announcement, announce
 from burnd.index.change import FileChange
+from burnd.recording import content_policy
 from burnd.recording.candidate import Batch, SessionOrigin
 from burnd.recording.content_policy import DEFER_MS
 from burnd.records.times import to_ms
@@ -160,8 +161,12 @@ async def test_a_fork_that_asks_for_full_content_keeps_only_its_own(reader: Read
 
 @pytest.mark.parametrize("how", ["forget", "prune"])
 @pytest.mark.parametrize("when", ["fork before", "fork after"])
-async def test_a_forgotten_message_stays_forgotten_in_forks(reader: Reader, how: str, when: str) -> None:
+@pytest.mark.parametrize("sizes", ["SELECT 0, 0", "SELECT 1, 0"], ids=["few messages", "many messages"])
+async def test_a_forgotten_message_stays_forgotten_in_forks(
+    reader: Reader, how: str, when: str, sizes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only a fork's own text is stored, whether it was made before or after."""
+    monkeypatch.setattr(content_policy, "_SIZES", sizes)
     made = logs()
     fork = [line for line in made[FORK] if b"-own" not in line and b"and now" not in line]
     own = Transcript(session=FORK, prefix="own-u")
