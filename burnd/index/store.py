@@ -25,7 +25,7 @@ from burnd.index.change import IndexedRecord
 from burnd.index.keys import read_only
 from burnd.index.query_pool import DEADLINE_S, QueryPool, shrink
 from burnd.ledger import files
-from burnd.ledger.sqlite_files import BUSY_TIMEOUT_MS, as_not_now, batches, empty_log, name_of
+from burnd.ledger.sqlite_files import BUSY_TIMEOUT_MS, CHECKPOINT, as_not_now, batches, empty_log, name_of
 from burnd.pricing import PriceTable
 
 T = TypeVar("T")
@@ -321,7 +321,7 @@ async def _connect(path: Path) -> Writer:
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    cache = ("cache_size=-8000", f"soft_heap_limit={_SOFT_HEAP_BYTES}")
+    cache = ("cache_size=-8000", CHECKPOINT, f"soft_heap_limit={_SOFT_HEAP_BYTES}")
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=ON", *cache):
         db.execute(f"PRAGMA {pragma}").fetchall()
     ((version,),) = db.execute("PRAGMA user_version").fetchall()

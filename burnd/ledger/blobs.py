@@ -17,7 +17,7 @@ import zstandard
 
 from burnd.errors import BlobsDamaged, StorageError, SyncFailed
 from burnd.ledger import files
-from burnd.ledger.sqlite_files import as_not_now, batches, empty_log, name_of, no_space
+from burnd.ledger.sqlite_files import CHECKPOINT, as_not_now, batches, empty_log, name_of, no_space
 from burnd.records.content import Loss
 
 PACK_BYTES = 512 << 10  # reading a blob unpacks all before it: 0.6 ms at most
@@ -305,7 +305,13 @@ def _open(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise _as_storage_error(error, path) from error
     try:
-        for pragma in ("auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+        for pragma in (
+            "auto_vacuum=INCREMENTAL",
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "secure_delete=ON",
+            CHECKPOINT,
+        ):
             db.execute(f"PRAGMA {pragma}").fetchall()
         db.executescript(_SCHEMA)
     except sqlite3.Error as error:

@@ -64,6 +64,8 @@ def batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
         begin, rest = begin + length, rest - length
 
 
+# In pages. A batch of old logs changes pages all over an index by hash; with SQLite's 1,000 each is copied every time.
+CHECKPOINT = "wal_autocheckpoint=4000"
 BUSY_TIMEOUT_MS = 5_000  # the default of Python's sqlite3
 
 
