@@ -44,7 +44,6 @@ class Session:
 
 
 def session_in(arguments: Sequence[str]) -> Session:
-    """The session that `claude ARGUMENTS` will write to."""
     options: dict[str, str | None] = {}
     for name, value in _options(arguments):
         options.setdefault(name, value)
@@ -65,7 +64,6 @@ def session_in(arguments: Sequence[str]) -> Session:
 
 
 def new_id() -> str:
-    """A random session id, a version 4 UUID."""
     number = bytearray(os.urandom(16))
     number[6] = number[6] & 0x0F | 0x40
     number[8] = number[8] & 0x3F | 0x80
@@ -131,7 +129,7 @@ def config_folder(env: Mapping[str, str] = os.environ) -> str:
     try:
         return named_config_folder(env)
     except OSError:
-        raise BurnctlError("this folder is gone", "go to another one first") from None
+        raise BurnctlError("this folder no longer exists", "change to another one first") from None
 
 
 def look(config: str, working_folder: str, env: Mapping[str, str] = os.environ) -> Look:

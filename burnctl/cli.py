@@ -18,7 +18,6 @@ _SHARED_FLAGS = ("--json", "--no-color", "--no-start")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
     try:
@@ -94,7 +93,6 @@ def _bare(flags: list[str]) -> int:
 
 
 def run(verb: str, arguments: list[str]) -> int:
-    """Runs one verb with its arguments, in this process."""
     module = load(verb)
     options: object = options_of(verb, module, arguments)
     if options is None:

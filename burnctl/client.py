@@ -117,7 +117,6 @@ def _named(params: type[Params], values: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def sent(method: type[Params], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as the socket names them."""
     if unknown := given.keys() - method.params.keys():
         raise TypeError(f"{method.method} has no parameter {min(unknown)!r}")
     return {method.params[name].wire: value for name, value in given.items() if value is not None}
@@ -182,7 +181,6 @@ class Client(MethodTable):
 
     @property
     def socket_path(self) -> str:
-        """Where burnd is expected to listen."""
         if self._path is None:
             from burnd.paths import home_folder, socket_file
 

@@ -75,7 +75,7 @@ class Wire:
         while (end := self._rest.find(b"\n", searched)) < 0:
             searched = len(self._rest)
             if searched > _MOST:
-                raise NoAnswer(protocol.TOO_LARGE, "burnd sent more than an answer may hold")
+                raise NoAnswer(protocol.TOO_LARGE, "burnd sent an answer that is too long")
             if not self._wait(deadline):
                 return None
             try:
@@ -94,7 +94,7 @@ class Wire:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise NoAnswer(protocol.NOT_JSON, "burnd sent something that is no answer")
+            raise NoAnswer(protocol.NOT_JSON, "burnd sent an invalid answer")
         return answer
 
     def _send(self, request: dict[str, Any], deadline: float) -> None:
@@ -103,7 +103,7 @@ class Wire:
         try:
             self._socket.sendall(line)
         except TimeoutError:
-            raise NoAnswer(protocol.TOO_LONG, "burnd did not take the question in time", _BUSY) from None
+            raise NoAnswer(protocol.TOO_LONG, "burnd did not accept the request in time", _BUSY) from None
         except OSError:
             # The daemon may have said why before it closed: too many connections, too large a request.
             if (reply := self._last_words()) is not None:
@@ -134,7 +134,7 @@ def result_of(answer: dict[str, Any]) -> dict[str, Any]:
         raise _failed(error)
     result = answer.get("result")
     if not isinstance(result, dict):
-        raise NoAnswer(protocol.NOT_JSON, "burnd sent something that is no answer")
+        raise NoAnswer(protocol.NOT_JSON, "burnd sent an invalid answer")
     if result.get("version") != protocol.VERSION:
         raise VersionMismatch(result.get("version", "none"), protocol.VERSION)
     return result

@@ -144,7 +144,6 @@ def _wait_for_causes(client: Client) -> None:
 
 
 def say(text: str) -> None:
-    """A word about what is going on, beside the answer."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -165,7 +164,7 @@ def stop(client: Client) -> int:
             raise
         raise BurnctlError(f"burnd (pid {pid}) runs but does not listen", f"end it with: kill {pid}") from None
     except Failed as error:
-        raise BurnctlError(f"burnd would not stop: {error.message}", _kill(pid)) from None
+        raise BurnctlError(f"burnd refused to stop: {error.message}", _kill(pid)) from None
     finally:
         client.close()
     _wait_until_gone(client, pid)

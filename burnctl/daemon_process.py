@@ -76,8 +76,6 @@ class Detached:
 
 
 class Service:
-    """A burnd that systemd or launchd starts."""
-
     def __init__(self, name: str, start: list[str], where_it_logs: str) -> None:
         self.how, self.where_it_logs = f"through {name}", where_it_logs
         done = subprocess.run(start, capture_output=True, text=True, check=False)
@@ -93,7 +91,6 @@ class Service:
 
 
 def spawn() -> Detached | Service:
-    """Starts burnd in the way this machine is set up for."""
     home = find_home()
     try:
         if installed_unit(home, _systemd_unit()):

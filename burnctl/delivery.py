@@ -41,7 +41,6 @@ def spool_as(home: str, name: str, record: Mapping[str, Any]) -> None:
 
 
 def new_name(at_ns: int | None = None) -> str:
-    """A unique name that sorts by time."""
     return f"{time.time_ns() if at_ns is None else at_ns}-{os.getpid()}-{os.urandom(4).hex()}"
 
 
@@ -70,7 +69,7 @@ def _spool(home: str, records: Mapping[str, Mapping[str, Any]], *, takes_back: b
     except OSError as error:
         raise NotSpooled(
             f"{spool}: {os.strerror(error.errno) if error.errno else error}",
-            "nothing was recorded; make room or mend the folder, then try again",
+            "nothing was recorded; free disk space or correct the folder, then try again",
         ) from None
 
 
@@ -135,7 +134,6 @@ class Delivered:
         self.recorded, self.spooled, self.reason = recorded, spooled, reason
 
     def answer(self) -> dict[str, Any]:
-        """The same for programs."""
         answer = {"version": protocol.VERSION, "state": "recorded", "stamps": self.recorded + self.spooled}
         return answer | ({"state": "spooled", "spooled": self.spooled, "reason": self.reason} if self.spooled else {})
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 class Output(Params):
-    """Flags of commands that ask the daemon."""
-
     json: bool = param(default=False, help="print the answer as JSON, for programs")
     csv: bool = param(default=False, help="print the rows as CSV")
     no_color: bool = param(default=False, help="print without colours (as with NO_COLOR)")
@@ -29,14 +27,10 @@ class Output(Params):
 
 
 class Scan(Params):
-    """Flags of reports that are a summary."""
-
     scan: bool = param(default=False, help="read the logs now, without burnd and without writing anything")
 
 
 class Fleet(Params):
-    """Flags of reports over many machines."""
-
     fleet: str | None = param(
         default=None,
         help="over all machines that push to this target: clickhouse://HOST/DATABASE, or a folder of segments",
@@ -83,12 +77,10 @@ def add(
 
 
 def reading(parser: argparse._ActionsContainer) -> None:
-    """The flags of every verb that asks the daemon."""
     add(parser, Output, only=("json", "no_color", "no_start"))
 
 
 def report(parser: argparse._ActionsContainer) -> None:
-    """The flags of a report."""
     add(parser, Output, skip=("csv",))
 
 

@@ -68,7 +68,7 @@ def find_program(name: str, hint: str = "", *, is_client: bool = False) -> str:
         what = f"{wrapper} starts burnctl again, and there is no other {name} after it on PATH"
         raise CannotRun(what, hint)
     if there:
-        raise CannotRun(f"{there[0]} may not be executed", hint, NOT_EXECUTABLE)
+        raise CannotRun(f"{there[0]} is not executable", hint, NOT_EXECUTABLE)
     raise CannotRun(f"{name} was not found" + ("" if "/" in name else " on PATH"), hint)
 
 

@@ -7,7 +7,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from burnctl.client import Client
@@ -135,19 +135,22 @@ def follow_backfill(client: Client, status: Status, *, color: bool, totals: bool
     print(f"read old logs: {counted(turns, 'request')} in {duration(time.monotonic() - began)}", file=sys.stderr)
 
 
+def blocked(status: Mapping[str, Any]) -> str:
+    """Why logs cannot be read; empty if they can. Right after the start only the disk shows it: no source has tried."""
+    disk, backfill = status.get("disk") or {}, status.get("backfill") or {}
+    free, reserve = disk.get("free"), disk.get("reserve")
+    if reason := backfill.get("blocked"):
+        return str(reason)
+    if free is None or reserve is None or free >= reserve:
+        return ""
+    return f"only {free // 10**6:,} MB are free, and {reserve // 10**6:,} MB are reserved"
+
+
 def say_if_blocked(status: Status) -> None:
-    """Prints why old logs cannot be read, if they cannot."""
     from burnctl.render.text import clean
 
-    disk = status.get("disk") or {}
-    free, reserve = disk.get("free"), disk.get("reserve")
-    backfill = status.get("backfill")
-    blocked = backfill.get("blocked") if backfill else None
-    if not blocked and free is not None and reserve is not None and free < reserve:
-        # Right after the start no source has tried to read yet.
-        blocked = f"only {free // 10**6:,} MB are free, and {reserve // 10**6:,} MB are reserved"
-    if blocked:
-        print(f"old logs cannot be read: {clean(blocked)}; see: burnctl status", file=sys.stderr)
+    if reason := blocked(status):
+        print(f"old logs cannot be read: {clean(reason)}; see: burnctl status", file=sys.stderr)
 
 
 def _backfill_bar(status: Status, backfill: BackfillBytes, *, color: bool) -> str:

@@ -71,7 +71,7 @@ class Claim:
 
 
 WAIT_S = 3.0
-_NONE_TAKEN = "no new session began in this folder, so nothing is tagged; should one turn up late, it still will be"
+_NONE_TAKEN = "no new session began in this folder; one that is found later will be tagged"
 
 
 def tell_session(session: str, *, quiet: bool) -> None:
@@ -112,12 +112,12 @@ def line(session: str, answer: Mapping[str, Any]) -> str:
     totals = answer["totals"]
     turns = totals["turns"]
     if not turns:
-        return f"session {short_id(session)}: no turns"
+        return f"session {short_id(session)}: no requests"
     tokens = sum(totals["usage"].get(field, 0) for field in USAGE_FIELDS)
     cost = "no price known" if totals["costUsd"] is None else f"{money(totals['costUsd'])} at API prices"
     if totals["costUsd"] is not None and totals.get("unpricedTurns"):
-        cost += f", {counted(totals['unpricedTurns'], 'turn')} not priced"
-    return f"session {short_id(session)}: {counted(turns, 'turn')}, {number(tokens)} tokens, {cost}"
+        cost += f", {counted(totals['unpricedTurns'], 'request')} without a price"
+    return f"session {short_id(session)}: {counted(turns, 'request')}, {number(tokens)} tokens, {cost}"
 
 
 def say(text: str) -> None:

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 WRAPS = "Claude Code"
 HELP = (
-    "Runs Claude Code with a session id of our making, tagged before it starts. RELAYBURN_CONTENT_STORE and "
-    "CLAUDE_CONFIG_DIR apply to every session that Claude Code starts then, even if burnd was started without them. "
-    "With --resume, --continue or --session-id among Claude Code's arguments that session is tagged, from now on; with "
-    "--bg the one that it starts in the background. The exit code is Claude Code's."
+    "Runs Claude Code with a new session id that is tagged before it starts. RELAYBURN_CONTENT_STORE and "
+    "CLAUDE_CONFIG_DIR apply to every session of this run, even if burnd was started without them. "
+    "With --resume, --continue or --session-id among Claude Code's arguments that session is tagged from now on, with "
+    "--bg the one in the background. The exit code is Claude Code's."
 )
 EXAMPLES = (
     "burnctl claude --tag workflowId=wf-1 --tag persona=senior",
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     mode = tagged_run.content_mode(os.environ)
     arguments = tagged_run.after_dashes(options.arguments)
     session = claude_session.session_in(arguments)
-    program = foreground.find_program(PRODUCT.program, "install Claude Code, or mend PATH", is_client=True)
+    program = foreground.find_program(PRODUCT.program, "install Claude Code, or correct PATH", is_client=True)
     if session.kind == NO_SESSION:
         return foreground.run(program, arguments).code
     if session.kind == NEW:

@@ -206,7 +206,6 @@ def _add_notes(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Scre
 
 
 def flat_cells(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """The cells with one value a column, for a spreadsheet."""
     flat = []
     for cell in answer["cells"]:
         low, high = cell["oneShotInterval"] or (None, None)

@@ -77,8 +77,6 @@ _PLACES = {
 
 
 class CompletionsFlags(Params):
-    """Flags of `completions`."""
-
     install: bool = param(default=False, help="install the script where the shell finds it")
     bash: str | None = param(default=None, help="bash's word breaks", metavar="BREAKS")
     word: list[str] = param(default=[], help="the words so far")

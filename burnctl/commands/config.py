@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
-HELP = "makes, shows and changes the settings in config.toml; the environment wins over them"
+HELP = "creates, shows and changes the settings in config.toml; variables of the environment override them"
 EXAMPLES = (
     "burnctl config init",
     "burnctl config set content.retention_days 30",
@@ -24,8 +24,6 @@ EXAMPLES = (
 
 
 class SettingFlags(Params):
-    """Flags of `config`."""
-
     key: str = param(help="the setting, such as content.store", kind="setting", metavar="KEY")
     value: str = param(help="""a word, or any TOML value: 30, true, '["a", "b"]'""", metavar="VALUE")
 
@@ -35,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     init = actions.add_parser("init", help="write a config.toml that shows every setting with its default")
     init.description = "writes a config.toml that shows every setting with its default and what it means"
     show = actions.add_parser("show", help="show the settings and where each is from")
-    show.description = "shows what holds for a daemon started now, and what the running one was started with, if other"
+    show.description = "shows the settings that a daemon started now would use, and where the running one differs"
     change = actions.add_parser("set", help="change one setting, keeping comments and every other line")
     change.description = "changes one setting in config.toml, keeping comments and every other line"
     flags.place(change, SettingFlags, "key")
@@ -45,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.place(get, SettingFlags, "key")
     edit = actions.add_parser("edit", help="open config.toml in an editor, then check it")
     edit.description = "opens config.toml in $VISUAL or $EDITOR, creates it if it is missing, and checks it"
-    path = actions.add_parser("path", help="print where config.toml belongs")
-    path.description = "prints where config.toml belongs, whether it is there or not"
+    path = actions.add_parser("path", help="print the path of config.toml")
+    path.description = "prints the path of config.toml, whether it exists or not"
     for action in (init, show, change, get, path):
         flags.add(action, flags.Output, only=("json",))
     flags.add(show, flags.Output, only=("no_color",))
@@ -120,7 +118,7 @@ def _tell_change(said: dict[str, Any]) -> None:
     before, now = _toml(said["before"]), _toml(said["value"])
     print(f"{said['key']} = {now}" + (f"  (was {before})" if before != now else "  (unchanged)"))
     if said["overruledBy"]:
-        print(f"but {said['overruledBy']} is set in this environment, and wins over the file")
+        print(f"but {said['overruledBy']} is set in this environment and overrides the file")
     if note := said.get("note"):
         print(note)
     running = _running()
@@ -133,7 +131,7 @@ def _tell_stale(settings: list[dict[str, Any]]) -> None:
     running = _running()
     other = [s["key"] for s in settings if running is not None and running.get(s["key"], s["value"]) != s["value"]]
     if other:
-        print(f"\nthe running burnd was started with another {', '.join(other)}; bring it up to date: burnctl restart")
+        print(f"\nthe running burnd was started with another {', '.join(other)}; to use the new value: burnctl restart")
 
 
 def _running() -> dict[str, Any] | None:

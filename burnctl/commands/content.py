@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-HELP = "looks after what is kept of conversations; turns, tokens and costs stay for ever whatever is done here"
+HELP = "deletes stored conversations; requests, tokens and costs stay"
 EXAMPLES = ("burnctl content prune --older-than 30d --dry-run",)
 
 

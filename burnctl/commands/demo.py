@@ -30,8 +30,6 @@ _FINDABLE_S = 1.0  # the search index follows the ledger by a moment
 
 
 class DemoFlags(Params):
-    """Flags of `demo`."""
-
     keep: bool = param(default=False, help="leave it running, and print how to use it")
 
 
@@ -58,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.keep:
         from burnctl.welcome import program_name
 
-        print("\nThat was made up, and all of it is removed again.")
+        print("\nThese sessions were made up, and have been removed.")
         print(f"See your own sessions with: {program_name()} up --look")
     return 0
 
@@ -131,7 +129,7 @@ def _print_environment(machine: Machine) -> None:
     for name, value in machine.environment.items():
         if name != "HOME":
             print(f"  export {name}={value}")
-    print(f"\nand when you are done: burnctl down && rm -r {machine.folder}")
+    print(f"\nWhen you are done: burnctl down && rm -r {machine.folder}")
 
 
 def _end(machine: Machine, client: Client) -> None:

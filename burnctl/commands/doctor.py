@@ -52,7 +52,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine() -> list[CheckResult]:
-    """Every check, in the order in which a person would go about it."""
     from burnctl.client import Client
     from burnctl.doctor import daemon
     from burnctl.doctor import home as home_checks
@@ -129,7 +128,6 @@ _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "b
 
 
 def report(findings: list[CheckResult], screen: Screen) -> str:
-    """A line for each finding, its remedy below it, and a last word."""
     from burnctl.render.text import clean, pad, wrap
 
     wide = max(len(finding.name) for finding in findings)

@@ -9,9 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-HELP = (
-    "stops burnd and waits until it is gone. Nothing is lost by it: what agents log meanwhile is read at the next start"
-)
+HELP = "stops burnd and waits until it is gone. Nothing is lost: logs written meanwhile are read at the next start"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -40,8 +40,6 @@ _TOLD_EVERY = 10_000
 
 
 class ExportFlags(Params):
-    """Flags of `export`."""
-
     format: str = param(default="jsonl", help="the format", choices=("jsonl", "csv", "parquet"))
     output: str | None = param(
         default=None, help="where to write: a file, or with parquet a folder", flag="-o --output", metavar="FILE"
@@ -191,7 +189,6 @@ COLUMNS = (
 
 
 def flat(turn: dict[str, Any]) -> dict[str, Any]:
-    """A turn by the names of columns."""
     usage = turn.get("usage") or {}
     return {
         name: usage.get(field[6:]) if field.startswith("usage.") else turn.get(field) for name, field, _kind in COLUMNS

@@ -38,8 +38,6 @@ _NARROWEST = 7
 
 
 class PicturesFlags(Params):
-    """Flags of `flow`."""
-
     svg: str | None = param(default=None, help="write an SVG picture to FILE (- is stdout)", metavar="FILE")
     mermaid: bool = param(default=False, help="print a Mermaid flowchart")
 
@@ -84,7 +82,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def draw(answer: Mapping[str, Any], screen: Screen) -> str:
-    """A line for each request, or for each few requests of a long session."""
     from burnctl.render.notes import add_caveats
 
     add_caveats(answer, screen)

@@ -21,18 +21,16 @@ if TYPE_CHECKING:
     from burnctl.render.screen import Screen
 
 HELP = (
-    "erases the text of a session, in a project's sessions, or in every session that has a text in it: prompts, "
-    "answers, tool inputs and results, from the store and from search, for the day a secret was pasted. Turns, tokens "
-    "and costs stay. It shows what it would erase and asks first; in a script it needs --yes. The harness's own logs "
-    "are not touched, but are never captured again up to now"
+    "erases what was written in a session, in a project's sessions, or in every session that contains a text, such as "
+    "a password: prompts, answers, tool inputs and results, from the store and from search. Requests, tokens and costs "
+    "stay. It shows what it would erase and asks first; in a script it needs --yes. The harness's own logs are not "
+    "changed; what they contain so far is not stored again"
 )
 EXAMPLES = ("burnctl forget 0f9c12ab", "burnctl forget --project .", "burnctl forget --match sk-ant-api03 --yes")
 _SHOWN = 20
 
 
 class ForgetFlags(Params):
-    """Flags of `forget`."""
-
     yes: bool = param(default=False, help="do not ask")
 
 
@@ -57,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
     screen = Screen.of(options)
     if not plan["count"]:
-        print("nothing to erase: no session has that in it")
+        print("nothing to erase: no session contains that text")
         return 0
     print(_shown(plan, screen, is_project=options.project is not None))
     if not options.yes and not _agreed():
@@ -73,7 +71,7 @@ def _agreed() -> bool:
     """Asks for a confirmation. Without a terminal, nothing is erased."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BurnctlError(
-            "nothing was erased: there is no terminal to ask at", "to erase it without being asked, add --yes"
+            "nothing was erased: there is no terminal to confirm at", "to erase without confirmation, add --yes"
         )
     return input("erase it for good? [y/N] ").strip().lower() in ("y", "yes")
 

@@ -37,14 +37,10 @@ _NO_LIMITS = "no limit is set; set one with: burnctl config set guard.session_us
 
 
 class GuardFlags(Params):
-    """Flags of `guard install` and `guard uninstall`."""
-
     source: str | None = param(default=None, help="only this harness; by default all that are found", kind="source")
 
 
 class AllowFlags(Params):
-    """Flags of `guard allow`."""
-
     seconds: int | None = param(
         default=None, help="for how long: 30m, 2h, 1d (for good)", kind="seconds", flag="--for", metavar="TIME"
     )

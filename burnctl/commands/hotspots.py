@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 HELP = (
     "shows what cost most over all sessions, by tool, file, command, MCP server, skill, subagent, prompt, project's "
     "system prompt or reason of a cache miss. A result costs when it is new, and again in every later request that "
-    "sends it along. What belongs to none of the rows comes below them, so that the column adds up to the bill. "
-    "`by-tool` is the same"
+    "sends it again. Everything else is in rows in parentheses, so that the costs add up to the bill. `by-tool` is the "
+    "same"
 )
 EXAMPLES = (
     "burnctl hotspots",
@@ -215,7 +215,6 @@ def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
 
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows with one value a column, for a spreadsheet; they add up to the total."""
     where: tuple[str, ...] = ("sessionId", "railId", "turnIndex", "at") if answer["by"] == "prompt" else ()
     where += ("proof",) if answer["by"].startswith("cache-miss") else ()
     names = ("key", "kind", *where, "calls", "errors", "entered", "rideTokens")

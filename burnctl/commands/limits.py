@@ -55,8 +55,6 @@ _SHOWN_REACHED, _LONGEST_TITLE = 3, 40
 
 
 class LimitsFlags(Params):
-    """Flags of `limits`."""
-
     check: bool = param(default=False, help="exit with 1 when a budget is exceeded")
 
 
@@ -148,7 +146,6 @@ def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
 
 
 def _running(title: str, window: dict[str, Any], now: float, screen: Screen, limit: float | None = None) -> str:
-    """The first line has how much is used and when it resets, the others the details."""
     head = screen.paint(title[:1].upper() + title[1:], "bold")
     resets = f"resets {moment(window['to'], now)} (in {duration(window['secondsLeft'])})"
     name, quota = title[:1].upper() + title[1:], window["quota"]
@@ -168,7 +165,6 @@ def _running(title: str, window: dict[str, Any], now: float, screen: Screen, lim
 
 
 def _reached(answer: dict[str, Any], screen: Screen) -> str:
-    """How often the limit of each window was reached, when last, and what one percent of it cost."""
     lines = []
     for name, title in _LIMITS.items():
         windows = answer["windows"][name]

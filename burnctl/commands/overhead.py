@@ -157,7 +157,7 @@ def _add_notes(report: Mapping[str, Any], screen: Screen) -> None:
     if report["folder"] is None and not any(source["files"] for source in report["sources"]):
         screen.footnote("The project's folder is not on this machine: its files are in the system prompt and tools.")
     screen.note("Files have the size that the newest session logged, else their size today, at four bytes a token.")
-    screen.note("Without what subagents started with.")
+    screen.note("Subagents are not included.")
     add_caveats(report, screen)
 
 

@@ -58,7 +58,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, Any]:
-    """The figures of the overview, or of today alone, from a few reports of the daemon."""
     zone = flags.time_zone()
 
     def since(days: int) -> dict[str, Any]:
@@ -310,7 +309,6 @@ def _top(
     screen: Screen,
     style: Callable[[object], str] = lambda _: "",
 ) -> TextBlock | None:
-    """A small table of what cost most."""
     if not rows:
         return None
     columns = [Column("", least=12), Column("", "right"), Column("", "right", style="dim")]

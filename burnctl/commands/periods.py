@@ -39,8 +39,6 @@ _WIDE = 110  # columns
 
 
 class PeriodsFlags(Params):
-    """Flags of `daily`, `weekly` and `monthly`."""
-
     all: bool = param(default=False, help="all periods, not only the last ones")
     breakdown: bool = param(default=False, help="a row for each model below its period")
 
@@ -74,7 +72,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _by_model(client: Client, unit: str, chosen: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each period by model, the costliest first."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for row in client.ask(SummaryParams, {"by": f"{unit},model", **chosen})["rows"]:
         rows.setdefault(str(row["key"]), []).append(row | {"model": row["keys"]["model"]})
@@ -154,7 +151,6 @@ def _cells(row: dict[str, Any], most: float | None) -> list[object]:
 
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row for each period and model, for a spreadsheet."""
     return [
         {answer["by"]: key, "model": part["model"], "turns": part["turns"], **part["usage"], "costUsd": part["costUsd"]}
         for key, parts in answer["models"].items()

@@ -35,8 +35,6 @@ _KINDS = (
 
 
 class PricingFlags(Params):
-    """Flags of `pricing update`."""
-
     file: str | None = param(
         default=None, help="take this list instead, without the network", flag="--from", metavar="FILE"
     )
@@ -136,7 +134,6 @@ def _unpriced(answer: Pricing, screen: Screen) -> str:
 
 
 def _told(answer: Pricing, lines: list[str], screen: Screen) -> str:
-    """Wraps the lines; they begin with the model's name, which is bold."""
     from burnctl.render.notes import caveats
     from burnctl.render.text import clean
 
@@ -166,7 +163,6 @@ def _from(found: ListedModel) -> str:
 
 
 def _sizes(thresholds: list[int]) -> list[str]:
-    """The sizes of context of each row; the first has no threshold."""
     if len(thresholds) == 1:
         return ["any size"]
     return [f"up to {thresholds[1]:,}", *(f"over {tokens:,}" for tokens in thresholds[1:])]

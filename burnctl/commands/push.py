@@ -35,10 +35,8 @@ _MOST_SHOWN = 20
 
 
 class PushFlags(Params):
-    """Flags of `push`."""
-
     target: str = param(help="where to push to", flag="", metavar="TARGET")
-    watch: bool = param(default=False, help="go on: push whatever changes, until it is stopped")
+    watch: bool = param(default=False, help="keep running, and push whatever changes")
     every: int = param(default=60, help="with --watch: seconds between pushes", kind="count", most=86_400)
     check: bool = param(
         default=False, help="send nothing: compare totals by day and model there and here; exit code 1 if they differ"
@@ -109,7 +107,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(push: Push, options: argparse.Namespace) -> int:
-    """Prints the days and models that differ."""
     differences = push.differences()
     if options.json:
         from burnctl.output import as_json

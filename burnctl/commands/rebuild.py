@@ -1,4 +1,4 @@
-"""`burnctl rebuild`: rebuilds the index or the labels of turns, while burnd keeps answering."""
+"""`burnctl rebuild`: rebuilds the index or the activity labels, while burnd keeps answering."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from burnctl.client import Client
 
 HELP = (
-    "rebuilds the index from ledger and content, which is the default, or "
-    "with --reclassify the labels of turns, from their tool calls and from the prompts and errors that are still kept. "
-    "The old answers until the new is whole; the ledger is replaced at once or not at all"
+    "rebuilds the index from ledger and content, which is the default, or with --reclassify the activity labels of "
+    "requests, from their tool calls, prompts and errors. Reports use the old index until the new one is complete; "
+    "the ledger is replaced at once or not at all"
 )
 EXAMPLES = ("burnctl rebuild", "burnctl rebuild --reclassify", "burnctl rebuild --reclassify --force")
 
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     client = reach(options)
     answers = []
     if options.reclassify:
-        answers.append(_done(client, "labelling turns", reclassify=True, force=options.force or None))
+        answers.append(_done(client, "labelling requests", reclassify=True, force=options.force or None))
     if options.index or not options.reclassify:
         answers.append(_done(client, "building the index", index=True))
     for answer in answers:
@@ -47,7 +47,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _done(client: Client, what: str, **params: Any) -> dict[str, Any]:
-    """Rebuilds one thing; at a terminal its progress is shown."""
     from burnctl.progress import ProgressLine
 
     with ProgressLine(what) as client.progress:
@@ -59,5 +58,5 @@ def _told(answer: dict[str, Any], *, anew: bool) -> str:
         return "the index is rebuilt"
     count = answer["turns"]
     if not count:
-        return "every turn keeps its label" if anew else "every turn had its label already"
-    return f"{count:,} turns are labelled" if count != 1 else "1 turn is labelled"
+        return "no request has a new label" if anew else "every request was labelled already"
+    return f"{count:,} requests are labelled" if count != 1 else "1 request is labelled"

@@ -35,8 +35,6 @@ _ROWS, _SESSIONS, _PICTURES, _STEPS, _FINDINGS = 12, 15, 5, 150, 8
 
 
 class ReportFlags(Params):
-    """Flags of `report`."""
-
     output: str = param(help="the file to write; - is stdout", flag="-o --output", metavar="FILE")
     with_text: bool = param(default=False, help="include titles, commands and errors from the sessions")
 
@@ -185,7 +183,6 @@ addEventListener("beforeprint",()=>{for(const d of document.querySelectorAll("de
 
 
 def page(answers: Mapping[str, Any]) -> str:
-    """The whole page, from the answers that `burnctl report` collects."""
     return "\n".join(_lines(answers)) + "\n"
 
 

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-HELP = "stops burnd if it runs and starts it again, so that new settings or a new version hold"
+HELP = "stops burnd if it runs and starts it again, to apply new settings or a new version"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

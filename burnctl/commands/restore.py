@@ -34,8 +34,6 @@ _NOT_STORED = {
 
 
 class RestoreFlags(Params):
-    """Flags of `restore`."""
-
     to: str | None = param(default=None, help="write below this folder instead of the harness's own", metavar="DIR")
 
 
@@ -78,12 +76,11 @@ def run(options: argparse.Namespace) -> int:
     if not options.to:
         from burnctl.commands.resume import command
 
-        say(f"to go on: {command(recording.session)}")
+        say(f"to resume: {command(recording.session)}")
     return 0
 
 
 def _recording(client: Client, session_id: str) -> Recording:
-    """All pages of a session's recording."""
     from burnd.harness.restore import Recording
 
     pages: list[str] = []
@@ -100,7 +97,6 @@ def _recording(client: Client, session_id: str) -> Recording:
 
 
 def _restored(recording: Recording) -> tuple[Product, Restored]:
-    """The session in its harness's form. Raises BurnctlError."""
     from importlib import import_module
 
     from burnd.harness.registry import BY_SOURCE
@@ -122,7 +118,6 @@ def _state(session: Mapping[str, Any]) -> str:
 
 
 def _check_absent(product: Product, session_id: str) -> None:
-    """Raises BurnctlError if the harness has the session."""
     from importlib import import_module
 
     folders = product.logs(os.environ, os.path.expanduser("~"))
@@ -138,7 +133,6 @@ def _check_absent(product: Product, session_id: str) -> None:
 
 
 def _home(product: Product) -> str:
-    """The folder in which the harness keeps its sessions."""
     homes = product.homes(os.environ, os.path.expanduser("~"))
     return next((home for home in homes if os.path.isdir(home)), homes[0])
 
@@ -152,7 +146,6 @@ def _folder_to_load_from(product: Product) -> str:
 
 
 def _remove(paths: list[str]) -> None:
-    """Removes files that were written to be loaded, and their folder."""
     for path in paths:
         os.unlink(path)
     os.rmdir(os.path.dirname(paths[0]))

@@ -68,7 +68,7 @@ def command(session: Mapping[str, Any]) -> str:
     if not folder:
         return line
     if not os.path.isdir(folder):
-        say(f"{clean(folder)} is not there any more")
+        say(f"{clean(folder)} no longer exists")
     return f"cd {_word(f'./{folder}' if folder.startswith('-') else folder)} && {line}"
 
 

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     import argparse
 
 HELP = (
-    "Runs any harness and tags the first session that begins in this folder while it runs. A session that was there "
-    "before, or that another wrapper has, is never taken. The exit code is the harness's."
+    "Runs any harness and tags the first session that begins in this folder while it runs. Older sessions and those of "
+    "another wrapper are not tagged. The exit code is the harness's."
 )
 EXAMPLES = (
     "burnctl run --tag workflowId=wf-1 -- opencode",
-    "burnctl run --tag step=tests -- opencode run 'mend the failing tests'",
+    "burnctl run --tag step=tests -- opencode run 'fix the failing tests'",
 )
 
 
@@ -47,4 +47,4 @@ def _working_folder() -> str:
     try:
         return os.getcwd()
     except OSError:
-        raise BurnctlError("this folder is gone", "go to another one first") from None
+        raise BurnctlError("this folder no longer exists", "change to another one first") from None

@@ -39,8 +39,6 @@ _ON, _OFF = "\ue000", "\ue001"  # characters for private use, which `_with_marks
 
 
 class SearchFlags(Params):
-    """Flags of `search`."""
-
     memory: bool = param(default=False, help="search instruction and memory files instead of sessions")
     context: int | None = param(
         default=None, help="show this many messages before and after each hit", kind="index", flag="-C"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from burnctl.service.settings import Settings
     from burnctl.service.systemd import Systemd
 
-HELP = "has burnd started at login and kept running, by systemd on Linux and by launchd on macOS"
+HELP = "starts burnd at login and keeps it running, with systemd on Linux and launchd on macOS"
 EXAMPLES = (
     "burnctl service install",
     "RELAYBURN_HOME=/data/burn burnctl service install --hardened",
@@ -27,11 +27,9 @@ EXAMPLES = (
 
 
 class ServiceFlags(Params):
-    """Flags of `service`."""
-
-    print: bool = param(default=False, help="only show what would be written, and where")
+    print: bool = param(default=False, help="only print what would be written, and where")
     hardened: bool = param(default=False, help="systemd: also what needs user namespaces")
-    socket: bool = param(default=False, help="systemd: also let it hold the socket")
+    socket: bool = param(default=False, help="systemd: also create the socket")
     update_prices: bool = param(default=False, help="systemd: also fetch the newest prices once a week")
     push: str | None = param(default=None, help="also push to this target, see burnctl push", metavar="TARGET")
     credentials: str | None = param(
@@ -41,7 +39,7 @@ class ServiceFlags(Params):
         default=[], help="with --push: leave a project out; may be repeated", kind="projects", metavar="PROJECT"
     )
     lines: int = param(default=100, help="number of lines", kind="count", most=10_000, flag="-n --lines")
-    follow: bool = param(default=False, help="go on as lines come", flag="-f --follow")
+    follow: bool = param(default=False, help="follow the log as it grows", flag="-f --follow")
     manager: str | None = param(default=None, help="service manager (this system's)", choices=("systemd", "launchd"))
 
 
@@ -133,7 +131,6 @@ def _settings(push: list[str]) -> Settings:
 
 
 def _print(files: dict[str, str]) -> int:
-    """Prints every file below its path, as a comment."""
     for path, text in files.items():
         print(f"# {path}\n{text}")
     return 0

@@ -41,8 +41,6 @@ _FLAT = (
 
 
 class SessionsFlags(Params):
-    """Flags of `sessions`."""
-
     sort: str = param(default="time", help="the order: last written, or most expensive", choices=("time", "cost"))
 
 
@@ -66,7 +64,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _costliest(client: Client, chosen: dict[str, Any]) -> dict[str, Any]:
-    """The most expensive sessions of all pages."""
     sessions: list[dict[str, Any]] = []
     page: dict[str, Any] = {"next": None}
     while not sessions or page.get("next"):
@@ -81,7 +78,6 @@ def _costliest(client: Client, chosen: dict[str, Any]) -> dict[str, Any]:
 
 
 def drawn(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
-    """The table of a page of sessions; empty without any."""
     sessions = answer["sessions"]
     if not sessions:
         return ""
@@ -142,5 +138,4 @@ def name_of(session: Mapping[str, Any]) -> object:
 
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """The sessions with one value a column, for a spreadsheet."""
     return [{name: session.get(name) for name in _FLAT} for session in answer["sessions"]]

@@ -36,8 +36,6 @@ _FIRST_ARGUMENTS = ("file_path", "filePath", "notebook_path", "path", "command",
 
 
 class ShowFlags(Params):
-    """Flags of `show`."""
-
     limit: int = param(default=500, help="at most this many messages", kind="count", most=10_000)
     raw: bool = param(default=False, help="print arguments, results and thinking as well, 64 KiB of each")
 
@@ -130,7 +128,6 @@ class Transcript:
         self._day = ""
 
     def drawn(self, messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-        """Lines, message by message."""
         for message in messages:
             yield from self._message(message)
 
@@ -203,7 +200,6 @@ class Transcript:
     def _folded(
         self, sign: str, name: str, text: str, style: str, *, with_size: bool = True, is_cut: bool = False
     ) -> str:
-        """One line for something long: its name, its size, its start."""
         head = f"{sign} {clean(name)}"
         much = f" {size(len(text.encode(errors='replace')))}" if with_size and text else ""
         much += " and more" if is_cut else ""

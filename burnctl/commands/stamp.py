@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from burnctl.delivery import Delivered
 
 HELP = (
-    "Tags a session, a part of it or one message, before its first turn or years after. With burnd down or busy the "
-    "stamp is spooled and recorded later: when this returns 0, it is safe on the disk."
+    "Tags a session, a part of it or one message, before its first request or at any time after. If burnd does not run "
+    "or is busy, the tag is spooled and recorded later: once this returns 0, it is on disk."
 )
 EXAMPLES = (
     "burnctl stamp --session 0f9c1d2e workflowId=wf-1 persona=senior",
@@ -29,9 +29,7 @@ EXAMPLES = (
 
 
 class StampFlags(Params):
-    """Flags of `stamp`."""
-
-    stdin: bool = param(default=False, help="read many, one JSON object a line; all or none are taken")
+    stdin: bool = param(default=False, help="read many, one JSON object a line; all are recorded or none")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +65,7 @@ def _say_if_unknown(client: Client, session: str) -> None:
     except BurnctlError as error:
         is_known = not (isinstance(error, Failed) and error.code == protocol.NOT_FOUND)
     if not is_known:
-        print(f"no session is called {session!r} yet: the stamp waits for one")
+        print(f"no session {session!r} is recorded yet; the tag applies to it once it is")
 
 
 def _from_flags(options: argparse.Namespace) -> dict[str, Any]:
@@ -90,6 +88,9 @@ def _say(done: Delivered, *, as_json: bool) -> None:
 
         print_json(done.answer())
     elif sys.stdout is not None and sys.stdout.isatty():
-        for count, what in ((done.recorded, "recorded"), (done.spooled, f"in the spool for later: {done.reason}")):
+        for count, what in (
+            (done.recorded, "recorded"),
+            (done.spooled, f"spooled, to be recorded later: {done.reason}"),
+        ):
             if count:
                 print(f"{count} {'stamp' if count == 1 else 'stamps'} {what}")

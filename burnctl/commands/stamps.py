@@ -30,8 +30,6 @@ _PAGE = 1000
 
 
 class StampsFlags(Params):
-    """Flags of `stamps`."""
-
     tag: str | None = param(default=None, help="only stamps with this tag", metavar="KEY[=VALUE]")
 
 
@@ -49,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(export, flags.Output, only=("no_start",))
     removing = actions.add_parser("remove", help="remove tags from a session, a part of it or one message")
     removing.description = (
-        "removes tags by their keys from the selected turns. A later stamp may give them again. With burnd down or "
-        "busy the removal is spooled and recorded later: when this returns 0, it is safe on the disk"
+        "removes tags by their keys from the selected requests; a later stamp may set them again. If burnd does not "
+        "run or is busy, the removal is spooled and recorded later: once this returns 0, it is on disk"
     )
     flags.place(removing, RemoveStampsParams, "keys", nargs="+")
     flags.add(removing, SelectorParams, RangeParams)
@@ -75,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
 
             return as_json(done.answer() | {"removes": removal["removes"]})
         if sys.stdout is not None and sys.stdout.isatty():
-            state = f"removal is in the spool for later: {done.reason}" if done.spooled else "removed"
+            state = f"removal spooled, to be recorded later: {done.reason}" if done.spooled else "removed"
             print(f"{', '.join(removal['removes'])}: {state}")
         return 0
     stamps = _every(options)

@@ -7,6 +7,7 @@ import os
 from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.output import as_json
+from burnctl.progress import blocked
 from burnctl.render.charts import bar
 from burnctl.render.names import tilde
 from burnctl.render.numbers import count, counted, duration, money, percent, size
@@ -90,7 +91,7 @@ def _headline(answer: Answer, screen: Screen) -> str:
 
 
 def _state(state: str, answer: Answer, backfill: Answer) -> tuple[str, str]:
-    if backfill.get("blocked"):
+    if blocked(answer):
         return "blocked", "bold red"
     if state != "ready":
         return clean(state), "yellow"
@@ -137,10 +138,10 @@ def _detail(source: Answer, reasons: set[str]) -> str:
 
 def _backfill(backfill: Answer, answer: Answer, screen: Screen) -> str:
     done, total, rate = backfill.get("done") or 0, backfill.get("total") or 0, backfill.get("bytesPerSecond") or 0
-    if blocked := backfill.get("blocked"):
-        if any(_wording(problem.reason) in _wording(blocked) for problem in _problems(answer)):
-            blocked = "see above"
-        return _marked(screen.paint("!", "bold red"), f"old logs cannot be read: {blocked}", screen)
+    if reason := backfill.get("blocked"):
+        if any(_wording(problem.reason) in _wording(reason) for problem in _problems(answer)):
+            reason = "see above"
+        return _marked(screen.paint("!", "bold red"), f"old logs cannot be read: {reason}", screen)
     if not total:
         return "old logs  looking for logs"
     facts = f"{percent(done / total)}, {size(done)} of {size(total)}"
@@ -174,7 +175,6 @@ def _stored(answer: Answer, screen: Screen) -> str:
 
 
 def _push(push: Answer, screen: Screen) -> str:
-    """A target with the age of the last push, how far it is behind, and the last error."""
     from burnctl.push.lag import seconds_since
 
     age, left = seconds_since(push.get("at")), push.get("sessionsBehind")
@@ -241,7 +241,6 @@ def _wording(reason: str) -> str:
 
 
 def exceeded(budget: Answer, screen: Screen) -> str:
-    """A budget that is exceeded, with its mark."""
     cost, limit = money(budget.get("spentUsd")), money(budget.get("limitUsd"))
     return _marked(
         screen.paint("!", "bold yellow"), f"the {budget.get('period')} budget is exceeded: {cost} of {limit}", screen

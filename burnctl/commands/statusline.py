@@ -82,7 +82,6 @@ def _input(fd: int) -> bytes:
 
 
 def _limits_in(told: dict[str, Any]) -> dict[str, tuple[float, float | None]]:
-    """The used percentage of each window, and when it resets in seconds since 1970."""
     limits = {}
     for window, name in _WINDOWS.items():
         limit = _object(told, "rate_limits", name)
@@ -169,7 +168,6 @@ def _session(known: dict[str, Any], stated: float | None) -> list[str]:
 
 
 def _unread(backfill: dict[str, Any]) -> list[str]:
-    """A note while old logs are being read and figures are incomplete."""
     if backfill.get("done") is not False or backfill.get("exact"):
         return []
     percent = _number(backfill.get("percent"))
@@ -177,7 +175,6 @@ def _unread(backfill: dict[str, Any]) -> list[str]:
 
 
 def _spent(found: dict[str, Any], what: str) -> list[str]:
-    """The cost, and the number of turns without a price."""
     from burnctl.render.numbers import money
 
     cost, unpriced = _number(found.get("costUsd")), _number(found.get("unpricedTurns"))

@@ -79,14 +79,10 @@ _NAMELESS = {
 
 
 class SummaryFlags(Params):
-    """Flags of `summary`."""
-
     chart: bool = param(default=False, help="draw the cost of each day")
 
 
 class TagsFlags(Params):
-    """Flags of `tags`."""
-
     key: str | None = param(default=None, help="the tag; without one, a list of tags", metavar="KEY")
 
 
@@ -296,7 +292,6 @@ def _about(row: dict[str, Any], by: str, *, has_titles: bool) -> list[object]:
 def cells_of(
     row: dict[str, Any], most: float | None, *, with_quality: bool = False, with_tree: bool = False
 ) -> list[object]:
-    """The figures of a row, from its requests to its share."""
     usage, cost, share = row["usage"], row["costUsd"], row["share"]
     return [
         count(row["turns"]) + (_RUNNING if row["openTurns"] else ""),
@@ -428,7 +423,6 @@ def _period(filters: dict[str, Any], first: day_type, last: day_type) -> tuple[d
 
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows with one value a column, for a spreadsheet."""
     rows = answer["rows"]
     return [
         {

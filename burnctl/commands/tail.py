@@ -41,8 +41,6 @@ _REMEMBERED = 1000
 
 
 class TailFlags(Params):
-    """Flags of `tail`."""
-
     model: str | None = param(default=None, help="only this model", kind="model")
 
 
@@ -97,7 +95,6 @@ def _when_back(follow: Callable[[], Turns]) -> Turns:
 
 
 def _wipe(screen: Screen) -> str:
-    """Takes the last line back, where the screen can."""
     return "\r\x1b[K" if screen.color else ""
 
 
@@ -169,7 +166,6 @@ def heading(screen: Screen) -> str:
 
 
 def turn_line(turn: Mapping[str, Any], screen: Screen, *, dim: bool = False) -> str:
-    """The line of a turn, with its cost; `dim` for one that is still being made."""
     usage = turn.get("usage") or {}
     cached = usage.get("cacheRead", 0)
     context = cached + sum(usage.get(name, 0) for name in ("input", "cacheCreate5m", "cacheCreate1h"))

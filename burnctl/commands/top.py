@@ -75,11 +75,9 @@ class View:
         self.turns: list[Mapping[str, Any]] = []  # the last requests, the newest last
 
     def answer(self) -> dict[str, Any]:
-        """The snapshot as JSON."""
         return {**self.status, "sessions": self.sessions, "turns": self.turns[-20:]}
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Takes an event of the stream: a request that is made or has ended."""
         turn = event.get("turn")
         if not turn:
             return
@@ -89,7 +87,6 @@ class View:
         self.turns = [*others, {**turn, "costUsd": event.get("costUsd"), "open": event.get("open")}][-_TURNS:]
 
     def refresh(self, now: float) -> None:
-        """Asks for today, the running window, the running sessions and their last requests."""
         since = int((now - _RUNNING_S) * 1000)
         status = self._client.statusline()
         rows = self._client.sessions_list(since=since, costs=True, limit=_SESSIONS)["sessions"]
@@ -365,7 +362,6 @@ class _Terminal:
         sys.stdout.flush()
 
     def _key(self, key: str) -> bool:
-        """Handles a key; False to leave."""
         rows = [str(one["sessionId"]) for one in ordered(self._view.sessions, _SORTS[self._sort])]
         at = rows.index(self._selected) if self._selected in rows else 0
         if key in ("q", "Q", "\x03", "\x04", ""):
@@ -381,7 +377,6 @@ class _Terminal:
         return True
 
     def _open(self, session: str) -> None:
-        """Shows `why` of a session, and comes back after a key."""
         import subprocess
 
         sys.stdout.write("\x1b[?25h\x1b[2J\x1b[H")

@@ -24,8 +24,6 @@ HELP = (
 
 
 class UpFlags(Params):
-    """Flags of `up`."""
-
     look: bool = param(default=False, help="show the overview also if burnd runs already, or in a script")
 
 

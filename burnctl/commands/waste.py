@@ -114,7 +114,6 @@ def draw(
 
 
 def _headline(answer: Mapping[str, Any], screen: Screen, period: str, kind: str | None) -> list[str]:
-    """What was avoidable of what was spent in which period, and the meaning of the severities."""
     from burnctl.render.numbers import counted, money, number, percent
     from burnctl.render.text import flow, wrap
 
@@ -155,7 +154,6 @@ def _advices(findings: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[
 
 
 def _releases(releases: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[str]:
-    """The releases after which requests cost more or missed the cache more often."""
     from burnctl.render.names import harness_name, short_model
     from burnctl.render.numbers import money, percent
     from burnctl.render.tables import Column, table
@@ -210,7 +208,6 @@ def period_of(days: Sequence[Mapping[str, Any]]) -> str:
 def _block(
     kind: Mapping[str, Any], found: Sequence[Mapping[str, Any]], screen: Screen, ttl_line: str = ""
 ) -> Iterator[str]:
-    """A kind: its title and cost, its advice once, a line to paste, its findings."""
     from burnctl.render.numbers import counted, money
     from burnctl.render.text import wrap
 
@@ -244,7 +241,6 @@ def _block(
 
 
 def _findings(found: Sequence[Mapping[str, Any]], screen: Screen) -> str:
-    """A line for each: its cost, what happened, in which project and session."""
     from burnctl.render.names import last_name, short_id
     from burnctl.render.numbers import counted, money
     from burnctl.render.tables import Column, table

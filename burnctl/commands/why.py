@@ -58,8 +58,6 @@ _MUCH = 100  # tokens: less does not explain a cost
 
 
 class WhyFlags(Params):
-    """Flags of `why`."""
-
     by: str | None = param(default=None, help="list the bill by", choices=("file", "command", "turn", "kind"))
 
 

@@ -11,7 +11,6 @@ GPT, CODEX = "gpt-5", "gpt-5-codex"
 
 
 def stories() -> list[Story]:
-    """Every session of the demo, the oldest first; one at least of every product."""
     result = [
         Story(
             "Move the nightly jobs to one scheduler",
@@ -93,7 +92,6 @@ def _read(path: str, lines: int) -> DemoCall:
 
 
 def _edit(path: str, *, back: bool = False) -> DemoCall:
-    """An edit of a file, or the one that takes it back."""
     old, new = prose.source(path, 6), prose.source(path + "+", 8)
     if back:
         old, new = new, old
@@ -110,7 +108,6 @@ def _test(command: str, seed: str = "", *, fails: bool = True) -> DemoCall:
 
 
 def _cron() -> list[Act]:
-    """Long, compacted once, with a log that was read whole and rode through everything after it."""
     acts: list[Act] = [
         Ask("Refactor the cron jobs: one scheduler instead of seven scripts. Keep the times."),
         Say(
@@ -156,7 +153,6 @@ def _cron() -> list[Act]:
 
 
 def _flaky() -> list[Act]:
-    """The same file read again and again, and the same command failing until a person looked."""
     acts: list[Act] = [Ask("The checkout test fails about one time in five. Fix the flaky test.")]
     for turn in range(5):
         acts += [Say("", (_read("src/checkout.ts", 160),)), Say("", (_test("npm test -- checkout", "same"),))]
@@ -182,7 +178,6 @@ def _names() -> list[Act]:
 
 
 def _migration() -> list[Act]:
-    """Too many tools, a whole log read at once, everything failing in turn, edits taken back, no room left."""
     path = "migrations/0042_orders.sql"
     commands = ("psql -h staging", "pg_isready -h staging", "psql -h db", "kubectl logs db-0", "ssh db-0 uptime")
     failing = [
@@ -208,7 +203,6 @@ def _migration() -> list[Act]:
 
 
 def _survey() -> list[Act]:
-    """Work handed to sub-agents: one of them cost more than it brought back."""
     wide: list[Act] = [Say("", (_read(f"src/cart/part_{number}.ts", 140),)) for number in range(9)]
     narrow: list[Act] = [Say("", (DemoCall("Grep", {"pattern": "price", "path": "src"}, prose.log("grep", 25)),))]
     return [
@@ -261,7 +255,6 @@ def _runbook() -> list[Act]:
 
 
 def _import() -> list[Act]:
-    """A pause longer than the cache lives, in the middle of a long context."""
     return [
         Ask("The stock import takes an hour. Make it faster."),
         Say("", (_read("src/stock/import.py", 220), _read("src/stock/rows.py", 180))),

@@ -35,7 +35,7 @@ def socket(path: str) -> CheckResult:
     except OSError as error:
         return fail("socket", f"{path}: {error.strerror}", "set BURND_SOCKET to a path in a folder of yours")
     if not stat.S_ISSOCK(facts.st_mode):
-        return fail("socket", f"{path} is there and is no socket, so burnd cannot listen", "move it away")
+        return fail("socket", f"{path} exists and is not a socket, so burnd cannot listen", "move it away")
     if facts.st_uid != os.geteuid():
         return fail("socket", f"{path} belongs to uid {facts.st_uid}, not to you", "set BURND_SOCKET to another path")
     if facts.st_mode & 0o077:
@@ -60,7 +60,6 @@ def ask(client: Client) -> tuple[Status | None, CheckResult]:
 
 
 def versions(status: Mapping[str, Any] | None) -> CheckResult:
-    """burnd and burnctl are of one version."""
     theirs = ((status or {}).get("daemon") or {}).get("version")
     if theirs is None or theirs == __version__:
         return ok("version", f"burnctl {__version__}" + (f", burnd {theirs}" if theirs else ""))
@@ -68,7 +67,6 @@ def versions(status: Mapping[str, Any] | None) -> CheckResult:
 
 
 def degraded(status: Mapping[str, Any]) -> list[CheckResult]:
-    """The problems that burnd itself reports."""
     return [
         warn("degraded", str(item.get("what") or ""), str(item.get("remedy") or ""))
         for item in status.get("degraded") or []
@@ -86,7 +84,6 @@ def left_alone(status: Mapping[str, Any]) -> list[CheckResult]:
 
 
 def prices(client: Client) -> CheckResult:
-    """Every model that was used has a price."""
     try:
         answer = client.summary()
     except BurnctlError as error:
@@ -134,13 +131,13 @@ def _named(models: list[Any]) -> str:
 def settings(said: dict[str, Any] | BurnctlError) -> CheckResult:
     """The settings can be used, and what they say of content."""
     if isinstance(said, BurnctlError):
-        return fail("settings", said.message, "mend that; burnd does not start with it")
+        return fail("settings", said.message, "correct it: burnd does not start with it")
     values = {setting["key"]: setting["value"] for setting in said["settings"]}
     mode, days = values["content.store"], values["content.retention_days"]
     if mode == "full":
-        period = "for ever" if days == "forever" else f"for {days} days after a session's last word"
-        return ok("settings", f"sound; conversations are kept {period}")
-    return ok("settings", f"sound; content.store is {mode}, so no text of conversations is kept")
+        period = "never deleted" if days == "forever" else f"deleted {days} days after a session's last message"
+        return ok("settings", f"valid; conversations are {period}")
+    return ok("settings", f"valid; content.store is {mode}, so no text of conversations is stored")
 
 
 def service() -> CheckResult:
@@ -172,9 +169,7 @@ def _manager() -> Systemd | Launchd:
 def clock(now: float, newest: float | None) -> CheckResult:
     """The clock is right: content is pruned by it."""
     if now < _NEVER_SET_S:
-        return fail(
-            "clock", "was never set: this machine believes it is before 2025", "set the clock; content is pruned by it"
-        )
+        return fail("clock", "is not set: it shows a time before 2025", "set the clock; content is pruned by it")
     if newest is not None and newest > now + _DAY_S:
         return warn(
             "clock",

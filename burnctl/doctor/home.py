@@ -27,7 +27,7 @@ def folder(home: Home) -> CheckResult:
     try:
         facts = os.stat(home.root)
     except FileNotFoundError:
-        return ok(name, f"{home.root} is not there yet; burnd makes it at its first start")
+        return ok(name, f"{home.root} does not exist yet; burnd creates it at its first start")
     except OSError as error:
         return fail(name, f"{home.root}: {error.strerror}", "set RELAYBURN_HOME to a folder of yours")
     if not stat.S_ISDIR(facts.st_mode):
@@ -110,12 +110,12 @@ def disk(home: Home, reserve: int) -> CheckResult:
     if free < reserve:
         return fail(
             "disk",
-            f"{size(free)} free and {size(reserve)} held in reserve: nothing can be recorded",
+            f"{size(free)} free and {size(reserve)} reserved: nothing can be recorded",
             "free some space; burnd then continues",
         )
     if free < _LITTLE:
         return warn(
-            "disk", f"only {size(free)} free", "free some space, or keep less: burnctl content prune --older-than 30d"
+            "disk", f"only {size(free)} free", "free some space, for example: burnctl content prune --older-than 30d"
         )
     return ok("disk", f"{size(free)} free")
 
@@ -140,7 +140,7 @@ def spool(home: Home, now: float, *, running: bool) -> CheckResult:
     if not running:
         return warn("spool", says, "they are recorded when burnd starts: burnctl up")
     if now - oldest > _STALE_S:
-        return warn("spool", says, "burnd should have taken them in; see: burnctl status")
+        return warn("spool", says, "burnd has not recorded them; see: burnctl status")
     return ok("spool", says)
 
 

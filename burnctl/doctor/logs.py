@@ -19,8 +19,6 @@ _ROOM = 0.8  # of the watch limit: other programs need watches too
 
 
 class Logs:
-    """The number of folders and log files below a folder."""
-
     __slots__ = ("files", "folders", "is_whole", "root")
 
     def __init__(self, root: str) -> None:

@@ -66,7 +66,6 @@ class Screen:
         )
 
     def paint(self, text: str, styles: str) -> str:
-        """The text in the named styles (`"bold red"`), if the screen has colours."""
         if not self.color or not styles or not text:
             return text
         codes = ";".join(_STYLES[style] for style in styles.split())
@@ -77,7 +76,6 @@ class Screen:
         self._footnotes.append((text, short or text, shortest or short or text))
 
     def note(self, text: str) -> None:
-        """Adds a note that is printed with `--notes`."""
         self._notes.append(text)
 
     def hint(self, text: str) -> None:
@@ -87,12 +85,10 @@ class Screen:
         self._hints.append(clean(text))
 
     def hide(self, title: str) -> None:
-        """Names a column that does not fit in the footnote line."""
         if title and title not in self._hidden:
             self._hidden.append(title)
 
     def report(self, answer: Mapping[str, Any], text: str, what: str = "Totals") -> None:
-        """Prints the text of an answer with the line above it and the footnote below it."""
         self.show(self.page(answer, text, what))
 
     def page(self, answer: Mapping[str, Any], text: str, what: str = "Totals") -> str:
@@ -240,7 +236,6 @@ _SIGNS = {
 
 
 def register_ascii() -> None:
-    """Registers the error handler under its name."""
     codecs.register_error(ASCII_HANDLER, _ascii)
 
 

@@ -53,7 +53,6 @@ _ESCAPES = (
 
 
 def width_of(text: str) -> int:
-    """The width of the text in terminal cells."""
     if text.isascii():
         return len(text)
     return sum(wide for _, wide in _pieces(text))
@@ -74,7 +73,6 @@ def cut(text: str, width: int, where: str = "end") -> str:
 
 
 def pad(text: str, width: int, align: str = "left") -> str:
-    """The text with spaces up to `width` cells."""
     space = " " * (width - width_of(text))
     return space + text if align == "right" else text + space
 

@@ -133,7 +133,6 @@ class Launchd:
         }
 
     def status(self) -> int:
-        """A line about the agent; launchd's own words fill pages."""
         state = self.state()
         if not state["installed"]:
             print("the service is not installed")
@@ -144,7 +143,6 @@ class Launchd:
         return 0 if state["running"] else NOT_RUNNING
 
     def logs(self, lines: int, *, follow: bool) -> int:
-        """The end of the agent's log."""
         return managers.last_lines(self._log, lines, follow=follow)
 
     @staticmethod

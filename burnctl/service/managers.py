@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 
 class NoManager(BurnctlError):
-    """Raised if there is no service manager."""
-
     def __init__(self, message: str) -> None:
         super().__init__(
             message, "start it yourself: `burnctl up`, in a shell profile, or `@reboot burnctl up` in cron"
@@ -69,7 +67,7 @@ def is_ours(path: str, mark: str) -> bool | None:
 def check_ours(paths: Iterable[str], mark: str) -> None:
     for path in paths:
         if is_ours(path, mark) is False:
-            raise BurnctlError(f"{path} is there, and burnctl did not write it", "move it away, or keep using it")
+            raise BurnctlError(f"{path} exists, and burnctl did not write it", "move it away, or keep using it")
 
 
 def write(path: str, text: str, mode: int | None = None) -> None:
@@ -90,7 +88,6 @@ def write(path: str, text: str, mode: int | None = None) -> None:
 
 
 def remove(paths: Iterable[str], mark: str) -> list[str]:
-    """Removes those files that we wrote, and folders that are empty then; returns what is gone."""
     gone = []
     for path in paths:
         if is_ours(path, mark):

@@ -59,7 +59,7 @@ def variables_in(env: Mapping[str, str], working_folder: str) -> dict[str, str]:
     variables = wherever(env, working_folder)
     for name, value in variables.items():
         if not value.isprintable():
-            raise BurnctlError(f"{name} holds characters that a service cannot be given: {value!r}")
+            raise BurnctlError(f"{name} has characters that a service file cannot contain: {value!r}")
     return variables
 
 

@@ -95,7 +95,6 @@ class Systemd:
         }
 
     def status(self) -> int:
-        """systemd's own words about the service."""
         done = _systemctl("--no-pager", "status", units.SERVICE)
         if not done.stdout:
             _check_manager()

@@ -31,7 +31,7 @@ class FlushParams(Params, method="flush", deadline=LONG_S):
     """Records everything that is readable now, settles open turns, and returns when that is done."""
 
     answer: ClassVar[results.Flush]
-    session: str | None = param(default=None, help="settle only the open turns of this session", kind="session")
+    session: str | None = param(default=None, help="settle only the open requests of this session", kind="session")
 
 
 class TailParams(Params, method="tail", errors=("not_found",), deadline=None):
@@ -48,8 +48,8 @@ class RebuildParams(Params, method="rebuild", deadline=None, progress=True):
 
     answer: ClassVar[results.Rebuild]
     index: bool = param(default=False, help="rebuild the index from ledger and content")
-    reclassify: bool = param(default=False, help="label the turns that have no activity")
-    force: bool = param(default=False, help="with --reclassify: label all turns again")
+    reclassify: bool = param(default=False, help="label the requests that have no activity")
+    force: bool = param(default=False, help="with --reclassify: label all requests again")
 
 
 class ConfigParams(Params, method="config.show"):

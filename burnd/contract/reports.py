@@ -149,7 +149,7 @@ class WhyParams(Params, method="why", errors=("not_found",), partial=True):
 
     answer: ClassVar[results.Why]
     session: str = param(help="a session's id, or the beginning of one", kind="session", kw_only=False)
-    turn: int | None = param(default=None, help="explain one turn, counted from 0", kind="index")
+    turn: int | None = param(default=None, help="explain one request, counted from 0", kind="index")
     rail: str | None = param(default=None, help="with --turn: of this subagent, not of the main conversation")
     tree: bool = param(default=False, help="list subagents and child sessions with their own causes")
     limit: int = param(default=500, help="at most this many causes", kind="count", most=MOST_CAUSES)

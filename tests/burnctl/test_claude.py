@@ -77,7 +77,7 @@ def test_over_the_socket_both_are_known_before_it_starts(machine: StubMachine) -
     session = machine.note["argv"][1]
     assert asked["announce"]["contentMode"] == "off"
     assert asked["flush"] == asked["summary"] == {"session": session}
-    assert done.stderr == f"burnctl: session {session[:8]}: 12 turns, 345k tokens, $1.23 at API prices\n"
+    assert done.stderr == f"burnctl: session {session[:8]}: 12 requests, 345k tokens, $1.23 at API prices\n"
     assert done.stdout == ""
     assert not (machine.home / "spool").exists()
 

@@ -95,7 +95,7 @@ def test_its_line_tells_turns_tokens_and_cost(machine: StubMachine, daemon: Daem
     def is_told() -> bool:
         """On a busy machine an answer that takes more than three seconds is not shown."""
         done = machine.run("claude", do="talk")
-        said = rf"burnctl: session {machine.note['argv'][1][:8]}: 4 turns, 4\.6k tokens, \$0\.\d+ at API prices\n"
+        said = rf"burnctl: session {machine.note['argv'][1][:8]}: 4 requests, 4\.6k tokens, \$0\.\d+ at API prices\n"
         assert done.stdout == ""
         assert not done.stderr or re.fullmatch(said, done.stderr), done.stderr
         return bool(done.stderr)

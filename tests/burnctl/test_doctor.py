@@ -200,7 +200,7 @@ def test_an_old_list_that_lacks_a_model_is_to_be_updated(made: Home, lacking: st
 
 def test_settings_that_cannot_be_used() -> None:
     assert daemon.settings(BurnctlError("config.toml: content.store: must be ...")).level == "fail"
-    for mode, days, says in (("full", 90, "90 days"), ("full", "forever", "for ever"), ("off", 90, "no text")):
+    for mode, days, says in (("full", 90, "90 days"), ("full", "forever", "never deleted"), ("off", 90, "no text")):
         values = [{"key": "content.store", "value": mode}, {"key": "content.retention_days", "value": days}]
         assert says in daemon.settings({"settings": values}).says
 

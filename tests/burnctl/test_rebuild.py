@@ -23,12 +23,12 @@ def rebuilt(params: dict[str, Any], talk: FakeConnection) -> dict[str, Any]:
     [
         ([], [{"index": True}], "the index is rebuilt\n"),
         (["--index"], [{"index": True}], "the index is rebuilt\n"),
-        (["--reclassify"], [{"reclassify": True}], "1,234 turns are labelled\n"),
-        (["--reclassify", "--force"], [{"reclassify": True, "force": True}], "1,234 turns are labelled\n"),
+        (["--reclassify"], [{"reclassify": True}], "1,234 requests are labelled\n"),
+        (["--reclassify", "--force"], [{"reclassify": True, "force": True}], "1,234 requests are labelled\n"),
         (
             ["--reclassify", "--index"],
             [{"reclassify": True}, {"index": True}],
-            "1,234 turns are labelled\nthe index is rebuilt\n",
+            "1,234 requests are labelled\nthe index is rebuilt\n",
         ),
     ],
 )
@@ -41,8 +41,8 @@ def test_what_is_asked_and_said(home: Home, flags: list[str], asked: list[Any], 
 
 def test_nothing_to_do_is_said(home: Home) -> None:
     with fake_daemon(home.root / "burnd.sock", rebuild={"rebuilt": "labels", "turns": 0}):
-        assert run(home, "rebuild", "--reclassify").stdout == "every turn had its label already\n"
-        assert run(home, "rebuild", "--reclassify", "--force").stdout == "every turn keeps its label\n"
+        assert run(home, "rebuild", "--reclassify").stdout == "every request was labelled already\n"
+        assert run(home, "rebuild", "--reclassify", "--force").stdout == "no request has a new label\n"
 
 
 def test_json(home: Home) -> None:
@@ -54,8 +54,8 @@ def test_json(home: Home) -> None:
 def test_a_person_sees_how_far_it_is(home: Home) -> None:
     with fake_daemon(home.root / "burnd.sock", rebuild=rebuilt):
         shown = seen(home, "rebuild", "--reclassify")
-    assert "labelling turns ... 55%" in shown.text
-    assert shown.text.endswith("\r\x1b[K1,234 turns are labelled\n")
+    assert "labelling requests ... 55%" in shown.text
+    assert shown.text.endswith("\r\x1b[K1,234 requests are labelled\n")
 
 
 def test_force_alone_is_a_mistake(home: Home) -> None:

@@ -212,7 +212,7 @@ def test_signals_and_exit_codes_are_the_harness_s(machine: StubMachine) -> None:
         (["--tag", "a", "--", "harness"], 2, "is not KEY=VALUE"),
         (["--", "no-such-harness"], 127, "no-such-harness was not found on PATH"),
         (["--", "/no/such/harness"], 127, "/no/such/harness was not found"),
-        (["--", "/etc/passwd"], 126, "may not be executed"),
+        (["--", "/etc/passwd"], 126, "is not executable"),
     ],
 )
 def test_mistakes(machine: StubMachine, words: list[str], code: int, says: str) -> None:
@@ -230,7 +230,7 @@ def test_a_working_folder_that_is_gone(machine: StubMachine) -> None:
         ["sh", "-c", script], env=machine.env, cwd=machine.work, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "this folder is gone" in done.stderr
+    assert "this folder no longer exists" in done.stderr
     assert not machine.home.exists()
 
 
@@ -242,7 +242,7 @@ def test_its_line_is_about_the_session_it_took(machine: StubMachine, daemon: Dae
         """On a busy machine an answer that takes more than three seconds is not shown."""
         session = f"{next(sessions):08d}-0000-4000-8000-000000000009"
         said = machine.run("run", "--", "harness", do="talk", STUB_SESSION=session).stderr
-        assert not said or said.startswith(f"burnctl: session {session[:8]}: 4 turns, 4.6k tokens, $0."), said
+        assert not said or said.startswith(f"burnctl: session {session[:8]}: 4 requests, 4.6k tokens, $0."), said
         return bool(said)
 
     until(is_told)

@@ -82,7 +82,7 @@ def test_a_person_sees_a_line(home: Path) -> None:
     """At a terminal a line reports the result of the stamp."""
     words = [*BURNCTL, "stamp", "--session", SESSION, "a=b"]
     with Terminal(words, environment(home), home.parent) as terminal:
-        terminal.see("1 stamp in the spool for later: burnd is not running")
+        terminal.see("1 stamp spooled, to be recorded later: burnd is not running")
         assert terminal.end() == 0
     with daemon(home, {}), Terminal(words, environment(home), home.parent) as terminal:
         terminal.see("1 stamp recorded")

@@ -238,7 +238,7 @@ def test_forget_in_a_script_needs_yes(recorded: Home) -> None:
     assert done.returncode == 1
     assert (
         done.stderr
-        == "burnctl: nothing was erased: there is no terminal to ask at; to erase it without being asked, add --yes\n"
+        == "burnctl: nothing was erased: there is no terminal to confirm at; to erase without confirmation, add --yes\n"
     )
     plan = json.loads(run(recorded, "forget", "--match", "hunter2", "--json").stdout)
     assert (plan["dryRun"], plan["count"], plan["sessions"][0]["sessionId"]) == (True, 1, "s-one")
@@ -248,7 +248,8 @@ def test_forget_in_a_script_needs_yes(recorded: Home) -> None:
     assert sidecars(recorded) == ["s-two.jsonl"]
     assert [path for path, data in contents(recorded.root) if b"hunter2" in data] == []
     assert (
-        run(recorded, "forget", "--match", "hunter2", "--yes").stdout == "nothing to erase: no session has that in it\n"
+        run(recorded, "forget", "--match", "hunter2", "--yes").stdout
+        == "nothing to erase: no session contains that text\n"
     )
 
 

@@ -153,8 +153,8 @@ def test_labels_are_made_anew_while_it_runs(home: Home) -> None:
     strip_labels(home.ledger)
     with running(home) as daemon:
         done = run(home, "rebuild", "--reclassify")
-        assert (done.returncode, done.stdout) == (0, "3 turns are labelled\n")
-        assert run(home, "rebuild", "--reclassify").stdout == "every turn had its label already\n"
+        assert (done.returncode, done.stdout) == (0, "3 requests are labelled\n")
+        assert run(home, "rebuild", "--reclassify").stdout == "every request was labelled already\n"
         with daemon.wire() as wire:
             found = wire.call("export")["turns"]
         assert [turn["activity"] for turn in found] == ["feature"] * 3
