@@ -1,6 +1,6 @@
 """Keys of the sums of causes: kind, tool, target, and the type of the subagent that paid.
 
-The level of a cause is the report that needs its target (by file, by command). Reports by tool add up all targets.
+The level of a cause is the report that needs its target. Reports by tool add up all targets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SUBJECT_OF: Final[dict[ToolKind, str]] = {
 
 
 class CauseKey(NamedTuple):
-    """Causes with one sum; `agent` is the type of the subagent on whose rail they were paid, if any."""
+    """`agent` is the type of the subagent on whose rail the causes were paid, if any."""
 
     kind: str
     tool: str = ""
@@ -75,7 +75,6 @@ class CauseNumber(NamedTuple):
 
 
 def key_of(group: Group | MissGroup, agent: str) -> CauseKey:
-    """The cause of a group of blocks, or of a cache miss."""
     if isinstance(group, MissGroup):
         return CauseKey(MISSED, group.reason, group.proof, agent)
     key = CauseKey(group.kind, group.tool or "", group.target or "", agent)

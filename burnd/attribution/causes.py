@@ -454,7 +454,7 @@ BySource = dict[Group | MissGroup, Counts]
 
 
 class GroupTally(Generic[Bucket]):
-    """Adds up steps by bucket; each must be added right after its turn was fed to the rail.
+    """Adds up steps by bucket and group; each must be added right after its turn was fed to the rail.
 
     Cache misses are also counted by reason, with tokens that the causes have too.
     """
@@ -517,7 +517,6 @@ def _of(counts: BySource, source: Group | MissGroup) -> Counts:
 def tally(
     rail: Rail, entries: Iterable[RailEntry], bucket_of: Callable[[Turn], Bucket]
 ) -> dict[Bucket, dict[Group | MissGroup, Sums]]:
-    """Feeds a rail with entries and adds up their tokens."""
     sums: GroupTally[Bucket] = GroupTally(rail)
     for entry in entries:
         step = rail.feed(entry)

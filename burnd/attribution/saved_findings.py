@@ -18,7 +18,7 @@ _RULES: Final = 5
 class Family(NamedTuple):
     """A session and its descendants, by their rows; `saved` are its findings, if still valid.
 
-    `changes` is the number of changes of each session, `is_whole` is set if all of their turns are selected.
+    `changes` is the number of changes of each session; `is_whole`: all of their turns are selected.
     """
 
     root: int
@@ -44,12 +44,12 @@ class SavedFindings:
 
 
 def begin(db: sqlite3.Connection) -> None:
-    """Begins to count the changes of new sessions. Must run in a transaction, before `SavedFindings`."""
+    """Counts the changes of new sessions. Must run in a transaction, before `SavedFindings`."""
     db.execute(_BEGIN)
 
 
 def save(db: sqlite3.Connection, sizes: str, families: Iterable[tuple[Family, bytes]]) -> None:
-    """Saves findings of whole families without changes since. Must run in a transaction."""
+    """Skips families that changed since. Must run in a transaction."""
     for family, findings in families:
         if not family.is_whole:
             continue

@@ -72,7 +72,6 @@ class Bill:
         return Cost(tuple(map(sum, by_class)), sum(units), len(unpriced) < len(units)) if units else Cost()
 
     def grouped(self, name: Callable[[Kind, str | None, str | None], Group]) -> dict[Group, tuple[int, Cost]]:
-        """The number and cost of causes by `name` of their kind, tool and target."""
         alike: dict[tuple[Kind, str | None, str | None], list[int]] = {}
         for n, origin in enumerate(self.explained.causes.origins()):
             alike.setdefault((origin.kind, origin.tool, origin.target), []).append(n)
@@ -94,7 +93,7 @@ class Bill:
         }
 
     def started(self) -> dict[int, list[Bill]]:
-        """Bills of the rails that causes started, by number of the cause."""
+        """By number of the cause."""
         if not self.below:
             return {}
         by_call: dict[str | None, list[Bill]] = {}
@@ -104,7 +103,7 @@ class Bill:
         return {numbers[call_id]: bills for call_id, bills in by_call.items() if call_id is not None}
 
     def every(self) -> Iterator[Bill]:
-        """This bill and all below it, parents first."""
+        """Parents first."""
         stack = [self]
         while stack:
             bill = stack.pop()
@@ -147,7 +146,6 @@ def _every(roots: Sequence[Branch]) -> Iterator[Branch]:
 
 
 def billed(turns: Iterable[Turn]) -> int:
-    """The number of turns with usage."""
     return sum(turn.quality != "empty" for turn in turns)
 
 

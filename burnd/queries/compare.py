@@ -125,7 +125,7 @@ class Cell:
         self.what_if = self.what_if_unpriced = 0
 
     def add(self, turn_class: TurnClass, tier: int | None, counts: Sequence[int], target: Price | None) -> None:
-        """Adds turns of one class; with a target also their cost at its prices."""
+        """With a target, also the cost at its prices."""
         self.tally.add(turn_class, tier, counts)
         if target is not None:
             rates = rates_over(target, turn_class.tier if tier is None else tier, turn_class.terms)
@@ -256,7 +256,7 @@ def _price_of(view: View, model: str) -> Price:
 
 
 def _shown(view: View, params: CompareParams, dimension: Dimension, ranked: Sequence[Any]) -> dict[Any, dict[str, Any]]:
-    """The names of the rows in order; a requested model is included even without turns."""
+    """A requested model is included even without turns."""
     names: dict[Any, dict[str, Any]] = {}
     for key, facts in zip(ranked, dimension.describe(ranked), strict=True):
         keys = facts.get("keys")
@@ -333,7 +333,7 @@ def _add_what_if(answer: dict[str, Any], model: str, shown_cells: Sequence[Cell]
 
 
 def median(counts: Mapping[int, int]) -> float | None:
-    """The median of values given by how often each occurs."""
+    """Of values given by how often each occurs."""
     if len(counts) == 1:
         ((value, count),) = counts.items()
         return float(value) if count else None

@@ -69,7 +69,6 @@ def _is_pair(by: str, names: Sequence[str]) -> bool:
 
 
 def tag_keys(by: Sequence[str]) -> tuple[str, ...]:
-    """The tags whose values the grouping needs."""
     keys: dict[str, None] = {}
     for name in by:
         if name == "agent":
@@ -99,7 +98,6 @@ def dimension(view: View, by: Sequence[str], selection: Selection) -> Dimension:
 
 
 def _within(one: Dimension, both: By) -> Callable[[Sequence[Any], TurnClass], Hashable]:
-    """The label of one dimension, from the keys of both."""
     label, places = one.label, [both.keys.index(key) for key in one.by.keys]
     if one.by.unit == "day" and both.unit == "hour":
         return lambda keys, turn_class: label((keys[places[0]] // HOUR_PLACES // 24,), turn_class)

@@ -105,7 +105,7 @@ def _cuts(turns: int, size: int, begins: Iterable[int]) -> list[int]:
 
 
 class _Drawing:
-    """Renders rails as lanes. Long lanes are divided into steps of several turns."""
+    """Long lanes are divided into steps of several turns."""
 
     def __init__(self, pricer: Pricer, project: str | None, lanes: Sequence[_Lane], limit: int) -> None:
         self._pricer = pricer
@@ -162,7 +162,7 @@ class _Drawing:
         }
 
     def _parts(self, rated: Iterable[tuple[Rate, Spent]]) -> dict[str, float]:
-        """Dollars by token type, searches with the output; unpriced tokens are left out."""
+        """Searches count as output; unpriced tokens are left out."""
         by_type = dict.fromkeys(("fresh", "write", "read", "output"), 0)
         for rate, tokens in rated:
             rates = self._pricer.units(rate)

@@ -111,7 +111,7 @@ def _key(session: int, prompt: str | None) -> PromptKey | None:
 def _ranked(
     view: View, terms: Sequence[Clause], rates: dict[int, Sums], most: int
 ) -> tuple[list[tuple[int, int]], int]:
-    """The heaviest prompts as (session, cause), ranked by SQLite, and the number of all."""
+    """(session, cause) of the heaviest prompts, and the number of all."""
     where = " AND ".join(term.sql for term in terms)
     sql = (
         f"SELECT x.session, x.cause, total({weight_sql(rates, Sums._fields)}), count(*) OVER () FROM cause_sums x "
@@ -136,7 +136,7 @@ def _among(prompts: Iterable[tuple[int, int]]) -> Clause:
 
 
 def first_turns_of(view: View, prompts: Iterable[PromptKey]) -> dict[PromptKey, Row]:
-    """Session id, rail, turn index, time and message id of the first turn of each prompt."""
+    """Session id, rail, turn index, time and message id."""
     keys = frozenset(prompts)
     rows = view.keyed(_FIRST, sorted({(session,) for session, _ in keys}))
     return {(session, prompt): tuple(rest[:5]) for session, prompt, *rest in rows if (session, prompt) in keys}
@@ -302,7 +302,6 @@ def _second_names(dimension: Dimension | None, rows: Sequence[tuple[Label, Cause
 
 
 def _prompt_answer(prompt: PromptKey, first_turn: tuple[Any, ...] | None, quotes: Quotes | None) -> dict[str, Any]:
-    """The first turn of a prompt, and the start of its text if content is stored."""
     if first_turn is None:
         return {}
     session_id, rail_id, turn_index, ts, message_id = first_turn
@@ -315,7 +314,7 @@ def _prompt_answer(prompt: PromptKey, first_turn: tuple[Any, ...] | None, quotes
 
 
 def _group(label: Label) -> str | None:
-    """The group in `why` of a tool, a command or a kind of cause; None for other rows."""
+    """The group in `why`; None for other rows than tools, commands and kinds of causes."""
     if label.kind == "tool":
         return group_of("call", label.key, None)
     if label.kind == "command":

@@ -58,7 +58,7 @@ def reported(resets: Iterable[int], length: int) -> list[Window]:
 def windows(next_turn: NextTurn, reported: list[Window], length: int, since: int = _EARLIEST) -> Iterator[Window]:
     """Every window with a turn, in order; `next_turn(t)` is the first turn at or after t.
 
-    `since` may be the end of a reported window: no window continues past it, so earlier turns do not matter.
+    No window continues past `since`, the end of a reported window.
     """
     ahead = list(reported)
     at = next_turn(since)
@@ -292,7 +292,7 @@ class _PlanWindows:
         }
 
     def running(self, name: str) -> dict[str, Any] | None:
-        """The current window; a reported one counts even without turns in it."""
+        """A reported window counts even without turns in it."""
         current = self._current(name)
         return self._running(name, current) if current is not None else None
 
@@ -326,7 +326,7 @@ class _PlanWindows:
         return [window for window in laid if window.end <= self._view.now]
 
     def _laid_out(self, name: str, reported_windows: list[Window], since: int | None = None) -> list[Window]:
-        """Every window with a turn; `since` is the end of a reported one."""
+        """`since` is the end of a reported window."""
         length = LENGTHS[name]
         if not reported_windows:
             return self._counted(length)

@@ -1,10 +1,10 @@
-"""Messages of a session in pages, with the cost of each turn, and positions of stored content."""
+"""Messages of a session in pages, positions of its stored content, and all that is needed to write its log again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import msgspec
 
@@ -14,7 +14,7 @@ from burnd.contract.sessions import BLOCK_BYTES, MOST_MESSAGES, MessagesParams
 from burnd.pricing import Tokens
 from burnd.queries import names
 from burnd.queries.sessions import SessionEntry, find, rails
-from burnd.queries.view import Missing, NoSession, View
+from burnd.queries.view import Missing, NoSession, Refusal, View
 from burnd.records import BlobRef, Content
 from burnd.records.codec import clean
 from burnd.records.content import MAIN
@@ -47,14 +47,14 @@ def page(view: View, session_id: str, message_id: str | None, offset: int, limit
 
 
 def family(view: View, session_id: str) -> set[str]:
-    """A session and all its descendants. Raises Missing."""
+    """With all descendants. Raises Missing."""
     if not (rows := view.rows("SELECT id FROM sessions WHERE session_id = ?", (session_id,))):
         raise NoSession(f"there is no session {session_id[:100]!r}")
     return set(names.below(view, [rows[0][0]]).values())
 
 
 def of_project(view: View, project: str) -> set[str]:
-    """The sessions of a project and all their descendants. Raises Missing or Refusal."""
+    """With all descendants. Raises Missing or Refusal."""
     own = names.sessions(view, project)
     if not own:
         raise Missing(f"there is no session of project {project[:200]!r}")
@@ -156,7 +156,7 @@ def why_not_retained(facts: dict[str, Any]) -> str:
 
 
 class MessageSpan(NamedTuple):
-    """Messages from `begin` to before `end` on a rail of a session."""
+    """From `begin` to before `end`."""
 
     session: int
     rail: str
@@ -269,7 +269,6 @@ class _PageWriter:
 def _bare_turns(
     view: View, session: SessionEntry, rail: str, offset: int, limit: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """The turns of a rail as messages without content."""
     where = "FROM turns WHERE session = ? AND rail = ?"
     ((total,),) = view.rows(f"SELECT count(*) {where}", (session.row, rail))
     rows = view.rows(
@@ -283,7 +282,6 @@ def _bare_turns(
 
 
 def _add_turns(view: View, session: int, page: Iterable[dict[str, Any]]) -> None:
-    """Adds usage and cost to assistant messages."""
     answers = {message["messageId"]: message for message in page if message["role"] == "assistant"}
     for row in view.keyed(_TURNS.format(session=int(session), keys="{keys}"), [(id_,) for id_ in answers]):
         message_id, turn_index, model, provider, terms, searches, activity, is_open, *counts = row
@@ -304,4 +302,82 @@ SELECT t.message_id, t.turn_index, m.name, p.name, s.name, t.searches, a.name, t
 FROM turns t JOIN names m ON m.id = t.model LEFT JOIN names p ON p.id = t.provider
 JOIN classes c ON c.id = t.class LEFT JOIN names s ON s.id = c.terms LEFT JOIN names a ON a.id = t.activity
 WHERE t.session = {session} AND t.message_id IN ({keys})
+"""
+
+
+class Place(NamedTuple):
+    """A line of a recording: the number of a response, or the position of a record; and a character of it."""
+
+    is_record: bool = False
+    number: int = 0
+    begin: int = 0
+
+    @classmethod
+    def parse(cls, token: str | None) -> Self:
+        """Raises Refusal."""
+        if token is None:
+            return cls()
+        kind, *numbers = token.split(".")
+        if kind not in ("turn", "record") or len(numbers) != 2 or not all(one.isdecimal() for one in numbers):
+            raise Refusal("next is not a token of an earlier page")
+        return cls(kind == "record", int(numbers[0]), int(numbers[1]))
+
+    def __str__(self) -> str:
+        return f"{'record' if self.is_record else 'turn'}.{self.number}.{self.begin}"
+
+
+class RecordedItem(NamedTuple):
+    """The line of a record is read from its sidecar."""
+
+    place: Place
+    length: int = 0
+    line: str | None = None
+
+
+class Recorded(NamedTuple):
+    """A session's facts, and its lines from a place on."""
+
+    session_id: str
+    facts: dict[str, Any]
+    items: list[RecordedItem]
+
+
+def recording(view: View, session_id: str, after: Place) -> Recorded:
+    """Raises Missing or Refusal."""
+    session = find(view, session_id)
+    ((pruned,),) = view.rows("SELECT pruned_count FROM sessions WHERE id = ?", (session.row,))
+    items = [] if after.is_record else list(_recorded_turns(view, session.row, after.number))
+    rows = view.rows(_RECORDED_CONTENT, (session.row, after.number if after.is_record else 0))
+    items += [RecordedItem(Place(True, position), length) for position, length in rows]
+    return Recorded(session.session_id, session.facts | {"prunedMessages": pruned}, items)
+
+
+def _recorded_turns(view: View, session: int, first: int) -> Iterator[RecordedItem]:
+    """Those whose messages the session has, also those that it repeats from another."""
+    for number, *row in view.rows(_RECORDED_TURNS, (session, first)):
+        facts = dict(zip(_TURN_FACTS, row, strict=False))
+        tokens = row[len(_TURN_FACTS) :]
+        facts |= {"ts": to_iso(facts["ts"]), "usage": dict(zip(protocol.USAGE_FIELDS, tokens, strict=True))}
+        line = msgspec.json.encode({"turn": {name: value for name, value in facts.items() if value is not None}})
+        yield RecordedItem(Place(False, number), line=line.decode() + "\n")
+
+
+_TURN_FACTS: Final = (
+    *("messageId", "railId", "turnIndex", "parent", "ts", "model", "provider", "branch", "version"),
+    *("stopReason", "agentType", "parentToolUseId", "statedUsd", "promptId"),
+)
+_RECORDED_TURNS: Final = """
+SELECT t.id, t.message_id, t.rail, t.turn_index, t.parent, t.ts, m.name, p.name, b.name, v.name, r.name, a.name,
+       t.parent_call, t.stated_usd, t.prompt_id,
+       t.input, t.output, t.reasoning, t.cache_read, t.cache_create_5m, t.cache_create_1h
+FROM (SELECT s.source, q.message_id FROM messages q JOIN sessions s ON s.id = q.session
+      WHERE q.session = ?1 GROUP BY q.message_id) w
+CROSS JOIN turns t ON t.source = w.source AND t.message_id = w.message_id
+JOIN names m ON m.id = t.model LEFT JOIN names p ON p.id = t.provider LEFT JOIN names b ON b.id = t.branch
+LEFT JOIN names v ON v.id = t.version LEFT JOIN names r ON r.id = t.stop_reason LEFT JOIN names a ON a.id = t.agent_type
+WHERE t.id >= ?2 ORDER BY t.id
+"""
+_RECORDED_CONTENT: Final = """
+SELECT max(position), length FROM messages WHERE session = ?1 GROUP BY rail, msg_idx, message_id, n, b
+HAVING max(position) >= ?2 ORDER BY 1
 """

@@ -28,7 +28,7 @@ _NOTHING: Sequence[int] = (0,) * len(MEASURES)
 
 
 class TurnClass(NamedTuple):
-    """A class of turns. `model` and `provider` are display names; `logged` is the model's name in the log."""
+    """`model` and `provider` are display names; `logged` is the model's name in the log."""
 
     id: int
     source: str
@@ -50,7 +50,7 @@ class TurnClass(NamedTuple):
         return self.own_rates if tier is None else rates_over(self.price, tier, self.terms)
 
     def units(self, tier: int | None, counts: Sequence[int]) -> int | None:
-        """The cost of turns counted as in `MEASURES`; None without a price."""
+        """None without a price."""
         rates = self.own_rates if tier is None else self.rates(tier)
         if rates is None:
             return None
@@ -265,7 +265,7 @@ class Tally:
 
 
 def tallied(rows: Iterable[Parts], classes: TurnClasses, label: Callable[[Row, TurnClass], Any]) -> dict[Any, Tally]:
-    """Tallies by label, without unlogged usage."""
+    """By label, without unlogged usage."""
     tallies: defaultdict[Any, Tally] = defaultdict(Tally)
     for keys, number, tier, counts in rows:
         turn_class = classes[number]
@@ -329,7 +329,7 @@ class CauseSum:
         return total
 
     def add(self, turn_class: TurnClass, sums: Sequence[int]) -> None:
-        """Adds the sums of turns of one class, in the order of `attribution.Sums`."""
+        """`sums` are in the order of `attribution.Sums`."""
         i, o, r, read, five, hour, searches, entered, calls, errors = sums
         tokens = self.tokens
         tokens[0] += i
@@ -352,7 +352,7 @@ class CauseSum:
         self.is_priced = self.is_priced or other.is_priced
 
     def subtract(self, other: CauseSum) -> None:
-        """Subtracts another sum. A rest of zero units counts as unpriced."""
+        """A rest of zero units counts as unpriced."""
         self._combine(other, sub)
         self.is_priced = self.units != 0
 
@@ -422,7 +422,7 @@ class Cost(msgspec.Struct, frozen=True, gc=False):
         return self.units / UNITS_PER_USD if self.is_priced else None
 
     def share(self, whole: int) -> float | None:
-        """This cost divided by a whole in units; None without a price."""
+        """None without a price."""
         return self.units / whole if whole and self.is_priced else None
 
     def answer(self) -> dict[str, Any]:
@@ -438,14 +438,14 @@ def total(costs: Sequence[Cost]) -> Cost:
 
 
 class CausePrices(NamedTuple):
-    """The units that each cause cost, in the order of causes, and the numbers of those without a price."""
+    """In the order of causes; `unpriced` are the numbers of those without a price."""
 
     units: list[int]
     unpriced: frozenset[int]
 
 
 class Pricer:
-    """Prices tokens by rate; looks up each rate once."""
+    """Looks up each rate once."""
 
     def __init__(self, prices: PriceTable) -> None:
         self._prices = prices
@@ -461,7 +461,6 @@ class Pricer:
         return Cost(summed, sum(sum(map(mul, *pair)) for pair in priced), bool(priced))
 
     def each(self, causes: Causes) -> CausePrices:
-        """The cost of each cause."""
         columns = [(column, units) for rate, column in causes.paid.items() if (units := self.units(rate)) is not None]
         cost = [0] * len(causes)
         for column, (a, b, c, d, e, f, g) in columns:
@@ -474,7 +473,7 @@ class Pricer:
         )
 
     def units(self, rate: Rate) -> tuple[int, ...] | None:
-        """Units for one token of each class and for one search; None if the model has no price."""
+        """For one token of each class and for one search; None if the model has no price."""
         if rate not in self._units:
             price = self._prices.find(rate.model, rate.provider)
             rates = rates_over(price, rate.over, rate.speed)
@@ -487,7 +486,7 @@ class Pricer:
         return tuple(sorted({size for price in prices if price is not None for size in price.thresholds}))
 
     def by_harness(self, rates: Iterable[Rate]) -> list[str]:
-        """Report names of the models whose cost is the harness's own figure."""
+        """Models whose cost is the harness's own figure."""
         return self._names(
             rate
             for rate in rates
@@ -495,7 +494,6 @@ class Pricer:
         )
 
     def unpriced(self, rates: Iterable[Rate]) -> list[str]:
-        """Report names of the models without a price."""
         return self._names(rate for rate in rates if self.units(rate) is None)
 
     def _names(self, rates: Iterable[Rate]) -> list[str]:

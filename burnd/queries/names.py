@@ -306,7 +306,7 @@ def _ambiguous(given: str, matches: Sequence[Row]) -> Refusal:
 
 
 def short_ids(view: View, session_ids: Iterable[str]) -> dict[str, str]:
-    """The shortest unique prefix of each id, by comparison with its neighbours in order."""
+    """The shortest unique prefixes, by comparison with the neighbours in order."""
     rows = view.keyed(_NEIGHBOURS, [(session_id,) for session_id in session_ids])
     return {own: own[: 1 + max(_common_prefix(own, before), _common_prefix(own, after))] for own, before, after in rows}
 
@@ -338,7 +338,7 @@ SELECT own, coalesce((SELECT max(session_id) FROM sessions WHERE session_id < ow
 
 
 def below(view: View, sessions: Iterable[int]) -> dict[int, str]:
-    """These sessions and all their descendants: ids by row."""
+    """With all descendants: ids by row."""
     return dict(view.keyed(_BELOW, [(session,) for session in sessions]))
 
 

@@ -130,7 +130,6 @@ def offset_at(ms: int, zone: tzinfo) -> int:
 
 
 def stretches(begin: int, end: int, zone: tzinfo) -> list[Stretch]:
-    """Divides a time wherever the zone's clocks change."""
     if isinstance(zone, timezone) or begin >= end:
         return [Stretch(begin, end, offset_at(begin, zone))] if begin < end else []
     cuts: list[Stretch] = []
@@ -164,7 +163,7 @@ def day_name(number: int) -> str:
 
 
 def week_name(number: int) -> str:
-    """The ISO 8601 week of a local day, like 2026-W18."""
+    """ISO 8601, like 2026-W18."""
     year, week, _ = datetime.fromordinal(number + 1).isocalendar()
     return f"{year:04}-W{week:02}"
 
@@ -192,7 +191,7 @@ _day_of_hour = lru_cache(1024)(day_name)
 
 @lru_cache(1024)
 def _offset_name(offset: int) -> str:
-    """An offset in seconds, like +05:45."""
+    """Like +05:45."""
     minutes, seconds = divmod(abs(offset), 60)
     return f"{'-' if offset < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}" + (f":{seconds:02}" if seconds else "")
 

@@ -54,7 +54,7 @@ class Quotes:
         self._recall = recall
 
     def of(self, rail: RailName, cause: Cause | CauseOrigin) -> str | None:
-        """The start of a prompt or answer, or the arguments of a call; None without content."""
+        """The start of a prompt or answer, or the arguments of a call."""
         if self._recall is None or not cause.message_id:
             return None
         with self._recall.opened(rail.session_id) as file:
@@ -152,7 +152,6 @@ def _first_line(text: str) -> str | None:
 
 
 def first_words(text: Any) -> str | None:
-    """The start of a text in one line."""
     words = " ".join(text[:READ_BYTES].split()) if isinstance(text, str) else ""
     return (words[: LONGEST - 1] + "…" if len(words) > LONGEST else words) or None
 
@@ -228,7 +227,7 @@ def _user_text(record: Content) -> str | None:
 
 
 def _command(text: str) -> str | None:
-    """A command as the user types it."""
+    """As the user types it."""
     match = next(filter(None, (pattern.match(text) for pattern in _COMMANDS)), None)
     return first_words(f"/{match[1]} {match[2] or ''}") if match else None
 

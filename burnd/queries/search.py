@@ -341,7 +341,6 @@ def _matches(
 
 
 def _has_all_words(lookup: Lookup, query: Typed, terms: Wanted, only: Only) -> bool:
-    """Whether any message that passes the filters has every word of the query."""
     words = dict.fromkeys(word for piece in (*query.pieces, *query.phrases) for word in lookup.words(piece))
     if len(words) < 2:
         return True
@@ -350,7 +349,6 @@ def _has_all_words(lookup: Lookup, query: Typed, terms: Wanted, only: Only) -> b
 
 
 def _note(view: View, params: SearchParams, candidates: Candidates, hits: Sequence[Hit]) -> str:
-    """The reason for missing hits, if any."""
     if candidates.check.gave_up:
         return "too many messages have these words: only the best were checked"
     if params.session is not None and not hits:
@@ -370,7 +368,7 @@ def window(before: int, after: int) -> tuple[int, int]:
 
 
 def _narrowed(view: View, params: SearchParams) -> Only:
-    """The filters of the parameters, with sessions by their keys in the search index."""
+    """With sessions by their keys in the search index."""
     rows: set[int] | None = None
     if params.session is not None:
         rows = {find(view, params.session).row}
@@ -415,7 +413,7 @@ _MessageKey = tuple[int, str, int]  # session row, rail, message number
 
 
 class Hit(NamedTuple):
-    """A matching message by its number on a rail; without a number, the title of the session matched."""
+    """Without a number, the title of the session matched."""
 
     session: SessionEntry
     score: float
@@ -424,8 +422,6 @@ class Hit(NamedTuple):
 
 
 class _Message(msgspec.Struct, frozen=True, gc=False):
-    """A message to show, its role, and the positions of the records to read for it."""
-
     msg_idx: int
     role: str
     spots: Sequence[Spot]
@@ -542,7 +538,6 @@ class Windows:
         return item
 
     def _best(self, every: Sequence[Content]) -> tuple[Content | None, Passage]:
-        """The record with most of the query's words, and the passage with them."""
         records = narrowed(every, self._only) or every
         best: tuple[Content | None, Passage] = (None, Passage(""))
         most = -1
@@ -588,7 +583,7 @@ def _item(message: _Message, about: Content | None, match: Passage, names: Names
 
 
 def record_text(record: Content) -> str:
-    """The text of a record without the name of its tool."""
+    """Without the name of its tool."""
     text: str
     if record.kind in ("text", "thinking"):
         text = record.text if isinstance(record.text, str) else ""

@@ -241,7 +241,7 @@ class Scope(NamedTuple):
     filters: dict[str, Any]
 
     def in_view(self, view: View) -> Scope:
-        """The same selection in a later view, which may have new classes of turns."""
+        """The later view may have new classes of turns."""
         return self._replace(classes=classes_of(view))
 
 

@@ -85,7 +85,6 @@ def list_sessions(view: View, params: ListParams) -> dict[str, Any]:
 
 
 def meta(view: View, params: MetaParams) -> dict[str, Any]:
-    """The facts of one session, its rails, child sessions, and total use."""
     session = find(view, params.id)
     children = view.rows(
         "SELECT session_id FROM sessions WHERE parent_session_id = ? ORDER BY 1", (session.session_id,)
@@ -129,7 +128,7 @@ def _shortened(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def rails(view: View, session: int) -> list[dict[str, Any]]:
-    """The main one first, with the number of stored messages."""
+    """The main one first."""
     rows = view.rows(
         "SELECT rail, max(msg_idx) + 1 FROM messages WHERE session = ? AND rail <> ? GROUP BY rail", (session, NO_RAIL)
     )
@@ -140,7 +139,7 @@ def rails(view: View, session: int) -> list[dict[str, Any]]:
 def times(
     view: View, since: int | str | None, until: int | str | None, tz: int | str | None
 ) -> tuple[int | None, int | None]:
-    """Resolves a period to milliseconds since 1970. Raises Refusal."""
+    """Raises Refusal."""
     zone = zone_of(tz)
     begin = moment(since, view.now, zone) if since is not None else None
     end = moment(until, view.now, zone, is_end=True) if until is not None else None
@@ -166,14 +165,14 @@ def _conditions(view: View, params: ListParams) -> tuple[list[str], list[Any]]:
 
 
 def _tallies(view: View, sessions: Iterable[int]) -> dict[int, Tally]:
-    """The use of each session, without its descendants."""
+    """Without descendants."""
     classes = classes_of(view)
     rows = Reader(view, Selection(sessions=frozenset(sessions)), classes).read(By(("session",)))
     return tallied(rows, classes, lambda keys, _: keys[0])
 
 
 def _parse_position(token: str) -> list[Any]:
-    """The position where the page before ended. Raises Refusal."""
+    """Raises Refusal."""
     at, dot, session_id = token.partition(".")
     if not dot or not at.removeprefix("-").isdecimal() or len(at) > 16:
         raise Refusal("next is not the next of a page of sessions", "leave it out for the first page")
@@ -202,7 +201,7 @@ _REASONS: Final = {GONE: "unknown", CLEANED: "clean-up"}
 
 
 class LoggedSession(NamedTuple):
-    """A session that has own responses, and the newest event about its log."""
+    """With the newest event about its log."""
 
     session_id: str
     updated_ms: int
@@ -215,7 +214,7 @@ def logged_sessions(view: View, source: str) -> list[LoggedSession]:
 
 
 def gone_sessions(view: View) -> dict[int, dict[str, Any]]:
-    """The sessions whose logs are gone, by row: when that was noticed, and the reason if it is known."""
+    """By row: when that was noticed, and the reason if it is known."""
     rows = view.rows(f"SELECT session, ts, name FROM ({_EVENTS}) WHERE name <> '{BACK}'")
     return {session: {"goneAt": to_iso(ts), "goneBy": _REASONS[name]} for session, ts, name in rows}
 
@@ -237,7 +236,7 @@ _PAGE_BYTES: Final = 4 << 20  # a page ends with the stamp that exceeds it; one 
 
 
 def list_stamps(view: View, params: ListStampsParams) -> dict[str, Any]:
-    """In the order they were recorded; `next` is the `after` of the next page."""
+    """`next` is the `after` of the next page."""
     since = None if params.since is None else time_of(params.since, "since")
     until = None if params.until is None else time_of(params.until, "until")
     filters = (params.after, params.session, params.message, since, until)
@@ -263,7 +262,6 @@ def time_of(text: str, name: str) -> int:
 
 
 def unknown_keys(view: View, keys: Iterable[str]) -> list[str]:
-    """The keys that no stamp has."""
     return [key for key in keys if not view.rows(_WITH_KEY, (bounded(key),))]
 
 

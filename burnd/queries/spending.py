@@ -21,7 +21,7 @@ from burnd.records.times import to_iso
 
 
 class Spending:
-    """Sums over turns of one source or of all, without unlogged usage."""
+    """Without unlogged usage."""
 
     def __init__(self, view: View, source: str | None = None) -> None:
         self._view = view
@@ -44,7 +44,7 @@ class Spending:
         return self.of_rows(names.below(self._view, own))
 
     def of_rows(self, sessions: Iterable[int]) -> Tally:
-        """The sum of these sessions alone, by their numbers in the index."""
+        """These sessions alone, by their numbers in the index."""
         return self._sum(Selection(sessions=frozenset(sessions), classes=self.classes))
 
     def _sum(self, selection: Selection) -> Tally:
@@ -52,7 +52,6 @@ class Spending:
 
 
 def totals_of(view: View, scope: Scope) -> dict[str, Any]:
-    """The sum of the selected turns, and unlogged usage within the filters, as answers have them."""
     rows = Reader(view, scope.selection, scope.classes).read(By())
     return {"totals": whole_of(rows, scope.classes).answer(), "unlogged": unlogged_of(rows, scope.classes)}
 

@@ -103,7 +103,7 @@ def _recorded(
 
 
 def _most(votes: Votes) -> AgentKey | None:
-    """The one with most votes; of equals the first by name."""
+    """Of equals the first by name."""
     if len(votes) == 1:  # as of nearly all sessions
         return next(iter(votes))
     return min(votes, key=lambda key: (-votes[key], key is not None, str(key and key.name)))
@@ -301,7 +301,7 @@ def quality(turns: Tally, outcomes: Outcomes | None) -> dict[str, Any]:
 
 
 def outcomes(view: View, reader: Reader, scope: Scope, dimension: Dimension) -> dict[Hashable, Outcomes]:
-    """Outcomes of the sessions whose last turn is selected, by row."""
+    """Of the sessions whose last turn is selected, by row."""
     by_row: defaultdict[Hashable, Outcomes] = defaultdict(lambda: dict.fromkeys(OUTCOMES, 0))
     ended = cache(partial(_ended, view))  # many sessions have few distinct endings
     for keys, number, facts, (count,) in reader.endings(dimension.by, _FACTS.format(view.now - QUIET_MS)):
@@ -315,7 +315,7 @@ def in_all(outcomes: Collection[Outcomes]) -> Outcomes:
 
 
 def _ended(view: View, facts: int, is_open: bool) -> str:
-    """The outcome of a session, by the number made by `_FACTS`."""
+    """By the number made by `_FACTS`."""
     rest, quality = divmod(facts, len(_QUALITIES))
     reasons, is_recent = divmod(rest, 2)
     names: dict[int, str] = dict(view.keyed(_NAMED, [(number,) for number in divmod(reasons, _NAMES)]))
@@ -343,7 +343,7 @@ def rate(part: int, whole: int) -> float | None:
 
 
 def wilson(part: int, whole: int) -> list[float] | None:
-    """The 95 % Wilson score interval of a rate, valid for small samples and rates near 0 and 1."""
+    """The 95 % Wilson score interval, valid for small samples and rates near 0 and 1."""
     if not whole:
         return None
     share, square = part / whole, _Z * _Z

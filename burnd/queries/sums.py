@@ -1,9 +1,9 @@
 """Turns a selection, a group-by, a period and a time zone into SQL over the sums of turns and of causes.
 
-`Reader` counts turns from the fewest rows that give the answer exactly: what needs only class, activity and time comes
-from `time_sums`, what needs no activity or no time from `session_sums`, what of these is stale, and all else, from
-`sums`. `CauseReader` adds up causes: `cause_blocks` has all sessions, `cause_sums` each. Edges of the period, and
-sessions whose tags change while they run, are read turn by turn. docs/architecture.md describes the tables.
+`Reader` counts turns from the fewest rows that are exact: `time_sums` if only class, activity and time are needed,
+`session_sums` if no activity or no time, else `sums`, also for what is stale. `CauseReader` adds up causes from
+`cause_blocks` (all sessions) or `cause_sums` (each). Edges of the period, and sessions whose tags change while they
+run, are read turn by turn. docs/architecture.md describes the tables.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ PRICED, BILLED = MEASURES.index("searches") + 1, MEASURES.index("edits")
 
 
 class By(NamedTuple):
-    """The keys to group by, besides the class. `time` is the number of the local day or hour, by `unit`."""
+    """`time` is the number of the local day or hour, by `unit`."""
 
     keys: tuple[Key, ...] = ()
     unit: Literal["day", "hour"] | None = None
 
     def plus(self, other: By) -> By:
-        """The keys of both."""
         unit = "hour" if "hour" in (self.unit, other.unit) else self.unit or other.unit
         return By(tuple(dict.fromkeys((*self.keys, *other.keys))), unit)
 
@@ -74,7 +73,7 @@ class Table(NamedTuple):
     bound: tuple[str, ...] = ()  # in the source
 
     def clock(self, unit: str, zone: Sequence[Stretch]) -> str:
-        """The number of the local day, or of the local hour as `hour_name` has it; offsets as in these stretches."""
+        """The number of the local day, or of the local hour as `hour_name` has it."""
         numbers = [self._number(unit, stretch.offset) for stretch in zone]
         if len(numbers) < 2:
             return numbers[0] if numbers else _NOTHING
@@ -203,7 +202,6 @@ class Reader:
         return self._facts(_ENDINGS, by, self._selection.classes, extra)
 
     def turns(self) -> set[int]:
-        """The numbers of the selected turns."""
         return {keys[0] for keys, *_ in self._facts(self._turns, By(("turn",)), self._selection.classes)}
 
     # Which tables
@@ -235,14 +233,14 @@ class Reader:
         return rows + self.mixed(self._turns, by, self._fine)
 
     def _fresh_and_stale(self, table: Table, by: By, terms: list[Clause]) -> list[Parts]:
-        """From a condensed table, except for sessions that are stale."""
+        """Stale sessions are read from `sums`."""
         if not self._view.rows(f"{_STALE_SESSIONS} LIMIT 1"):
             return self.select(table, by, terms)
         rows = self.select(table, by, [*terms, Clause(f"x.session NOT IN ({_STALE_SESSIONS})")])
         return rows + self.select(SUMS, by, [*terms, Clause(f"x.session IN ({_STALE_SESSIONS})")])
 
     def _over_sessions(self, table: Table, by: By, begin: int, end: int) -> list[Parts]:
-        """Days or quarters of an hour from `time_sums`; partial days, and days that are stale, from `sums`."""
+        """Partial and stale days are read from `sums`."""
         unit = table.unit_ms // BUCKET_MS
         first, last = -(-begin // unit), end // unit
         if first >= last:
@@ -262,7 +260,7 @@ class Reader:
         return rows
 
     def _whole_sessions(self, by: By, begin: int, end: int) -> list[Parts]:
-        """Whole sessions by activity from `session_sums`; those across an edge of the period by turns."""
+        """Sessions across an edge of the period are read by turns."""
         if self._selection.begin is None and self._selection.end is None:
             return self._fresh_and_stale(_SESSION_ACTIVITIES, by, [])
         sessions = self._view.rows(_TOUCHING, (begin, end, bucket_of(self.begin), bucket_of(self.end - 1)))
@@ -281,14 +279,14 @@ class Reader:
         extra: str = _NOTHING,
         terms: Sequence[Clause] = (),
     ) -> list[Parts]:
-        """All selected rows of a table that has times to the millisecond."""
+        """For a table that has times to the millisecond."""
         if self.begin >= self.end:
             return []
         rows = self.select(table, by, [*terms, during(self.period)], extra, classes)
         return rows + self.mixed(table, by, classes, extra)
 
     def mixed(self, table: Table, by: By, classes: frozenset[int] | None, extra: str = _NOTHING) -> list[Parts]:
-        """The rows of sessions whose tags change while they run."""
+        """Sessions whose tags change while they run."""
         groups = self._selection.groups
         if groups is None or not groups.mixed:
             return []
@@ -305,9 +303,9 @@ class Reader:
         return self._stretches
 
     def windows(self, windows: Sequence[Stretch]) -> list[Parts]:
-        """The bills of many windows of time by their number, in a few statements; only classes are selected.
+        """The bills of many windows of time by their number; only classes are selected.
 
-        Whole buckets come from `time_sums`; the edges of windows, and days that are stale, from the turns.
+        Edges of windows, and days that are stale, are read from the turns.
         """
         stale = {row[0] for row in self._view.rows(_STALE_DAYS)}
         whole: list[tuple[int, int, int]] = []
@@ -341,7 +339,7 @@ class Reader:
         classes: frozenset[int] | Literal["fine"] | None = "fine",
         grouping: Grouping | None = None,
     ) -> list[Parts]:
-        """The rows of a table under these conditions and those of the selection, except for its period.
+        """Rows of a table under these conditions and those of the selection, except for its period.
 
         Rows are grouped by the tags of whole sessions, unless another grouping is given.
         """
@@ -381,7 +379,7 @@ class Reader:
         return [(row[:width], row[width], row[width + 1], row[width + 2 :]) for row in rows]
 
     def _groups_of_sessions(self, groups: Groups) -> Grouping:
-        """The group of each session; mixed sessions are in none."""
+        """Mixed sessions are in none."""
         if self._by_session is None:
             ((last,),) = self._view.rows("SELECT coalesce(max(id), 0) FROM sessions")
             numbers = [groups.rest] * (last + 1)
@@ -395,7 +393,7 @@ class Reader:
 
 
 def _groups_of_times(groups: Groups) -> Grouping:
-    """The groups of mixed sessions by time, without turns that have a tag of their own."""
+    """Without turns that have a tag of their own."""
     rows = [
         (session, begin, end, group)
         for session, parts in groups.parts.items()
@@ -411,7 +409,7 @@ def _groups_of_times(groups: Groups) -> Grouping:
 
 
 def _groups_of_turns(groups: Groups) -> Grouping:
-    """The groups of turns that have a tag of their own."""
+    """For turns that have a tag of their own."""
     rows = [(turn, group) for turn, group in groups.single.items() if group != OUT]
     # The session makes SQLite look up prompts and endings by it instead of scanning them for every turn.
     of_session = "{session} = (SELECT session FROM turns WHERE id = g.value ->> 0)"
@@ -419,13 +417,13 @@ def _groups_of_turns(groups: Groups) -> Grouping:
 
 
 def _groups_of_windows(column: str, windows: Sequence[tuple[int, int, int]]) -> Grouping:
-    """Windows of time as groups: number, begin and end."""
+    """`windows` are number, begin and end."""
     condition = f"{column} >= g.value ->> 1 AND {column} < g.value ->> 2"
     return Grouping(_json(windows), "(g.value ->> 0)", "x.session", condition)
 
 
 def selected(chosen: Selection, table: Table, classes: frozenset[int] | None) -> list[Clause]:
-    """The conditions of a selection on the columns of a table; not those on time, tags and subagents."""
+    """The conditions of a selection, except those on time, tags and subagents."""
     columns = table.columns
     return [
         *within(columns["class"], classes),
@@ -438,7 +436,7 @@ def selected(chosen: Selection, table: Table, classes: frozenset[int] | None) ->
 
 
 def within(column: str, chosen: frozenset[int] | None) -> list[Clause]:
-    """The condition that a column has one of these values; none for None."""
+    """No condition for None."""
     if chosen is None:
         return []
     return [Clause(f"{column} IN (SELECT value FROM json_each(?))", (_json(sorted(chosen)),))]
@@ -462,7 +460,7 @@ def _active(begin: int, end: int, session: str = "x.session") -> Clause:
 
 
 def _whole_buckets(stretch: Stretch) -> tuple[tuple[int, int], list[Stretch]]:
-    """The buckets that lie within a stretch, and what is left of it at its edges."""
+    """The buckets within a stretch, and what is left of it at its edges."""
     begin, end = -(-(stretch.begin + SHIFT_MS) // BUCKET_MS), bucket_of(stretch.end)
     if begin >= end:
         return (0, 0), [stretch]
@@ -483,7 +481,7 @@ _WITHOUT_SESSIONS = frozenset(("place", "activity", "version"))
 
 
 class CauseRow(NamedTuple):
-    """Tokens of one cause in turns of one class: the requested keys, and counts in the order of `Sums`."""
+    """Tokens of one cause in turns of one class; `counts` are in the order of `Sums`."""
 
     keys: tuple[Any, ...]
     turn_class: int
@@ -492,7 +490,7 @@ class CauseRow(NamedTuple):
 
 
 class Days(NamedTuple):
-    """The whole UTC days of a period, from `first` to before `end`, and the rest of it as edges."""
+    """Whole UTC days from `first` to before `end`, and the rest of the period."""
 
     first: int
     end: int
@@ -500,14 +498,14 @@ class Days(NamedTuple):
 
 
 class LocalTimes(NamedTuple):
-    """Causes by a local day or hour: the table that has these, and the condition on turns that it leaves out."""
+    """A table with a local time for each row, and the condition on turns whose causes it leaves out."""
 
     table: Table = CAUSE_SUMS
     rest: Clause | None = None
 
 
 class CauseReader:
-    """Adds up the causes of one selection; `reader` counts the turns of the same selection."""
+    """`reader` counts the turns of the same selection."""
 
     def __init__(self, view: View, ledger: Path, selection: Selection, reader: Reader) -> None:
         self._view = view
@@ -519,7 +517,7 @@ class CauseReader:
         self._times: LocalTimes | None = None
 
     def read(self, level: int, by: By = By()) -> Iterator[CauseRow]:  # noqa: B008 - it is immutable
-        """Sums by these keys, class and cause. A cause may come several times, from several tables."""
+        """A cause may come several times, from several tables."""
         if self._reader.begin >= self._reader.end:
             return
         first, end, _ = self.days
@@ -530,7 +528,7 @@ class CauseReader:
         yield from self._by_following(level, by)
 
     def of_sessions(self, level: int, by: By, first: int, end: int, extra: Iterable[Clause] = ()) -> list[Parts]:
-        """Rows of `cause_sums` between two days; the extra column is the cause at the level: its tool or subject."""
+        """Rows of `cause_sums`; the extra column is the cause at the level: its tool or subject."""
         terms = [*self.terms(level, by, first, end), *extra]
         table, cause = self._local(by).table, "x.cause"
         if level in PAID_LEVELS:
@@ -563,10 +561,10 @@ class CauseReader:
         return [Clause(f"x.activity {'<>' if 'activity' in by.keys else '='} {ALL_ACTIVITIES}")]
 
     def _local(self, by: By) -> LocalTimes:
-        """Where to read causes by a local time, if that is not a day of UTC.
+        """The turns of most sessions on a day of UTC are in one local day or hour, so a list of these gives the time of
+        their rows.
 
-        The turns of most sessions on a day of UTC are in one local day or hour, so a list of these gives the time of
-        their rows. The others are attributed again, turn by turn.
+        The others are attributed again, turn by turn.
         """
         zone, (first, end, _) = self._reader.zone(by), self.days
         if by.unit is None or first >= end or (by.unit == "day" and not any(part.offset % DAY_MS for part in zone)):
@@ -598,7 +596,7 @@ class CauseReader:
         return self._times
 
     def _over_all_sessions(self, level: int, by: By) -> Iterator[CauseRow]:
-        """Sums from whole blocks that are not stale, and other days from the sessions active then."""
+        """Stale blocks, and days outside blocks, are read from the sessions active then."""
         first, end, _ = self.days
         blocks = range(-(-first // segments.BLOCK_DAYS), end // segments.BLOCK_DAYS)
         stale = {row[0] for row in self._view.rows("SELECT block FROM stale_blocks")}
@@ -612,7 +610,7 @@ class CauseReader:
             yield from map(CauseRow._make, self.of_sessions(level, by, begin, upto, [active]))
 
     def _by_following(self, level: int, by: By) -> Iterator[CauseRow]:
-        """Sums of turns outside whole days or in several local times, and of sessions whose tags change."""
+        """Turns outside whole days or in several local times, and sessions whose tags change."""
         if by not in self._followed:
             self._followed[by] = [*self._follow(by)]
         sums = self._followed[by]
@@ -637,7 +635,7 @@ class CauseReader:
             yield from segments.explain_turns(self._view.db, self._ledger, *segment, buckets).items()
 
     def _numbers_of(self, keys: set[CauseKey], level: int) -> dict[CauseKey, int | None]:
-        """The numbers of causes at a level; None if a cause does not count there or has no row yet."""
+        """None if a cause does not count at the level or has no row yet."""
         targets: dict[CauseKey, CauseKey] = {}
         for key in keys:
             if level == TOOL and key.level in PAID_LEVELS:
@@ -650,7 +648,7 @@ class CauseReader:
 
 
 def _whole_days(selection: Selection, reader: Reader) -> Days:
-    """Divides the selected period into whole days and edges; an open end cuts no block."""
+    """An open end of the period cuts no block."""
     begin, end = reader.begin + SHIFT_MS, reader.end + SHIFT_MS
     block = segments.BLOCK_DAYS * DAY_MS
     first = begin // block * segments.BLOCK_DAYS if selection.begin is None else -(-begin // DAY_MS)

@@ -48,7 +48,6 @@ class Folder(NamedTuple):
 
     @classmethod
     def unseen(cls, given: str) -> Folder:
-        """A folder by its name only."""
         return cls((os.path.normpath(given),))
 
 

@@ -114,7 +114,7 @@ class WastePlan(NamedTuple):
         return WasteFindings(self.scope, selected, others)
 
     def portions(self) -> Iterator[list[Family]]:
-        """The families to examine, in portions that take a fraction of a second."""
+        """Each takes a fraction of a second."""
         some: list[Family] = []
         size = 0
         for family in self.every:
@@ -159,7 +159,7 @@ def plan(view: View, scope: Scope, *, compared: bool) -> WastePlan:
 
 
 def examine(view: View, ledger: Path, scope: Scope, families: Sequence[Family]) -> list[tuple[Family, bytes]]:
-    """The findings of these families, encoded for saving."""
+    """Encoded for saving."""
     scope, thresholds = scope.in_view(view), view.prices.thresholds()
     rails: defaultdict[int, list[RailEntries]] = defaultdict(list)
     for rail in load(view.db, ledger, [member for family in families for member in family.members]):
@@ -305,7 +305,6 @@ def _prefixes(seen: WasteFindings) -> list[Prefix]:
 
 
 def _bloated(seen: WasteFindings, about: Mapping[str, FindingSession]) -> list[Finding]:
-    """Sessions with a much larger prefix than others of their project and harness."""
     projects: dict[tuple[str | None, str | None], list[SessionPrefix]] = {}
     for prefix in _prefixes(seen):
         facts = about[prefix.session_id]
@@ -488,7 +487,7 @@ def _instructions(prefixes: Iterable[Prefix]) -> list[dict[str, Any]]:
 
 
 def _servers(view: View, scope: Scope) -> list[dict[str, Any]]:
-    """The MCP servers called in these sessions, the busiest first."""
+    """The busiest first."""
     sessions = {keys for keys, *_ in Reader(view, scope.selection, scope.classes).read(By(("session",)))}
     calls: defaultdict[str, int] = defaultdict(int)
     for name, times in view.keyed(_CALLED, sessions):

@@ -250,7 +250,7 @@ class _CauseRows:
         self._left, self._to_quote = MOST_CAUSES, _MOST_QUOTES
 
     def of_session(self) -> list[dict[str, Any]]:
-        """The causes of the session's first rail, with rails whose starting call is unknown."""
+        """With rails whose starting call is unknown."""
         if not self._bills:
             return []
         main, *others = self._bills
@@ -312,7 +312,6 @@ class _CauseRows:
         return row
 
     def _of_agent(self, agent: Bill, cost: Cost) -> dict[str, Any]:
-        """A rail whose starting call is unknown."""
         is_child = agent.rail.session_id != self._bills[0].rail.session_id
         text = f"child session {agent.rail.session_id}" if is_child else f"subagent {agent.rail.rail_id}"
         row: dict[str, Any] = {"kind": "subagent", "label": text, "entered": 0, "size": 0, "rides": 0, "reentries": 0}

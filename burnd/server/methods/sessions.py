@@ -36,10 +36,9 @@ from burnd.instructions.files import LARGEST_FILE, Homes
 from burnd.ledger.files import as_storage_error
 from burnd.ledger.sidecars import Sidecars
 from burnd.paths import user_home
-from burnd.queries.messages import RecordPage, family, messages, of_project, page, summaries
+from burnd.queries.messages import Place, Recorded, RecordPage, family, messages, of_project, page, recording, summaries
 from burnd.queries.names import folders
 from burnd.queries.quotes import add_compaction_summary, add_titles
-from burnd.queries.recordings import Place, Recorded, recording
 from burnd.queries.search import search
 from burnd.queries.sessions import entries_of, exactly, list_sessions, meta
 from burnd.queries.view import Refusal, View
