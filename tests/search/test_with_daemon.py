@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from burnd.contract.sessions import SearchParams
+from burnd.contract.sessions import MOST_HITS, SearchParams
 from burnd.paths import Home
 from burnd.queries.view import View
 from burnd.server.methods.sessions import find
+from tests.burnctl.invoke import environment, run
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import Transcript, call, thinking
 from tests.harness.claude_code.transcript import text as spoken
@@ -19,7 +22,7 @@ from tests.harness.codex.rollout import Rollout
 from tests.harness.opencode import data as rows
 from tests.make import START_MS, text, turn
 from tests.search.library import PRICES, Library, library
-from tests.server.logs import write
+from tests.server.logs import conversation, write
 from tests.server.wire import running, until
 
 
@@ -184,3 +187,47 @@ def test_every_word_is_found_where_it_was_said(home: Home) -> None:
                 assert (matched["role"], matched.get("toolName")) == (role, tool), word
                 assert word in matched["snippet"]
     database.close()
+
+
+async def test_pages_of_hits_follow_each_other(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the most hits of one answer: over the socket, with burnctl and over MCP, each hit once, in one order."""
+    for name, value in environment(home).items():
+        monkeypatch.setenv(name, value)
+    from mcp import Client
+
+    from burnctl.mcp_tools import server
+
+    sessions = {f"pie{n}" for n in range(2 * MOST_HITS + 5)}
+    for session in sessions:
+        write(home, conversation(session, "apple pie"), session)
+
+    async def every(page: Callable[[int], Awaitable[dict[str, Any]]]) -> list[str]:
+        found: list[str] = []
+        offset: int | None = 0
+        while offset is not None:
+            answer = await page(offset)
+            found += [hit["sessionId"] for hit in answer["hits"]]
+            offset = answer.get("next")
+        return found
+
+    async def burnctl(offset: int) -> dict[str, Any]:
+        done = run(home, "search", "apple", "--limit", str(MOST_HITS), "--offset", str(offset), "--json")
+        return dict(json.loads(done.stdout))
+
+    async def mcp(offset: int) -> dict[str, Any]:
+        answer = await client.call_tool("search_sessions", {"query": "apple", "offset": offset})
+        return dict(json.loads(getattr(answer.content[0], "text", "")))
+
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        until(lambda: wire.call("sessions.search", query="apple")["matches"] == len(sessions))
+
+        async def socket(offset: int) -> dict[str, Any]:
+            return dict(wire.call("sessions.search", query="apple", limit=MOST_HITS, offset=offset))
+
+        over_socket = await every(socket)
+        assert set(over_socket) == sessions
+        assert len(over_socket) == len(sessions)
+        assert await every(burnctl) == over_socket
+        async with Client(server()) as client:
+            assert await every(mcp) == over_socket
