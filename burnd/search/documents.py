@@ -91,15 +91,9 @@ class Names:
 
     def among(self, records: Iterable[SearchWords]) -> set[str]:
         """The tools that these records call or return results of, in lower case. Adds the calls among them."""
-        tools, results = set(), []
-        for record in records:
-            if record.call is not None and record.tool is not None:
-                self._of[record.call] = record.tool
-                tools.add(record.tool.lower())
-            elif record.call is not None:
-                results.append(record.call)
-        tools.update([self._of[call].lower() for call in results if call in self._of])
-        return tools - {""}
+        calls = [(record.call, record.tool) for record in records if record.call is not None]
+        self._of.update([(call, tool) for call, tool in calls if tool is not None])
+        return {tool.lower() for call, _ in calls if (tool := self._of.get(call))}
 
 
 def message_documents(place: Place, records: Sequence[SearchWords], names: Names) -> list[Document]:

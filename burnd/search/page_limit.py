@@ -1,7 +1,7 @@
 """Limits the resident pages of search's mapped files, which count as memory of this process.
 
-tantivy maps whole files when it merges them, and files that were searched stay mapped. The index takes 0.12 to 0.14
-bytes per byte of log: some 250 MB for 2 GB of logs, of the 300 MB that all processes may take while these are read.
+tantivy maps whole files to merge them, and files that were searched stay mapped. Without this, the first read of 2 GB
+of logs takes 311 MB in all processes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ import anyio.to_thread
 
 from burnd import memory
 
-# Resident bytes of mapped files, programs and libraries included. A backlog needs the memory for itself; a search would
-# wait for every page that was dropped.
+# Resident bytes of mapped files, including programs and libraries. A search waits for every page that was dropped.
 READING, USUAL, SEARCHING = 40 << 20, 48 << 20, 192 << 20
 _LOOK_S: Final = 0.2
 _SEARCHED_S: Final = 10.0  # the next search is expected within this time
 
 
 class PageLimit:
-    """Drops pages beyond the limit, while there is a writer, which may be merging, and after a search."""
+    """Drops pages beyond the limit while there is a writer and after a search."""
 
     def __init__(self, folder: Path, is_reading: Callable[[], bool], clock: Callable[[], float]) -> None:
         self._folder = folder
@@ -46,7 +45,6 @@ class PageLimit:
         self._used.set()
 
     async def keep(self) -> None:
-        """Works until cancelled."""
         while True:
             await self._used.wait()
             await anyio.sleep(_LOOK_S)
