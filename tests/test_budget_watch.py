@@ -111,7 +111,7 @@ def test_settings(tmp_path: Path, said: str, budgets: dict[str, Decimal], comman
     assert (settings.budgets, settings.budget_command) == (budgets, command)
 
 
-def test_an_amount_that_is_too_large_is_told_how_large_it_may_be(tmp_path: Path) -> None:
+def test_an_amount_too_large_names_the_limit(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[budget]\nweekly = 1e9\n")
     with pytest.raises(ConfigError, match="below 1000000000"):
         config.load(Home(tmp_path), {})
@@ -207,7 +207,7 @@ async def test_a_restart_does_not_run_it_again(opened: Opened, tmp_path: Path, z
 
 
 @pytest.mark.parametrize("left", [b"", b"{", b"[]", b'{"daily": 3}', b"\xff"])
-async def test_a_damaged_memory_is_begun_anew(opened: Opened, tmp_path: Path, zone: object, left: bytes) -> None:
+async def test_a_damaged_memory_is_replaced(opened: Opened, tmp_path: Path, zone: object, left: bytes) -> None:
     """Counts as empty: the crossing is announced, and remembered from then on."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[spends("m1", output=3000)]))
@@ -245,7 +245,7 @@ async def test_a_line_for_the_shell(opened: Opened, tmp_path: Path, zone: object
         (["/bin/sh", "-c", "exit 3"], "the budget command ended with code 3"),
     ],
 )
-async def test_a_command_that_fails_is_said(
+async def test_a_failing_command_is_logged(
     opened: Opened, tmp_path: Path, zone: object, command: list[str], problem: str
 ) -> None:
     """It is not tried again, and nothing else notices."""

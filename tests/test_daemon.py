@@ -64,7 +64,7 @@ def run(home: Home, *arguments: str, **more: str) -> subprocess.CompletedProcess
 
 
 @pytest.mark.timed
-def test_it_stops_when_told_to(home: Home) -> None:
+def test_it_stops_on_sigterm(home: Home) -> None:
     """P10: SIGTERM ends it within seconds, with exit code 0."""
     with running(home) as daemon:
         begun = time.monotonic()
@@ -201,7 +201,7 @@ def test_the_reader_apart_runs_no_code_of_the_working_folder(home: Home, tmp_pat
 
 
 @pytest.mark.parametrize("thing", ["ledger.jsonl", "burnd.lock", "index"])
-def test_things_in_the_way_are_said_in_one_line(home: Home, thing: str) -> None:
+def test_obstacles_to_a_start_are_reported_in_one_line(home: Home, thing: str) -> None:
     """A folder or a file where another kind should be stops the start with a sentence, not a traceback."""
     home.root.mkdir(mode=0o700)
     if thing == "index":
@@ -214,7 +214,7 @@ def test_things_in_the_way_are_said_in_one_line(home: Home, thing: str) -> None:
     assert thing in done.stderr
 
 
-def test_deleting_the_lock_file_lets_nobody_in(home: Home) -> None:
+def test_deleting_the_lock_file_admits_no_second_daemon(home: Home) -> None:
     """F61: the folder is locked, not a file in it."""
     with running(home):
         home.lock.unlink()

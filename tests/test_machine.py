@@ -79,7 +79,7 @@ def test_a_damaged_file_is_replaced(place: Path, damage: bytes) -> None:
     assert machine_id(place, []) == first
 
 
-def test_without_a_place_there_is_none(tmp_path: Path) -> None:
+def test_without_a_folder_there_is_no_machine_id(tmp_path: Path) -> None:
     assert machine_id(tmp_path / "none" / "machine.json", []) is None
     (tmp_path / "machine.json").mkdir()
     assert machine_id(tmp_path / "machine.json", []) is None

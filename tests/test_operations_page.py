@@ -63,20 +63,20 @@ def states() -> set[str]:
     return {text.strip(" (),:") for text in found if len(text.strip(" (),:")) >= LEAST}
 
 
-def test_every_event_of_the_log_is_told() -> None:
+def test_every_event_of_the_log_is_documented() -> None:
     """Every event is on the page."""
     assert len(events()) > 40
     assert {event for event in events() if f"`{event}`" not in PAGE} == set()
 
 
-def test_no_event_is_told_that_is_not_there() -> None:
+def test_no_unknown_event_is_documented() -> None:
     """Names on the page are those of the log; files are not events."""
     rooms = {event.partition(".")[0] for event in events()}
     told = {name for name in re.findall(r"`([a-z]+\.[a-z_]+)`", PAGE) if name.partition(".")[0] in rooms}
     assert told - events() - {"budget.command", "ledger.jsonl", "machine.id", "machine.json", "metrics.listen"} == set()
 
 
-def test_every_degraded_state_is_told() -> None:
+def test_every_degraded_state_is_documented() -> None:
     """Every reason of `burnctl status` is on the page."""
     assert len(states()) > 8
     assert "locked by another program" in states()

@@ -34,7 +34,7 @@ def test_only_what_rises_is_news() -> None:
     ]
 
 
-def test_the_next_window_begins_anew() -> None:
+def test_the_next_window_starts_at_zero() -> None:
     assert taken(reading(1, 90), reading(6 * HOUR, 2, 10 * HOUR)) == [("5h", 90), ("5h", 2)]
 
 
@@ -100,7 +100,7 @@ async def test_it_is_recorded_once(opened: Opened) -> None:
     assert recorded == [42, 43]
 
 
-async def test_nobody_waits_for_the_disk(opened: Opened) -> None:
+async def test_readings_do_not_wait_for_the_disk(opened: Opened) -> None:
     """Readings are queued and recorded later, even while the ledger is busy."""
     pipeline = await opened()
     quotas = Quotas(pipeline)

@@ -274,7 +274,7 @@ async def test_a_rewrite_that_is_cancelled_leaves_everything(opened: Opened) -> 
     assert await pipeline.commit(Batch(entries=[turn("more")])) == 1
 
 
-async def test_progress_is_told(opened: Opened) -> None:
+async def test_progress_is_reported(opened: Opened) -> None:
     """Progress is reported and ends at the total."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn(f"m{n}", turn_index=n, model="m" * 500) for n in range(4000)]))
@@ -305,7 +305,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("which", CASES)
-async def test_labels_are_what_live_capture_said(tmp_path: Path, which: Path | None) -> None:
+async def test_reclassified_labels_equal_live_ones(tmp_path: Path, which: Path | None) -> None:
     """Of whole trees: forcing changes nothing, and what is taken away comes back."""
     found = [own_tree(tmp_path / "claude")] if which is None else list(which.glob("*/projects"))
     for number, projects in enumerate(found):

@@ -19,7 +19,7 @@ async def blocks() -> None:
 
 
 @pytest.mark.parametrize(("own", "not_below", "is_told"), [(HERE, ELSEWHERE, True), (HERE, HERE, False)])
-async def test_who_holds_the_loop_up_is_told(own: Path, not_below: Path, is_told: bool) -> None:
+async def test_the_blocking_stack_is_reported(own: Path, not_below: Path, is_told: bool) -> None:
     """By its place; what the test itself does is not held against anybody."""
     with Turning(0.1, own, not_below) as loop:
         async with anyio.create_task_group() as tasks:

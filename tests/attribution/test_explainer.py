@@ -122,7 +122,7 @@ async def test_old_logs_are_read_first(opened: Opened) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_old_logs_that_do_not_come_keep_nobody_waiting(opened: Opened) -> None:
+async def test_attribution_runs_while_old_logs_are_unreadable(opened: Opened) -> None:
     """A source may have a backlog for ever, on a disk that is full or of a file that cannot be read."""
     pipeline = await with_turns(opened, 3)
     now = [0.0]

@@ -124,7 +124,7 @@ def test_a_file_that_went_from_a_shrunken_context_may_be_read_again() -> None:
     assert found.evidence.turns == (5,)
 
 
-def test_what_stands_before_all_that_went_is_still_there() -> None:
+def test_blocks_before_the_first_lost_one_remain() -> None:
     """A shrink takes nothing of what was read from the cache."""
     scene = Calls()
     scene.call("Read", "/p/a.py", result_hash="same")

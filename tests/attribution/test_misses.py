@@ -38,7 +38,7 @@ def last_miss(*turns: dict[str, Any]) -> TurnMiss | None:
         ({"read": 0, "context": 18_000, "entered": (Block(kind="summary", bytes=900),), "parent": None}, "compaction"),
     ],
 )
-def test_the_reason_is_told(turn: dict[str, Any], reason: str) -> None:
+def test_reasons_of_misses(turn: dict[str, Any], reason: str) -> None:
     """Waiting for a tool call is not a pause of the user."""
     found = last_miss(turn)
     assert found is not None

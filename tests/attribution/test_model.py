@@ -23,7 +23,7 @@ def test_the_prefix_is_what_the_first_turn_has_beyond_its_blocks() -> None:
     assert row_of(scene, first) == [("prefix", 15_000 - 108 - 258), ("prompt", 108), ("reminder", 258)]
 
 
-def test_what_was_said_takes_its_billed_tokens_and_inputs_share_the_rest_by_bytes() -> None:
+def test_output_has_its_billed_tokens_and_inputs_share_the_rest_by_bytes() -> None:
     scene = Scene()
     calls = (call(call_id="c1"), call("Bash", "ls", call_id="c2"))
     made = (said("call", 100, "c1"), said("call", 300, "c2"))
@@ -155,7 +155,7 @@ def test_a_compaction_begins_a_row_with_prefix_and_summary() -> None:
     assert explained.begins == (0, 2)
 
 
-def test_without_a_summary_block_the_summary_is_what_was_said_before_the_compaction() -> None:
+def test_without_a_summary_block_the_last_answer_is_the_summary() -> None:
     """Some harnesses request the summary in a separate turn and continue from its answer."""
     scene = Scene()
     scene.turn(60_108, 20, entered=(prompt(),), made=(said(),))
@@ -246,7 +246,7 @@ def test_a_shrunk_context_lost_its_oldest_results() -> None:
     assert there == {"/p/0.py": 5_050, "/p/2.py": 5_050, "/p/3.py": 50}
 
 
-def test_a_result_whose_call_nobody_knows_is_a_call_all_the_same() -> None:
+def test_a_result_without_its_call_counts_as_a_call() -> None:
     scene = Scene()
     scene.turn(10_000, entered=(prompt(), result(4_000, "c-from-before")))
     found = only(scene.explained(), "call")
@@ -316,7 +316,7 @@ def test_turns_that_are_not_selected_count_for_nothing() -> None:
     assert (read.entered, read.rides, paid(read)) == (0, 2, Spent(cache_read=2 * 3_050))
 
 
-def test_rates_are_told_apart() -> None:
+def test_rates_are_separate() -> None:
     """A cause's tokens are by model, provider, crossed threshold and speed."""
     scene = Scene()
     scene.turn(100_000, entered=(prompt(),))

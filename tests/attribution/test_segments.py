@@ -92,7 +92,7 @@ async def test_live_equals_batch(tmp_path_factory: pytest.TempPathFactory, histo
 
 
 @pytest.mark.parametrize("becomes", ["another copy", "its own", "nobody's"])
-async def test_a_message_that_is_told_elsewhere_on_a_long_rail(opened: Opened, becomes: str) -> None:
+async def test_a_message_moves_within_a_long_rail(opened: Opened, becomes: str) -> None:
     """A copy that moves, or that becomes the rail's own message elsewhere, is missing at its old place; so is the last
     turn."""
     pipeline = await opened()

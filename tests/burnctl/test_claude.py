@@ -117,7 +117,7 @@ def test_the_exit_code_is_its_own(machine: StubMachine, code: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGINT])
-def test_death_by_a_signal_is_told_as_a_shell_tells_it(machine: StubMachine, number: int) -> None:
+def test_death_by_a_signal_has_the_exit_code_of_a_shell(machine: StubMachine, number: int) -> None:
     """128 + n."""
     assert machine.run("claude", do=f"die {number}").returncode == 128 + number
 
@@ -390,7 +390,7 @@ def test_a_picked_session_is_tagged_afterwards(machine: StubMachine) -> None:
     assert [r["selector"]["sessionId"] for r in spooled(machine.home) if r["kind"] == "stamp"] == [OLDER]
 
 
-def test_a_session_that_cannot_be_told_is_not_tagged(machine: StubMachine) -> None:
+def test_an_ambiguous_session_is_not_tagged(machine: StubMachine) -> None:
     """No log written, or several sessions at once: reported on stderr, and no other session is tagged."""
     transcript(machine, OLD, 90)
     done = machine.run("claude", "--tag", "a=b", "--", "--resume", do="exit 3")

@@ -106,7 +106,7 @@ def test_the_table_of_verbs_is_the_folder_of_commands() -> None:
         (["status", "--js"], "burnctl: status: no such option: --js; did you mean: --json"),
     ],
 )
-def test_mistakes_are_said_in_one_line_with_a_hint(home: Home, words: list[str], says: str) -> None:
+def test_mistakes_are_reported_in_one_line_with_a_hint(home: Home, words: list[str], says: str) -> None:
     """Usage errors: exit code 2, one line on stderr, nothing on stdout."""
     done = run(home, *words)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", says + "\n")
@@ -134,7 +134,7 @@ def test_at_a_terminal_it_can_be_refused(home: Home, words: list[str], environ: 
     assert not home.root.exists()
 
 
-def test_a_stale_socket_is_nobody(home: Home) -> None:
+def test_a_stale_socket_is_no_daemon(home: Home) -> None:
     """F60: what a killed daemon left behind reads as not running, and so does a file of that name."""
     with fake_daemon(socket_of(home)):
         pass
@@ -148,7 +148,7 @@ def test_a_stale_socket_is_nobody(home: Home) -> None:
     assert run(home, "status").returncode == 3
 
 
-def test_json_is_what_the_socket_said(home: Home) -> None:
+def test_json_is_the_answer_of_the_socket(home: Home) -> None:
     """--json is the answer with its version, unchanged apart from escapes for hostile text."""
     hostile = "\x1b]52;c;aGk=\x07\u202e日本"
     with fake_daemon(socket_of(home), status=STATUS | {"title": hostile}):
@@ -158,7 +158,7 @@ def test_json_is_what_the_socket_said(home: Home) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_another_protocol_version_is_said_with_both(home: Home) -> None:
+def test_a_protocol_mismatch_names_both_versions(home: Home) -> None:
     """F73: exit code 4, naming both versions."""
     with fake_daemon(socket_of(home), status={**STATUS, "version": 99}):
         done = run(home, "status")
@@ -280,7 +280,7 @@ def test_closed_streams_are_no_trouble(home: Home, closed: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-def test_output_that_finds_no_room_is_said(home: Home) -> None:
+def test_a_full_disk_for_output_is_reported(home: Home) -> None:
     with fake_daemon(socket_of(home), status=STATUS):
         command = f"{sys.executable} -m burnctl status --json > /dev/full"
         done = subprocess.run(["sh", "-c", command], env=environment(home), capture_output=True, text=True, check=False)

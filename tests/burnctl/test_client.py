@@ -51,7 +51,7 @@ def test_a_parameter_that_is_not_in_the_table_is_an_error(home: Home) -> None:
         client_of(home).flow(*["a", "b"])
 
 
-def test_nobody_there(home: Home) -> None:
+def test_no_daemon(home: Home) -> None:
     with pytest.raises(NotRunning) as raised:
         client_of(home).status()
     assert raised.value.exit_code == 3
@@ -201,7 +201,7 @@ def test_hanging_up_instead_of_answering(home: Home) -> None:
         client.status()
 
 
-def test_a_connection_the_daemon_let_go_of_is_made_again(home: Home) -> None:
+def test_a_connection_closed_by_the_daemon_is_reopened(home: Home) -> None:
     """burnd closes what is idle for a minute; a program that asks once an hour must not notice."""
 
     def answer_and_leave(_params: dict[str, Any], talk: Any) -> None:
@@ -243,7 +243,7 @@ def test_a_stream_yields_until_it_ends(home: Home) -> None:
     assert server.asked == [("tail", {"project": "/w"})]
 
 
-def test_what_is_said_on_the_way_is_heard(home: Home) -> None:
+def test_progress_messages_are_delivered(home: Home) -> None:
     def slowly(_params: dict[str, Any], talk: Any) -> dict[str, Any]:
         for done in (1, 2):
             talk.notify("progress", {"id": talk.id, "done": done, "total": 2})

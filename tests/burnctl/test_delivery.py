@@ -90,7 +90,7 @@ def test_killed_at_any_call(tmp_path: Path) -> None:
     assert {"0", "137"} == set(codes)
 
 
-def test_a_full_disk_is_said(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     """F41: on a file system without room: exit code 1, the reason and what to do, and nothing half written."""
     if shutil.which("unshare") is None:
         pytest.skip("needs unshare, to have a small disk of its own")
@@ -113,7 +113,7 @@ def test_a_full_disk_is_said(tmp_path: Path) -> None:
     assert "nothing was recorded" in done.stderr
 
 
-def test_a_limit_on_file_size_is_said(tmp_path: Path) -> None:
+def test_a_limit_on_file_size_is_reported(tmp_path: Path) -> None:
     """A write that is cut short and then refused leaves no half file."""
     home = tmp_path / "home"
     done = burnctl(

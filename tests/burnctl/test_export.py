@@ -95,7 +95,7 @@ def test_what_a_killed_export_left_is_removed(home: Home, folder: Path) -> None:
     assert sorted(os.listdir(folder)) == sorted([*others, "home", "turns"])
 
 
-def test_a_folder_that_is_not_there_is_said(home: Home, folder: Path) -> None:
+def test_a_missing_folder_is_reported(home: Home, folder: Path) -> None:
     done = export(home, "-o", str(folder / "none" / "turns.jsonl"))
     assert done.returncode == 1
     assert "No such file or directory" in done.stderr

@@ -44,7 +44,7 @@ def test_rows_are_named_in_words() -> None:
     assert "(unknown type)" in page(answer("subagent", row("subagent", "subagent")), Screen(80))
 
 
-def test_what_there_is_none_of_is_said() -> None:
+def test_empty_groups_are_mentioned() -> None:
     """A table of nothing but the rest explains itself."""
     shown = page(answer("mcp", row("prefix", "other"), row("other tools", "other")), Screen(100))
     assert "No MCP server was called." in shown

@@ -140,7 +140,7 @@ def test_it_fits(screen: Screen, columns: int) -> None:
     assert "\x1b[31m" in shown(FULL, Screen(columns, color=True))
 
 
-def test_what_has_no_price_is_said(screen: Screen) -> None:
+def test_unpriced_usage_is_mentioned(screen: Screen) -> None:
     current = running(
         "2026-11-16T10:00:00.000Z",
         "2026-11-16T15:00:00.000Z",
@@ -201,7 +201,7 @@ def test_check_tells_a_script(home: Home, budgets: Any, code: int, said: str) ->
         assert (as_json.returncode, json.loads(as_json.stdout)["crossed"]) == (code, answer(budgets)["crossed"])
 
 
-def test_json_is_what_the_socket_said(home: Home) -> None:
+def test_json_is_the_answer_of_the_socket(home: Home) -> None:
     with fake_daemon(home.root / "burnd.sock", limits=FULL) as server:
         done = run(home, "limits", "--json", "--history", "3", "--source", "opencode")
         assert json.loads(done.stdout) == FULL

@@ -134,7 +134,7 @@ def test_of_its_memory_claude_reads_the_beginning(folder: Path, worktree: bool) 
         assert (file.how, file.size, Path(file.path)) == ("memory", size, kept / "MEMORY.md")
 
 
-def test_a_policy_stands_before_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_comes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On Linux and on macOS, with its rules."""
     home = folder.parents[1]
     assert MANAGED == ("/etc/claude-code", "/Library/Application Support/ClaudeCode")

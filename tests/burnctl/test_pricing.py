@@ -59,7 +59,7 @@ def test_a_fetched_list(home: Home) -> None:
     assert "by the fetched list of 2026-11-01." in shown(home, "claude-opus-5").replace("\n", " ")
 
 
-def test_unpriced_is_said_clearly(home: Home) -> None:
+def test_a_missing_price_is_explained(home: Home) -> None:
     """Why, where it was looked for, what is near, and what to do."""
     said = shown(home, "claude-haiku-5-5").replace("\n", " ")
     assert said.startswith("claude-haiku-5-5 is unpriced: no list has a model of this name.")
@@ -75,7 +75,7 @@ def test_a_provider_is_passed_on(home: Home) -> None:
     assert "priced as opencode claude-sonnet-4-5" in shown(home, "claude-sonnet-4-5", "--provider", "opencode")
 
 
-def test_json_is_what_the_socket_said(home: Home) -> None:
+def test_json_is_the_answer_of_the_socket(home: Home) -> None:
     assert json.loads(shown(home, "claude-opus-5", "--json"))["found"]["list"] == "fetched"
 
 
@@ -117,7 +117,7 @@ def test_no_action_is_a_mistake_of_usage(home: Home) -> None:
     assert run(home, "pricing", "show").returncode == 2
 
 
-def test_a_broken_file_is_said_beside_the_price(home: Home) -> None:
+def test_a_broken_file_is_noted_beside_the_price(home: Home) -> None:
     """A price from a list that was removed is marked as such."""
 
     def broken(params: dict[str, Any], talk: FakeConnection) -> dict[str, Any]:

@@ -32,14 +32,14 @@ def rebuilt(params: dict[str, Any], talk: FakeConnection) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_asked_and_said(home: Home, flags: list[str], asked: list[Any], said: str) -> None:
+def test_confirmation_and_result(home: Home, flags: list[str], asked: list[Any], said: str) -> None:
     with fake_daemon(home.root / "burnd.sock", rebuild=rebuilt) as server:
         done = run(home, "rebuild", *flags)
         assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
         assert [params for _, params in server.asked] == asked
 
 
-def test_nothing_to_do_is_said(home: Home) -> None:
+def test_nothing_to_do_is_reported(home: Home) -> None:
     with fake_daemon(home.root / "burnd.sock", rebuild={"rebuilt": "labels", "turns": 0}):
         assert run(home, "rebuild", "--reclassify").stdout == "every request was labelled already\n"
         assert run(home, "rebuild", "--reclassify", "--force").stdout == "no request has a new label\n"

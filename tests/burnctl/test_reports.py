@@ -153,7 +153,7 @@ def test_compare(demo: DemoHome) -> None:
         (("flow", "x", "--json", "--svg", "x.svg"), 2, "--json"),
     ],
 )
-def test_mistakes_are_told_in_one_line(demo: DemoHome, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_mistakes_are_reported_in_one_line(demo: DemoHome, arguments: tuple[str, ...], code: int, said: str) -> None:
     done = demo.run(*arguments)
     assert done.returncode == code, done.stdout + done.stderr
     assert said in done.stderr
@@ -341,7 +341,7 @@ def test_waste_is_found(demo: DemoHome) -> None:
     assert demo.run("waste", "--session", demo.sessions["Explain the deploy script"]).stdout.startswith("Nothing")
 
 
-def test_instructions_are_told_by_file_and_section(demo: DemoHome) -> None:
+def test_instructions_are_listed_by_file_and_section(demo: DemoHome) -> None:
     """Costs of files plus the rest are the cost of prefixes; a note says that file sizes are current."""
     folder = os.path.join(demo.machine.folder, "you", "shop-api")
     answer = demo.json("overhead", "--project", folder)

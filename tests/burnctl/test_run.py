@@ -52,7 +52,7 @@ def harness(machine: StubMachine, session: str, do: str = "talk") -> None:
     subprocess.run(["harness"], env=env, cwd=machine.work, check=True)
 
 
-def test_a_claim_stands_before_the_start_and_is_closed_after(machine: StubMachine) -> None:
+def test_a_claim_is_written_before_the_start_and_closed_after(machine: StubMachine) -> None:
     """With no daemon: folder, time and tags are on the disk when the harness starts; its end is noted in the same
     file."""
     done = machine.run("run", "--tag", "workflowId=wf-1", "--", "harness", "--flag", "a b", do="exit 5")
@@ -71,7 +71,7 @@ def test_a_claim_stands_before_the_start_and_is_closed_after(machine: StubMachin
     assert after["toTs"] >= after["fromTs"]
 
 
-def test_what_is_known_of_the_harness_is_said(machine: StubMachine) -> None:
+def test_the_claim_describes_the_harness(machine: StubMachine) -> None:
     """opencode and claude by name; the content mode of this environment."""
     machine.run("run", "--", "claude", RELAYBURN_CONTENT_STORE="off")
     (claim,) = spooled(machine.home)

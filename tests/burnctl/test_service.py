@@ -234,7 +234,7 @@ def test_uninstall_removes_what_install_wrote_and_nothing_else(machine: Machine)
     assert (again.returncode, again.stdout) == (0, "the service is not installed\n")
 
 
-def test_a_unit_of_somebody_else_is_left_alone(machine: Machine) -> None:
+def test_a_foreign_unit_is_left_alone(machine: Machine) -> None:
     """A burnd.service that a person or a package wrote is neither replaced nor removed."""
     machine.units.mkdir(parents=True)
     unit = machine.units / "burnd.service"
@@ -261,7 +261,7 @@ def test_without_systemd_it_says_what_to_do(machine: Machine) -> None:
     assert machine.files() == set()
 
 
-def test_a_start_that_fails_is_said(machine: Machine) -> None:
+def test_a_failed_start_is_reported(machine: Machine) -> None:
     """systemd's own words, and where to look."""
     machine.stub(
         "systemctl", 'case "$*" in *is-active*) exit 3;; *enable*) echo "Job failed" >&2; exit 1;; esac; exit 0'

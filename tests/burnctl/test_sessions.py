@@ -215,7 +215,7 @@ def test_a_hit_is_called_by_its_title(width: int) -> None:
     assert ("messages" in head) == (width == 160)
 
 
-def test_ids_that_look_alike_are_told_apart() -> None:
+def test_similar_ids_are_printed_distinctly() -> None:
     """A printed id can be typed back in, even for sessions that began at the same moment."""
     ids = {"ses_0fec72b97014LrRJ": "ses_0fec72b97", "ses_0fec72b98113BcDE": "ses_0fec72b98", "ses_1c8f13e0ed62R1": "s"}
     text = listed({"sessions": [session(1, sessionId=id_, shortId=ids[id_]) for id_ in ids]}, Screen(160), NOW)
@@ -420,7 +420,7 @@ def test_json_is_the_sockets_answer(home: Home, words: list[str], method: str) -
 
 
 @pytest.mark.parametrize(("words", "method"), COMMANDS)
-def test_a_stopped_daemon_is_said(home: Home, words: list[str], method: str) -> None:
+def test_a_stopped_daemon_is_reported(home: Home, words: list[str], method: str) -> None:
     done = run(home, *words)
     assert (done.returncode, done.stdout) == (3, "")
     assert "burnd is not running" in done.stderr

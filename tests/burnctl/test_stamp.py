@@ -367,7 +367,7 @@ def test_from_python(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert burnd.asked[0][1]["stamps"][0]["selector"] == {"sessionId": "s"}
 
 
-def test_a_refused_session_is_said_and_not_spooled(home: Path) -> None:
+def test_a_refused_session_is_reported_and_not_spooled(home: Path) -> None:
     """burnd knows which sessions begin so: its reason is the answer, for an id as short as `shortId` may be."""
     with daemon(home, complains(protocol.REFUSED, "more than one session begins with 'a'", "say more of it: a1, a2")):
         done = burnctl(home, "stamp", "--session", "a", "x=y")

@@ -114,7 +114,7 @@ def test_pages_are_put_together(folder: Path) -> None:
     ]
 
 
-def test_with_no_daemon_a_script_is_told(folder: Path) -> None:
+def test_without_a_daemon_a_script_gets_an_error(folder: Path) -> None:
     """Exit code 3, and no daemon is started by it."""
     done = burnctl(folder / "home", "stamps", "list")
     assert done.returncode == 3

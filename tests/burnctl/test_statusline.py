@@ -134,14 +134,14 @@ def test_without_limits_nothing_is_passed_on(home: Home) -> None:
         (None, {"costUsd": None, "unpricedTurns": 0}, "$0.42 session"),
     ],
 )
-def test_turns_without_a_price_are_said(session: Any, today: Any, said: str) -> None:
+def test_turns_without_a_price_are_mentioned(session: Any, today: Any, said: str) -> None:
     """Unpriced turns are counted; Claude Code's own figure of the session is shown where it is higher."""
     known = {"session": session, "today": today, "window": None, "crossed": []}
     told = {"cost": TOLD["cost"]}
     assert " · ".join(statusline._parts(told, {}, known, colored=False)) == said
 
 
-def test_a_recorded_quota_stands_in(home: Home) -> None:
+def test_a_recorded_quota_is_the_fallback(home: Home) -> None:
     """Before the first answer of a session there are no limits on stdin; burnd has the last ones."""
     quota = {"usedPercent": 61.0, "resetsAt": clock(SOON, "%Y-%m-%dT%H:%M:%SZ")}
     known = {**KNOWN, "window": {**KNOWN["window"], "quota": quota}}  # type: ignore[dict-item]
@@ -150,7 +150,7 @@ def test_a_recorded_quota_stands_in(home: Home) -> None:
         assert f"5h 61% until {clock(SOON)}" in answered(home, told)
 
 
-def test_a_recorded_week_stands_in() -> None:
+def test_a_recorded_week_is_the_fallback() -> None:
     """Each window separately: burnd supplies those that stdin lacks."""
     quota = {"usedPercent": 61.0, "resetsAt": None}
     known = {"window": {"quota": {"usedPercent": 9.0, "resetsAt": None}}, "weekQuota": quota}
@@ -180,7 +180,7 @@ def test_what_cannot_be_is_not_shown(percent: Any) -> None:
     assert statusline._parts(told, {}, {}, colored=False) == []
 
 
-def test_without_burnd_it_prints_what_it_was_told(home: Home) -> None:
+def test_without_burnd_it_prints_its_input(home: Home) -> None:
     shown = line(home, TOLD)
     assert shown.startswith(f"$0.42 session · 5h 43% until {clock(SOON)} · 7d 18%")
     assert shown.endswith("ctx 26%")

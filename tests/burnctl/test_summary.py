@@ -58,14 +58,14 @@ def test_a_plan_is_named_with_what_it_covers() -> None:
     assert "Claude Max" not in page(answer("source", "api", plans=plans, covered=[]))
 
 
-def test_a_model_that_no_log_names_is_said_to_be_none() -> None:
+def test_a_missing_model_name_is_marked() -> None:
     """In its row and where requests without a price are counted."""
     shown = page(answer("model", "gpt-5", "", unpricedModels=["", "house"]))
     assert shown.splitlines()[4].startswith("(unknown) ")
     assert "0 requests without a price ((unknown), house)" in shown
 
 
-def test_hours_are_told_apart() -> None:
+def test_hours_have_distinct_labels() -> None:
     shown = page(answer("hour", "2026-10-25T01:00+02:00", "2026-10-25T03:00+01:00"))
     assert "2026-10-25 01:00" in shown
     assert "2026-10-25 03:00" in shown
@@ -91,7 +91,7 @@ def test_a_tree_shows_whose_agents_are_whose() -> None:
     assert lines[4].startswith("  helper")
 
 
-def test_a_broken_price_file_is_said_below_every_report() -> None:
+def test_a_broken_price_file_is_noted_below_every_report() -> None:
     said = answer("model", "a", pricesProblem=f"models.dev.json: {EVIL}is not JSON")
     assert "Prices: models.dev.json: is not JSON." in page(said)
     said = compared(cell("a", "coding", 9), pricesProblem="models.dev.json: is not JSON")
@@ -134,7 +134,7 @@ def test_the_line_of_costs_says_what_a_cell_is(length: int, said: str) -> None:
     assert said in page(answer("model", "a", series=series), 160).splitlines()
 
 
-def test_what_must_be_known_to_trust_it_is_said() -> None:
+def test_notes_on_reliability_are_shown() -> None:
     """Open, partial, empty and unpriced turns, what was not logged, and rows that are left out."""
     said = answer("model", "a", "b", moreRows=12, unpricedModels=[f"house-{EVIL}model"])
     said["totals"] = sums(9, openTurns=1, partialTurns=2, unpricedTurns=3, emptyTurns=4)
@@ -184,7 +184,7 @@ def test_a_day_of_a_broken_clock_does_not_draw_a_thousand_years() -> None:
     assert len(page(answer("model", "a", series=series), chart=True).splitlines()) < 20
 
 
-def test_how_sessions_ended_is_said() -> None:
+def test_endings_of_sessions_are_shown() -> None:
     ended = {"completed": 3, "abandoned": 1, "errored": 0, "unknown": 2}
     quality = {"editPrompts": 4, "oneShotPrompts": 3, "oneShotPromptRate": 0.75, "oneShotInterval": [0.3, 0.95],
                "sessions": ended}  # fmt: skip

@@ -227,9 +227,7 @@ async def test_links_pipes_and_odd_names_are_left_alone(opened: Opened, tmp_path
         assert not list(tmp_path.glob("**/escape*"))
 
 
-async def test_transcripts_at_any_depth_are_read_and_what_is_passed_over_is_told(
-    opened: Opened, tmp_path: Path
-) -> None:
+async def test_transcripts_at_any_depth_are_read_and_other_files_counted(opened: Opened, tmp_path: Path) -> None:
     """Format page, rule 1: every transcript below the root is read; `status` counts the other files."""
     async with watching(opened, tmp_path / "projects") as watched:
         for n, path in enumerate(["top.jsonl", "-p/deep/er/low.jsonl", "subagents/named.jsonl", "-p/memory/no.jsonl"]):
@@ -376,9 +374,7 @@ async def _is_read(watched: Watched) -> bool:
 
 
 @pytest.mark.parametrize("rewritten", [False, True], ids=["index", "labels"])
-async def test_what_is_open_stays_in_sight_when_the_index_is_made_anew(
-    opened: Opened, tmp_path: Path, *, rewritten: bool
-) -> None:
+async def test_open_turns_survive_a_rebuild(opened: Opened, tmp_path: Path, *, rewritten: bool) -> None:
     """I3: a turn that no ledger has yet is in every answer right after a rebuild, and settles as it would have."""
     async with watching(opened, tmp_path / "projects") as watched:
         log = Transcript(session=SESSION)
@@ -445,7 +441,7 @@ async def test_the_newest_session_is_read_first(opened: Opened, tmp_path: Path) 
     assert watched.source.backfill.done == watched.source.backfill.total
 
 
-async def test_a_name_that_is_no_utf8_hurts_nobody(opened: Opened, tmp_path: Path) -> None:
+async def test_a_name_that_is_not_utf8_is_harmless(opened: Opened, tmp_path: Path) -> None:
     """P7: a file with any bytes for a name is read like the others, which do not notice."""
     async with watching(opened, tmp_path / "projects") as watched:
         odd = os.fsencode(watched.path().parent) + b"/bad\xff\xfename.jsonl"
@@ -536,7 +532,7 @@ async def test_a_request_without_a_response_counts_until_it_gets_one(opened: Ope
         assert await requests(watched) == ["r1"]
 
 
-async def test_who_started_an_agent_may_be_told_late(opened: Opened, tmp_path: Path) -> None:
+async def test_the_parent_of_an_agent_may_be_recorded_late(opened: Opened, tmp_path: Path) -> None:
     """A meta file that appears after the agent settled links its turns all the same."""
     async with watching(opened, tmp_path / "projects") as watched:
         below = watched.path().with_suffix("") / "subagents"
@@ -586,7 +582,7 @@ async def test_agents_of_a_workflow_and_of_a_team_hang_below_their_call(
         assert {name: one.parent_tool_use_id for name, one in agents.items()} == {"a1": "c1", "arev-1": "c2"}
 
 
-async def test_who_started_an_agent_may_be_told_while_nobody_looks(opened: Opened, tmp_path: Path) -> None:
+async def test_the_parent_of_an_agent_may_be_recorded_while_the_daemon_is_down(opened: Opened, tmp_path: Path) -> None:
     """I2: a meta file that was written between two starts of the daemon is taken up; an old one is not looked at."""
     below = tmp_path / "projects" / "-home-dev-app" / SESSION / "subagents"
     below.mkdir(parents=True)
@@ -624,7 +620,7 @@ async def _tell_between_starts(opened: Opened, projects: Path) -> None:
     (below / "agent-late.meta.json").write_text('{"agentType": "Explore", "toolUseId": "toolu_1"}')
 
 
-async def test_who_started_an_agent_may_be_told_before_anything_is_watched(
+async def test_the_parent_of_an_agent_may_be_recorded_before_watching_begins(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A first scan knows itself below which root a file is: the watcher may need a moment to find that out."""

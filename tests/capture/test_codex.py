@@ -174,7 +174,7 @@ async def test_a_flush_settles_and_what_comes_late_still_counts(opened: Opened, 
         assert [turn[1:] for turn in await here.turns()] == [(900, 50, False)]
 
 
-async def test_both_folders_are_read_and_told_of(opened: Opened, tmp_path: Path) -> None:
+async def test_both_folders_are_read_and_listed(opened: Opened, tmp_path: Path) -> None:
     """`sessions/` and `archived_sessions/` below CODEX_HOME are read; status counts files and lines."""
     folder = tmp_path / "codex"
     for n, name in enumerate(("sessions", "archived_sessions"), 1):
@@ -275,7 +275,7 @@ async def test_compressed_logs_are_the_same_sessions(tmp_path: Path) -> None:
     await rig.close()
 
 
-async def test_a_damaged_archive_is_said_and_hurts_nobody(opened: Opened, tmp_path: Path) -> None:
+async def test_a_damaged_archive_is_reported_and_others_are_read(opened: Opened, tmp_path: Path) -> None:
     """A file with the suffix but without zstd data is retried and shown; the other logs are read."""
     log = Rollout()
     log.task()

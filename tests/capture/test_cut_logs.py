@@ -112,7 +112,7 @@ async def test_an_open_turn_outlives_its_line(tmp_path: Path, way: Way, *, resta
     await cut.rig.close()
 
 
-async def test_a_log_that_was_cut_while_nobody_looked(tmp_path: Path) -> None:
+async def test_a_log_cut_while_the_daemon_was_down(tmp_path: Path) -> None:
     """The same where the daemon was down meanwhile, the log has many pieces, and the index was lost afterwards."""
     cut = CutLog(tmp_path)
     await cut.rig.open()
@@ -231,7 +231,7 @@ async def test_a_file_that_cannot_be_read_any_more_keeps_its_open_turn(opened: O
         assert "m1" in watched.ledger()
 
 
-async def test_a_line_that_is_cut_while_the_index_is_made_anew(opened: Opened, tmp_path: Path) -> None:
+async def test_a_line_cut_during_a_rebuild(opened: Opened, tmp_path: Path) -> None:
     """I3: what was open before a rebuild, and is not in the log when that is read again, is recorded all the same."""
     async with watching(opened, tmp_path / "projects") as watched:
         log = Transcript(session=SESSION)

@@ -164,7 +164,7 @@ async def test_a_summary_goes_with_the_session_it_is_about(tmp_path: Path, order
     await rig.close()
 
 
-async def test_a_summary_that_is_gone_by_the_time_its_session_comes_is_none(tmp_path: Path) -> None:
+async def test_a_summary_deleted_before_its_session_is_read_is_ignored(tmp_path: Path) -> None:
     projects = tmp_path / "projects"
     (projects / "-p").mkdir(parents=True)
     told, talk = projects / "-p" / "told.jsonl", projects / "-p" / "talk.jsonl"

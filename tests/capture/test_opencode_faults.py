@@ -153,7 +153,7 @@ def test_a_writer_that_starts_meanwhile_makes_what_was_read_worthless(writer: Wr
     database.close()
 
 
-async def test_what_only_looked_damaged_is_not_said_to_be(
+async def test_a_transient_read_error_is_not_damage(
     rig: OpenCodeRig, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F33, F35: a page that changes while it is read as unchanging may look like anything: it is read again."""
@@ -194,7 +194,7 @@ async def test_a_writer_s_log_can_be_emptied_between_looks(rigs: Rigs, writer: W
     assert len(inputs(rig)) == 1001
 
 
-async def test_a_database_that_went_quiet_is_let_go_of(rigs: Rigs, writer: Writer) -> None:
+async def test_a_quiet_database_is_closed(rigs: Rigs, writer: Writer) -> None:
     """An open connection of ours would block exclusive locks and the removal of the log at the end."""
     rig = await rigs(pace=Pace(tick=0, discover=1e9, scan=1.0, rest=1.0, doubt=1e9))
     conversation(writer)
@@ -459,7 +459,7 @@ async def test_absence_is_normal(rig: OpenCodeRig, tmp_path: Path) -> None:
     assert len(rig.turns()) == 6
 
 
-async def test_a_database_that_went_while_nobody_looked_leaves_nothing_open(rig: OpenCodeRig, writer: Writer) -> None:
+async def test_a_database_deleted_between_polls_leaves_nothing_open(rig: OpenCodeRig, writer: Writer) -> None:
     exchange_in_progress(writer)
     await rig.attend()
     await rig.restart()
@@ -622,7 +622,7 @@ def in_hand(rig: OpenCodeRig) -> list[str]:
     return list(msgspec.msgpack.decode(data[4 : 4 + int.from_bytes(data[:4], "big")])[0])
 
 
-async def test_what_cannot_be_read_is_in_nobodys_hand(
+async def test_an_unreadable_database_is_no_suspect(
     rigs: Rigs, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F78: a database that is locked for hours is no reason to suspect a session when the machine is switched off."""
@@ -638,7 +638,7 @@ async def test_what_cannot_be_read_is_in_nobodys_hand(
     assert in_hand(rig) == []
 
 
-async def test_what_waits_for_room_is_in_nobodys_hand(
+async def test_a_session_that_waits_for_space_is_no_suspect(
     rigs: Rigs, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F78, F41: the crash guard covers a session only while its rows are decoded, since the disk may be full for hours

@@ -206,7 +206,7 @@ async def test_what_a_revert_deletes_stays_spent(rig: OpenCodeRig, writer: Write
     assert [record.text for record in content(rig)].count("answer 1") == 1
 
 
-async def test_rows_that_go_while_they_are_looked_for_are_missed_by_nobody(
+async def test_rows_deleted_during_a_poll_are_harmless(
     rigs: Rigs, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F30: the row before the marker is looked at in the very state that is read on from, not a moment earlier."""
@@ -295,7 +295,7 @@ async def test_messages_without_their_session_are_recorded(rig: OpenCodeRig, wri
     assert inputs(rig) == {f"{S}-a0": 100, f"{S}-a1": 101}
 
 
-async def test_an_open_row_that_went_while_nobody_looked_is_closed(rig: OpenCodeRig, writer: Writer) -> None:
+async def test_an_open_row_deleted_while_the_daemon_was_down_is_closed(rig: OpenCodeRig, writer: Writer) -> None:
     """A revert deleted an open row while the daemon was down: its last state, from the index, is recorded."""
     conversation(writer)
     exchange(writer, S, 5, done=False)
@@ -582,7 +582,7 @@ async def test_archived_sessions_are_read_unless_they_are_not_wanted(rigs: Rigs,
     assert set(rig.turns()) == {f"{S}-a0", f"{S}-a1"}
 
 
-async def test_an_open_step_of_a_session_nobody_wants_any_more_is_closed(rigs: Rigs, writer: Writer) -> None:
+async def test_an_open_step_of_an_excluded_session_is_closed(rigs: Rigs, writer: Writer) -> None:
     writer.session(S)
     writer.user("u", S)
     writer.step("a", S, "u", done=False)
@@ -613,7 +613,7 @@ async def test_without_content_no_text_is_left_anywhere(rigs: Rigs, writer: Writ
     await rig.open()
 
 
-async def test_rows_of_the_coming_format_are_said_loudly(rig: OpenCodeRig, writer: Writer) -> None:
+async def test_rows_of_the_next_format_are_reported(rig: OpenCodeRig, writer: Writer) -> None:
     """A format that is not read yet must not look like silence; what can be read is read on."""
     conversation(writer)
     writer.db.execute("CREATE TABLE session_v2 (id text PRIMARY KEY)")

@@ -54,7 +54,7 @@ async def _held(folder: Path, turns: int) -> int:
     return with_pieces - without_pieces
 
 
-async def test_what_is_in_hand_is_the_same_however_long_its_sessions_are(tmp_path: Path) -> None:
+async def test_memory_of_unrecorded_lines_is_independent_of_session_length(tmp_path: Path) -> None:
     """Two hundred sessions that grow at once wait for one commit: of their past each holds no more by then than the
     eight bytes by which a row is found again, though its reader had to look whether it knows the new line."""
     short, long = await _held(tmp_path / "short", 2), await _held(tmp_path / "long", 60)

@@ -34,7 +34,7 @@ def _begins(lines: list[bytes], wanted: bytes) -> int:
 
 
 @pytest.mark.parametrize("child_from", [1, follower.CHILD_FROM_BYTES])
-async def test_where_unused_lines_stand_is_told_after_a_restart(
+async def test_positions_of_unused_lines_survive_a_restart(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, child_from: int
 ) -> None:
     """P1, F11: of what is no JSON and what is no object, status has path, offset, size and reason; not a byte of it."""
@@ -77,7 +77,7 @@ async def test_many_unused_lines_are_counted_and_the_first_are_shown(opened: Ope
         assert watched.source.status().unused.count == 1  # none of a deleted log
 
 
-async def test_an_unfinished_line_is_told_until_it_is_whole(opened: Opened, tmp_path: Path) -> None:
+async def test_an_unfinished_line_is_listed_until_complete(opened: Opened, tmp_path: Path) -> None:
     """F10: half a last line is listed after ten quiet minutes, and no more when the rest of it has come."""
     lines = _log_with_garbage(b"")
     whole = b"".join(line + b"\n" for line in lines)
@@ -99,7 +99,7 @@ async def test_an_unfinished_line_is_told_until_it_is_whole(opened: Opened, tmp_
         assert _listed(watched) == []
 
 
-async def test_a_line_too_long_is_told_after_a_restart(
+async def test_a_line_too_long_is_listed_after_a_restart(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F09, D9: its size and its offset are in status for as long as its log is there."""

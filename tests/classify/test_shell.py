@@ -146,7 +146,7 @@ def test_neighbours_of_listed_commands_belong_to_none(command: str) -> None:
         ("node --test-reporter spec --test", "testing"),
     ],
 )
-def test_a_deciding_flag_counts_wherever_it_stands_and_stays_in_the_verb(command: str, expected: str) -> None:
+def test_a_deciding_flag_counts_in_any_place_and_stays_in_the_verb(command: str, expected: str) -> None:
     assert family(command) == expected
     assert family(verb(command)) == expected
 

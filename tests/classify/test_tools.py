@@ -51,7 +51,7 @@ def test_every_kind_is_listed_once() -> None:
         ("", None),
     ],
 )
-def test_the_server_stands_between_the_first_two_double_underscores(name: str, server: str | None) -> None:
+def test_the_server_is_between_the_first_two_double_underscores(name: str, server: str | None) -> None:
     assert tools.mcp_server(name) == server
 
 

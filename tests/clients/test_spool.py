@@ -50,7 +50,7 @@ def files(pipeline: Pipeline) -> list[str]:
     return sorted(path.name for path in pipeline.home.spool.glob("[!.]*.json"))
 
 
-async def test_stamps_are_taken_in_and_their_files_go(opened: Opened) -> None:
+async def test_stamps_are_recorded_and_their_files_removed(opened: Opened) -> None:
     """In the order they were left; a hidden file that is still being written is not touched."""
     pipeline = await opened()
     for n in range(1200):
@@ -99,7 +99,7 @@ async def test_taking_one_in_twice_changes_nothing(opened: Opened) -> None:
     ],
     ids=lambda data: repr(data)[:40],
 )
-async def test_what_cannot_be_used_is_put_aside(opened: Opened, data: bytes) -> None:
+async def test_unusable_files_are_moved_aside(opened: Opened, data: bytes) -> None:
     """Unusable files are counted and moved to a folder for inspection; the others are recorded."""
     pipeline = await opened()
     bad = put_in_spool(pipeline.home.spool, data)
@@ -112,7 +112,7 @@ async def test_what_cannot_be_used_is_put_aside(opened: Opened, data: bytes) -> 
     assert await spool_of(pipeline).drain() == spooling.SpoolResult()
 
 
-async def test_odd_things_in_the_spool_hurt_nobody(opened: Opened) -> None:
+async def test_odd_files_in_the_spool_are_harmless(opened: Opened) -> None:
     """A folder, a link, a pipe or a file of a gigabyte is moved aside without following or blocking."""
     pipeline = await opened()
     folder = pipeline.home.spool
@@ -292,7 +292,7 @@ async def test_a_claim_of_a_source_takes_only_its_sessions(opened: Opened) -> No
     assert (await spool_of(pipeline).drain()).claimed == {path.stem: "b"}
 
 
-async def test_sessions_that_somebody_has_are_not_taken(opened: Opened) -> None:
+async def test_sessions_with_an_owner_are_not_claimed(opened: Opened) -> None:
     """Neither announce_record ones, nor claimed ones, nor children; claims made first choose first."""
     pipeline = await opened()
     await spool_of(pipeline).drain()
@@ -389,7 +389,7 @@ async def test_a_crash_anywhere_ends_the_same(
     assert bool(pipeline.content.sidecars.size("s")) == (kind == "stamp")
 
 
-def test_the_spool_is_taken_in_before_any_log_is_read(home: Home) -> None:
+def test_the_spool_is_read_before_any_log(home: Home) -> None:
     """Spool files left while the daemon was down apply to the logs it finds: no text of that session is ever stored."""
     secret = "the-canary-in-the-coal-mine"
     write(home, conversation("s1", "fine", prompt=secret), "s1")
@@ -419,7 +419,7 @@ def test_the_spool_is_looked_at_every_few_seconds_and_when_asked(home: Home) -> 
         assert any("spool" in notice["what"] for notice in status["degraded"])
 
 
-def test_a_claim_is_told_its_session(home: Home) -> None:
+def test_a_claim_gets_its_session(home: Home) -> None:
     """After its harness has ended, a wrapper gets the session that belongs to its claim."""
     now = int(time.time() * 1000)  # a claim is given up when it is a week old
     with running(home) as daemon, daemon.wire() as wire:

@@ -73,7 +73,7 @@ def test_four_times_the_blobs_cost_four_times_as_much(
 
 
 @seeds(2, 10)
-def test_what_is_told_is_what_goes(tmp_path: Path, seed: int) -> None:
+def test_the_report_equals_the_deletion(tmp_path: Path, seed: int) -> None:
     """Equal to the byte, with any sharing of blobs."""
     home = Home(tmp_path / "home")
     make_folder(home.root)

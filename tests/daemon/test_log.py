@@ -62,7 +62,7 @@ def test_what_is_below_the_level_is_not_written() -> None:
     assert out.getvalue().count("\n") == 1
 
 
-def test_the_same_warning_is_said_once_a_minute() -> None:
+def test_a_repeated_warning_is_logged_once_a_minute() -> None:
     """F83: with the number of those held back; ten thousand bad lines are one piece of news."""
     now = 1000.0
     seldom = RateLimit(clock=lambda: now)
@@ -92,7 +92,7 @@ def test_what_is_remembered_of_warnings_is_bounded() -> None:
     assert len(seldom._last) <= 1000
 
 
-def test_a_file_is_private_and_put_aside_when_it_is_full(tmp_path: Path) -> None:
+def test_a_log_file_is_private_and_rotated_when_full(tmp_path: Path) -> None:
     """A few generations, each no larger than the limit, none lost in between."""
     before = os.umask(0)
     try:
@@ -260,7 +260,7 @@ def test_libraries_are_heard_without_their_words() -> None:
 CANARY = "canary-7f3a9"
 
 
-def test_nothing_that_anybody_said_reaches_the_log(home: Home) -> None:
+def test_no_conversation_text_reaches_the_log(home: Home) -> None:
     """F83, I6: prompts, answers, titles, commands, results, folders of projects and stamps, at the most talkative."""
     log = Transcript(session="s1", cwd=f"/home/dev/{CANARY}-folder", gitBranch=f"{CANARY}-branch")
     log.bare(type="summary", summary=f"{CANARY} title", leafUuid="u1")

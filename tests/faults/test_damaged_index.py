@@ -301,7 +301,7 @@ def test_an_index_that_cannot_be_opened_is_waited_for(home: Home) -> None:
 
 
 @pytest.mark.slow
-def test_what_stands_in_the_place_of_the_index(home: Home, expected_reports: dict[str, Any]) -> None:
+def test_an_obstacle_in_the_place_of_the_index(home: Home, expected_reports: dict[str, Any]) -> None:
     """F54, P5: a link, a folder or a pipe in the place of the index is moved aside, and the index is rebuilt."""
     put: list[Callable[[Path], Any]] = [lambda path: path.symlink_to("elsewhere"), Path.mkdir, os.mkfifo]
     for n, one in enumerate(put):

@@ -241,7 +241,7 @@ def test_an_open_home_is_refused(home: Home) -> None:
     assert "chmod 700" in _refusal(home)
 
 
-def test_a_home_of_somebody_else_is_refused(home: Home) -> None:
+def test_a_home_of_another_user_is_refused(home: Home) -> None:
     """F52: with whose it is, and nothing in it is touched."""
     home.root.mkdir(parents=True, mode=0o755)
     if os.geteuid() == 0:
@@ -310,7 +310,7 @@ def test_rights_that_are_taken_away_are_waited_for(home: Home, tmp_path: Path, f
     tally.faults()
 
 
-def test_a_ledger_of_somebody_else_is_refused_at_once(home: Home) -> None:
+def test_a_ledger_of_another_user_is_refused_at_once(home: Home) -> None:
     """F52: refused at the start, with a message for the user: a daemon once run as root leaves such a ledger."""
     home.root.mkdir(parents=True, mode=0o700)
     home.ledger.touch(mode=0o400)

@@ -47,7 +47,7 @@ def _tries(home: Home) -> int:
 
 
 @pytest.mark.slow
-def test_an_index_writer_that_fails_as_nobody_foresaw(home: Home) -> None:
+def test_an_index_writer_with_an_unforeseen_failure(home: Home) -> None:
     """F77, P2: the source that met it is started again, the index catches up with the ledger; nothing is twice."""
     with running(home, script=SCRIPT, FAILING="the index writer", FAILING_BY="KeyError", FAILING_ONCE="1") as daemon:
         watched = Watched(home, daemon)
@@ -94,7 +94,7 @@ def test_a_sync_that_fails_in_any_part_ends_the_daemon(home: Home) -> None:
 
 
 @pytest.mark.parametrize("kind", ["KeyError", "OSError", pytest.param("ValueError", marks=pytest.mark.slow)])
-def test_what_nobody_foresaw_is_told_without_its_words(home: Home, kind: str) -> None:
+def test_an_unforeseen_error_is_logged_without_its_text(home: Home, kind: str) -> None:
     """F83: the log and the last line contain the type and place of an unforeseen error, never its text."""
     said = _said_by_one_that_ends(home, NEEDED, kind)
     assert CANARY not in said
@@ -102,7 +102,7 @@ def test_what_nobody_foresaw_is_told_without_its_words(home: Home, kind: str) ->
     assert "Traceback" not in said
 
 
-def test_a_thread_that_fails_is_told_of_without_its_words(home: Home) -> None:
+def test_a_failing_thread_is_logged_without_its_text(home: Home) -> None:
     """F83: Python itself would print them."""
     with running(home, script=SCRIPT, FAILING_THREAD="1", FAILING_BY="KeyError") as daemon:
         until(lambda: "failing_parts.py:" in daemon.log.read_text(), 60, daemon.why)

@@ -61,7 +61,7 @@ def test_a_failed_sync_ends_the_process(home: Home, tmp_path: Path, file: str, i
 
 
 @needs_shims
-def test_who_asked_is_told_of_a_failed_sync(home: Home, tmp_path: Path) -> None:
+def test_the_client_gets_the_error_of_a_failed_sync(home: Home, tmp_path: Path) -> None:
     """F42: a client whose stamp could not be made durable gets an error, and leaves it in the spool."""
     flag = tmp_path / "flag"
     shim: dict[str, Any] = {"LD_PRELOAD": str(built("failing_sync", tmp_path)), "SYNC_FAILS_WHILE": str(flag)}

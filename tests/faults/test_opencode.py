@@ -197,7 +197,7 @@ def _damage(path: Path, how: str) -> None:
     "change",
     ["DROP TABLE part", pytest.param("ALTER TABLE message RENAME COLUMN data TO body", marks=pytest.mark.slow)],
 )
-def test_a_schema_nobody_knows(database: opencode.Writer, watched: Watched, change: str) -> None:
+def test_an_unknown_schema(database: opencode.Writer, watched: Watched, change: str) -> None:
     """F36: without an essential column the source reports it, and the others continue."""
     database.db.execute("PRAGMA foreign_keys = OFF")
     database.db.execute(change)

@@ -397,7 +397,7 @@ def test_without_a_home_folder_it_reads_what_is_named(home: Home) -> None:
         started.wait()
 
 
-def test_a_damaged_index_is_made_anew_when_a_question_finds_it(home: Home) -> None:
+def test_a_damaged_index_found_by_a_query_is_rebuilt(home: Home) -> None:
     """F53: the question is asked to come again, and the next one is answered in full."""
     with running(home) as daemon, daemon.wire() as wire:
         for number in range(4):

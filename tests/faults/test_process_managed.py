@@ -74,7 +74,7 @@ def manager(home: Home) -> Iterator[Manager]:
     manager.close()
 
 
-def test_ready_is_said_when_it_is_and_stopping_when_it_stops(home: Home, manager: Manager) -> None:
+def test_readiness_and_stopping_are_notified(home: Home, manager: Manager) -> None:
     """READY only when everything can be asked; then STOPPING; with words for `systemctl status`."""
     with running(home, ready=False, NOTIFY_SOCKET=str(manager.path)) as daemon:
         first = manager.until("READY")
@@ -102,7 +102,7 @@ def test_an_abstract_address_is_understood(home: Home) -> None:
         assert other.recv(100) == b"READY=1\nSTATUS=two lines"
 
 
-def test_nobody_has_to_listen() -> None:
+def test_it_runs_without_a_service_manager() -> None:
     """Without a manager, or with one that is gone or odd, nothing happens."""
     for value in ("", "/nowhere/at/all", "relative", "vsock:2:1", "x" * 500):
         Notifier({"NOTIFY_SOCKET": value}).alive()

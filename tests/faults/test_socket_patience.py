@@ -42,7 +42,7 @@ async def test_lines_come_out_as_they_went_in() -> None:
 
 
 @pytest.mark.timed
-async def test_a_silent_client_is_let_go() -> None:
+async def test_an_idle_client_is_disconnected() -> None:
     """F67: idle connections are closed."""
     async with pair() as (stream, _client):
         begun = time.monotonic()
@@ -65,7 +65,7 @@ async def test_a_request_that_drips_in_is_given_up() -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_an_answer_nobody_takes_is_given_up() -> None:
+async def test_an_answer_that_is_not_read_is_dropped() -> None:
     """F67: and the stream is of no use after it, since half a line is out."""
     async with pair() as (stream, _client):
         with pytest.raises(Gone):
@@ -113,7 +113,7 @@ async def send_in_thread(client: socket.socket, data: bytes) -> None:
         await anyio.to_thread.run_sync(client.sendall, data)
 
 
-async def test_leaving_is_told_from_having_no_more_to_say() -> None:
+async def test_a_disconnect_differs_from_a_half_close() -> None:
     """F70: a client that closed is gone; one that only ended its own side is waiting for its answer."""
     async with pair() as (stream, client):
         client.shutdown(socket.SHUT_WR)

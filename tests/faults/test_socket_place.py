@@ -114,7 +114,7 @@ def test_a_link_to_a_stale_socket_is_refused(home: Home) -> None:
     assert stale.is_socket()
 
 
-def test_a_socket_somebody_listens_at_is_not_taken(home: Home, tmp_path: Path) -> None:
+def test_a_live_socket_is_not_replaced(home: Home, tmp_path: Path) -> None:
     """F61: two homes may not share a socket; the second names the first and leaves it alone."""
     other = Home(home.root.parent / "other")
     with running(home) as daemon:
@@ -145,7 +145,7 @@ def test_a_full_backlog_is_no_stale_socket(tmp_path: Path, home: Home) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
-def test_a_socket_of_somebody_else_is_refused(home: Home) -> None:
+def test_a_socket_of_another_user_is_refused(home: Home) -> None:
     """F62: even without a listener."""
     home.root.mkdir(mode=0o700)
     path = home.root / "burnd.sock"
@@ -168,7 +168,7 @@ def test_a_folder_that_others_may_write_in_is_refused(home: Home, mode: int) -> 
         listener.bind(folder / "s")
 
 
-def test_a_path_too_long_is_said(home: Home) -> None:
+def test_a_path_too_long_is_reported(home: Home) -> None:
     """F65: with the path, before the kernel refuses in its own words."""
     home.root.mkdir()
     with pytest.raises(SocketTaken, match="too long"):
@@ -194,7 +194,7 @@ def test_a_long_home_moves_the_socket(home: Home) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a folder away")
-def test_a_runtime_folder_of_somebody_else_is_refused(home: Home) -> None:
+def test_a_runtime_folder_of_another_user_is_refused(home: Home) -> None:
     """F65, F82: as after `su` without a new session; the folder is named, and nothing is put into it."""
     deep = Home(home.root.parent / ("d" * 60) / ("e" * 60))
     deep.root.parent.mkdir(mode=0o700)

@@ -59,7 +59,7 @@ def _kill_loop(home: Home, times: int) -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\x00" * 5000, *_slow(b'{"v":1,"kind":"turn","rec', b"\xff" * 40)])
-def test_a_torn_tail_is_put_aside(home: Home, expected_reports: dict[str, Any], tail: bytes) -> None:
+def test_a_torn_tail_is_moved_aside(home: Home, expected_reports: dict[str, Any], tail: bytes) -> None:
     """F40, F43, P3: what power loss leaves behind the last line is kept aside, and nothing else is touched."""
     before = (home.root / "ledger.jsonl").read_bytes()
     with (home.root / "ledger.jsonl").open("ab") as ledger:
@@ -72,9 +72,7 @@ def test_a_torn_tail_is_put_aside(home: Home, expected_reports: dict[str, Any], 
     tally.faults()
 
 
-def test_lost_content_is_said_and_a_damaged_line_hurts_only_itself(
-    home: Home, expected_reports: dict[str, Any]
-) -> None:
+def test_lost_content_is_reported_and_a_damaged_line_is_skipped(home: Home, expected_reports: dict[str, Any]) -> None:
     """F45: without a sidecar usage is complete, and texts are reported as missing. F46: a damaged ledger line is
     skipped and counted with its position, and never rewritten."""
     for path in (home.root / "content").glob("*a*.jsonl"):

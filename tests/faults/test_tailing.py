@@ -379,7 +379,7 @@ def test_a_log_that_may_not_be_read_hurts_only_itself(home: Home) -> None:
     tally.faults()
 
 
-def test_what_is_left_alone_is_told(home: Home) -> None:
+def test_skipped_paths_are_reported(home: Home) -> None:
     """P1, F16, F17: an unreadable or too deep folder, a log of another user, a link: path and advice. A link is not an
     issue. A path that is readable again is read, and its issue removed."""
     root = projects(home)
@@ -413,7 +413,7 @@ def test_what_is_left_alone_is_told(home: Home) -> None:
 
 
 @pytest.mark.timed
-def test_a_busy_log_starves_nobody(watched: Watched) -> None:
+def test_a_busy_log_starves_no_other(watched: Watched) -> None:
     """F19: beside one that never ends, every quiet line is seen within two seconds."""
     over = threading.Event()
     watched.append("f19", whole(answers("f19", 0, 1)))

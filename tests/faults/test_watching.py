@@ -109,7 +109,7 @@ def test_new_folders_are_looked_into(watched: Watched, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_its_own_reading_wakes_nobody(watched: Watched) -> None:
+def test_its_own_reads_cause_no_events(watched: Watched) -> None:
     """F26: with a thousand files and nothing to do, it does next to nothing."""
     before = watched.call("summary")["totals"]["turns"]
     for n in range(1000):

@@ -105,7 +105,7 @@ def test_a_call_failed_when_the_harness_or_the_exit_code_says_so(
         ("The user doesn't want to proceed with this tool use", None, False),
     ],
 )
-def test_what_a_person_refused_is_told_from_what_failed(content: Any, is_error: bool | None, refused: bool) -> None:
+def test_refusals_are_distinguished_from_failures(content: Any, is_error: bool | None, refused: bool) -> None:
     """Only a refusal marked by the harness: not one by a rule, nor a result with the same text."""
     assert _answered("Bash", content, is_error=is_error).is_refused is refused
 

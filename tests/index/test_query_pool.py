@@ -77,7 +77,7 @@ async def test_a_question_of_many_short_statements_is_stopped(opened: Opened) ->
     assert await pipeline.index.ask(count) == 0
 
 
-async def test_a_question_nobody_waits_for_any_more_is_interrupted(opened: Opened) -> None:
+async def test_an_abandoned_query_is_interrupted(opened: Opened) -> None:
     """A client that goes away takes its question with it (F70)."""
     pipeline = await opened()
     with anyio.move_on_after(0.05) as scope:
@@ -135,7 +135,7 @@ async def test_questions_go_on_after_the_index_was_swapped(opened: Opened) -> No
     assert answers == [1] * 50
 
 
-async def test_a_file_that_somebody_has_for_himself_is_not_waited_for_by_others(tmp_path: Path) -> None:
+async def test_an_exclusively_locked_file_does_not_block_the_loop(tmp_path: Path) -> None:
     """While a connection cannot be opened the event loop runs, so the lock holder can release it."""
     with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as greedy:
         greedy.execute("CREATE TABLE turns(id)")

@@ -440,7 +440,7 @@ async def test_ids_utf8_cannot_hold_are_mended(opened: Opened, bad: str) -> None
     assert len(dump["turns"]) == len(dump["messages"]) == 1
 
 
-def test_who_said_what_reads_as_it_was_written() -> None:
+def test_roles_and_kinds_round_trip() -> None:
     """Roles and kinds of content have numbers that map back to their names."""
     db = sqlite3.connect(":memory:")
     db.executescript(TABLES)

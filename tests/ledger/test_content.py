@@ -110,7 +110,7 @@ def test_the_newest_record_counts(store: ContentStore) -> None:
     assert [r.text for r in read_content(store, "s1")] == ["final", "after"]
 
 
-def test_a_missing_or_damaged_blob_is_said(store: ContentStore) -> None:
+def test_a_missing_or_damaged_blob_is_marked(store: ContentStore) -> None:
     """A lost blob is marked and keeps its hash; the rest of the session is readable."""
     append_content(store, [text("m1", BIG)], NOW)
     append_content(store, [text("m2", BIG + "!"), text("m3", "short")], NOW)
@@ -196,7 +196,7 @@ def test_nothing_is_created_before_the_first_write(store: ContentStore) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(0, 2)), max_size=12))
 @settings(max_examples=examples(20), deadline=None)
-def test_blobs_live_exactly_as_long_as_somebody_refers_to_them(
+def test_blobs_live_exactly_as_long_as_their_references(
     tmp_path_factory: pytest.TempPathFactory, deeds: list[tuple[str, str, int]]
 ) -> None:
     """Any order of writing and dropping leaves the blobs of the sessions that are left, and no others."""

@@ -217,7 +217,7 @@ async def test_a_prune_cut_short_is_finished_at_the_next_start(opened: Opened) -
     assert not sidecar.exists()
 
 
-async def test_forgetting_a_session_nobody_knows_is_harmless(opened: Opened) -> None:
+async def test_forgetting_an_unknown_session_is_harmless(opened: Opened) -> None:
     pipeline = await opened()
     assert (await pipeline.forget(["nobody"])).files == 0
 

@@ -172,7 +172,7 @@ def test_kill_nine_never_loses_an_acknowledged_line(tmp_path: Path) -> None:
         assert len(found) > acknowledged
 
 
-def test_a_second_holder_is_told_who_has_the_home(tmp_path: Path) -> None:
+def test_a_second_holder_gets_the_pid_of_the_first(tmp_path: Path) -> None:
     """F61: the lock is exclusive, names its holder, and is free once let go."""
     lock = files.HomeLock(tmp_path / "burnd.lock")
     with pytest.raises(HomeBusy) as refused:

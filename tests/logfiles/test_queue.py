@@ -302,7 +302,7 @@ def test_nothing_is_forgotten(steps: list[tuple[str, int]]) -> None:
     assert (len(queue), queue.due()) == (0, None)
 
 
-def test_what_failed_is_tried_at_once_when_somebody_asks(queue: Queue, clock: Clock) -> None:
+def test_a_flush_retries_failed_files_at_once(queue: Queue, clock: Clock) -> None:
     """A flush reads all that can be read now, whatever it could not read a moment ago."""
     queue.add("a")
     queue.take()

@@ -263,7 +263,7 @@ def test_a_device_is_refused() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
     """F16: also by root, who could read it."""
     path = tmp_path / "a.jsonl"
     path.touch()

@@ -326,7 +326,7 @@ def test_an_empty_file_is_nothing(file: Path) -> None:
     assert texts(read(file, chunk.cursor)) == [b"one"]
 
 
-def test_a_call_reads_no_more_than_it_was_told(file: Path) -> None:
+def test_a_call_reads_at_most_its_limit(file: Path) -> None:
     """F19: one call reads `max_bytes` and returns whether there is more."""
     append(file, numbered(0, 100))
     chunk = reading.read(str(file), None, max_bytes=100)

@@ -128,7 +128,7 @@ async def test_a_move_does_not_hold_up_other_events(root: Path, tmp_path: Path) 
         assert min(waits) < 0.4
 
 
-async def test_other_files_wake_nobody(root: Path) -> None:
+async def test_other_files_cause_no_wakeup(root: Path) -> None:
     """F26: what is no transcript is not announced."""
     async with Watcher([str(root)], times=EVENTS_ONLY) as watcher:
         listener = Listener(watcher)

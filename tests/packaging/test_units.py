@@ -84,7 +84,7 @@ def test_systemd_takes_what_is_shipped(tmp_path: Path) -> None:
     assert verified(tmp_path / "units", files) == ""
 
 
-def test_systemd_would_have_said_something(tmp_path: Path) -> None:
+def test_systemd_complains_about_a_bad_unit(tmp_path: Path) -> None:
     """A unit with a key that does not exist is complained of: the silence above means something."""
     assert "Bogus" in verified(tmp_path / "units", {"x.service": "[Service]\nExecStart=/bin/true\nBogus=1\n"})
 

@@ -28,7 +28,7 @@ def input_price(prices: PriceTable, model: str, provider: str | None = None) -> 
     return float(usd_per_million(price.rates().input)) if price else None
 
 
-def test_without_the_file_the_snapshot_stands(tmp_path: Path) -> None:
+def test_without_the_file_the_snapshot_applies(tmp_path: Path) -> None:
     prices = PriceTable.load(str(tmp_path / "models.dev.json"))
     assert input_price(prices, "claude-opus-5") == 5
     assert prices.as_of == "2026-09-28"

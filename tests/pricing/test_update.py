@@ -165,7 +165,7 @@ def test_what_is_listed_no_more_keeps_its_price(home: Path) -> None:
     assert "  anthropic/claude-opus-9" in said
 
 
-def test_one_bad_entry_is_left_out_and_said(home: Path) -> None:
+def test_one_bad_entry_is_left_out_and_reported(home: Path) -> None:
     """Of thousands of models one may be wrong: the others count, and it is named with its reason."""
     said = taken(home, listed(claude_opus_5={"input": 4, "output": 20}, bad={"input": -1, "output": 2}))
     assert price(home, "claude-opus-5") == "4"
@@ -194,7 +194,7 @@ def test_what_is_no_list_changes_nothing(home: Path, text: bytes) -> None:
     assert (home / "models.dev.json").read_bytes() == before
 
 
-def test_a_broken_file_of_your_own_is_said_and_left(home: Path) -> None:
+def test_a_broken_user_file_is_reported_and_kept(home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "models.dev.json").write_text("not JSON")
     with pytest.raises(PriceFileError, match=r"models\.dev\.json"):
@@ -247,7 +247,7 @@ def test_a_list_is_fetched(address: str, monkeypatch: pytest.MonkeyPatch) -> Non
         fetch(address)
 
 
-def test_being_offline_is_said_with_what_to_do() -> None:
+def test_being_offline_is_reported_with_advice() -> None:
     with pytest.raises(BurndError, match=r"cannot be reached.*nothing was changed.*--from FILE"):
         fetch("http://127.0.0.1:1/api.json")
 

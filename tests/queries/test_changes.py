@@ -284,7 +284,7 @@ async def test_numbers_of_lost_transactions_are_not_given_again(opened: Opened) 
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "{}", '{"feed":"other"}', '{"feed":1}'])
-async def test_a_cursor_that_is_none_starts_over(opened: Opened, cursor: str) -> None:
+async def test_an_invalid_cursor_starts_over(opened: Opened, cursor: str) -> None:
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn("a")]))
     answer = await page(pipeline, cursor=cursor)

@@ -51,7 +51,7 @@ async def test_one_model_through_two_harnesses_is_one(opened: Opened) -> None:
     assert {cell["model"]: cell["turns"] for cell in answer["cells"]} == {"claude-code": 2, "opencode": 3}
 
 
-async def test_no_data_is_told_from_little_data(opened: Opened) -> None:
+async def test_no_data_differs_from_little_data(opened: Opened) -> None:
     """A cell without turns has nulls, never zeros; one below the sample is marked; the sample is the caller's."""
     entries = [*some(6), *some(2, "g", model="gpt-5", source="opencode", activity="docs")]
     cells = by_cell(await compared(opened, *entries))

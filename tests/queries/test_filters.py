@@ -321,7 +321,7 @@ async def test_a_subagent_is_below_the_one_that_called_it(opened: Opened) -> Non
     }  # fmt: skip
 
 
-async def test_the_dearest_branch_stands_first(opened: Opened) -> None:
+async def test_the_costliest_branch_comes_first(opened: Opened) -> None:
     """By what it cost with all below it, not by its own; a limit keeps the first rows and counts the others."""
     costs = {"alone": 50, "lead": 1, "cheap": 2, "dear": 90}
     entries = [turn(f"m{name}", session_id=name, usage=Usage(output=n)) for name, n in costs.items()]

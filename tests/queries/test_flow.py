@@ -64,7 +64,7 @@ async def test_turns_without_usage_do_not_count(opened: Opened) -> None:
     assert (step["turnIndex"], step["lastTurnIndex"], step["turns"]) == (0, 21, 21)
 
 
-async def test_calls_are_told_with_their_turns(opened: Opened) -> None:
+async def test_calls_are_listed_with_their_turns(opened: Opened) -> None:
     """Calls with count and failures; invalid parameters are refused."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[*wasteful_session().entries]))

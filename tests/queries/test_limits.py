@@ -81,7 +81,7 @@ async def test_a_pace_of_a_minute_is_not_blown_up(opened: Opened) -> None:
     assert windows["7d"]["current"]["pace"]["usdPerHour"] == pytest.approx(0.015 / 8.4)
 
 
-async def test_between_windows_there_is_none(opened: Opened) -> None:
+async def test_no_window_between_windows(opened: Opened) -> None:
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[spends("m1", 3)]))
     answer = await asked(pipeline, 9)
@@ -168,7 +168,7 @@ def test_windows_are_found_in_the_index_as_they_are_reckoned(
     asyncio.run(check())
 
 
-async def test_what_the_account_said_stands_beside_what_was_counted(opened: Opened) -> None:
+async def test_account_readings_are_shown_beside_counted_usage(opened: Opened) -> None:
     """A recorded reading gives the real share, the real end, its pace and when it runs out."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[spends("m1", 10.5), said(11, 20, 15.25), said(12.25, 40, 15.25)]))
@@ -262,7 +262,7 @@ async def test_what_has_no_price_is_no_nothing_spent(opened: Opened) -> None:
 
 
 @pytest.mark.usefixtures("_utc")
-async def test_budgets_are_told_with_what_is_left(opened: Opened) -> None:
+async def test_budgets_are_listed_with_the_remainder(opened: Opened) -> None:
     """Spent, left and projected, for every budget that is set, over all sources."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[spends("m1", 6), spends("m2", 7, source="opencode"), spends("m0", -3)]))
@@ -400,7 +400,7 @@ def test_two_readings_of_one_end_are_one_window() -> None:
     ]
 
 
-def test_a_window_that_was_cut_short_ends_where_the_next_one_was_told_to_begin() -> None:
+def test_a_window_ends_where_the_next_reported_one_begins() -> None:
     """Providers have moved a week's end: then the later word holds from where the earlier one ended."""
     week = LENGTHS["7d"]
     ends = [clock(200), clock(250)]

@@ -56,7 +56,7 @@ ZONES = (
         ("2026-10-25 12:00:00.5+02:00", "2026-10-25T10:00:00.500Z"),
     ],
 )
-def test_a_time_can_be_said_in_many_ways(said: str | int, means: str) -> None:
+def test_forms_of_a_time(said: str | int, means: str) -> None:
     """Relative times count back from now, days and times without a zone are the caller's."""
     assert to_iso(moment(said, NOW, BERLIN)) == means
 

@@ -78,7 +78,7 @@ def test_where_it_was_looked_for() -> None:
         ("claude-haiku-5-5", "openrouter", "neither its provider nor its maker lists it", [], "claude-haiku-4-5"),
     ],
 )
-def test_unpriced_is_said_with_its_reason(
+def test_a_missing_price_has_its_reason(
     model: str, provider: str | None, reason: str, sold_by: list[str], near: str
 ) -> None:
     answer = shown(model, provider)

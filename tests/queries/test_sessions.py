@@ -91,7 +91,7 @@ async def test_filters_narrow_the_list(opened: Opened, filters: dict[str, Any], 
     assert ids(await listed(pipeline, **filters)) == expected
 
 
-async def test_a_source_that_is_none_is_said_to_be(opened: Opened) -> None:
+async def test_an_unknown_source_is_an_error(opened: Opened) -> None:
     """An unknown source such as `claude` is an error, not an empty list."""
     pipeline = await opened()
     await filled(pipeline)
@@ -166,7 +166,7 @@ async def test_a_page_costs_the_same_however_many_sessions_there_are(opened: Ope
         assert "TEMP B-TREE FOR ORDER BY" not in plan
 
 
-async def test_what_is_enough_of_an_id_is_told(opened: Opened) -> None:
+async def test_unique_prefixes_of_ids_are_suggested(opened: Opened) -> None:
     """By all sessions there are, not those that are listed: so what is printed can be typed back in."""
     pipeline = await opened()
     names = ["c0de0000-1", "c0de0000-2", "c0de", "c0de0000-21", "d", "\u00e9\u00e8", "\u00e9"]
@@ -304,7 +304,7 @@ async def test_turns_outlive_their_content(opened: Opened) -> None:
     assert answer["total"] == 1
 
 
-async def test_content_whose_file_was_deleted_is_said_to_be_gone(opened: Opened) -> None:
+async def test_deleted_content_files_are_reported(opened: Opened) -> None:
     """While the daemon runs, the index still knows the messages; their turns are listed all the same."""
     pipeline = await opened()
     words = [text("m1", "words"), text("p2", "never answered", session_id="s2")]
@@ -325,7 +325,7 @@ async def test_a_session_of_a_program_without_messages_is_empty(opened: Opened) 
     assert (await read(pipeline, "s3"))["why"] == "it has no messages yet"
 
 
-async def test_a_lost_blob_is_said(opened: Opened) -> None:
+async def test_a_lost_blob_is_marked(opened: Opened) -> None:
     """A lost blob is marked and not replaced by other text."""
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text("m1", "x" * 5000), tool_result("r1", "y" * 5000)]))

@@ -86,7 +86,7 @@ async def test_other_sizes_are_exact_before_and_after_sums_know_them(opened: Ope
     await the_same(pipeline, OWN)
 
 
-async def test_refined_sums_are_the_sums_of_an_index_made_anew(opened: Opened) -> None:
+async def test_refined_sums_equal_those_of_a_rebuilt_index(opened: Opened) -> None:
     """Following new prices by taking sums apart ends where building the whole index under them does."""
     pipeline = await opened()
     await filled(pipeline)

@@ -91,7 +91,7 @@ async def test_waste_is_found_and_kept(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("project", ["/code/a", "/build/a"])
-async def test_files_that_tools_made_are_told_by_their_folder(opened: Opened, project: str) -> None:
+async def test_generated_files_are_listed_by_folder(opened: Opened, project: str) -> None:
     """Several large generated files read in a row: the finding names their folder. A project that is in such a folder
     as a whole has none."""
     scene, context, before = Scene(), 20_000, ""
@@ -252,7 +252,7 @@ async def test_children_are_looked_at_with_those_that_started_them(opened: Opene
     assert kinds(await looked())["delegation"]["evidence"]["count"] == 2
 
 
-async def test_of_a_child_session_only_its_own_waste_is_told(opened: Opened) -> None:
+async def test_a_child_session_has_its_own_waste_only(opened: Opened) -> None:
     """Waste of the parent session and of siblings is excluded."""
     pipeline = await opened()
     parents = [Session(session_id=name, source="claude-code", parent_session_id="s1") for name in ("kid", "other")]
@@ -277,7 +277,7 @@ def five_beginnings() -> Iterator[tuple[list[Any], list[Any]]]:
         yield ours, in_session(scene, f"beside{n}")
 
 
-async def test_a_bloated_prefix_is_told_against_the_project(opened: Opened) -> None:
+async def test_a_bloated_prefix_is_compared_within_the_project(opened: Opened) -> None:
     """One session of five began with twice as much as the others."""
     pipeline = await opened()
     for turns, _ in five_beginnings():

@@ -113,7 +113,7 @@ def test_an_exception_is_no_death(note: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00" * 100, b"\xff" * 100, b"\x00\x00\x00\x05abcdefgh"])
-def test_a_note_that_makes_no_sense_is_none(note: Path, data: bytes) -> None:
+def test_an_invalid_note_is_ignored(note: Path, data: bytes) -> None:
     note.write_bytes(data)
     assert read(CrashGuard(note)) == ([0, 4, 8], [])
     assert note.stat().st_mode & 0o777 == 0o600

@@ -117,7 +117,7 @@ def test_the_owner_is_who_has_the_better_claim(better: Candidate, worse: Candida
         assert turn.made == better.made
 
 
-def test_usage_comes_from_the_best_line_wherever_it_stands() -> None:
+def test_usage_comes_from_the_best_line_in_any_log() -> None:
     owner, copy_ = _candidate("a", output=1, stop=None, final=False), _candidate("b", rank=1, output=84)
     for order in ([owner, copy_], [copy_, owner]):
         turn, _ = _joined(order)

@@ -65,7 +65,7 @@ async def test_deleting_the_index_changes_no_answer(opened: Opened) -> None:
     assert (await index_dump(again.index), ledger_dump(again.journal)) == before
 
 
-async def test_no_room_to_make_a_lost_ledger_anew(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_prevents_a_new_ledger(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """F41, F47: the ledger was removed and the disk takes no new file: refused until it does, and then recorded."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn("m1")]))
@@ -148,7 +148,7 @@ async def test_closing_waits_for_what_is_being_written(opened: Opened, monkeypat
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EISDIR])
-async def test_what_cannot_be_read_is_told_anew(opened: Opened, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+async def test_unreadable_records_are_written_again(opened: Opened, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """Records in a bad sector of a sidecar are written again when they are read again from the log."""
     pipeline = await opened()
     said = Batch(content=[text(f"m{n}", f"words {n}") for n in range(3)])
@@ -193,7 +193,7 @@ async def test_what_cannot_be_read_now_is_waited_for(opened: Opened, monkeypatch
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("put", [lambda path: path.symlink_to("elsewhere"), lambda path: path.mkdir()])
-async def test_what_stands_in_a_sidecars_place_is_put_aside(
+async def test_an_obstacle_in_the_place_of_a_sidecar_is_moved_aside(
     opened: Opened, put: Callable[[Path], None], restarted: bool
 ) -> None:
     """A link or folder is moved aside and not written through, and recording of this session continues."""

@@ -174,7 +174,7 @@ def test_a_link_to_the_config_of_another_user_is_not_read(tmp_path: Path, monkey
         ("other = *", False),
     ],
 )
-def test_a_safe_directory_is_read_whoever_owns_it(
+def test_a_safe_directory_of_another_user_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, trusted: str, is_read: bool
 ) -> None:
     """As git itself does it: named in the user's own configuration, never in the repository's."""
@@ -223,7 +223,7 @@ def test_a_home_in_git_is_no_project_of_all_that_is_in_it(tmp_path: Path, monkey
     assert key_of(str(tmp_path / "code" / "it")) is None
 
 
-def test_nobody_needs_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_is_found_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container, where a user may have neither a home nor a name."""
     git("init", "-q", at=tmp_path)
     monkeypatch.delenv("HOME")

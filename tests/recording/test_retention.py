@@ -54,7 +54,7 @@ async def test_logs_are_emptied_when_nothing_is_written(opened: Opened) -> None:
 
 
 @pytest.mark.usefixtures("quickly")
-async def test_whoever_reads_is_not_in_the_way_of_recording(opened: Opened) -> None:
+async def test_a_long_reader_does_not_delay_recording(opened: Opened) -> None:
     """A long reader delays the truncation of the log, but not the recording."""
     pipeline = await opened()
     await backlog(pipeline, 0)

@@ -67,7 +67,7 @@ def test_zeroes_left_by_a_crash_are_stripped() -> None:
     assert _things.decode(b'\0\0\0{"text":"x"}') == Repaired(Thing("x"), ("nul",))
 
 
-def test_invalid_utf8_is_replaced_and_said() -> None:
+def test_invalid_utf8_is_replaced_and_counted() -> None:
     assert _things.decode(b'{"text":"a\xffb"}') == Repaired(Thing("a\ufffdb"), ("utf8",))
 
 
@@ -94,7 +94,7 @@ def test_a_pair_and_an_escaped_backslash_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("line", [b"", b"   ", b"\r", b"\0\0"])
-def test_an_empty_line_is_said_to_be_empty(line: bytes) -> None:
+def test_an_empty_line_has_its_own_reason(line: bytes) -> None:
     assert _things.decode(line) == Rejected("empty")
 
 
@@ -240,7 +240,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_the_usage_of_a_line_outlives_whatever_stands_beside_it(name: str) -> None:
+def test_the_usage_of_a_line_survives_damage_beside_it(name: str) -> None:
     """F09: however much content a line has, its turn is counted."""
     data = HOSTILE[name]
     assert surplus(data) is not None

@@ -35,7 +35,7 @@ def test_a_path_out_of_bounds_is_cut_and_marked(path: str) -> None:
     assert (len(found.encode()) <= LONGEST_PATH, found.count("/") <= MOST_PARTS) == (True, True)
 
 
-def test_empty_is_none() -> None:
+def test_an_empty_name_is_none() -> None:
     assert (bounded_path(""), bounded_path(None)) == (None, None)
 
 

@@ -106,9 +106,7 @@ async def test_a_skipped_message_is_tried_again_by_another_version(opened: Opene
         assert lib.documents() == 3
 
 
-async def test_the_note_is_written_once_for_what_is_taken_in_together(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_batch_of_sessions_has_one_note(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """It names the whole batch: a note per session would be most of the bytes written."""
     writes = counted(monkeypatch, InProcessGuard, "_write")
     async with library(opened) as lib:

@@ -79,7 +79,7 @@ async def test_a_restart_finds_the_same_and_reads_nothing_again(opened: Opened) 
         assert len(await lib.found("apple", all=True)) == 10
 
 
-async def test_what_was_not_committed_is_taken_in_at_the_next_start(opened: Opened) -> None:
+async def test_uncommitted_documents_are_indexed_at_the_next_start(opened: Opened) -> None:
     """Content that was recorded while search was not running, or before its commit, is not lost to it."""
     async with library(opened) as lib:
         await lib.add(text("m0", "apple"))
@@ -222,7 +222,7 @@ async def test_a_new_message_costs_the_same_in_a_long_session(opened: Opened) ->
 
 
 @pytest.mark.parametrize("at_hand", [True, False])
-async def test_a_message_that_is_told_anew_is_found_by_its_new_words(
+async def test_a_rewritten_message_is_found_by_its_new_words(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, at_hand: bool
 ) -> None:
     """Old words go with the old line, in any pieces."""
@@ -292,7 +292,7 @@ def _stray(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [_remove, _break_meta, _cut_segments, _other_layout, _stray])
-async def test_whatever_becomes_of_the_files_it_is_made_anew(opened: Opened, harm: Any) -> None:
+async def test_lost_or_damaged_index_files_are_rebuilt(opened: Opened, harm: Any) -> None:
     """Missing, damaged or of another layout: it is built from content, and nothing else is left in its folder."""
     async with library(opened) as lib:
         await lib.add(*[text(f"m{i}", f"apple word{i}") for i in range(10)])
@@ -326,7 +326,7 @@ async def test_an_older_copy_of_the_files_is_not_believed(opened: Opened) -> Non
         assert len(await lib.found("apple", all=True)) == 3
 
 
-async def test_the_index_database_may_be_made_anew(opened: Opened) -> None:
+async def test_the_index_database_may_be_rebuilt(opened: Opened) -> None:
     """Its rows get other numbers; search does not depend on them, running or stopped."""
     async with library(opened) as lib:
         for session in ("zz", "aa", "mm"):
@@ -424,7 +424,7 @@ async def test_while_it_is_built_new_messages_come_first(opened: Opened, monkeyp
         assert lib.documents() == 51
 
 
-async def test_titles_follow_what_is_said_of_them(opened: Opened) -> None:
+async def test_a_changed_title_replaces_the_old_one(opened: Opened) -> None:
     """A client's title wins over the harness's, a new one over an old one, and a prune takes the harness's away."""
     async with library(opened) as lib:
         await lib.add(text("m", "words"), text("title:ai", "Walrus", role="system", kind="title"))
@@ -514,7 +514,7 @@ async def test_kill_nine_anywhere_loses_and_doubles_nothing(opened: Opened) -> N
         assert lib.documents() == kept[0][0] > 0
 
 
-async def test_a_session_that_grows_while_the_index_is_made_anew_is_taken_in_once(opened: Opened) -> None:
+async def test_a_session_that_grows_during_a_rebuild_is_indexed_once(opened: Opened) -> None:
     """It is queued only once."""
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text("m1", "apple")]))

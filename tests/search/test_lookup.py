@@ -71,7 +71,7 @@ FOUND = [
 ]
 
 
-async def test_everything_said_is_found(opened: Opened) -> None:
+async def test_every_word_is_found(opened: Opened) -> None:
     """Prompts, answers, thoughts, arguments and results are found by any of their words, however they are written."""
     async with library(opened) as lib:
         await filled(lib)
@@ -83,7 +83,7 @@ async def test_everything_said_is_found(opened: Opened) -> None:
             assert matched["highlights"], query
 
 
-async def test_what_was_not_said_is_not_found(opened: Opened) -> None:
+async def test_absent_words_are_not_found(opened: Opened) -> None:
     """System prompts are not searched, a phrase in another order is not that phrase, and keys are no words."""
     async with library(opened) as lib:
         await lib.add(*SAID, tool_use("k1", {"keyword": True}))
@@ -101,7 +101,7 @@ async def test_a_query_without_words_finds_nothing(opened: Opened) -> None:
             assert "no word" in answer["note"]
 
 
-async def test_a_source_that_is_none_is_said_to_be(opened: Opened) -> None:
+async def test_an_unknown_source_is_an_error(opened: Opened) -> None:
     """Rather than that nothing was found in it."""
     async with library(opened) as lib:
         await filled(lib)
@@ -174,7 +174,7 @@ def _result(call: str, said: str, ts: str) -> Content:
     return tool_result(f"r-{call}", ts=ts, tool_result=result)
 
 
-async def test_where_a_word_stands_counts(opened: Opened) -> None:
+async def test_the_place_of_a_word_counts(opened: Opened) -> None:
     """In a summary most, then in a title, a prompt, a tool's arguments, anywhere else."""
     async with library(opened) as lib:
         other = text("x", "filler word")
@@ -670,7 +670,7 @@ async def test_nothing_is_lost(opened: Opened) -> None:
         assert missed == []
 
 
-async def test_corrections_are_told(opened: Opened) -> None:
+async def test_corrections_are_reported(opened: Opened) -> None:
     """An unknown word is replaced by similar known ones, with a note."""
     async with library(opened) as lib:
         await filled(lib)

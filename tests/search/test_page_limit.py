@@ -22,7 +22,7 @@ from burnd.search.page_limit import PageLimit
         (page_limit.READING + 1, True, True, True),
     ],
 )
-async def test_pages_are_given_back_when_nobody_needs_them(
+async def test_unused_pages_are_returned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: int, reading: bool, searched: bool, given_back: bool
 ) -> None:
     """The limit is higher during searches and lower during a backlog."""

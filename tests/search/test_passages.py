@@ -80,7 +80,7 @@ def test_words_are_marked_where_they_stand(text: str, words: list[str], expected
         ("한국어", "학교에", False),
     ],
 )
-def test_a_phrase_stands_in_a_row(phrase: str, text: str, stands: bool) -> None:
+def test_words_of_a_phrase_are_adjacent(phrase: str, text: str, stands: bool) -> None:
     """Its words are next to each other, in order, with nothing but punctuation between them."""
     assert Spotter([], [phrase]).has_phrases(text) is stands
 

@@ -53,7 +53,7 @@ async def test_a_session_without_a_title_is_named_by_its_first_prompt(opened: Op
         assert hit["meta"]["title"] == "Peel the apple"
 
 
-async def test_nothing_is_said_where_all_is_kept(opened: Opened) -> None:
+async def test_complete_content_needs_no_note(opened: Opened) -> None:
     async with library(opened) as lib:
         await lib.add(text("m", "apple"))
         assert "note" not in await asked(lib, "apple")
@@ -166,7 +166,7 @@ def opencode_database(home: Home) -> rows.Writer:
     return made
 
 
-def test_every_word_is_found_where_it_was_said(home: Home) -> None:
+def test_every_word_is_found_in_its_message(home: Home) -> None:
     """Prompts, answers, thoughts, arguments, results, errors, patches and files of every harness: all, not most."""
     write(home, claude_log(), "claude")
     database = opencode_database(home)

@@ -216,7 +216,7 @@ async def test_a_text_is_found_however_it_is_stored(opened: Opened, needle: str,
     assert told[-1][0] == told[-1][1] > 0
 
 
-async def test_a_search_that_nobody_waits_for_ends(opened: Opened) -> None:
+async def test_an_abandoned_search_ends(opened: Opened) -> None:
     """F70: at the next file."""
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text("m", ts=at(0))]))

@@ -55,7 +55,7 @@ def test_a_status_line_is_recorded_and_shown(home: Home) -> None:
         assert "38% used" in run(home, "limits").stdout
 
 
-def test_readings_left_while_it_was_down_are_taken_in(home: Home) -> None:
+def test_readings_in_the_spool_are_recorded(home: Home) -> None:
     """With their own times, also for a window that has ended."""
     home.spool.mkdir(mode=0o700, parents=True)
     home.root.chmod(0o700)
@@ -79,7 +79,7 @@ def test_a_bad_reading_is_refused(home: Home) -> None:
         assert wire.error("quota", readings=late)["message"] == "resetsAt is not an ISO time"
 
 
-def test_a_crossed_budget_is_told_everywhere_and_once(home: Home) -> None:
+def test_a_crossed_budget_is_reported_everywhere_once(home: Home) -> None:
     """In `status`, to followers, by the exit code of --check, and by the command, once across restarts."""
     away_from_midnight()
     note = home.root.parent / "note"
@@ -145,7 +145,7 @@ def budget(daemon: Daemon) -> dict[str, Any]:
     return found
 
 
-def test_labels_are_made_anew_while_it_runs(home: Home) -> None:
+def test_labels_are_reclassified_while_it_runs(home: Home) -> None:
     """`rebuild --reclassify` over a ledger that lacks labels; a second time it has nothing to do."""
     work(home, turns=3)
     with running(home) as daemon, daemon.wire() as wire:

@@ -104,7 +104,7 @@ def test_worktrees_are_of_their_repository_also_without_a_remote(home: Home, tmp
             assert set(map(frozenset, sessions_of(wire, project).values())) == {frozenset({"one", "tree", "other"})}
 
 
-def test_a_dead_folder_holds_up_nobody(home: Home) -> None:
+def test_a_hanging_mount_delays_no_other_request(home: Home) -> None:
     """For folders on a hanging mount the answer has recorded facts, and other requests are answered meanwhile."""
     recorded(home, {"gone": "/dead/0", "one": "/home/dev/app"})
     with running(home, script="tests.server.dead_mount") as daemon, daemon.wire() as wire:

@@ -109,7 +109,7 @@ def test_half_a_character_is_no_mistake(live: Daemon, query: str) -> None:
     assert (answer["id"], answer["result"]["query"]) == (7, halves)
 
 
-def test_a_word_that_is_none_of_those_taken_is_told_which_are(live: Daemon) -> None:
+def test_an_invalid_choice_lists_the_valid_ones(live: Daemon) -> None:
     with live.wire() as wire:
         error = wire.error("sessions.search", query="x", role="bot")
         assert error["data"]["hint"] == "role is one of: user, assistant, tool_result, system"
@@ -236,7 +236,7 @@ def test_an_answer_too_large_says_to_page() -> None:
     assert "limit" in raised.value.hint
 
 
-def test_names_of_files_that_are_no_text_can_be_told() -> None:
+def test_file_names_that_are_not_utf8_can_be_sent() -> None:
     """A path of any bytes in an answer does not break it."""
     line = rpc.answer(rpc.NO_ID, {"path": b"/tmp/\xff\xfe".decode("utf-8", "surrogateescape")})
     assert json.loads(line)["result"]["path"] == "/tmp/\\udcff\\udcfe"

@@ -101,7 +101,7 @@ def test_a_title_about_errors_is_a_title(live: Daemon, title: str) -> None:
         assert wire.call("sessions.meta", id=name)["title"] == title
 
 
-def test_a_session_that_nobody_named_is_called_by_its_first_prompt(live: Daemon) -> None:
+def test_a_session_without_a_title_has_its_first_prompt(live: Daemon) -> None:
     """Not by text of the harness before it; on one line, cut if long; without a title when forgotten. A command used as
     a prompt counts."""
     with live.wire() as wire:
@@ -171,7 +171,7 @@ def test_forgotten_words_are_not_found(live: Daemon) -> None:
         assert found(wire, "dirigible") == []
 
 
-def test_mistakes_are_said(live: Daemon) -> None:
+def test_mistakes_are_reported(live: Daemon) -> None:
     """With a code for programs and a sentence for people."""
     with live.wire() as wire:
         assert wire.error("sessions.search")["code"] == protocol.BAD_PARAMS

@@ -162,7 +162,7 @@ def test_stamps_are_listed_in_pages_and_by_what_they_say(daemon: Daemon) -> None
         assert "ISO" in wire.error("stamps.list", since="later")["message"]
 
 
-def test_a_stamp_with_a_range_comes_back_as_it_was_said(live: Daemon) -> None:
+def test_a_stamp_with_a_range_is_listed_unchanged(live: Daemon) -> None:
     """With its times in the ledger's own form."""
     span = {"fromTs": "2026-11-16T10:00:00+02:00", "toTs": "2026-11-17"}
     with live.wire() as wire:

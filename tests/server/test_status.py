@@ -78,7 +78,7 @@ def test_damaged_lines_of_the_ledger_are_shown_by_their_place(home: Home) -> Non
         assert any("ledger" in notice["what"] and notice["remedy"] for notice in status["degraded"])
 
 
-def test_a_price_file_that_cannot_be_used_is_said(daemon: Daemon) -> None:
+def test_an_unusable_price_file_is_reported(daemon: Daemon) -> None:
     """The last good prices stay in use; a mended file counts without a restart."""
     with daemon.wire() as wire:
         assert wire.call("status")["prices"]["own"] == 0
@@ -150,7 +150,7 @@ def test_a_session_is_announced_late(home: Home) -> None:
         assert wire.error("announce", sessionId="s1", ts="soon")["message"] == "ts is not an ISO time"
 
 
-def test_roots_that_were_told_are_read_at_once_and_ever_after(home: Home) -> None:
+def test_announced_roots_are_read_at_once_and_after_a_restart(home: Home) -> None:
     """I3: a wrapper's own CLAUDE_CONFIG_DIR is read by the running daemon, and by the next one without its index."""
     root = home.root.parent / "elsewhere"
     (root / "projects").mkdir(parents=True)
@@ -166,7 +166,7 @@ def test_roots_that_were_told_are_read_at_once_and_ever_after(home: Home) -> Non
         assert wire.call("status")["ledger"]["turns"] == 2
 
 
-def test_a_root_that_is_told_before_it_exists_is_read_when_it_does(home: Home) -> None:
+def test_a_root_announced_before_it_exists_is_read_later(home: Home) -> None:
     root = home.root.parent / "later"
     with running(home) as daemon, daemon.wire() as wire:
         wire.call("announce", sessionId="s1", roots=[str(root)])
@@ -199,7 +199,7 @@ def _is_seen_rebuilding(wire: Wire, other: Wire) -> bool:
 
 
 @pytest.mark.timed
-def test_status_answers_while_the_index_is_made_anew(home: Home) -> None:
+def test_status_answers_during_a_rebuild(home: Home) -> None:
     """P5: from the start the socket reports progress; other requests get a retry error."""
     with running(home) as daemon, daemon.wire() as wire:
         stamp_often(wire, STAMPS)

@@ -122,7 +122,7 @@ def test_who_leaves_is_forgotten(live: Daemon) -> None:
         until(lambda: wire.call("status")["daemon"]["clients"] == 1)
 
 
-async def test_a_slow_reader_is_told_what_it_missed() -> None:
+async def test_a_slow_reader_gets_the_number_of_missed_turns() -> None:
     """F67: its queue is short, the oldest turns are dropped, and the recorder never waits."""
     feed = Feed()
     with feed.following(lambda _: True) as follower:

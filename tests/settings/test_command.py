@@ -143,7 +143,7 @@ def test_a_mistake_elsewhere_can_be_mended(home: Home) -> None:
     assert config.load(home, {}).content_mode == "full"
 
 
-def test_no_toml_is_said(home: Home) -> None:
+def test_invalid_toml_is_reported(home: Home) -> None:
     written(home, "[content\n")
     with pytest.raises(ConfigError, match="is not TOML"):
         set_value(home, "content.store", "off")

@@ -25,7 +25,7 @@ def write(home: Home, text: str, name: str = "config.toml") -> None:
     (home.root / name).write_text(text)
 
 
-def test_defaults_hold_when_nothing_is_said(home: Home) -> None:
+def test_defaults_without_settings(home: Home) -> None:
     settings = config.load(home, {})
     assert (settings.content_mode, settings.retention_ms) == ("full", 90 * DAY_MS)
     assert (settings.inline_bytes, settings.reserve) == (512, None)

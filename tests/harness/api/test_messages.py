@@ -126,7 +126,7 @@ def test_each_token_is_counted_once(source: ApiSource, usage: dict[str, Any], ex
     assert source_of(usage) == source
 
 
-def test_the_shortest_form_is_whose_it_is_said_to_be() -> None:
+def test_an_ambiguous_usage_object_has_the_given_provider() -> None:
     """Two names that both Anthropic and OpenAI have, and nothing else."""
     assert bill("openai-api", {"input_tokens": 7, "output_tokens": 2}).usage == Usage(input=7, output=2)
 

@@ -207,7 +207,7 @@ async def test_two_sessions_may_use_the_same_ids(program: Program) -> None:
         assert (await program.facts(session))["messageCount"] == 3
 
 
-async def test_what_was_said_first_stays(program: Program) -> None:
+async def test_the_first_text_of_a_message_stays(program: Program) -> None:
     """Sending a message again with different text adds nothing: texts are not mixed, and turns keep their calls."""
     session = await program.new()
     blocks = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
@@ -253,7 +253,7 @@ async def test_a_message_without_words_is_one_message(program: Program, content:
         assert (record.kind, record.text) == ("text", "")
 
 
-async def test_what_was_forgotten_is_not_taken_in_again(program: Program) -> None:
+async def test_forgotten_messages_are_not_recorded_again(program: Program) -> None:
     """Sent again after its content was deleted, a message is known, is not counted again, and its words stay away."""
     session = await program.new()
     await program.append(session, PROMPT, ANSWER, RESULT)
@@ -333,7 +333,7 @@ async def test_a_clock_that_is_ahead_does_not_hold_a_session_up(program: Program
         ({"promptTokenCount": 5, "candidatesTokenCount": 6}, "gemini-api"),
     ],
 )
-async def test_the_source_is_told_by_the_usage(program: Program, usage: dict[str, Any], source: str) -> None:
+async def test_usage_determines_the_source(program: Program, usage: dict[str, Any], source: str) -> None:
     """The first usage object determines the source."""
     session = await program.new()
     await program.append(session, PROMPT)

@@ -112,7 +112,7 @@ def test_documents_of_words_stay_in_the_result_that_holds_them() -> None:
     assert [(block.kind, block.bytes) for block in rows.turn("m2").entered] == [("result", 16), ("image", 5)]
 
 
-def test_what_the_harness_said_is_told_apart_from_what_a_person_said() -> None:
+def test_harness_text_is_separate_from_user_text() -> None:
     t = Transcript()
     t.prompt("hello")
     t.prompt("<bash-input>ls</bash-input>")

@@ -62,7 +62,7 @@ def test_other_files_are_no_transcripts(path: str) -> None:
     assert parse_path(path) is None
 
 
-def test_the_facts_beside_a_transcript_are_taken_in() -> None:
+def test_metadata_beside_a_transcript_is_read() -> None:
     place = LogPath(stem="agent-a17", session_id="5e55", rail_id="a17")
     facts = b'{"agentType":"Explore","toolUseId":"t1","parentAgentId":"a3","spawnDepth":2,"new":[]}'
     assert with_meta(place, facts).meta == AgentMeta("Explore", "t1")

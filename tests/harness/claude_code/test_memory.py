@@ -404,7 +404,7 @@ def test_an_agents_file_may_name_its_session_beside_the_conversation_first(first
     assert set(told) == {"S"}
 
 
-def test_a_line_of_nobody_does_not_name_the_session_of_an_agents_file() -> None:
+def test_an_unknown_line_does_not_name_the_session_of_an_agents_file() -> None:
     """Such a line may come first, and be of an unknown type."""
     t = Transcript(session="S")
     t.lines = [b'{"kind":1,"type":"file-history-snapshot","messageId":"x"}', b'{"type":"to-come"}']
@@ -442,7 +442,7 @@ def test_sidechains_in_the_main_file_are_rails_named_by_their_root() -> None:
     assert _entered(rows.turn("m2")) == [("result", 4)]
 
 
-def test_a_sidechain_nobody_asked_for_has_no_call() -> None:
+def test_a_sidechain_without_a_task_has_no_call() -> None:
     t = Transcript("1.0.100")
     t.prompt("Warmup", parent=None, isSidechain=True)
     t.says("w1", isSidechain=True)

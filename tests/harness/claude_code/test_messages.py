@@ -80,7 +80,7 @@ def test_a_later_line_may_raise_the_bill_long_after_other_messages() -> None:
     assert len(rows.turns) == 21
 
 
-def test_thinking_is_told_apart_from_output() -> None:
+def test_thinking_is_separate_from_output() -> None:
     assert _usage(output_tokens=100, output_tokens_details={"thinking_tokens": 30}) == Usage(output=70, reasoning=30)
     assert _usage(output_tokens=10, output_tokens_details={"thinking_tokens": 30}) == Usage(reasoning=10)
 
@@ -104,7 +104,7 @@ def test_the_total_of_cache_writes_is_trusted_and_the_rest_is_short_lived(
 
 
 @pytest.mark.parametrize("absurd", [-5, 2**63, 10**30, None, "twelve", [1], 1.5])
-def test_a_count_no_model_can_have_billed_is_none(absurd: Any) -> None:
+def test_an_impossible_count_is_ignored(absurd: Any) -> None:
     assert _usage(input_tokens=absurd, cache_read_input_tokens=4) == Usage(cache_read=4)
 
 
@@ -214,7 +214,7 @@ def test_a_response_without_an_id_is_still_billed_once() -> None:
     assert [(turn.message_id, turn.usage.output) for turn in read(t.lines).turns] == [("req_1", 5), ("u2", 5)]
 
 
-def test_responses_without_any_id_are_told_apart_by_their_file() -> None:
+def test_responses_without_any_id_are_distinguished_by_file() -> None:
     """Nothing but its place names such a line, and two files have lines at the same place."""
     said = line(type="assistant", message={"model": "x", "content": "a", "usage": {"output_tokens": 5}})
     places = [LogPath("S1", "S1"), LogPath("S2", "S2"), LogPath("agent-1", "S1", "1"), LogPath("agent-1", "S2", "1")]

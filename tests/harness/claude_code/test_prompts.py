@@ -145,7 +145,7 @@ def test_a_queued_notification_is_heeded_like_any_other() -> None:
 
 
 @pytest.mark.parametrize("is_queued", [False, True])
-def test_what_is_said_when_a_call_in_the_background_is_over_belongs_to_the_call(is_queued: bool) -> None:
+def test_the_notice_of_a_finished_background_call_belongs_to_the_call(is_queued: bool) -> None:
     """An agent's answer comes long after its call: whatever it costs from then on is the call's."""
     t = Transcript()
     t.calls("m1", call("c1", "Agent", subagent_type="Plan", prompt="x"))

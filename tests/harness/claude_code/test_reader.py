@@ -26,7 +26,7 @@ def test_each_source_of_a_title_keeps_its_own_last_word() -> None:
     ]
 
 
-def test_a_title_of_blanks_is_none() -> None:
+def test_a_blank_title_is_ignored() -> None:
     """It takes no better one's place, and blanks around a title are not part of it."""
     t = Transcript()
     t.bare(type="ai-title", aiTitle=" Fixing\n")
@@ -34,7 +34,7 @@ def test_a_title_of_blanks_is_none() -> None:
     assert [one.text for one in read(t.lines).content] == ["Fixing"]
 
 
-def test_a_summary_belongs_to_whoever_holds_its_leaf() -> None:
+def test_a_summary_belongs_to_the_session_of_its_leaf() -> None:
     t = Transcript("1.0.100")
     t.bare(type="summary", summary="Old talk", leafUuid="elsewhere")
     (found,) = read(t.lines).titles

@@ -100,7 +100,7 @@ def test_a_compaction_replaces_what_enters_the_next_step() -> None:
     assert sizes(steps[2].turn.entered) == [("summary", 7), ("prompt", 2)]
 
 
-def test_a_compaction_that_failed_is_none() -> None:
+def test_a_failed_compaction_is_ignored() -> None:
     failed = {"name": "APIError", "data": {"statusCode": 500}}
     steps = walk_all(
         user("u2", {"type": "compaction", "auto": True}), step("a2", "u2", summary=True, error=failed, finish=None)
