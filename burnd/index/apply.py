@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -300,7 +300,7 @@ class Applier:
 
     def _put_turns(self, db: sqlite3.Connection, newest: dict[int, _LedgerTurn], first_new: int) -> None:
         """Writes turns by id; those below `first_new` replace rows."""
-        self._sums.leave(db, newest)
+        self._sums.leave(db, newest, first_new)
         old = [(row_id,) for row_id in newest if row_id < first_new]
         places = [(row_id, newest[row_id].turn.project, newest[row_id].turn.project_key) for (row_id,) in old]
         changes.mark_moved(db, [(row_id, self._name(folder), self._name(key)) for row_id, folder, key in places])
@@ -310,16 +310,14 @@ class Applier:
         numbers = self._sums.number(db, turns, self._names)
         turn_rows: list[rows.Row] = []
         call_rows: list[rows.Row] = []
+        name_id = cast("rows.NameId", self._names.get)  # it has all of them, see `_number`
         for (row_id, (turn, record)), dimensions in zip(newest.items(), numbers, strict=True):
-            session = self._sessions[turn.session_id]
-            row = rows.turn_row(turn, row_id, session, self._name)
+            row = rows.turn_row(turn, row_id, self._sessions[turn.session_id], name_id)
             turn_rows.append(
                 (*row, record.open, record.rev, record.digest, record.position, record.length, *dimensions, self._seq)
             )
-            call_rows += [
-                (row_id, n, call.id, self._name(call.name), self._name(call.target), call.is_error)
-                for n, call in enumerate(turn.tool_calls)
-            ]
+            for n, call in enumerate(turn.tool_calls):
+                call_rows.append((row_id, n, call.id, name_id(call.name), name_id(call.target), call.is_error))
         marks = ",".join("?" * len(rows.TURN_COLUMNS))
         many(db, f"INSERT INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
         many(db, "INSERT INTO tool_calls VALUES(?,?,?,?,?,?)", call_rows)

@@ -71,15 +71,18 @@ class SumWriter:
         """The class, place and subagent of turns, each given with whether it is open."""
         return self._numbering.number(db, turns, names)
 
-    def leave(self, db: sqlite3.Connection, turns: Iterable[int]) -> None:
-        """Marks the buckets that turns are in now. To be called before their rows change."""
+    def leave(self, db: sqlite3.Connection, turns: Iterable[int], first_new: int | None = None) -> None:
+        """Marks the buckets that turns are in now. To be called before their rows change.
+
+        Turns from `first_new` on have no rows yet.
+        """
         new = set(turns) - self._turns
         if not new:
             return
         _prepare(db)
         self._turns |= new
-        numbers = _json(new)
-        if _mark_turns(db, numbers):
+        numbers = _json(new if first_new is None else [turn for turn in new if turn < first_new])
+        if numbers != "[]" and _mark_turns(db, numbers):
             stale_causes.mark_turns(db, numbers)
             if db.execute(_HAS_STATES).fetchall():
                 self._sessions |= unlogged.holders(db, numbers)
