@@ -19,7 +19,6 @@ A lower bound of its tokens is the context of the earlier request that it extend
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import Final
 
 import msgspec
@@ -205,7 +204,7 @@ def read_prompt_changes(memory: Memory, attachment: Attachment, *, is_begun: boo
 
 
 def read_memory_edit(memory: Memory, call: ToolCall) -> None:
-    if call.target and kind(call.name) == "edit" and PurePosixPath(call.target).name.lower() in _MEMORY_FILES:
+    if call.target and kind(call.name) == "edit" and call.target.rpartition("/")[2].lower() in _MEMORY_FILES:
         _add_change(memory, PromptChange(kind="memory", name=call.target))
 
 
