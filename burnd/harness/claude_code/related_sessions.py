@@ -92,9 +92,15 @@ class LeafTitles:
         content: list[Content] = []
         for uuid in sorted(self._summaries.keys() & offsets.keys()):
             line = LeafLine(session_id, uuid, offsets[uuid])
-            nearby = [one for one in self._summaries[uuid] if _is_nearby(piece, one)]
-            titles = await anyio.to_thread.run_sync(_read_summaries, uuid, nearby, new)
-            content += [_assign(title, line) for title in titles]
+            # A summary is about a session of its project: of a log in or below its folder.
+            nearby = [
+                one
+                for one in sorted(self._summaries[uuid])
+                if piece.change.path.startswith(f"{os.path.dirname(path_key(one.path))}/")
+            ]
+            for one in nearby:
+                title = new.get(one) or parse_summary(await anyio.to_thread.run_sync(_line_at, one), uuid, one.ts)
+                content += [_assign(title, line)] if title is not None else []
         return content
 
 
@@ -105,11 +111,6 @@ def _cursor(leaf: str, summary: Summary) -> CursorChange:
     return CursorChange(_TITLE_CURSORS, key, msgspec.msgpack.encode((*folders, summary.ts)))
 
 
-def _read_summaries(leaf: str, summaries: Iterable[Summary], new: Mapping[Summary, Content]) -> list[Content]:
-    titles = [new.get(one) or parse_summary(_line_at(one), leaf, one.ts) for one in sorted(summaries)]
-    return [title for title in titles if title is not None]
-
-
 def _line_at(summary: Summary) -> bytes:
     try:
         with os.fdopen(open_regular(summary.path, root=summary.root), "rb") as file:
@@ -117,11 +118,6 @@ def _line_at(summary: Summary) -> bytes:
             return file.readline(MAX_LINE).removesuffix(b"\n")
     except (OSError, Refused, ValueError):
         return b""
-
-
-def _is_nearby(piece: Piece, summary: Summary) -> bool:
-    """Whether a log is in or below the folder of a summary, which is about a session of its project."""
-    return piece.change.path.startswith(f"{os.path.dirname(path_key(summary.path))}/")
 
 
 def _find_lines(logs: Iterable[tuple[str, str, bytes, bytes]], leaves: set[str]) -> list[LeafLine]:

@@ -1,4 +1,4 @@
-"""Claude Code as a source: transcripts, and files beside them with metadata, titles and tool output."""
+"""Source for Claude Code: transcripts, and files beside them with metadata, titles and tool output."""
 
 from __future__ import annotations
 

@@ -100,10 +100,6 @@ def _line(recording: Recording, blocks: list[Fields]) -> Iterator[Fields]:
             yield {"timestamp": first["ts"], "type": "response_item", "payload": item}
 
 
-def _text_input(arguments: Any) -> str:
-    return str(arguments["input"]) if isinstance(arguments, dict) else NOTE
-
-
 def _item(recording: Recording, blocks: list[Fields]) -> dict[str, Any] | None:
     first = blocks[0]
     if _is_instructions(first):

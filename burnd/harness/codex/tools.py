@@ -99,11 +99,14 @@ def call_of(item: Item, line_id: str) -> CallDetails:
     arguments = _parsed(value) if item.arguments else value
     arguments = {"input": arguments} if isinstance(arguments, str) else arguments
     fields: dict[str, Any] = arguments if isinstance(arguments, dict) else {}
-    command = _command_of(fields) if name != PROGRAM else _command_in(fields.get("input"))
-    patch = command
+    command = patch = _command_of(fields)
     if name in (PATCH, PROGRAM):
         text = fields.get("input")
-        patch = text.replace("\\n", "\n") if isinstance(text, str) else None  # programs escape line ends
+        program = text if isinstance(text, str) else ""
+        patch = program.replace("\\n", "\n")  # programs escape line ends
+        if name == PROGRAM:
+            match = _COMMAND.search(program[:_MAX_PROGRAM])
+            command = match["command"] if match else None
     files = patched_files(patch)
     if files and (name == PROGRAM or (command is not None and PATCH in command[:_HEAD])):
         name = PATCH  # some models patch files by a shell command or a program
@@ -174,11 +177,6 @@ def _command_of(fields: dict[str, Any]) -> str | None:
     if len(command) > 2 and program in _SHELLS:
         return str(command[-1])
     return shlex.join(command)
-
-
-def _command_in(program: Any) -> str | None:
-    match = _COMMAND.search(program[:_MAX_PROGRAM]) if isinstance(program, str) else None
-    return match["command"] if match else None
 
 
 def _target_of(name: str, fields: dict[str, Any], command: str | None, files: tuple[str, ...]) -> str | None:

@@ -71,7 +71,10 @@ def find_logs(places: Places) -> list[LogTask]:
 def read_logs(task: LogTask) -> list[LogTotals]:
     """What a rollout adds to totals. Raises Refused or OSError, also for a damaged compressed file."""
     if os.path.basename(task.path) == NAMES_FILE:
-        return _read_names(task)
+        from burnd.harness.codex.source import LARGEST_NAMES_FILE, title_requests, titles_in  # noqa: PLC0415
+
+        data = small_file(task.path, task.root, LARGEST_NAMES_FILE) or b""
+        return [LogTotals(SOURCE, requests=title_requests(titles_in(data)))]
     place = place_of(path_key(below(task.path, task.root)))
     if place is None:
         return []
@@ -85,13 +88,6 @@ def read_logs(task: LogTask) -> list[LogTotals]:
                 return [_read_log(place, text, MOST_UNPACKED)]
         except zstandard.ZstdError as error:
             raise OSError(errno.EIO, "not a zstd file, or damaged") from error
-
-
-def _read_names(task: LogTask) -> list[LogTotals]:
-    from burnd.harness.codex.source import LARGEST_NAMES_FILE, title_requests, titles_in  # noqa: PLC0415
-
-    data = small_file(task.path, task.root, LARGEST_NAMES_FILE) or b""
-    return [LogTotals(SOURCE, requests=title_requests(titles_in(data)))]
 
 
 def _read_log(place: RolloutName, file: BinaryIO, most: int | None = None) -> LogTotals:
