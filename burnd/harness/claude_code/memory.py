@@ -253,7 +253,9 @@ class Memory:
         if message_id is None:
             return None
         state, rows = self.state, self._rows
-        for candidates in (state.candidates, self._touched, state.unsettled, rows.candidates):
+        if (newest := state.candidates.get(message_id)) is not None:
+            return newest
+        for candidates in (self._touched, state.unsettled, rows.candidates):
             if (candidate := candidates.get(message_id)) is not None:
                 return candidate
         if not self._has_past or self.history is None:
@@ -266,6 +268,8 @@ class Memory:
         state, message_id = self.state, candidate.message_id
         if not candidate.restored:
             self._touched[message_id] = candidate
+        if next(reversed(state.candidates), None) == message_id:
+            return  # as at most lines
         state.unsettled.pop(message_id, None)
         oldest = keep(state.candidates, message_id, candidate, MAX_CANDIDATES)
         if oldest is not None and not oldest.settled:

@@ -151,11 +151,11 @@ class ClaudeReader:
             state.session_id = memory.path.word or line.session_id
         if state.project is None:
             state.project = bounded_path(line.cwd)
-        forked_from = line.forked_from.session_id if line.forked_from is not None else None
+        if line.forked_from is not None:
+            self._add_origin(line, line.forked_from.session_id, out.origins)
         # `session_id` is the process's first session, even after /clear or /branch.
-        for origin, origins in ((line.process_session, out.process_origins), (forked_from, out.origins)):
-            if origin and origin != state.session_id and (ts := iso(line.timestamp)) is not None:
-                origins[origin] = max(origins.get(origin, 0), to_ms(ts))
+        if line.process_session != state.session_id:
+            self._add_origin(line, line.process_session, out.process_origins)
         # Other tools write responses without a type.
         is_untyped_response = not line.type and line.message is not None and line.message.usage is not None
         read = _READ.get(line.type) or (read_assistant if is_untyped_response else None)
@@ -168,6 +168,10 @@ class ClaudeReader:
         if read is None:
             tally(out.counts.skipped if line.type in IGNORED else out.counts.unknown, line.type or "(none)")
         return None
+
+    def _add_origin(self, line: ClaudeLine, origin: str | None, origins: dict[str, int]) -> None:
+        if origin and origin != self._memory.state.session_id and (ts := iso(line.timestamp)) is not None:
+            origins[origin] = max(origins.get(origin, 0), to_ms(ts))
 
 
 def _read_title(memory: Memory, line: BareLine, offset: int) -> None:
