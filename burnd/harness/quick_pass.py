@@ -17,6 +17,7 @@ import msgspec
 from burnd.harness.product import Product
 from burnd.harness.registry import PRODUCTS
 from burnd.index.keys import path_key
+from burnd.logfiles.log_reader import LogReading
 from burnd.logfiles.scanner import below, open_regular, present, walk
 from burnd.logfiles.tail import MAX_LINE
 from burnd.recording.candidate import Candidate
@@ -87,6 +88,22 @@ class LogTotals(msgspec.Struct, array_like=True):
     compactions: list[Compaction] = []
     folder: str | None = None
     needs_keys: bool = False
+
+
+def totals_of(source: str, reading: LogReading, folder: str | None, *, needs_keys: bool = False) -> LogTotals:
+    """The totals in what a full reader found."""
+    return LogTotals(
+        source,
+        reading.session_id,
+        reading.project,
+        [without_content(candidate) for candidate in reading.candidates],
+        sessions=reading.sessions,
+        overheads=reading.overheads,
+        requests=reading.requests,
+        compactions=reading.compactions,
+        folder=folder,
+        needs_keys=needs_keys,
+    )
 
 
 def without_content(candidate: Candidate) -> Candidate:

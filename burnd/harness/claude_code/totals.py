@@ -45,7 +45,7 @@ from burnd.harness.claude_code.reader import ClaudeReader, read_compaction
 from burnd.harness.claude_code.requests import answer_attempt, end_run, error_of, fail_run, fall_back, refuse_attempt
 from burnd.harness.claude_code.state import ClaudeRail
 from burnd.harness.product import RESTORED
-from burnd.harness.quick_pass import LogTask, LogTotals, Places, lines_in, without_content
+from burnd.harness.quick_pass import LogTask, LogTotals, Places, lines_in, totals_of
 from burnd.index.keys import path_key
 from burnd.logfiles.log_reader import decode_line
 from burnd.logfiles.scanner import below
@@ -109,18 +109,7 @@ def _read_fully(path: LogPath, lines: Iterable[tuple[int, bytes]]) -> LogTotals:
         if n % _LINES_AT_ONCE == 0:
             reader.drop_content()
     reader.flush()
-    reading = reader.take()
-    return LogTotals(
-        SOURCE,
-        reading.session_id,
-        reading.project,
-        [without_content(candidate) for candidate in reading.candidates],
-        overheads=reading.overheads,
-        requests=reading.requests,
-        compactions=reading.compactions,
-        folder=reader.folder,
-        needs_keys=True,
-    )
+    return totals_of(SOURCE, reader.take(), reader.folder, needs_keys=True)
 
 
 class _Response:

@@ -27,7 +27,7 @@ from burnd.harness.codex.product import PRODUCT
 from burnd.harness.codex.reader import COMPRESSED, CodexReader, place_of
 from burnd.harness.codex.rollout import SOURCE, CodexState, RolloutLog, RolloutName
 from burnd.harness.product import RESTORED
-from burnd.harness.quick_pass import LogTask, LogTotals, Places, lines_in, without_content
+from burnd.harness.quick_pass import LogTask, LogTotals, Places, lines_in, totals_of
 from burnd.index.keys import path_key
 from burnd.logfiles.scanner import SUFFIX, below, small_file
 
@@ -96,17 +96,7 @@ def _read_log(place: RolloutName, file: BinaryIO, most: int | None = None) -> Lo
         if not line.endswith(RESTORED) and not reader.skips(line):
             reader.feed(line, offset)
     reader.flush()
-    reading = reader.take()
-    return LogTotals(
-        SOURCE,
-        reading.session_id,
-        None,
-        [without_content(candidate) for candidate in reading.candidates],
-        sessions=reading.sessions,
-        requests=reading.requests,
-        compactions=reading.compactions,
-        folder=reader.folder,
-    )
+    return totals_of(SOURCE, reader.take(), reader.folder)
 
 
 class _TotalsLog(RolloutLog):
