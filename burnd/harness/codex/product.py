@@ -1,8 +1,16 @@
-"""Codex as the registry lists it."""
+"""Codex as the registry lists it, and the instruction files that its sessions begin with."""
 
 from __future__ import annotations
 
+import os
+
 from burnd.harness.product import Copies, Instructions, Product, Setting, Variable, uuid7_ms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from burnd.harness.instructions import InstructionFiles
 
 NAMES = ("AGENTS.override.md", "AGENTS.md")
 
@@ -53,10 +61,22 @@ class Codex(Product):
     }
     whole_file_tools = ("write_file",)
     instructions = Instructions(dict.fromkeys(NAMES, "agents-md"), dict.fromkeys(NAMES, "agents-md"))
-    instructions_module = "burnd.harness.codex.instructions"
+    instructions_module = "burnd.harness.codex.product"
     hooks_file = "hooks.json"
     hooks_note = "Codex runs the hook once you trust it, at its next start"
     agent_tools = ("send_input", "wait_agent", "close_agent", "resume_agent")
+
+
+def add(
+    files: InstructionFiles, folder: str, _inner: Iterable[tuple[str, set[str]]], environ: Mapping[str, str]
+) -> None:
+    """Adds the user's file, then one of each folder from the repository's root down, or of this folder only."""
+    from burnd.harness.instructions import in_repository  # noqa: PLC0415 - burnctl imports this module at every start
+
+    home = environ.get("CODEX_HOME") or os.path.join(os.path.expanduser("~"), ".codex")
+    folders = in_repository(folder) or [os.path.abspath(folder)]
+    for parent, how in ((home, "global"), *((one, "project") for one in folders)):
+        files.add_first([os.path.join(parent, name) for name in NAMES], how)
 
 
 PRODUCT = Codex()
