@@ -191,7 +191,7 @@ _FUNCTIONS: dict[str, Callable[[str], object]] = {
     "hash of a patch": lambda text: tool_calls.patch_hash("file", text),
     "host": tool_calls.host_of,
     "host of an address": lambda text: tool_calls.host_of(f"https://{text}"),
-    "command in a program": codex_tools._command_in,
+    "command in a program": codex_tools.command_in,
     "failure": codex_tools._is_failure,
     "notified agent": claude_prompts._notification,
     "named agent": lambda text: claude_prompts._AGENT_ID.findall(text.encode()),

@@ -227,8 +227,10 @@ def keep_line(log: RolloutLog, line: LineRef, kind: str, payload: bytes, first: 
         return
     if not is_own and kind not in _KEPT and not (kind == "event_msg" and _KEPT_EVENT.search(payload, 0, _HEAD)):
         return
+    if is_own and records[first].kind == "thinking":
+        return  # it cannot be replayed
     value = plain(msgspec.Raw(payload))
-    if not isinstance(value, dict) or value.get("type") == "reasoning":
+    if not isinstance(value, dict):
         return
     if is_own:
         texts_of = {_text_of(record): record.b for record in records[first:]}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -113,6 +114,7 @@ class CodexState(msgspec.Struct, omit_defaults=True):
     context: list[ContextLine] = []  # lines for the next content record, see `reader.keep_line`
 
 
+_begun_ms: Final = lru_cache(maxsize=64)(uuid7_ms)  # of tasks, for every line
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(CodexState).decode
 
@@ -163,7 +165,7 @@ class RolloutLog:
         created = self.state.session.created_ms
         if created is None:
             return False
-        started = uuid7_ms(self.state.task)
+        started = _begun_ms(self.state.task)
         return (to_ms(ts) if started is None else started) < created
 
     def repeats_parent(self, ts: str) -> bool:

@@ -105,8 +105,7 @@ def call_of(item: Item, line_id: str) -> CallDetails:
         program = text if isinstance(text, str) else ""
         patch = program.replace("\\n", "\n")  # programs escape line ends
         if name == PROGRAM:
-            match = _COMMAND.search(program[:_MAX_PROGRAM])
-            command = match["command"] if match else None
+            command = command_in(program)
     files = patched_files(patch)
     if files and (name == PROGRAM or (command is not None and PATCH in command[:_HEAD])):
         name = PATCH  # some models patch files by a shell command or a program
@@ -177,6 +176,11 @@ def _command_of(fields: dict[str, Any]) -> str | None:
     if len(command) > 2 and program in _SHELLS:
         return str(command[-1])
     return shlex.join(command)
+
+
+def command_in(program: str) -> str | None:
+    match = _COMMAND.search(program[:_MAX_PROGRAM])
+    return match["command"] if match else None
 
 
 def _target_of(name: str, fields: dict[str, Any], command: str | None, files: tuple[str, ...]) -> str | None:
