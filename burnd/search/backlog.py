@@ -29,7 +29,7 @@ _Row = tuple[str, str, int, int, int, int, SearchWords | None]
 
 
 class SessionState(NamedTuple):
-    """A session as it is recorded."""
+    """A session in the SQLite index."""
 
     session_id: str
     row: int

@@ -27,7 +27,7 @@ COMPACTION_FIELDS: Final = (COMPACTION,)
 
 
 class Place(NamedTuple):
-    """A message; without an id the title of its session, without a rail a compaction's summary."""
+    """A message. Without an id it is the session's title, without a rail a compaction's summary."""
 
     session_id: str
     rail: str
@@ -90,7 +90,7 @@ class Names:
         return self._of.get(record.tool_result.tool_use_id) if record.tool_result is not None else None
 
     def among(self, records: Iterable[SearchWords]) -> set[str]:
-        """The tools that these records call or return results of, in lower case. Adds the calls among them."""
+        """The tools of the calls and results among these records, in lower case. Adds these calls."""
         calls = [(record.call, record.tool) for record in records if record.call is not None]
         self._of.update([(call, tool) for call, tool in calls if tool is not None])
         return {tool.lower() for call, _ in calls if (tool := self._of.get(call))}

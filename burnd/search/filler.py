@@ -180,7 +180,6 @@ class IndexFiller:
 
     @contextlib.contextmanager
     def _guarded(self, session_id: str, item: str) -> Iterator[None]:
-        """Commits an item alone if its session is indexed item by item."""
         if not self._guard.takes_items(session_id):
             yield
             return
@@ -214,7 +213,6 @@ class IndexFiller:
         self._note()
 
     def close_writer(self) -> None:
-        """Frees the writer without a commit."""
         self.index.close_writer()
         self._in_progress.clear()
         self._note()
@@ -231,7 +229,6 @@ def _name(message: PendingMessage) -> str:
 def _read(
     session_id: str, messages: Sequence[PendingMessage], recall: Recall
 ) -> Iterator[tuple[PendingMessage, Sequence[SearchWords]]]:
-    """Each message with the words of its records."""
     missing = [
         Spot(position, length) for message in messages for position, length, words in message.records if words is None
     ]

@@ -103,7 +103,7 @@ class SearchIndex:
         return frozenset(self._coverage)
 
     def has(self, session_id: str) -> bool:
-        """Whether it has committed documents of a session, including deleted ones."""
+        """Whether it has documents of a session, including deleted ones."""
         return self.searcher.doc_freq("session", session_key(session_id)) > 0
 
     def coverage(self, session_id: str) -> Coverage:
@@ -122,7 +122,7 @@ class SearchIndex:
 
     @property
     def uncommitted(self) -> int:
-        """The number of sessions with uncommitted changes."""
+        """Sessions with uncommitted changes."""
         return len(self._changed)
 
     def add(self, document: Document, coverage: Coverage | None = None) -> None:
@@ -174,7 +174,7 @@ class SearchIndex:
         self._make_private()
 
     def close_writer(self) -> None:
-        """Ends the writer's threads and frees its memory without a commit."""
+        """Ends the writer without a commit."""
         self._writer = None
 
     def _open_writer(self) -> tantivy.IndexWriter:
@@ -187,7 +187,7 @@ class SearchIndex:
         return BACKLOG_HEAP if self.is_backlog else LIVE_HEAP
 
     def _make_private(self) -> None:
-        """tantivy creates files with the usual mode; a merge may delete some at any time."""
+        """Sets the mode of tantivy's files, which a merge may delete at any time."""
         with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
@@ -206,7 +206,7 @@ class Folders:
         self._last = 0
 
     def open(self, *, rebuild: bool = False) -> SearchIndex:
-        """Opens the index in use, or creates an empty one if it is missing or damaged. Removes other folders."""
+        """Opens the index in use, or an empty one if it is missing or damaged. Removes other folders."""
         self._move_aside()
         numbers = self._numbers()
         index = None
@@ -238,7 +238,6 @@ class Folders:
         return [int(found[1]) for name in names if (found := _FOLDER.fullmatch(name))]
 
     def _move_aside(self) -> None:
-        """Renames a file that is in place of the folder."""
         if os.path.lexists(self._root) and not self._root.is_dir():
             aside = self._root.with_name(f"{self._root.name}.aside-{secrets.token_hex(4)}")
             os.replace(self._root, aside)
@@ -249,7 +248,7 @@ class Folders:
 
 @contextlib.contextmanager
 def _text_path(folder: Path) -> Iterator[str]:
-    """A UTF-8 path to the folder, as tantivy's binding requires."""
+    """A path in UTF-8, as tantivy's binding requires."""
     try:
         str(folder).encode()
     except UnicodeEncodeError:

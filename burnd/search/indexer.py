@@ -76,6 +76,7 @@ class SearchIndexer(BackgroundFollower):
         self._replacement: IndexFiller | None = None
         self._changed_at: float | None = None
         self._committed_at = float("-inf")
+        self._has_new = False  # a live message landed that is not indexed
         self._has_live = False  # a live message is uncommitted
         self._has_old = False  # messages of old logs are uncommitted
         self._read_at = float("-inf")  # when old logs were last being read
@@ -123,7 +124,7 @@ class SearchIndexer(BackgroundFollower):
             if self._serving is not None:
                 self._recent.add(change.placed)
         if change.placed and self._pipeline.now() - change.placed[-1].label.ts_ms < LIVE_MS:
-            self._has_live = True
+            self._has_live = self._has_new = True
         self._has_old = self._has_old or self._clock() - self._read_at < APART_S
         if self._changed_at is None:
             self._changed_at = self._clock()
@@ -170,12 +171,10 @@ class SearchIndexer(BackgroundFollower):
             self._replacement = await self._filler_of(await self._in_thread(self._known_folders.create))
         else:
             await self._rest_or_commit(filler)
-        is_behind = self._has_live and bool(self._touched)
-        if filler is self._serving and filler.index.uncommitted and not is_behind and self._commit_in(filler) <= 0:
+        if filler is self._serving and filler.index.uncommitted and not self._has_new and self._commit_in(filler) <= 0:
             await self._commit(filler)
 
     async def _current(self) -> IndexFiller:
-        """The index in use; opens or rebuilds it if needed."""
         if self._is_damaged:
             await self._close()
         if self._serving is None:
@@ -219,6 +218,7 @@ class SearchIndexer(BackgroundFollower):
 
     async def _take_touched(self, filler: IndexFiller) -> None:
         some, self._touched = list(self._touched), {}
+        had_new, self._has_new = self._has_new, False
         if self._replacement is not None:
             self._replacement.due = list(dict.fromkeys([*self._replacement.due, *some]))
         self._taking = len(some)
@@ -226,6 +226,7 @@ class SearchIndexer(BackgroundFollower):
             await self._take(filler, some)
         finally:
             self._taking = 0
+        self._has_new = self._has_new or (had_new and bool(some))
         self._touched = dict.fromkeys(some) | self._touched
 
     async def _take(self, filler: IndexFiller, session_ids: list[str]) -> None:
@@ -250,7 +251,6 @@ class SearchIndexer(BackgroundFollower):
             self._changed_at = None
 
     async def _build(self, filler: IndexFiller) -> None:
-        """Fills the replacement, which is used once it is complete."""
         if filler.due:
             await self._take(filler, filler.due)
             return
@@ -278,15 +278,14 @@ class SearchIndexer(BackgroundFollower):
 
     async def _commit(self, filler: IndexFiller) -> None:
         self._pipeline.check_home()
-        has_more = bool(self._touched)
-        self._has_live, self._has_old, self._changed_at = self._has_live and has_more, self._has_old and has_more, None
+        self._has_live, self._has_old, self._changed_at = False, self._has_old and bool(self._touched), None
         await self._in_thread(filler.commit)
         self._committed_at = self._clock()
         if self._is_reading():
             await self._in_thread(memory.trim)
 
     async def _rest_or_commit(self, filler: IndexFiller) -> None:
-        """Sleeps until something lands or a commit is due; frees the writer after a while without changes."""
+        """Sleeps until something lands or a commit is due. Frees the writer after a while."""
         if filler.index.uncommitted or self._touched:
             await self._woken_within(min(max(self._commit_in(filler), 0.0), SOON_S))
             return

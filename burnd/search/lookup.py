@@ -81,7 +81,7 @@ class Lookup:
         self._made: dict[tuple[str, float, str], list[Clause]] = {}
 
     def understand(self, typed: Typed) -> Wanted:
-        """The terms of a query. An unknown word is replaced by words of the index that are one typing error away."""
+        """Looks up the words of a query, or words that are one typing error away from unknown ones."""
         fields = (*MESSAGE_FIELDS, *TITLE_FIELDS, *COMPACTION_FIELDS)
         terms: dict[str, Term] = {}
         corrected: dict[str, list[str]] = {}
@@ -102,11 +102,10 @@ class Lookup:
         return Wanted(rarest, musts, words, typed.phrases, corrected)
 
     def words(self, text: str) -> list[str]:
-        """The words of a text as the index has them, without parts of camelCase words."""
         return list(self._analyzer.analyze(spaced(text)))
 
     def messages(self, wanted: Wanted, only: Only) -> Iterator[list[Match]]:
-        """The messages that match, best first, up to several thousand. Some may be repeated."""
+        """Matching messages, best first, up to several thousand. Some may be repeated."""
         page = None
         for page in self._pages(self._query(wanted, only, MESSAGE_FIELDS)):
             yield self._matches(page, _allowed(page, only))
@@ -130,10 +129,7 @@ class Lookup:
                 yield self._matches(others, _first_of_each(others, range(len(others.scores)), sessions))
 
     def count(self, wanted: Wanted, only: Only, *, each: bool) -> Matches:
-        """The number of sessions, or with `each` of messages, that match. Titles count as well.
-
-        Words in very many messages are left out to bound the time: then it is a minimum.
-        """
+        """The number of matching sessions, or with `each` messages. A minimum if words are in very many messages."""
         rare, total = list[Term](), 0
         for term in sorted(wanted.terms, key=lambda term: term.uses):
             total += term.uses
@@ -160,7 +156,7 @@ class Lookup:
         return counts if allowed is None else {key: counts[key] for key in counts if key in allowed}
 
     def best_of(self, wanted: Wanted, only: Only) -> list[Match]:
-        """The best message of each of a few sessions, if it is among the best of all of them."""
+        """The best message of each of these sessions, if it is among the best of all of them."""
         query = self._query(wanted, only, MESSAGE_FIELDS, strictly=True)
         if query is None:
             return []
@@ -183,7 +179,6 @@ class Lookup:
         return Spread(best, words)
 
     def _groups(self, wanted: Wanted) -> list[tuple[Term, ...]]:
-        """The terms by their typed words, rarest first, without very common ones."""
         most = max(self._searcher.num_docs / _SPREAD_SHARE, _SPREAD_LEAST)
         groups: dict[str, list[Term]] = {}
         for term in wanted.terms:
@@ -224,7 +219,7 @@ class Lookup:
         return read_place(bytes(written))
 
     def _words(self, typed: Typed) -> Iterator[tuple[str, float]]:
-        """Every word with its weight. Parts of a camelCase word weigh less if the index has the whole word."""
+        """Words and weights. Parts of a camelCase word weigh less if the index has the whole word."""
         for piece in (*typed.pieces, *typed.phrases):
             whole = self.words(piece)
             yield from ((word, 1.0) for word in whole)
@@ -238,7 +233,6 @@ class Lookup:
         return Term(word, weight, {field: count for field, count in counts.items() if count}, typed)
 
     def _corrections(self, word: str, fields: Sequence[str]) -> list[Term]:
-        """Words of the index that are one typing error away, most frequent first."""
         if len(word) < _SHORTEST_CORRECTED or not (word.isascii() and word.isalpha()):
             return []  # a number or code next to it means something else
         near, others = slips(word), list[str]()
@@ -249,7 +243,6 @@ class Lookup:
         return sorted((term for term in found if term.uses), key=lambda term: -term.uses)[:_CORRECTIONS]
 
     def _chosen(self, terms: list[Term], musts: Sequence[str]) -> tuple[Term, ...]:
-        """The rarest terms, without those in a quarter of all messages."""
         rarest = sorted(terms, key=lambda term: term.uses)[:MOST_WORDS]
         total = self._searcher.num_docs
         if total < _MANY_DOCUMENTS:
@@ -258,10 +251,7 @@ class Lookup:
         return tuple(telling if len(telling) > 1 else rarest)
 
     def _query(self, wanted: Wanted, only: Only, fields: Sequence[str], *, strictly: bool = False) -> Query | None:
-        """A query for any of the words, all words of phrases, and the filters.
-
-        Unless `strictly`, a filter by many sessions is applied to its results, which is faster.
-        """
+        """A query for any of the words and all words of phrases; by many sessions only if `strictly`, which is slow."""
         any_of = [clause for term in wanted.terms for clause in self._clauses(term, fields)]
         if not any_of:
             return None
@@ -274,7 +264,7 @@ class Lookup:
         return _all_of([query, *needed]) if needed else query
 
     def _clauses(self, term: Term, fields: Sequence[str]) -> list[Clause]:
-        """Clauses for a word in each field that has it, weighed by its rarity in all fields instead of in one."""
+        """Clauses for a word in each field, weighed by its rarity in all fields."""
         key, total = (term.word, term.weight, fields[0]), self._searcher.num_docs
         if key not in self._made:
             weights = {
@@ -326,10 +316,7 @@ class Lookup:
             offset += limit
 
     def _page(self, query: Query, limit: int, offset: int) -> _MatchPage:
-        """A page in an order that does not depend on segments.
-
-        tantivy orders equal scores by segment, and its sums differ in the last digits, so scores are rounded.
-        """
+        """A page in an order that does not depend on segments, as the last digits of scores do."""
         with as_unusable():
             hits = self._searcher.search(query, limit, count=False, offset=offset).hits
             if not hits:
@@ -358,7 +345,7 @@ class Lookup:
 
 
 def _rarity(uses: int, total: int) -> float:
-    """BM25's inverse document frequency."""
+    """The inverse document frequency of BM25."""
     return log(1 + (max(total - uses, 0) + 0.5) / (uses + 0.5))
 
 
@@ -374,7 +361,7 @@ def _allowed(page: _MatchPage, only: Only) -> Sequence[int]:
 
 
 def _without_last_score(page: _MatchPage) -> _MatchPage:
-    """A full page without its lowest score, since it has an arbitrary part of these messages."""
+    """A full page without its lowest score, of which it has an arbitrary part."""
     if not page.is_full:
         return page
     end = page.scores.index(page.scores[-1])
@@ -388,7 +375,7 @@ def _best_of_each(page: _MatchPage, only: Only) -> dict[int, float]:
 
 
 def _first_of_each(page: _MatchPage, numbers: Sequence[int], seen: set[int]) -> list[int]:
-    """The first row of each session that is not in `seen`; adds these sessions to it."""
+    """The first row of each session that is not in `seen`, which grows by these sessions."""
     sessions = page.sessions
     # Reversed, so that the first row of a session replaces the others.
     firsts = {sessions[number]: number for number in reversed(numbers)}
@@ -418,7 +405,6 @@ def _silent(query: Query) -> Query:
 
 
 def _as_typed(word: str) -> str:
-    """The word as it is in a text, with an emoji for its name in the index."""
     if word.startswith("emoji"):
         try:
             return chr(int(word.removeprefix("emoji"), 16))

@@ -70,7 +70,7 @@ def plain(text: str) -> Plain:
 
 
 def _odd_pieces(text: str, has_longer: bool) -> re.Pattern[str] | None:
-    """A pattern for pieces whose length changes: combining marks with their letter, and letters such as \u00df."""
+    """A pattern for pieces whose length changes when folded."""
     longer = "".join(char for char in set(text) if len(_folding[ord(char)]) > 1) if has_longer else ""
     if longer:
         return re.compile(f"{_MARKED.pattern}|[{re.escape(longer)}]", re.DOTALL)
@@ -107,7 +107,7 @@ _folding = _Folding()
 
 
 class Passage(msgspec.Struct, frozen=True, gc=False):
-    """The part of a text to show, what of it to highlight (in characters), and whether it was cut."""
+    """The part of a text to show."""
 
     text: str
     highlights: tuple[Spot, ...] = ()
@@ -131,7 +131,7 @@ class Spotter:
         return all(phrase.search(as_indexed) for phrase in self._phrases)
 
     def spots(self, text: str) -> list[Spot]:
-        """The positions of words and phrases, in order; overlapping ones are merged."""
+        """The positions of words and phrases, in order, with overlapping ones merged."""
         as_indexed = plain(text)
         matches = [islice(phrase.finditer(as_indexed.text), _MOST_SPOTS) for phrase in self._phrases]
         found = [as_indexed.spot(*match.span()) for some in matches for match in some]
@@ -161,7 +161,6 @@ def _first_of_word(word: str, text: str) -> Iterator[Spot]:
 
 
 def _phrase(words: Sequence[str]) -> re.Pattern[str]:
-    """A pattern for the words in this order, with only punctuation and space between them."""
     return re.compile(r"[\W_]*".join(map(_bound, words)))
 
 
@@ -193,7 +192,6 @@ def _is_edge(text: str, place: int) -> bool:
 
 
 def _is_camel(text: str, place: int) -> bool:
-    """Whether the word at this position is a camelCase word."""
     before = _FIRST_WORD.match(text[max(place - LONGEST_WORD, 0) : place][::-1])
     after = _FIRST_WORD.match(text, place, place + LONGEST_WORD)
     return bool(before and after and camel_parts(before[0][::-1] + after[0]))
@@ -228,7 +226,6 @@ def opening(text: str, limit: int = SNIPPET_BYTES) -> Passage:
 
 
 def _begin(text: str, spots: Sequence[Spot], limit: int) -> int:
-    """The start of the passage with the most matches, with some text before them."""
     if not spots:
         return len(text) - len(text.lstrip())
     starts = [begin for begin, _ in spots]
@@ -258,6 +255,5 @@ def _within(spots: Sequence[Spot], begin: int, end: int, shift: int) -> tuple[Sp
 
 
 def _fitting(text: str, limit: int) -> str:
-    """The longest beginning of at most `limit` bytes."""
     data = text.encode("utf-8", "replace")
     return text if len(data) <= limit else data[:limit].decode("utf-8", "ignore")

@@ -58,7 +58,7 @@ class Term(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The terms of a query, words that a message must have, words to highlight, and corrections."""
+    """What to look up for a query: `musts` are words of phrases, `shown` are highlighted."""
 
     terms: tuple[Term, ...]
     musts: tuple[str, ...]
@@ -68,7 +68,7 @@ class Wanted(NamedTuple):
 
 
 class Only(NamedTuple):
-    """The filters of a search; None filters nothing."""
+    """The filters of a search."""
 
     sessions: frozenset[int] | None = None
     since: int | None = None
@@ -78,7 +78,6 @@ class Only(NamedTuple):
 
     @property
     def has_author(self) -> bool:
-        """Whether it filters by role or tool, which titles do not have."""
         return self.role is not None or self.tool is not None
 
 
@@ -118,7 +117,6 @@ class Spread:
         return found / (found + missing) if missing else 1.0
 
     def several(self) -> list[int]:
-        """The sessions that have more than one of the words."""
         return [session for session, which in self._which.items() if which & (which - 1)]
 
     def worth(self, score: float, session: int) -> float:

@@ -177,6 +177,20 @@ async def test_a_backlog_is_made_findable_in_few_pieces(opened: Opened) -> None:
         assert lib.index.searcher.num_segments <= 2
 
 
+async def test_a_live_message_does_not_wait_for_old_ones(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found although old messages arrive during every piece of work."""
+    take = SearchIndexer._take
+
+    async def take_while_more_arrive(self: SearchIndexer, filler: Any, session_ids: list[str]) -> None:
+        await take(self, filler, session_ids)
+        self._touched["old"] = None
+
+    monkeypatch.setattr(SearchIndexer, "_take", take_while_more_arrive)
+    async with library(opened, is_reading=lambda: True) as lib:
+        await lib.pipeline.commit(Batch(content=[text("m", "brandnew", ts=to_iso(lib.pipeline.now()))]))
+        await until(partial(lib.found, "brandnew"))
+
+
 async def test_the_end_of_a_backlog_is_made_findable_at_once(opened: Opened) -> None:
     """The last messages of old logs do not wait for others to be committed with them."""
     reading = True
