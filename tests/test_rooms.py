@@ -178,6 +178,20 @@ def test_no_test_imports_another() -> None:
     assert [str(path) for path in files if importing.search(path.read_text())] == []
 
 
+# Folders of tests that are about several packages.
+ACROSS = {"bench", "burnctl", "capture", "faults", "packaging", "real"}
+
+
+def test_tests_mirror_the_tree() -> None:
+    """A folder of tests has the name of a package; a file has that of a module, or opens with what it tests."""
+    tests = ROOT / "tests"
+    packages = {path.parent.name for path in (ROOT / "burnd").glob("*/__init__.py")}
+    assert {path.parent.name for path in tests.glob("*/test_*.py")} <= packages | ACROSS
+    modules = {path.stem for top in ("burnd", "burnctl") for path in (ROOT / top).rglob("*.py")}
+    others = [path for path in tests.rglob("test_*.py") if path.stem.removeprefix("test_") not in modules]
+    assert [str(path) for path in others if ast.get_docstring(ast.parse(path.read_bytes())) is None] == []
+
+
 def test_queries_only_read() -> None:
     """No statement of theirs writes."""
     writes = re.compile(r"\b(INSERT (OR \w+ )?INTO|UPDATE \w+ SET|DELETE FROM|REPLACE INTO|CREATE|DROP) ")
