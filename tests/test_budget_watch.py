@@ -1,4 +1,4 @@
-"""Budgets: whose clock their periods follow, when one is crossed, and that its command runs once and harms nothing."""
+"""Budgets: time zone of their periods, crossing, and the command, which runs once."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ async def test_a_crossing_is_seen_when_it_happens(opened: Opened, tmp_path: Path
 
 
 async def test_a_line_for_the_shell(opened: Opened, tmp_path: Path, zone: object) -> None:
-    """A text goes to the shell as it is written."""
+    """A text is passed to the shell unchanged."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[spends("m1", output=3000)]))
     watched = Watched(pipeline, tmp_path)

@@ -1,4 +1,4 @@
-"""The daemon as a process: what a person or a service manager sees of its start and its end."""
+"""The daemon as a process: start and end, as a user or service manager sees them."""
 
 from __future__ import annotations
 

@@ -25,10 +25,8 @@ def on_disk() -> Iterator[Path]:
 
 
 def test_pages_of_a_folder_are_given_back(on_disk: Path) -> None:
-    """Mapped files below a folder leave memory when it is paged out, those elsewhere stay, and both read the same.
-
-    The folder may be named by a link, as a home below /home is on systems that keep it elsewhere.
-    """
+    """Mapped files below a folder leave memory when it is paged out, others stay, and both read the same. The folder
+    may be named by a link, as some systems link /home."""
     if _file_system(on_disk) == "tmpfs":
         pytest.skip("files in memory have nowhere to go")
     (on_disk / "search").mkdir()
@@ -44,7 +42,7 @@ def test_pages_of_a_folder_are_given_back(on_disk: Path) -> None:
 
 
 def test_memory_that_lies_free_can_be_given_back() -> None:
-    """Many small things of which every other is let go leave holes; giving those back hurts nothing that is kept."""
+    """Freeing every other small object leaves holes; returning them to the system affects no live object."""
     kept = [bytes([n % 251]) * 3000 for n in range(20_000)][::2]
     memory.trim()
     assert all(one == bytes([2 * n % 251]) * 3000 for n, one in enumerate(kept))

@@ -88,7 +88,7 @@ def test_what_the_ledger_has_counts() -> None:
 
 
 async def test_it_is_recorded_once(opened: Opened) -> None:
-    """However many sessions say it at once, and across restarts."""
+    """For any number of sessions that report it at once, and across restarts."""
     pipeline = await opened()
     quotas = Quotas(pipeline)
     async with anyio.create_task_group() as tasks:

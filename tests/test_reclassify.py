@@ -376,7 +376,7 @@ def transcript(session: list[Any]) -> bytes:
 def test_any_session_is_labelled_as_live(
     tmp_path_factory: pytest.TempPathFactory, session: list[Any], force: bool
 ) -> None:
-    """Whatever happened in a session: labels that were lost, and the words they hang on, come back as they were."""
+    """In any session lost labels are restored, with the words they depend on."""
     folder = tmp_path_factory.mktemp("labels")
     (folder / "projects" / "-p").mkdir(parents=True)
     (folder / "projects" / "-p" / "s.jsonl").write_bytes(transcript(session))

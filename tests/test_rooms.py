@@ -124,10 +124,8 @@ def test_the_middle_is_pure(room: str) -> None:
 
 
 def test_the_client_imports_the_contract_alone() -> None:
-    """Nothing of the daemon, so that it starts at once and talks to it as any other client does.
-
-    A report over many machines has no daemon to ask: its client computes it itself.
-    """
+    """Nothing of the daemon, so that it starts fast and works like any other client. A report over many machines has no
+    daemon, so its client computes it."""
     modules = {name for _, of, name in imports("burnctl") if name.startswith("burnd.") and of != "fleet_client"}
     of_fleet = {name for _, of, name in imports("burnctl") if name.startswith("burnd.") and of == "fleet_client"}
     assert {name.split(".")[1] for name in of_fleet} - LEAVES == {"fleet", "queries"}

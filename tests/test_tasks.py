@@ -1,4 +1,4 @@
-"""Promises about when to look again."""
+"""Retries and polls: the time until the next attempt."""
 
 from __future__ import annotations
 

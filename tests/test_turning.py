@@ -1,4 +1,4 @@
-"""F76: the guard over the event loops of tests sees what holds one up, and whose doing it is."""
+"""F76: the guard of the tests' event loops reports blocking code of burnd, and only that."""
 
 from __future__ import annotations
 

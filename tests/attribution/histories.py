@@ -1,4 +1,4 @@
-"""Random histories as for summaries, in which turns also say what came into their context and what they made."""
+"""Random histories as for summaries, with the content that entered each turn and its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes rails turn by turn with sizes that are known, so that tests can say what each block must have paid."""
+"""Makes rails turn by turn with given sizes, so that tests can state the cost of each block."""
 
 from __future__ import annotations
 

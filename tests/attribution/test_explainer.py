@@ -1,4 +1,4 @@
-"""The task that counts: promptly, a piece at a time, and whatever happens to it in between."""
+"""The attribution task: prompt, in small pieces, and robust against changes in between."""
 
 from __future__ import annotations
 

@@ -320,7 +320,7 @@ def test_an_edit_of_which_nothing_came_back_may_not_have_been() -> None:
 
 
 def test_an_edit_and_the_one_that_takes_it_back() -> None:
-    """Both came to nothing, whatever was done between them; each edit is taken back once."""
+    """Both edits cancel out, whatever happened in between; each edit is reverted once."""
     scene = Calls()
     scene.call("Edit", "/p/a.py", "a to b", edit_hash="a>b")
     scene.call("Edit", "/p/a.py", "c to d", edit_hash="c>d")
@@ -485,7 +485,7 @@ def test_findings_are_bounded() -> None:
 @ON_MANY_RAILS
 @given(rails())
 def test_findings_hold_for_any_rail(entries: list[RailEntry]) -> None:
-    """Whatever a rail looks like: no failure, the same findings each time, and never more tokens than were billed."""
+    """Any rail: no failure, the same findings each time, and never more tokens than were billed."""
     turns = [entry for entry in entries if isinstance(entry, Turn)]
     explained = explain(entries, THRESHOLDS)
     found, avoidable = findings.in_session([(explained, turns)])

@@ -1,4 +1,4 @@
-"""Every token that was billed has exactly one cause, whatever a rail looks like."""
+"""Every billed token has exactly one cause, on any rail."""
 
 from __future__ import annotations
 

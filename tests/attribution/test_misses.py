@@ -108,7 +108,7 @@ FACTS: dict[str, Any] = {"shape": "s1", "params": "p1", "effort": "high", "break
 
 
 def proved_miss(pause: int = 5, entered: tuple[Block, ...] = (prompt(168),), **facts: Any) -> TurnMiss:
-    """The miss of a request with these facts, after one whose hashes are known."""
+    """The miss of a request with these facts, after one with complete hashes."""
     scene = Scene()
     first = RequestFacts(**FACTS, messages=2)
     scene.turn(0, usage=Usage(cache_create_5m=20_000, output=100), entered=(prompt(),), made=(said(),), request=first)

@@ -90,7 +90,7 @@ def billed(entry: Any) -> tuple[Any, ...]:
 
 
 async def test_a_turn_that_still_grows_is_whole(opened: Opened) -> None:
-    """An open turn is read as the index has it, whatever the ledger said of it before."""
+    """An open turn is read from the index, not in its older state from the ledger."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn("m1"), turn("m2", turn_index=1, ts=at(1))]))
     grown = turn("m2", turn_index=1, ts=at(1), usage=Usage(input=1, output=99))

@@ -1,4 +1,4 @@
-"""Causes are kept in step with turns: whatever happened, and whenever it was counted, the sums are the same."""
+"""Causes stay in step with turns: any history, explained at any time, gives the same sums."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _forget(db: sqlite3.Connection) -> None:
 
 
 async def _sums_are_the_turns(index: IndexStore) -> None:
-    """Each way of adding up has every token of every turn once, and blocks say what the finer rows say."""
+    """Each grouping has every token of every turn once, and coarse rows equal the sums of finer ones."""
     columns = ",".join(f"coalesce(sum({name}), 0)" for name in TOKENS)
     turns = await index.rows(f"SELECT {columns} FROM turns")
     paid = ",".join(map(str, PAID_LEVELS))

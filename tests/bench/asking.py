@@ -27,7 +27,7 @@ class Asked(NamedTuple):
 
 
 def asking(root: Path, tree: Path) -> Asked:
-    """`burnctl summary`, as a script and as a person asks it, over a home that has everything."""
+    """`burnctl summary`, in a script and at a terminal, over a complete home."""
     home = Home(root, tree)
     with running(home) as daemon:
         _settled(daemon)

@@ -156,7 +156,7 @@ class Log:
             self._result(call)
 
     def _say(self, blocks: list[dict[str, Any]], calls: int) -> None:
-        """One message, a line for each block; the usage of all but the last may be what had streamed by then."""
+        """One message, a line per block; usage on all but the last may be the partial one while streaming."""
         rng = self.rng
         if rng.random() < 0.04 or self.context > _LARGEST_CONTEXT:
             self.context, self.cached = min(self.context, 30_000), 0

@@ -1,7 +1,5 @@
 """Times reports over an index of a million turns: `python -m tests.bench.reports [TURNS] [INDEX]`. Prints misses last.
-
-An index that is named is kept, and used again the next time.
-"""
+A given index is reused the next time."""
 
 from __future__ import annotations
 

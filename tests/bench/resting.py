@@ -29,7 +29,7 @@ class Idle(NamedTuple):
 
 
 def idle(root: Path, files: int, watched_s: float) -> Idle:
-    """A daemon that watches so many files, looked at after it has come to rest."""
+    """An idle daemon that watches this many files."""
     shutil.rmtree(root, ignore_errors=True)
     logs = root / "logs"
     for _ in small_logs(logs, files):

@@ -1,4 +1,4 @@
-"""The daemon and its client as a person runs them, watched from outside: time, processor, memory, disk, answers."""
+"""Daemon and client as processes, measured from outside: time, CPU, memory, disk, answers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Home:
         return time.perf_counter() - begun
 
     def at_a_terminal(self, *arguments: str) -> float:
-        """The same for a person who looks at it."""
+        """The same at a terminal."""
         ours, theirs = pty.openpty()
         environment = {**self.environment, "TERM": "xterm-256color", "COLUMNS": "120"}
         drain = threading.Thread(target=_drain, args=(ours,), daemon=True)

@@ -1,4 +1,4 @@
-"""A person at the demo's machine, with a real daemon that has read its logs."""
+"""A user at the demo's machine, with a real daemon that has read its logs."""
 
 from __future__ import annotations
 

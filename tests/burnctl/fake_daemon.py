@@ -1,4 +1,4 @@
-"""A small burnd made of answers: a real unix socket whose every answer a test decides."""
+"""A scripted burnd: a real unix socket with answers from the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 class FakeConnection:
-    """One client's connection, for answers that say more than one thing."""
+    """A client's connection, for answers of several messages."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -44,7 +44,7 @@ class FakeConnection:
 
 
 class FakeDaemon:
-    """Answers by method name; what it was asked is in `asked`."""
+    """Answers by method name and records requests in `asked`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Running burnctl as a script or a person would: as a process with pipes, or in a terminal of a given size."""
+"""Runs burnctl as a process with pipes, or in a terminal of a given size."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _own_help(parser: Parser, shared: list[str]) -> str:
 
 
 def actions_of(parser: Parser) -> list[Parser]:
-    """The parsers of `config init`, `config show` and so on, without those that are not meant for people."""
+    """The parsers of `config init`, `config show` and so on, without internal ones."""
     found = []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

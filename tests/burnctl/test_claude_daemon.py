@@ -1,4 +1,4 @@
-"""`burnctl claude` beside a real daemon: what is known of the session, what is kept of it, and what it came to."""
+"""`burnctl claude` with a real daemon: session, content and cost."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_no_content_of_a_continued_session_is_kept(machine: StubMachine, daemon:
 
 
 def test_what_was_captured_against_the_wish_goes(machine: StubMachine, daemon: Daemon) -> None:
-    """A session picked in Claude Code itself is known only afterwards; what was kept of it by then is erased."""
+    """A session picked within Claude Code is known only afterwards; content stored by then is erased."""
     session = "0f9c1d2e-0000-4000-8000-000000000001"
     done = machine.run(
         "claude", "--", "--resume", do="talk silent 0.5", STUB_SESSION=session, RELAYBURN_CONTENT_STORE="off"

@@ -289,7 +289,7 @@ def test_a_full_disk_for_output_is_reported(home: Home) -> None:
 
 
 def test_it_runs_from_a_zip_file(home: Home, tmp_path: Path) -> None:
-    """Help and completions know every verb where there is no folder to list, and burnd is asked all the same."""
+    """Help and completions know every verb without a folder to list, and requests reach burnd."""
     packed = tmp_path / "burnctl.pyz"
     with zipfile.ZipFile(packed, "w") as file:
         for part in (*Path("burnctl").rglob("*.py"), *(Path("burnd") / f"{n}.py" for n in BURND_LEAVES)):

@@ -1,4 +1,4 @@
-"""The client: whatever a daemon does or fails to do, there is an answer or a reason, and never a wrong answer."""
+"""The client gives an answer or a reason, and never a wrong answer, whatever the daemon does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pressing Tab: verbs, flags, choices, and the session ids and models that burnd knows, without ever starting it."""
+"""Completion of verbs, flags, choices, session ids and models, without starting burnd."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def short_folder() -> Iterator[Path]:
 
 
 def test_the_demo_runs_through_and_cleans_up(short_folder: Path) -> None:
-    """Nothing of the person's own is read or written, and the made-up machine is gone in the end."""
+    """No data of the user is read or written, and the simulated machine is removed."""
     own = {"HOME": str(short_folder / "own"), "TMPDIR": str(short_folder), "PATH": os.environ["PATH"], "CI": "1"}
     command = [sys.executable, "-P", "-m", "burnctl", "demo", "--no-color"]
     done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=120, check=False)

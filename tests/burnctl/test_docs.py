@@ -1,4 +1,4 @@
-"""docs/commands.md and docs/python-api.md say what the programs do."""
+"""docs/commands.md and docs/python-api.md agree with the programs."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_the_machine_is_called_by_its_host_name(home: Home) -> None:
 
 
 def test_a_terminal_gets_no_escape_sequences(home: Home) -> None:
-    """F74: as CSV at a terminal without them; in a pipe as they are, since programs want what is there."""
+    """F74: not in CSV at a terminal; in a pipe values are unchanged, since programs need them."""
     odd = turn(0, project="/p/\x1b]52;c;aGk=\x07x", gitBranch="\u202eniam")
     with fake_daemon(home.root / "burnd.sock", export={"turns": [odd], "next": None}):
         shown = seen(home, "export", "--format", "csv").text

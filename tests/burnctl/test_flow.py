@@ -1,4 +1,4 @@
-"""Pictures of sessions hold whatever a log holds as text, and nothing else."""
+"""Pictures of sessions contain text of logs as text only."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_terminal_shows_turns_and_subagents(width: int) -> None:
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_a_cache_miss_is_listed_first(width: int) -> None:
-    """However much a step called, and however narrow the screen: in the terminal, in a diagram and in a picture."""
+    """For steps with any number of calls on narrow screens: in the terminal, in a diagram and in a picture."""
     calls = [{"tool": "mcp__server__a_long_name", "target": "x" * 50, "times": 3, "isError": True}] * 9
     said = session(step(0), step(1, miss="prefix", calls=calls))
     assert "cache miss (start changed or dropped)" in flow.draw(said, Screen(width))

@@ -17,7 +17,7 @@ _TALKS = recorded(protocol.VERSION)
 
 
 def test_every_version_is_kept() -> None:
-    """F73: of each protocol version there is a record, and this one's has all that is looked at."""
+    """F73: each protocol version has a record, and this version's covers every view."""
     assert [path.name for path in sorted(FOLDER.iterdir())] == [f"v{n + 1}.jsonl" for n in range(protocol.VERSION)]
     assert [talk.verb for talk in _TALKS] == VERBS
 

@@ -1,4 +1,4 @@
-"""`burnctl limits`: how windows, quotas and budgets look, and what a script learns from its exit code."""
+"""`burnctl limits`: screens of windows, quotas and budgets, and the exit code for scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`burnctl mcp`, asked by the SDK's own client: as a process over its pipes, or within this one."""
+"""`burnctl mcp`, with the client of the SDK: as a process with pipes, or within this process."""
 
 from __future__ import annotations
 

@@ -83,10 +83,8 @@ def test_a_very_deep_tree_ends(folder: Path) -> None:
 
 
 def test_rules_are_read_at_the_start_or_for_their_paths(folder: Path) -> None:
-    """One's own and those of the folder and above it, in folders of their own, through links that may be circles.
-
-    What is read at the start stays so, though a rule that is read when needed imports it.
-    """
+    """User-level rules and those of the folder and above, in subfolders, through links that may be loops. Rules read at
+    the start stay so, even if an on-demand rule imports them."""
     home = folder.parents[1]
     write(home / ".claude" / "rules" / "mine.md", "always")
     write(home / ".claude" / "rules" / "go" / "style.md", '---\npaths:\n  - "**/*.go"\n---\n# Go\n@../go-names.md')

@@ -1,4 +1,4 @@
-"""`burnctl export --format parquet`: a folder that follows what burnd has, whatever changed since."""
+"""`burnctl export --format parquet`: a folder that follows every change in burnd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Waiting for old logs: a bar with files, speed and time left, which goes when they are in; Ctrl-C ends only it."""
+"""The wait for old logs: a bar with files, speed and time left, which disappears at the end; Ctrl-C
+ends only the bar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of burnctl as a person sees them, over a real daemon that has read the demo's logs."""
+"""Reports of burnctl with a real daemon that has read the demo's logs."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_killed_with_its_harness_it_is_tagged_all_the_same(machine: StubMachine,
 
 
 def test_no_content_of_it_is_kept(machine: StubMachine, daemon: Daemon) -> None:
-    """RELAYBURN_CONTENT_STORE=off: what was captured before the session was known goes when it is."""
+    """RELAYBURN_CONTENT_STORE=off: text captured before the session was known is erased."""
     machine.run("run", "--", "harness", do="talk", STUB_SESSION=OURS, RELAYBURN_CONTENT_STORE="off")
     all_recorded(daemon)
     assert not (machine.home / "content" / f"{OURS}.jsonl").exists()

@@ -157,7 +157,7 @@ def test_hardened_and_socket(machine: Machine) -> None:
 
 
 def test_hardened_leaves_what_it_needs_in_sight() -> None:
-    """A private /tmp would hide a home below it; and the socket's folder may be written to, wherever it is."""
+    """A private /tmp would hide a home below it, and the socket's folder must be writable, wherever it is."""
     usual = units.hardening(Settings({}, command_of("/p"), "/h/.relayburn", "/run/user/1/burnd.sock"))
     assert "PrivateTmp=yes\n" in usual
     assert "ReadWritePaths=/h/.relayburn /run/user/1\n" in usual

@@ -1,4 +1,4 @@
-"""`burnctl sessions`, `show`, `search` and `resume`: what a person sees, and what a program gets."""
+"""`burnctl sessions`, `show`, `search` and `resume`, at a terminal and for programs."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_hits_fit_any_width(width: int) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_hit_is_called_by_its_title(width: int) -> None:
-    """A title is what a person knows a session by: it comes before the rest, and what has no room is left out whole."""
+    """The title comes first, and fields that do not fit are left out as a whole."""
     meta = HIT["meta"] | {"title": "Cron refactor", "project": "/p/a-project-with-quite-a-long-name-of-its-own"}
     head = found({"hits": [HIT | {"meta": meta}]}, Screen(width), NOW).splitlines()[0]
     assert head.startswith("00000001  Cron refactor")
@@ -250,7 +250,7 @@ def test_the_command_below_a_hit_is_safe_to_run() -> None:
 
 
 def test_hits_of_a_session_are_shown_in_order() -> None:
-    """As they were said, with a sign where something is left out, and none where nothing is."""
+    """In the order of the conversation, with a mark for each gap."""
 
     def hit(match: int, *numbers: int, rail: str = "main") -> dict[str, Any]:
         item = {"role": "user", "snippet": "word", "truncated": False}
@@ -353,7 +353,7 @@ def test_the_command_that_resumes_is_safe_to_run(
 
 
 def test_a_resume_command_does_nothing_to_a_terminal(tmp_path: Path) -> None:
-    """A folder may be called anything: what is printed shows it, and a shell goes there."""
+    """Any folder name is printed safely, and the shell command leads to the folder."""
     folder = tmp_path / f"a'\\b\n{EVIL}é"
     folder.mkdir()
     line = command(session(1, project=str(folder)))

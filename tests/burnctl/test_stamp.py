@@ -368,7 +368,7 @@ def test_from_python(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_refused_session_is_reported_and_not_spooled(home: Path) -> None:
-    """burnd knows which sessions begin so: its reason is the answer, for an id as short as `shortId` may be."""
+    """burnd knows the sessions with this prefix, so its error is printed, down to the shortest `shortId`."""
     with daemon(home, complains(protocol.REFUSED, "more than one session begins with 'a'", "say more of it: a1, a2")):
         done = burnctl(home, "stamp", "--session", "a", "x=y")
     assert (done.returncode, done.stdout) == (1, "")

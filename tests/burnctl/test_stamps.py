@@ -1,4 +1,4 @@
-"""`burnctl stamps`: stamps are listed, exported to another machine as they are, and removed."""
+"""`burnctl stamps` lists, exports, and removes stamps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""burnctl starts before a person notices: it imports little, and little of that is anybody else's."""
+"""burnctl starts within milliseconds: few imports, and few of them external."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ALLOWED = {
 
 @pytest.fixture
 def warm(home: Home, tmp_path: Path) -> dict[str, str]:
-    """An environment in which modules are compiled once and kept, as they are where burnctl is installed."""
+    """An environment with compiled modules, as in an installation."""
     return environment(home, PYTHONPYCACHEPREFIX=str(tmp_path / "compiled"), PYTHONPATH=os.getcwd())
 
 

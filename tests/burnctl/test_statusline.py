@@ -56,7 +56,7 @@ def line(home: Home, told: Any, *flags: str, **env: str) -> str:
 
 
 def answered(home: Home, told: Any, *flags: str, **env: str) -> str:
-    """The line with what burnd knows: on a busy machine a quarter of a second may be too short for its answer."""
+    """The line with burnd's figures: on a busy machine a quarter of a second may be too short for its answer."""
     shown = ""
     for _ in range(20):
         if "$1.23 session" in (shown := line(home, told, *flags, **env)):
@@ -341,7 +341,7 @@ def test_it_imports_little(home: Home) -> None:
 
 @pytest.mark.parametrize("told", [b"", b'{"cost": {"total_cost_usd": 0.5}}', b'{"cost": '])
 def test_an_input_that_stays_open_is_not_waited_for(home: Home, told: bytes) -> None:
-    """A pipe whose other end is never closed: what came by then is shown."""
+    """A pipe that is never closed: the input so far is used."""
     reader, writer = os.pipe()
     os.write(writer, told)
     try:

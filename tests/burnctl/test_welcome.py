@@ -1,4 +1,4 @@
-"""The first minute: `burnctl up` shows what was spent and what to ask next, or what it would show."""
+"""The first minute: `burnctl up` shows spending and next commands, or the demo."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.burnctl.invoke import run
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A person's folder, whose name leaves room for a socket's path; what runs there is stopped in the end."""
+    """A user's folder, short enough for a socket path; its daemon is stopped at the end."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         yield Path(name)
         run(Home(Path(name) / "home"), "down")

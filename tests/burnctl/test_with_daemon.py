@@ -1,4 +1,4 @@
-"""burnctl with a real burnd: started, watched, asked, changed and stopped as a person would."""
+"""burnctl with a real burnd: start, watch, query, configure and stop."""
 
 from __future__ import annotations
 
@@ -47,10 +47,8 @@ def client_of(home: Home) -> Client:
 
 
 def test_up_and_down(machine: Home) -> None:
-    """`up` returns when burnd can be asked, `down` when it is gone; doing either twice is fine.
-
-    burnd runs in another folder than we do, and a home that is named from here is still the one that is meant.
-    """
+    """`up` returns when burnd answers, `down` when it is gone; both can be repeated. burnd runs in another folder, and
+    a relative home path still works."""
     first = run(machine, "up", RELAYBURN_HOME=os.path.relpath(machine.root))
     pid = pid_of(machine)
     assert (first.returncode, first.stdout) == (0, f"burnd 0.1.0 (pid {pid}) is running\n")
@@ -213,7 +211,7 @@ def sidecars(home: Home) -> list[str]:
 
 
 def test_forget_shows_and_asks(recorded: Home) -> None:
-    """Nothing goes before a person has seen what it is and said yes."""
+    """Nothing is deleted before the user has seen the list and confirmed."""
     with TerminalProcess(recorded, "forget", "s-one") as person:
         person.wait_for("erase it for good? [y/N] ")
         assert "s-one" in person.text

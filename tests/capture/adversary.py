@@ -1,4 +1,4 @@
-"""Makes up trees of transcripts with all that clients are known to write, in random mixtures, and their truth."""
+"""Makes random trees of transcripts with every known kind of line, and their truth."""
 
 from __future__ import annotations
 

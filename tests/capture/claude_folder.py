@@ -57,7 +57,7 @@ class Watched:
 
 
 async def until(check: Callable[[], Any], seconds: float = 60.0) -> None:
-    """Waits until a condition holds, which may be asked with await."""
+    """Waits for a condition, which may be async."""
     with anyio.fail_after(seconds):
         while True:
             found = check()

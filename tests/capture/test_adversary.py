@@ -1,4 +1,4 @@
-"""Whatever clients write, in whatever mixture: every token once and for whom it was spent, every word kept."""
+"""Random mixtures of everything that clients write: every token once with its owner, every text stored."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ async def test_replaced_removed_and_recreated(opened: Opened, tmp_path: Path) ->
 
 
 async def test_what_is_open_in_a_deleted_log_settles(opened: Opened, tmp_path: Path) -> None:
-    """F24: however often a log that is gone is looked for, its last turn is not left open."""
+    """F24: the last turn of a deleted log settles, however often the log is searched for."""
     async with watching(opened, tmp_path / "projects") as watched:
         log = Transcript(session=SESSION)
         log.prompt("hello")

@@ -1,4 +1,4 @@
-"""Codex's rollouts as they arrive: however bytes come and whatever dies, the same is recorded as by one clean read."""
+"""Codex's rollouts while they grow: chunks, crashes and restarts end where one clean read ends."""
 
 from __future__ import annotations
 

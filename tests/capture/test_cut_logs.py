@@ -195,7 +195,8 @@ def _happens(log: Transcript, rng: random.Random, said: int) -> int:
 
 @pytest.mark.parametrize("way", [*WAYS, None])
 async def test_a_source_settles_what_its_log_lost(opened: Opened, tmp_path: Path, way: Way | None) -> None:
-    """F03, F06, F08: the running source records a turn whose line goes while it is open, also when the log is gone."""
+    """F03, F06, F08: the running source records a turn whose line is lost while it is open, also when the log is
+    deleted."""
     async with watching(opened, tmp_path / "projects") as watched:
         log = Transcript(session=SESSION)
         log.prompt("hello")

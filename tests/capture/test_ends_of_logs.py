@@ -125,10 +125,8 @@ async def test_a_last_line_is_taken_after_any_number_of_other_logs(opened: Opene
 async def test_a_last_line_outlives_a_restart(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, child_from: int
 ) -> None:
-    """F10: it is taken by the next daemon, wherever it was read, and its newline makes no second one of it.
-
-    Half a line is counted once, and not looked at again before it grows.
-    """
+    """F10: the next daemon records it once, also when its newline arrives later. Half a line is counted once, and not
+    read again before it grows."""
     monkeypatch.setattr(follower, "CHILD_FROM_BYTES", child_from)
     folder = tmp_path / "projects" / "-home-dev-app"
     tail = _without_newline(folder / "tailed.jsonl", "m-tail", cut=9)

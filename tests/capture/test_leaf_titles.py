@@ -1,4 +1,4 @@
-"""Summaries that old clients wrote into other sessions' files reach the sessions whose lines they name."""
+"""Summaries that old clients wrote into other sessions' files reach their sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""I1, I2, I3: however bytes arrive and whatever dies in between, the same is recorded as by one clean read."""
+"""I1, I2, I3: chunks, crashes and restarts end where one clean read ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.make import examples
 
 
 async def test_what_the_tree_comes_to(tmp_path: Path) -> None:
-    """The own tree, read once: owners, links, rails and labels are what a person would say they are."""
+    """The test tree in one read has the expected owners, links, rails and labels."""
     outcome = await clean_read(tmp_path / "home", own_tree(tmp_path / "claude"))
     latest = outcome["ledger"]["latest"]
     turns = {key[2]: entry for key, entry in latest.items() if key[0] == "turn"}
@@ -86,7 +86,7 @@ async def test_a_cut_at_every_line_gives_the_same(tmp_path: Path) -> None:
 
 
 async def test_a_home_may_have_any_name(tmp_path: Path) -> None:
-    """Characters that mean something in a database's address mean nothing in a folder's name."""
+    """Special characters of SQLite URIs are escaped in folder names."""
     projects = own_tree(tmp_path / "claude")
     expected = await clean_read(tmp_path / "plain", projects)
     assert comparable(await clean_read(tmp_path / "odd #?%41 name", projects)) == comparable(expected)
@@ -115,7 +115,7 @@ async def test_a_stale_copy_of_a_log_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_a_copy_that_was_open_counts_after_a_restart(tmp_path: Path, restarted: bool) -> None:
-    """I1: a fork whose last message knows more than the original is heard, even if the daemon died meanwhile."""
+    """I1: a fork whose last message is more complete than the original counts, even after a crash in between."""
     project = tmp_path / "projects" / "-p"
     project.mkdir(parents=True)
     one, two = Transcript(session="a" * 36), Transcript(session="b" * 36, forkedFrom={"sessionId": "a" * 36})

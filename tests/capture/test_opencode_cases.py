@@ -1,4 +1,4 @@
-"""Against the truth: real databases, recordings of how their rows changed, and a generator that knows its totals."""
+"""Real databases, recordings of their changes, and a generator, each with exact totals."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_folder_that_may_not_be_written_to_is_read(is_open: bool) -> None:
 
 
 async def test_a_link_to_a_database_is_read_with_its_log(rig: OpenCodeRig, tmp_path: Path) -> None:
-    """F32: SQLite keeps the log beside the file that the link leads to, and so must be looked for there."""
+    """F32: SQLite keeps the log beside the link's target."""
     writer = Writer(tmp_path / "elsewhere" / "real.db")
     conversation(writer)
     (tmp_path / "opencode").mkdir()
@@ -387,7 +387,7 @@ async def test_a_database_that_holds_only_the_coming_format_says_so(rig: OpenCod
 
 
 async def test_columns_may_come_and_go(rig: OpenCodeRig, writer: Writer) -> None:
-    """F36: whatever is not essential may be missing, and whatever is new is passed over."""
+    """F36: optional columns may be missing, and new ones are ignored."""
     conversation(writer)
     for column in ("title", "version", "agent", "parent_id", "time_updated", "time_archived", "cost", "revert"):
         writer.db.execute(f"ALTER TABLE session DROP COLUMN {column}")

@@ -236,7 +236,7 @@ async def test_rows_deleted_during_a_poll_are_harmless(
 
 @pytest.mark.parametrize("settled", [True, False])
 async def test_a_number_on_a_rail_is_never_given_twice(rig: OpenCodeRig, writer: Writer, *, settled: bool) -> None:
-    """A revert, or a row deleted from the middle, moves no other step: each keeps the number it was first given."""
+    """A revert, or a deleted row, renumbers no other step."""
     conversation(writer, turns=4)
     await rig.attend()
     if settled:

@@ -120,7 +120,7 @@ async def test_what_forks_used_beyond_their_logs_counts_once(tmp_path: Path) -> 
 
 
 async def test_a_subagent_works_for_the_project_of_its_session(tmp_path: Path) -> None:
-    """Its own folder may be another by then; which of the files is read first does not matter."""
+    """Its folder may differ by then; the order of files does not matter."""
     main = Transcript(session="S")
     main.prompt("go")
     main.calls("m1", call("T1", "Agent", subagent_type="x", prompt="do it"))
@@ -321,7 +321,7 @@ def family(rng: random.Random) -> dict[str, Transcript]:
 
 @seeds(2, 20)
 async def test_in_a_family_of_forks_everyone_owns_what_it_made(tmp_path: Path, seed: int) -> None:
-    """However its logs grow before our eyes, with restarts and lost indexes, and in whatever order they are read."""
+    """Logs grow with restarts and lost indexes, in any order of reading."""
     projects = tmp_path / "projects" / "-p"
     projects.mkdir(parents=True)
     rng = random.Random(seed)

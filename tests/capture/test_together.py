@@ -1,4 +1,4 @@
-"""I1, I2, I3: all harnesses are recorded in one ledger, the same in whatever order their logs and rows are read."""
+"""I1, I2, I3: all harnesses share one ledger, the same in any order of logs and rows."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ async def _held(folder: Path, turns: int) -> int:
 
 
 async def test_memory_of_unrecorded_lines_is_independent_of_session_length(tmp_path: Path) -> None:
-    """Two hundred sessions that grow at once wait for one commit: of their past each holds no more by then than the
-    eight bytes by which a row is found again, though its reader had to look whether it knows the new line."""
+    """Two hundred sessions that grow at once wait for one commit: for past lines each holds at most the eight bytes of
+    a row's hash, though its reader had to check whether the new line is known."""
     short, long = await _held(tmp_path / "short", 2), await _held(tmp_path / "long", 60)
     lines = 2 * 2 * 60 * _SESSIONS
     assert long - short < 40 * lines, (short, long)

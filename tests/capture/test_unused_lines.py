@@ -60,7 +60,7 @@ async def test_positions_of_unused_lines_survive_a_restart(
 
 
 async def test_many_unused_lines_are_counted_and_the_first_are_shown(opened: Opened, tmp_path: Path) -> None:
-    """P8: however many there are, so much is kept of each log."""
+    """P8: the memory per log is bounded."""
     async with watching(opened, tmp_path / "projects") as watched:
         junk = b"x\n" * 5000
         watched.path().write_bytes(junk)

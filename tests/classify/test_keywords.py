@@ -120,7 +120,7 @@ def test_any_text_gives_classes_in_order(text: str) -> None:
 
 
 def one_by_one(text: str) -> tuple[str, ...]:
-    """Every class looked for on its own, as the rules say it."""
+    """Searches every class separately, as the reference."""
     entries = {name: "|".join(words).replace(" ", r"\s+") for name, words in keywords._WORDS.items()}
     patterns = {name: re.compile(rf"\b(?:{entry})\b", re.IGNORECASE) for name, entry in entries.items()}
     return tuple(name for name in CLASSES if patterns[name].search(text[:PROMPT_LIMIT]))

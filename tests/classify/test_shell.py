@@ -1,4 +1,4 @@
-"""Families and verbs of commands: alone, and in the forms that people type."""
+"""Families and verbs of commands: alone, and in common forms."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ async def test_leftovers_of_killed_clients_go_after_an_hour(opened: Opened) -> N
 
 
 async def test_an_announcement_holds_for_what_comes_and_for_what_came(opened: Opened) -> None:
-    """A session whose text must not be kept: what was captured meanwhile goes, and nothing comes after it."""
+    """A session in a private mode: text captured meanwhile is erased, and no more is stored."""
     pipeline = await opened()
     await pipeline.commit(batch(text("m1", session_id="s1", ts=at(5))))
     put_in_spool(pipeline.home.spool, announce_record("s1", ts=at(0), contentMode="off"))
@@ -462,7 +462,7 @@ async def test_a_stamp_on_a_short_id_gets_its_session(opened: Opened) -> None:
 
 
 async def test_a_short_id_waits_for_old_logs_and_is_then_refused(opened: Opened) -> None:
-    """A session of a log that is not read yet may be the one; afterwards the reason is shown and kept."""
+    """A log that is not read yet may have the session; afterwards the file is refused with a reason."""
     pipeline = await opened()
     put_in_spool(pipeline.home.spool, stamp_record("a"))
     put_in_spool(pipeline.home.spool, stamp_record("ses_7"))

@@ -1,4 +1,4 @@
-"""`burnd check`: every mistake is found before the daemon meets it, and sound things are called sound."""
+"""`burnd check` finds every mistake before the daemon does, and reports none in sound settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log: events with keys, small files, few repetitions, and nothing that anybody said."""
+"""The log: events with keys, small files, few repetitions, and no conversation text."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_log_that_cannot_be_written_costs_lines_only(tmp_path: Path) -> None:
 
 
 def test_a_daemon_outlives_who_read_its_log(home: Home) -> None:
-    """Its stderr is a pipe whose other end is gone: it records all the same, and ends well."""
+    """With the reading end of its stderr closed it records and stops normally."""
     reader, writer = os.pipe()
     started = warm.Popen([sys.executable, "-m", "burnd", "run"], env=environment(home), stderr=writer)
     os.close(writer)
@@ -248,7 +248,7 @@ def test_a_log_file_that_is_a_pipe_is_refused(home: Home, tmp_path: Path) -> Non
 
 
 def test_libraries_are_heard_without_their_words() -> None:
-    """Whatever they put into their messages, only who said something is written."""
+    """Only the name of the library is logged, not its message."""
     out = io.StringIO()
     logs.configure(as_json=True, stream=out)
     logging.getLogger("somebody").warning("the canary sings %s", "/home/dev/project")

@@ -1,4 +1,4 @@
-"""A daemon whose event loop, or whose pipeline, a client can block."""
+"""A daemon whose event loop or pipeline a client can block."""
 
 from __future__ import annotations
 

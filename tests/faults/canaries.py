@@ -119,7 +119,7 @@ def sing_in_opencode(home: Home) -> None:
 
 
 def sing_over_the_socket(wire: Wire) -> str:
-    """In a session that a program keeps itself, whose id is returned."""
+    """In a pushed session, whose id is returned."""
     session = str(wire.call("sessions.new", agent="me", sender="test", source="anthropic-api")["sessionId"])
     call = _call("pc1", "Bash", command=f"echo {CANARY}")
     result = {"type": "tool_result", "tool_use_id": "pc1", "content": LONG}

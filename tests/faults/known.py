@@ -1,4 +1,4 @@
-"""The model: what must be known of everything that was written on a machine, and what must not."""
+"""The model: records that must exist for everything written on a machine, and text that must not."""
 
 from __future__ import annotations
 

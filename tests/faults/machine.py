@@ -126,7 +126,7 @@ class Machine:
         self.known.tags[session] = value
 
     def talk_quietly(self, session: str) -> None:
-        """A session of which nothing may be kept: announce_record before it begins, then full of the canary."""
+        """A private session: announced before it begins, then full of the canary."""
         if session not in self._quiet:
             self._quiet.add(session)
             if self.daemon is None:
@@ -146,7 +146,7 @@ class Machine:
         self.known.forget(*self.known.words.values())
 
     def forget(self, session: str) -> None:
-        """All that one session said goes, and what it is about to say."""
+        """Deletes all text of one session, later text included."""
         self.settle()
         log = self.claude.logs.get(session)
         if log is None or session not in {owner for owner, _ in self.known.turns.values()}:

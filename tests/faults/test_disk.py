@@ -267,7 +267,8 @@ def test_a_home_on_a_read_only_disk_is_refused(home: Home) -> None:
 
 
 def test_a_home_that_is_a_link_or_far_away_is_warned_about(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F52: it may be meant so; no network file system can be mounted for a test, so its kind is given."""
+    """F52: a warning only, as it may be intended; the kind of file system is simulated, since tests cannot mount a
+    network one."""
     home.root.parent.mkdir(parents=True, exist_ok=True)
     real = home.root.with_name("elsewhere")
     real.mkdir(mode=0o700)

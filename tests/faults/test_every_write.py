@@ -96,8 +96,8 @@ def test_a_fault_at_many_changes(shim: Path, kind: int, part: int) -> None:
 @pytest.mark.slow
 @needs_strace
 def test_no_change_escapes_the_shim() -> None:
-    """F40, F42: whatever the kernel is asked to change below the home, the shim can spoil; but for what the search
-    index renames past libc, which the next test spoils."""
+    """F40, F42: the shim can make every change below the home fail, except renames of the search index, which bypass
+    libc and are covered by the next test."""
     with a_home() as home:
         trace = home.root.parent / "trace"
         Work(

@@ -1,4 +1,4 @@
-"""Whatever a log or a row holds: memory is bounded, other sessions are not kept waiting, and SIGTERM is obeyed."""
+"""Hostile logs and rows: memory is bounded, other sessions are not delayed, and SIGTERM works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many sessions at once and many who ask, and many short sessions one after the other: nothing lost, nothing grows."""
+"""Many concurrent sessions and clients, and many short sessions in a row: nothing is lost, nothing grows."""
 
 from __future__ import annotations
 

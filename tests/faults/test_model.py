@@ -1,4 +1,4 @@
-"""Whatever happens to logs, database, disk, index and daemon, in any order: the answers are those of a simple model."""
+"""Random events in logs, databases, disk, index and daemon: answers equal those of a simple model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STORIES = 100
 
 
 class Whatever(RuleBasedStateMachine):
-    """One thing after the other; whatever settles compares the sums, `look` and the end compare the words as well."""
+    """Events one by one; steps that settle compare sums, `look` and the end compare texts as well."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -248,7 +248,7 @@ def test_it_comes_and_goes(home: Home, path: Path) -> None:
 
 
 def test_clocks_that_disagree(database: opencode.Writer, watched: Watched, path: Path) -> None:
-    """F39: a second writer whose clock is an hour behind: its rows are new all the same."""
+    """F39: rows of a second writer whose clock is an hour behind are new as well."""
     _step(database, 0)
     assert watched.recorded(SESSION) == sum_of(0)
     with closing(opencode.Writer(path, born=database.clock - 3_600_000)) as late:

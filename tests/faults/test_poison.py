@@ -103,7 +103,7 @@ def test_a_skipped_line_is_tried_again_after_an_upgrade(home: Home) -> None:
 
 
 def test_a_line_over_which_burnd_is_killed_is_never_skipped(home: Home) -> None:
-    """F78: kill -9 by an impatient user or want of memory proves nothing, however often it comes at the same line."""
+    """F78: kill -9 by a user or the OOM killer proves nothing, however often it happens at the same line."""
     _log(home, "s1", "before", "poison", "after")
     _die(home, "kill", times=5, by=signal.SIGKILL)
     with _a_life(home, "nothing") as watched:
@@ -114,7 +114,7 @@ def test_a_line_over_which_burnd_is_killed_is_never_skipped(home: Home) -> None:
 
 @pytest.mark.slow
 def test_poisonous_words(home: Home) -> None:
-    """F78: said in a log whose line can be read: the turn counts, and only these words are not kept."""
+    """F78: in a log whose line is readable: the turn counts, and only the text is dropped."""
     path = _log(home, "s1", "before", "poison", "after")
     _die(home, "words", times=1)
     for _ in range(2):

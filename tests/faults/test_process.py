@@ -1,4 +1,4 @@
-"""The daemon from start to end: one of a kind, quick to stop, leaking nothing, losing nothing however it dies."""
+"""The daemon from start to end: a single instance, quick to stop, without leaks, lossless in every crash."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_shutdown_is_answered_and_ends_it(daemon: Daemon) -> None:
 
 
 class Busy:
-    """Logs that grow and stamps that come in, and a note of everything that was promised to be kept."""
+    """Growing logs and incoming stamps, with a note of everything acknowledged."""
 
     def __init__(self, home: Home) -> None:
         self.home = home

@@ -261,7 +261,7 @@ def test_a_socket_that_is_ours_is_adopted(home: Home, monkeypatch: pytest.Monkey
     ids=str,
 )
 def test_odd_variables_adopt_nothing(home: Home, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
-    """F85: whatever they say, the daemon starts without."""
+    """F85: with any values the daemon starts without adopted sockets."""
     home.root.mkdir()
     with listening(home.root / "s") as made:
         assert adopted(home.root / "s", [made.fileno()], monkeypatch, **environ) == []

@@ -22,7 +22,7 @@ HOSTILE = [
 
 @pytest.mark.timed
 def test_words_are_never_syntax(watched: Watched) -> None:
-    """F56: whatever a person types is looked for; no query fails, none takes long, and the next one is answered."""
+    """F56: any typed text is searched for; no query fails or takes long, and the next one is answered."""
     watched.append("f56", whole(answers("f56", 0, 2, words="NEAR(cake) col:x needle")))
     watched.flush()
     until(lambda: _found(watched, "needle"), 30)
@@ -42,7 +42,7 @@ def _found(watched: Watched, query: str) -> bool:
 
 
 def test_values_no_database_holds(watched: Watched) -> None:
-    """F57: half a character, NULs, numbers beyond 2**63, in text and in arguments: kept as what can be said of them."""
+    """F57: lone surrogates, NULs and numbers beyond 2**63, in text and arguments: stored as far as possible."""
     log = Transcript(session="f57", prefix="f57-u")
     log.prompt("a\x00b HALF c")
     log.calls("f57-m0", call("f57-c0", "Bash", command="HALF\x00", number=2**70, less=-(2**70)), output=1)

@@ -342,7 +342,8 @@ def test_a_rebuild_that_is_killed(home: Home, expected_reports: dict[str, Any]) 
 
 @pytest.mark.slow
 def test_many_readers_do_not_hold_the_writer(home: Home) -> None:
-    """F59: twenty clients ask for a minute while turns come in; the index's log stays small and every turn is there."""
+    """F59: twenty clients send requests for a minute while turns arrive; the index's log stays small and every turn is
+    there."""
     with started(home) as watched:
         over = threading.Event()
 

@@ -364,7 +364,7 @@ def test_what_is_no_plain_file_is_not_opened(watched: Watched, tmp_path: Path) -
 
 
 def test_a_log_that_may_not_be_read_hurts_only_itself(home: Home) -> None:
-    """F17: said in status, with its path, while the others go on; read when it may be."""
+    """F17: listed in status with its path while the others continue; read when permissions allow it."""
     with running(home, script="tests.faults.unprivileged") as daemon:
         watched = Watched(home, daemon)
         secret = watched.append("f17", b"")

@@ -98,7 +98,7 @@ def _make_away_with(root: Path) -> None:
 
 @pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.slow)])
 def test_new_folders_are_looked_into(watched: Watched, count: int) -> None:
-    """F25: a file may be written before anybody can watch its folder: many of them, as fast as possible."""
+    """F25: files may be written before their folder is watched: many, as fast as possible."""
     before = watched.call("summary")["totals"]["turns"]
     for n in range(count):
         folder = watched.root / f"-new-{count}-{n}"

@@ -1,4 +1,4 @@
-"""Three harnesses at work: what they write, and what the model knows of it from then on."""
+"""Writes logs of three harnesses and updates the model."""
 
 from __future__ import annotations
 

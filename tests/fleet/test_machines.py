@@ -1,4 +1,4 @@
-"""Three machines push to one folder: its totals are theirs, with copies counted once, after whatever happens."""
+"""Three machines push to one folder: its totals are the sum, with copies counted once, after any event."""
 
 from __future__ import annotations
 

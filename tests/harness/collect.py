@@ -1,4 +1,4 @@
-"""Reads transcripts in tests as a caller would: in pieces, with the state stored and the rows kept."""
+"""Reads transcripts in pieces, with stored state and collected rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An edit and its reverse are known by their hashes, and no others are taken for such."""
+"""An edit and its reverse are recognised by their hashes, and no other pairs are."""
 
 from __future__ import annotations
 

@@ -474,7 +474,7 @@ def test_ids_read_as_they_were_written(said: str) -> None:
 
 @pytest.mark.parametrize("sql", [quotes._RECORDS, quotes._PLACE, search._NUMBERS, search._RECORDS])
 def test_a_message_is_looked_up_by_its_id(sql: str) -> None:
-    """However long its session is: the end of the id is part of every look, bound or joined."""
+    """In a session of any length: every lookup, bound or joined, includes the end of the id."""
     db = sqlite3.connect(":memory:")
     db.executescript(TABLES)
     sql = sql.format(keys="VALUES(1, 'm', 'main')")

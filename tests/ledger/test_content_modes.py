@@ -322,7 +322,7 @@ async def test_a_failed_forget_forgets_nothing(opened: Opened, monkeypatch: pyte
 
 
 async def test_lines_of_a_later_version_are_not_dropped_as_old(opened: Opened) -> None:
-    """F51: a pruned session whose sidecar holds what we cannot read keeps it."""
+    """F51: a pruned session keeps a sidecar with records of a newer version."""
     pipeline = await opened()
     await pipeline.commit(chatter())
     await pipeline.forget(["s1"])
@@ -360,7 +360,7 @@ async def test_damaged_blobs_are_set_aside(opened: Opened, damage: bytes) -> Non
 
 @pytest.mark.parametrize("how", ["forget", "prune"])
 async def test_words_go_from_blobs_that_were_set_aside(opened: Opened, how: str) -> None:
-    """I6: a damaged file of blobs is kept for who may want to rescue it, until something of what it held is to go."""
+    """I6: a damaged file of blobs is kept for recovery until some of its text must be deleted."""
     pipeline = await opened()
     await pipeline.commit(chatter())
     await opened.close()

@@ -70,7 +70,7 @@ def test_a_write_that_was_cut_short_is_taken_back(tmp_path: Path, monkeypatch: p
 
 
 def test_damage_in_the_middle_is_stepped_over(tmp_path: Path) -> None:
-    """F46: a damaged line is one line lost, said with its place; the file is left as it is."""
+    """F46: one damaged line is lost and reported with its place; the file is unchanged."""
     path = tmp_path / "ledger.jsonl"
     parts = lines(5)
     parts[2] = parts[2].replace(b'"turn"', b'"t\x00rn"')

@@ -1,4 +1,4 @@
-"""Lists bound to statements come in few lengths, and nothing of them is lost."""
+"""Lists bound to statements are padded to few lengths without losing values."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def test_every_item_is_there_once_and_in_order(count: int) -> None:
 
 @pytest.mark.parametrize("count", [10, 20])
 def test_what_is_on_a_page_is_bound_at_once(count: int) -> None:
-    """The usual ten hits of a search, and the twenty there may be, need one statement for each thing asked of them."""
+    """The usual ten hits of a search, and the maximum of twenty, need one statement per query."""
     assert len(list(batches(range(count)))) == 1

@@ -1,4 +1,4 @@
-"""A listener that uses a watcher as a source does: it takes changes, and scans when they ask for it."""
+"""A listener that uses a watcher like a source: it takes changes, and scans on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promises about the kernel's limits, kept in a user namespace where they can be lowered."""
+"""The kernel's limits, lowered in a user namespace."""
 
 from __future__ import annotations
 

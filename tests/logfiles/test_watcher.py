@@ -1,4 +1,4 @@
-"""Promises about noticing changes, kept on real folders with real inotify."""
+"""Noticing changes, with real folders and inotify."""
 
 from __future__ import annotations
 
@@ -362,7 +362,7 @@ async def test_a_deaf_watcher_loses_nothing(root: Path) -> None:
 
 
 async def test_waking_up_late_causes_a_scan(root: Path) -> None:
-    """D6: a clock that jumped means that the machine slept; what happened meanwhile is looked for at once."""
+    """D6: a jump of the clock means that the machine slept: a scan runs at once."""
     skew = 0.0
     times = Times(roots=0.05, scan=100_000)
     async with Watcher([str(root)], times=times, clock=lambda: time.monotonic() + skew, observe=Deaf()) as watcher:

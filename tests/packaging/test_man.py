@@ -1,4 +1,4 @@
-"""The manual pages are what the parsers say now, name every command and every flag, and roff takes them."""
+"""Manual pages agree with the parsers, have every command and flag, and are valid roff."""
 
 from __future__ import annotations
 

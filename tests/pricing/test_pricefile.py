@@ -50,7 +50,7 @@ def test_a_gateway_of_your_own_prices_no_makers_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("maker", "model"), [("xiaomi", "mimo-v2.5-pro"), ("stepfun", "step-3.5-flash")])
 def test_a_maker_that_only_the_users_list_has(tmp_path: Path, maker: str, model: str) -> None:
-    """A plain name is priced by who makes it, also where the shipped list knows nothing of them."""
+    """A plain name has its maker's price, even for makers unknown to the shipped list."""
     prices = table(tmp_path, partial(maker, model, input=2, output=3) | partial("openrouter", model, input=9, output=9))
     assert input_price(prices, model) == input_price(prices, f"{maker}/{model}") == 2
 

@@ -108,7 +108,7 @@ PUBLISHED = listed(
 
 
 def test_a_price_of_your_own_holds_for_every_spelling_whatever_is_fetched(home: Path) -> None:
-    """A fetched list has dated names of their own: they cost what a person said of the plain name, as before."""
+    """Dated names in a fetched list keep the user's price of the plain name."""
     written(home, anthropic={"claude-sonnet-4-5": 50})
     said = taken(home, PUBLISHED)
     assert said[1] == "0 new, 0 with another price, 0 not listed any more"

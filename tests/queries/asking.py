@@ -1,4 +1,4 @@
-"""Asks an index what its methods would be asked."""
+"""Runs methods against an index."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def ask_summary(index: IndexStore, prices: PriceTable = PRICES, now: int =
 
 
 def _looked_at(params: dict[str, Any]) -> dict[str, Folder]:
-    """The folder of the project, as the daemon looks it up before it asks."""
+    """The folder of the project, resolved as by the daemon."""
     return {params["project"]: resolve(params["project"])} if params.get("project") else {}
 
 

@@ -1,4 +1,4 @@
-"""A look at what a pipeline has made visible, as the daemon gives it to a query."""
+"""A snapshot of a pipeline's index for a query, as in the daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The change feed: a replica that follows it equals a full export, whatever happens and however it is paged."""
+"""A replica that follows the change feed equals a full export, in any history and with any page size."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ async def test_models_can_be_chosen(opened: Opened) -> None:
 
 
 async def test_any_stamp_can_be_compared(opened: Opened) -> None:
-    """Personas, steps, tool choices: whatever a spawner said of the work."""
+    """Personas, steps, tool choices: any tag of a spawner."""
     entries = [
         *some(2),
         *some(3, "b", session_id="s2"),
@@ -221,7 +221,7 @@ async def test_of_very_many_values_the_dearest_are_compared(opened: Opened) -> N
     ids=["one window", "begun before", "two accounts in turns", "no reset told", "nothing new"],
 )
 def test_what_windows_filled_up(told: list[tuple[Any, ...]], points: float) -> None:
-    """The rise of each window in the time that counts, whatever order the readings of several come in."""
+    """The rise of each window within the period, with readings of several windows in any order."""
     assert _points([Peak(*peak) for peak in told]) == points
 
 

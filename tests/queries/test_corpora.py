@@ -1,4 +1,4 @@
-"""Reports on generated corpora say what their generators know: to the token and to the cent."""
+"""Reports on generated corpora equal the generators' totals, to the token and cent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reports.md names what reports can be asked and what they answer."""
+"""docs/reports.md lists parameters and answers of reports."""
 
 from __future__ import annotations
 

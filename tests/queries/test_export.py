@@ -1,4 +1,4 @@
-"""Turns one by one: all of them once, in order, with their stamps and what they cost, however they are paged."""
+"""Exports turns one by one: all of them once, in order, with stamps and costs, in any pages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def everything(pipeline: Pipeline, limit: int = 1000, **filters: Any) -> l
 
 
 async def test_a_turn_with_its_stamps_and_its_cost(opened: Opened) -> None:
-    """Everything the index knows of a turn, what stamps say of it, and its cost at API prices, unrounded."""
+    """All columns of a turn, its tags, and its cost at API prices, unrounded."""
     pipeline = await opened()
     made = turn(
         provider="anthropic",
@@ -140,7 +140,7 @@ async def test_turns_that_used_nothing_are_left_out(opened: Opened) -> None:
 async def test_pages_hold_every_turn_once_in_order(
     tmp_path_factory: pytest.TempPathFactory, made: list[tuple[int, str]], limit: int
 ) -> None:
-    """However many turns have the same time, and however small a page is; the order is not that of the ledger."""
+    """Turns with equal times and tiny pages; the order differs from the ledger's."""
     opener = Opened(Home(tmp_path_factory.mktemp("pages") / "home"))
     turns = [turn(f"m{n}", ts=at(second), session_id=s, turn_index=n) for n, (second, s) in enumerate(made)]
     try:

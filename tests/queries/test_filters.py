@@ -1,4 +1,4 @@
-"""Filters find what people name, and refuse what is not there with a word on what is."""
+"""Filters find what is named, and refuse unknown values with suggestions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session's picture shows all of its turns, however many: lanes and steps add up to what it cost."""
+"""A session's picture includes all of its turns: lanes and steps add up to its cost."""
 
 from __future__ import annotations
 

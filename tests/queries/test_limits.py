@@ -111,7 +111,7 @@ def shown(answer: dict[str, Any], name: str) -> list[tuple[str, str, str]]:
 
 
 async def test_old_readings_cost_nothing(opened: Opened) -> None:
-    """A year has a hundred thousand of them: what asks for windows finds its own, and goes through no others."""
+    """A year has a hundred thousand readings: a query for windows reads only its own."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[spends("m1", 10.5), said(10.6, 5, 15), said(10.7, 7, 15, "7d")]))
 

@@ -305,7 +305,7 @@ async def test_turns_outlive_their_content(opened: Opened) -> None:
 
 
 async def test_deleted_content_files_are_reported(opened: Opened) -> None:
-    """While the daemon runs, the index still knows the messages; their turns are listed all the same."""
+    """While the daemon runs, the index still has the messages; their turns are listed as well."""
     pipeline = await opened()
     words = [text("m1", "words"), text("p2", "never answered", session_id="s2")]
     await pipeline.commit(Batch(entries=[turn("m1"), Session(session_id="s2", source="claude-code")], content=words))

@@ -115,7 +115,7 @@ async def test_subagents_and_long_contexts_are_accounted_for(opened: Opened) -> 
     ],
 )
 async def test_filters_hold_for_it_as_well(opened: Opened, filters: dict[str, Any], is_there: bool) -> None:
-    """It counts when and where its harness said it, and for no activity, branch or tag that it is not known to have."""
+    """It counts at its time and place, and for no activity, branch or tag."""
     entries = [own("m1"), own("m2", session_id="s2", model="gpt-5", source="opencode"), says(seconds=999, input=900)]
     found = await unlogged(opened, *entries, Session(session_id="s1", source="claude-code", project="/p"), **filters)
     assert (found is not None) == is_there

@@ -34,7 +34,7 @@ from tests.queries.wasteful import in_session, wasteful_session
 
 
 class Looked:
-    """Asks as the method does; counts the turns that had to be looked at."""
+    """Queries like the method, and counts the turns that were read."""
 
     def __init__(self, pipeline: Pipeline, recall: Recall | None = None) -> None:
         self._index, self._ledger, self._recall = pipeline.index, pipeline.home.ledger, recall
@@ -132,7 +132,7 @@ async def test_a_change_while_looking_is_not_forgotten(opened: Opened) -> None:
 
 @pytest.mark.parametrize("params", [{}, {"source": "claude-code"}, {"session": "s1"}])
 async def test_a_new_kind_of_turn_may_land_while_looking(opened: Opened, params: dict[str, str]) -> None:
-    """The plan, every look and the answer each see the index as it is then: with models that were not there before."""
+    """Plan, queries and answer each use the current index, with models that are new since."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[*in_session(wasteful_session(), "s1")]))
     looked = Looked(pipeline)
@@ -380,8 +380,8 @@ async def test_the_error_is_quoted_where_it_is_kept(opened: Opened, message: str
 async def test_what_is_kept_is_what_would_be_found(
     tmp_path_factory: pytest.TempPathFactory, sessions: list[list[Any]], cut: int
 ) -> None:
-    """However sessions grew between questions, the answer is that of an index that was never asked before; and no
-    finding costs more than all that was spent."""
+    """After any growth between requests the answer equals that of a fresh index, and no finding costs more than the
+    total."""
     opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
     pipeline = await opener()
     try:

@@ -1,4 +1,4 @@
-"""Three machines push to ClickHouse, Postgres, a folder and a bucket: all have their totals after whatever happens."""
+"""Three machines push to ClickHouse, Postgres, a folder and a bucket: each has all totals after any event."""
 
 from __future__ import annotations
 

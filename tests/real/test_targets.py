@@ -1,4 +1,4 @@
-"""ClickHouse and Postgres as targets of a push: whatever is sent, repeated or lost, sums are those of a plain loop."""
+"""ClickHouse and Postgres as targets of a push: after losses and repeats, sums equal those of a plain loop."""
 
 from __future__ import annotations
 

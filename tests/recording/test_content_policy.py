@@ -1,4 +1,4 @@
-"""Text of a private or forgotten session is nowhere kept, in whatever order the logs that repeat it are read."""
+"""Text of a private or forgotten session is stored nowhere, in any order of the logs that repeat it."""
 
 from __future__ import annotations
 

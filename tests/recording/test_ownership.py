@@ -232,7 +232,7 @@ def test_growing_holdings_in_any_interleaving_give_the_same(candidates: list[Can
 def test_logs_that_say_other_things_of_one_message_give_the_same_in_any_order(
     candidates: list[Candidate], data: st.DataObject
 ) -> None:
-    """An id that is no one message's, in logs of several sessions: what is known does not go by who came last."""
+    """An id used for several messages, in logs of several sessions: the result does not depend on the order."""
     for one in candidates:
         one.made = tuple(Block(kind="text", bytes=n) for n in data.draw(st.lists(st.integers(0, 3), max_size=2)))
         one.entered = tuple(Block(kind="prompt", bytes=n) for n in data.draw(st.lists(st.integers(0, 3), max_size=2)))

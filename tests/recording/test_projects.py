@@ -267,7 +267,7 @@ async def test_what_was_learnt_can_be_asked(tmp_path: Path) -> None:
 
 
 async def test_dead_folders_hold_recording_up_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many of them logs name: few threads hang, and of folders that answer the key is known all the while."""
+    """With many such folders few threads hang, and keys of reachable folders are found meanwhile."""
     answers, looked = threading.Event(), []
 
     def looking(folder: str) -> str | None:

@@ -379,7 +379,7 @@ def test_names_are_bounded_and_stay_distinct(long: str, other: str) -> None:
 
 
 def test_what_is_written_has_bounded_names() -> None:
-    """In the ledger and as it goes to the index, whatever made the record; what is read back is the same."""
+    """In the ledger and in the index, for records from any origin; they read back the same."""
     calls = (ToolCall(id="c1", name="t" * 5000, target="/" + "p" * 9000),)
     long = turn("m1", model="m" * 5000, provider="日" * 100, git_branch="b" * 5000, tool_calls=calls)
     found = encoded(long)

@@ -1,4 +1,4 @@
-"""A home whose content can be searched, for tests: pipeline and indexer, opened and closed as a daemon would."""
+"""A home with searchable content: pipeline and indexer, opened and closed as in a daemon."""
 
 from __future__ import annotations
 

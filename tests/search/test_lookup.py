@@ -306,7 +306,7 @@ async def test_every_page_has_the_number_of_all_hits(opened: Opened, monkeypatch
 
 
 async def test_a_matching_title_ranks_above_its_twin(opened: Opened) -> None:
-    """Of two sessions that say the same, the one whose title or summary matches comes first."""
+    """Of two sessions with the same text, the one with a matching title or summary comes first."""
     async with library(opened) as lib:
         for session in ("a", "b", "c", "d"):
             said = [text(f"m{i}", "the cron refactor went well", session_id=session) for i in range(3)]
@@ -386,7 +386,7 @@ async def test_a_summary_that_grows_or_goes_is_counted_once(opened: Opened) -> N
 
 
 async def test_a_matching_title_outranks_many_twins(opened: Opened) -> None:
-    """However many sessions say the same, and however many titles match somewhat."""
+    """With many sessions of the same text, and many titles that match partly."""
     async with library(opened) as lib:
         names = [f"s{n:03}" for n in range(250)]
         await lib.add(
@@ -542,7 +542,7 @@ async def test_a_wide_filter_loses_nothing(
 
 
 async def test_filters_look_into_a_message(opened: Opened) -> None:
-    """A harness may keep an answer, its calls and their results as one message: who said the word still counts."""
+    """A harness may store an answer, its calls and results as one message: the role of a word still counts."""
     ran = tool_use("m", {"command": "pear"}, b=1, tool_use=ToolUse(id="c2", name="Bash", input=msgspec.Raw(b'"pear"')))
     async with library(opened) as lib:
         await lib.add(text("m", "apple"), ran, tool_use("m", {"path": "fig"}, b=2), tool_result("m", "plum", b=3))

@@ -55,7 +55,7 @@ def test_the_passage_around_the_words_is_shown() -> None:
     ],
 )
 def test_words_are_marked_where_they_stand(text: str, words: list[str], expected: list[str]) -> None:
-    """Whole words and parts of camelCase ones are marked, in whatever case and with whatever accents."""
+    """Whole words and parts of camelCase ones are marked, ignoring case and accents."""
     assert [text[a:b] for a, b in Spotter(words).spots(text)] == expected
 
 

@@ -1,4 +1,4 @@
-"""A daemon on whose machine every folder below /dead is on a network mount that does not answer."""
+"""A daemon with a simulated network mount below /dead that does not answer."""
 
 from __future__ import annotations
 

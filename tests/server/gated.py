@@ -1,9 +1,6 @@
-"""A daemon that reads old logs only as far as files in the folder $GATES allow.
-
-Without `scan` no folder is looked through, without `late` no transcript is read whose name begins with $LATE ("late"),
-without `opencode` no database is looked at. A file `broken` makes the source of Codex fail at every start, and as long
-as there is a file `shut` the storage is not opened.
-"""
+"""A daemon that reads old logs only as far as files in the folder $GATES allow. Without `scan` no folder is listed,
+without `late` no transcript whose name begins with $LATE ("late") is read, without `opencode` no database is opened.
+With a file `broken` the source of Codex fails at every start, and with a file `shut` the storage is not opened."""
 
 from __future__ import annotations
 

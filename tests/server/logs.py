@@ -1,4 +1,4 @@
-"""Transcripts where a daemon under test looks for them."""
+"""Writes transcripts to the folders that a daemon under test reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROJECT = "/home/dev/app"
 
 
 def contents(folder: Path) -> Iterator[tuple[Path, bytes]]:
-    """Every file below a folder that a daemon may be working in: what goes while it is looked at holds nothing."""
+    """Every file below a folder in use by a daemon; a file deleted meanwhile counts as empty."""
     for place, _, names in os.walk(folder):
         for path in (Path(place, name) for name in names):
             with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""A small client of raw sockets for tests, and a daemon to ask."""
+"""A daemon for tests, and a raw socket client."""
 
 from __future__ import annotations
 

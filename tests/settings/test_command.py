@@ -126,7 +126,7 @@ def test_what_cannot_be_is_refused_and_nothing_changes(home: Home, key: str, tex
     ['content = {store = "full"}\n', 'content.store = "full"\n', '[content]\nstore = """\nfull"""\n[content.x]\n'],
 )
 def test_a_file_written_in_another_way_is_left_to_its_author(home: Home, text: str) -> None:
-    """Whatever the file looks like: the right thing is written or nothing is."""
+    """In a file of any form the value is written correctly, or nothing is written."""
     path = written(home, text)
     try:
         set_value(home, "content.store", "off")
@@ -137,7 +137,7 @@ def test_a_file_written_in_another_way_is_left_to_its_author(home: Home, text: s
 
 
 def test_a_mistake_elsewhere_can_be_mended(home: Home) -> None:
-    """A file that burnd refuses is just the one a person wants to change."""
+    """A file that burnd refuses can be edited."""
     written(home, '[content]\nstore = "some"\n')
     set_value(home, "content.store", "full")
     assert config.load(home, {}).content_mode == "full"

@@ -143,7 +143,7 @@ def test_a_pipe_in_its_place_is_not_waited_for(home: Home) -> None:
 
 
 def test_a_link_to_nothing_is_not_taken_for_no_settings(home: Home) -> None:
-    """F81: settings on a disk that is not there may say that nothing is to be kept: it is no reason to keep all."""
+    """F81: a dangling link may lead to settings that forbid storing text, so it is an error."""
     home.root.mkdir(parents=True, exist_ok=True)
     home.config.symlink_to("nowhere.toml")
     with pytest.raises(ConfigError, match=r"config\.toml: cannot be read: is a dangling link"):

@@ -1,4 +1,4 @@
-"""Totals are those of the final truth at any moment of the first read, however logs are cut and ordered."""
+"""Totals are exact at any moment of the first read, for any cuts and order of logs."""
 
 from __future__ import annotations
 

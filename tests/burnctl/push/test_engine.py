@@ -33,7 +33,7 @@ def turn(message: str, **facts: Any) -> dict[str, Any]:
 
 
 class Feed:
-    """A client whose answers are given in advance."""
+    """A client with prepared answers."""
 
     def __init__(self, *answers: dict[str, Any]) -> None:
         self.answers = [*answers]
@@ -51,7 +51,7 @@ class Feed:
 
 
 class Memory:
-    """A target in memory, whose next calls fail as `failures` say."""
+    """A target in memory, whose next calls fail as in `failures`."""
 
     def __init__(self, cursor: str | None = None) -> None:
         self.cursor = cursor

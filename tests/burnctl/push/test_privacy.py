@@ -1,4 +1,4 @@
-"""No text of a conversation is in what a push sends unless asked for, and nothing of a project that is left out."""
+"""A push contains conversation text only on request, and nothing of excluded projects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Usage objects of providers: what they say was billed, in disjoint counts."""
+"""Usage objects of providers as disjoint counts."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ async def program(opened: Opened) -> AsyncIterator[Program]:
 
 
 async def test_a_new_session_is_always_another_and_stays(program: Program, opened: Opened) -> None:
-    """Asked twice, there are two; with nothing said in them, they are there after a restart."""
+    """Two calls make two sessions, which exist after a restart even when empty."""
     first, second = await program.new(), await program.new(project="/p/x", source="openai-api", title="Mine")
     assert first != second
     again = Program(await opened())

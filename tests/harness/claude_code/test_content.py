@@ -158,7 +158,7 @@ def test_an_attached_image_or_pdf_is_kept_by_its_bytes() -> None:
 
 
 def test_whatever_was_queued_is_kept_as_what_it_is() -> None:
-    """An agent's result that came while the model was busy as much as what a person typed, or showed, meanwhile."""
+    """A queued agent result, and text or images of the user queued meanwhile."""
     t = Transcript()
     note = "<task-notification>\n<task-id>A</task-id>\n<result>forty-two</result>\n</task-notification>"
     t.attach("queued_command", prompt=note, commandMode="task-notification", origin={"kind": "task"})

@@ -1,4 +1,4 @@
-"""However a transcript is cut into readings, and wherever its state is stored, the same comes out."""
+"""Any cuts between readings, and any storing of the state, give the same result."""
 
 from __future__ import annotations
 

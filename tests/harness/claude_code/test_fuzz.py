@@ -1,4 +1,4 @@
-"""No bytes whatever make a reader raise, and none of what it accepts breaks those who take it on."""
+"""Random bytes never make a reader raise, and accepted values never break the code after it."""
 
 from __future__ import annotations
 

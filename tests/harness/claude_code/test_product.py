@@ -51,7 +51,7 @@ def test_empty_settings_are_no_roots() -> None:
     ],
 )
 def test_the_clean_up_of_logs(tmp_path: Path, settings: Any, level: str, says: str) -> None:
-    """A person learns that the harness forgets and burnd does not."""
+    """The user is informed that the harness deletes logs and burnd does not."""
     assert list(PRODUCT.checks([str(tmp_path)])) == []
     (tmp_path / "projects").mkdir()
     if settings is not None:

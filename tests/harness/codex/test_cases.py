@@ -133,7 +133,7 @@ def test_cuts_do_not_matter(path: Path, settle: bool) -> None:
 
 @pytest.mark.parametrize("path", ALL)
 def test_no_words_in_the_state(path: Path) -> None:
-    """I6: what is stored of a reader holds nothing that anybody said."""
+    """I6: the stored state of a reader has no conversation text."""
     for log in logs(path):
         for reading in read(log, cut_every=1):
             said = [c.text for c in reading.content if isinstance(c.text, str) and len(c.text) > 8]

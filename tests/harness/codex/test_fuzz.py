@@ -1,4 +1,4 @@
-"""No bytes whatever make the reader of rollouts raise, and none of what it accepts breaks those who take it on."""
+"""Random bytes never make the rollout reader raise, and accepted values never break the code after it."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def work(writer: Writer) -> None:
 
 
 def delegate(writer: Writer) -> None:
-    """A child session whose first step is over before the call that started it is known to be its parent."""
+    """A child session whose first step ends before the parent's call is known."""
     writer.user("u4", MAIN, "delegate it")
     created = writer.tick()
     writer.message("a7", MAIN, created, assistant("u4", created))

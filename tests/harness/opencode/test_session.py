@@ -43,7 +43,7 @@ def test_prompts_of_people_differ_from_rows_that_opencode_writes() -> None:
 
 
 def test_a_step_works_on_the_prompt_its_row_answers() -> None:
-    """Steps after a text of opencode's own still work on what a person asked before; a queued prompt is its own."""
+    """Steps after a text of opencode still belong to the user's prompt; a queued prompt is separate."""
     steps = walk_all(
         user("u1", text("fix the bug")),
         step("a1", "u1"),
