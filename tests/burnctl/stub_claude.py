@@ -1,20 +1,19 @@
-"""A program that stands in for Claude Code: it writes transcripts as the real one does, and behaves as STUB_DO says.
+"""Stands in for Claude Code: writes transcripts like it and behaves as STUB_DO says.
 
-Started as `claude` from a folder on PATH, by the interpreter that runs the tests. Before anything else it notes in
-STUB_NOTE what it was given: arguments, signals, process group, and what stood in the spool at that moment.
-STUB_DO is a list of words, done one after the other:
+Started as `claude` from a folder on PATH, by the interpreter of the tests. First it writes to STUB_NOTE its arguments,
+signals, process group and the spool at that moment. STUB_DO is a list of actions:
   talk        writes a turn of the session, and one of a subagent, into the transcript
   live        writes its process and session into the registry, `sessions/<pid>.json`
-  clear       goes on with another session, STUB_CLEARED, as after /clear: the registry names that one
+  clear       continues with another session, STUB_CLEARED, as after /clear, and registers it
   background  leaves a process behind that does the same with STUB_BACKGROUND, as `--bg` does, and talks in it
-  silent N    sleeps so many seconds
-  wait        says READY, then waits for a signal; its name goes to STUB_NOTE.signal
-  wait-all    the same, for ever: only SIGKILL or SIGTERM ends it
-  stop        stops itself, as an editor does on Ctrl-Z, and says AWAKE when it is woken
-  read        reads a line from the terminal and says it back
-  size        says how wide the terminal is
-  exit N      ends with that code
-  die N       ends by that signal
+  silent N    sleeps N seconds
+  wait        prints READY, then waits for a signal and writes its name to STUB_NOTE.signal
+  wait-all    the same in a loop: only SIGKILL or SIGTERM ends it
+  stop        stops itself, as on Ctrl-Z, and prints AWAKE when continued
+  read        reads a line from the terminal and prints it
+  size        prints the width of the terminal
+  exit N      exits with this code
+  die N       ends by this signal
 """
 
 from __future__ import annotations
