@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from burnd.attribution.misses import MissGroup
-from burnd.attribution.row import Group
+from burnd.attribution.row import CauseGroup
 from burnd.classify.tools import Kind as ToolKind
 from burnd.classify.tools import kind as tool_kind
 from burnd.index.store import keyed
@@ -74,7 +74,7 @@ class CauseNumber(NamedTuple):
     level: int
 
 
-def key_of(group: Group | MissGroup, agent: str) -> CauseKey:
+def key_of(group: CauseGroup | MissGroup, agent: str) -> CauseKey:
     if isinstance(group, MissGroup):
         return CauseKey(MISSED, group.reason, group.proof, agent)
     key = CauseKey(group.kind, group.tool or "", group.target or "", agent)

@@ -18,7 +18,7 @@ import msgspec
 from burnd.attribution.misses import CacheBills, CacheMeter, Miss, MissGroup
 from burnd.attribution.rail import CauseOrigin, Rail, RailEntry, Step
 from burnd.attribution.rates import CACHE_READ, CLASSES, Rate, Rates, Spent, Sums, add_up
-from burnd.attribution.row import ROOT, Group, Kind
+from burnd.attribution.row import ROOT, CauseGroup, CauseKind
 from burnd.records import Subagent, Turn
 
 
@@ -30,7 +30,7 @@ class Cause(msgspec.Struct, frozen=True, gc=False):
     read it from the cache. `largest` is the most that entered in one turn, `end` its position.
     """
 
-    kind: Kind
+    kind: CauseKind
     spent: Mapping[Rate, Spent]
     turn_index: int = 0
     message_id: str = ""
@@ -450,7 +450,7 @@ def _above(rails: Sequence[Explained]) -> list[int | None]:
 ENTERED, CALLS, ERRORS = range(CLASSES, CLASSES + 3)
 Bucket = TypeVar("Bucket", bound=Hashable)
 Counts = list[int]  # in the order of `Sums`
-BySource = dict[Group | MissGroup, Counts]
+BySource = dict[CauseGroup | MissGroup, Counts]
 
 
 class GroupTally(Generic[Bucket]):
@@ -461,7 +461,7 @@ class GroupTally(Generic[Bucket]):
 
     def __init__(self, rail: Rail) -> None:
         self._rail = rail
-        self._groups: list[Group] = []  # by owner
+        self._groups: list[CauseGroup] = []  # by owner
         self._counts: dict[Bucket, BySource] = {}
         self._runs: dict[tuple[Bucket, int], defaultdict[int, int]] = {}  # marks by slot
 
@@ -491,7 +491,7 @@ class GroupTally(Generic[Bucket]):
             for rate_class, tokens in enumerate(step.miss.spent):
                 miss[rate_class] += tokens
 
-    def take(self) -> dict[Bucket, dict[Group | MissGroup, Sums]]:
+    def take(self) -> dict[Bucket, dict[CauseGroup | MissGroup, Sums]]:
         """The sums since the last call."""
         row, groups = self._rail.row, self._groups
         for (bucket, rate_class), marks in self._runs.items():
@@ -507,7 +507,7 @@ class GroupTally(Generic[Bucket]):
         return result
 
 
-def _of(counts: BySource, source: Group | MissGroup) -> Counts:
+def _of(counts: BySource, source: CauseGroup | MissGroup) -> Counts:
     sums = counts.get(source)
     if sums is None:
         sums = counts[source] = [0] * len(Sums._fields)
@@ -516,7 +516,7 @@ def _of(counts: BySource, source: Group | MissGroup) -> Counts:
 
 def tally(
     rail: Rail, entries: Iterable[RailEntry], bucket_of: Callable[[Turn], Bucket]
-) -> dict[Bucket, dict[Group | MissGroup, Sums]]:
+) -> dict[Bucket, dict[CauseGroup | MissGroup, Sums]]:
     sums: GroupTally[Bucket] = GroupTally(rail)
     for entry in entries:
         step = rail.feed(entry)

@@ -232,8 +232,6 @@ class CacheBills(NamedTuple):
 
 
 class CacheMeter:
-    """Adds up the contexts of the turns of a rail, in order."""
-
     def __init__(self) -> None:
         # By rate: fresh input, reads, writes for five minutes and an hour; then reads that would have expired with five
         # minutes, and writes and fresh input that would have been reads with an hour.

@@ -26,8 +26,8 @@ from burnd.attribution.row import (
     THOUGHT,
     UNEXPLAINED,
     Bounds,
-    Group,
-    Kind,
+    CauseGroup,
+    CauseKind,
     Output,
     Piece,
     Placement,
@@ -51,7 +51,7 @@ FIRST_CREDIT: Final = 4096
 class CauseOrigin(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Kind and target of a cause, and the turn in which it began."""
 
-    kind: Kind
+    kind: CauseKind
     tool: str | None = None
     target: str | None = None
     call_id: str | None = None
@@ -60,8 +60,8 @@ class CauseOrigin(msgspec.Struct, frozen=True, gc=False, array_like=True):
     is_error: bool | None = None  # of a call, if known
 
     @property
-    def group(self) -> Group:
-        return Group(self.kind, self.tool, self.target)
+    def group(self) -> CauseGroup:
+        return CauseGroup(self.kind, self.tool, self.target)
 
 
 class Node(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -130,9 +130,9 @@ _COMPACTION_TURNS: Final = 2
 _PREFIX_OWNER: Final = 0
 _INHERITED_OWNER: Final = 1
 _UNEXPLAINED_OWNER: Final = 2
-_PERMANENT: Final[tuple[Kind, ...]] = ("prefix", "inherited", "unexplained")
+_PERMANENT: Final[tuple[CauseKind, ...]] = ("prefix", "inherited", "unexplained")
 
-_RANKS: Final[dict[Kind, int]] = {
+_RANKS: Final[dict[CauseKind, int]] = {
     "prefix": PREFIX,
     "prompt": OTHER,
     "answer": OTHER,
@@ -162,7 +162,7 @@ class Rail:
         self.calls: dict[str, tuple[int, int]] = {}
         self.last = Node()
         self._turn_index, self._message_id = 0, ""
-        self._own: dict[Kind, int] = {}
+        self._own: dict[CauseKind, int] = {}
 
     def feed(self, entry: RailEntry) -> Step | None:
         """Only turns have a bill; copies and compactions change the state."""
@@ -391,7 +391,7 @@ class Rail:
         origins = self.origins
         return [_RANKS[origins[owner].kind] for owner in owners]
 
-    def _owner(self, kind: Kind) -> int:
+    def _owner(self, kind: CauseKind) -> int:
         """The cause of a kind that the current message begins."""
         owner = self._own.get(kind)
         if owner is None:
@@ -409,7 +409,7 @@ class Rail:
 
     def _begin(
         self,
-        kind: Kind,
+        kind: CauseKind,
         tool: str | None = None,
         target: str | None = None,
         call_id: str | None = None,
@@ -447,7 +447,7 @@ class _RailState(msgspec.Struct, array_like=True):
     """
 
     version: int
-    groups: list[Group]
+    groups: list[CauseGroup]
     causes: list[int]
     distances: list[int]
     sizes: list[int]
@@ -475,7 +475,7 @@ def save(rail: Rail) -> bytes:
     needed.update(owner for _, node in order for owner, *_ in node.pending)
     needed.update(owner for owner, _ in rail.calls.values())
     causes = sorted(needed)  # that later turns may refer to
-    groups: dict[Group, int] = {}
+    groups: dict[CauseGroup, int] = {}
     slot_at = {slot: n for n, slot in enumerate(slots)}
     cause_at = {cause: n for n, cause in enumerate(causes)}
     state = _RailState(

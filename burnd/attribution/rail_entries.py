@@ -36,8 +36,6 @@ class RailName(msgspec.Struct, frozen=True):
 
 
 class RailEntries(RailName, frozen=True):
-    """A rail with its entries in order."""
-
     entries: list[RailEntry]
 
     @property

@@ -24,7 +24,7 @@ Run = tuple[int, int, int]
 Piece = tuple[int, int, int]
 
 
-Kind = Literal[
+CauseKind = Literal[
     "prefix",
     "prompt",
     "answer",
@@ -47,7 +47,7 @@ _BYTES_PER_TOKEN: Final = 4
 _WRAPPING_TOKENS: Final = 8
 
 INSTRUCTIONS: Final = "instructions"
-ENTERED_KINDS: Final[dict[str, Kind]] = {
+ENTERED_KINDS: Final[dict[str, CauseKind]] = {
     "prompt": "prompt",
     "image": "prompt",
     "file": "attachment",
@@ -60,10 +60,10 @@ SizeClaim = tuple[int, int, int]
 Output = tuple[int, int, int]
 
 
-class Group(NamedTuple):
+class CauseGroup(NamedTuple):
     """Kind, tool and target of causes, for sums over many sessions."""
 
-    kind: Kind
+    kind: CauseKind
     tool: str | None = None
     target: str | None = None
 

@@ -30,8 +30,6 @@ class Family(NamedTuple):
 
 
 class SavedFindings:
-    """All saved findings, and the number of changes of each session."""
-
     def __init__(self, db: sqlite3.Connection, sizes: str) -> None:
         self._sizes = sizes
         self._rows: dict[int, tuple[Any, ...]] = {row[0]: row[1:] for row in db.execute(_SAVED)}

@@ -35,7 +35,7 @@ from burnd.attribution.misses import MissGroup
 from burnd.attribution.rail import Rail, RailEntry, restore, save
 from burnd.attribution.rail_entries import Span, load_span
 from burnd.attribution.rates import Sums, spent_by
-from burnd.attribution.row import Group
+from burnd.attribution.row import CauseGroup
 from burnd.index import changes
 from burnd.index.keys import decompressed
 from burnd.protocol import UNKNOWN_AGENT
@@ -47,7 +47,7 @@ BLOCK_DAYS: Final = 32  # a block of `cause_blocks`
 ALL_ACTIVITIES: Final = 0  # in a row that adds up all of them
 NO_ACTIVITY: Final = -1
 SHIFT_MS: Final = 62_135_596_800_000  # days count from the year 1, so that none is negative
-_UNEXPLAINED: Final = Group("unexplained")
+_UNEXPLAINED: Final = CauseGroup("unexplained")
 _MESSAGES_BETWEEN_YIELDS: Final = 16  # some two milliseconds
 _NO_END: Final = 1 << 62
 _MARKS_AT_ONCE: Final = 500
@@ -224,7 +224,7 @@ def add_up(
         if one is not None:
             tally.add(step, (one.agent, one.bucket))
             _add_prompt(paid, one, entry)
-    keys: dict[tuple[Group | MissGroup, str], CauseKey] = {}
+    keys: dict[tuple[CauseGroup | MissGroup, str], CauseKey] = {}
     for (agent, bucket), sums in tally.take().items():
         for group, counts in sums.items():
             key = keys.get((group, agent))

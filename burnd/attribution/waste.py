@@ -108,8 +108,6 @@ class CallEvent(NamedTuple):
 
 
 class Calls:
-    """The calls of a rail in order, and their causes."""
-
     def __init__(self, explained: Explained, turns: Sequence[Turn]) -> None:
         self.explained = explained
         self._causes = {(cause.message_id, cause.call_id): cause for cause in explained.causes}

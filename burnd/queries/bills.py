@@ -11,11 +11,10 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from burnd.attribution import Branch, Cause, Explained, nest
-from burnd.attribution.causes import Selected, explain
+from burnd.attribution.causes import Branch, Cause, Explained, Selected, explain, nest
 from burnd.attribution.rail import CauseOrigin
 from burnd.attribution.rail_entries import RailEntries, RailName, load
-from burnd.attribution.row import Kind
+from burnd.attribution.row import CauseKind
 from burnd.classify.shell_programs import UNKNOWN_GOAL, word_set
 from burnd.classify.tools import Kind as ToolKind
 from burnd.classify.tools import kind as tool_kind
@@ -23,12 +22,10 @@ from burnd.queries.money import Cost, Pricer, total
 from burnd.queries.view import View
 from burnd.records import Turn
 
-Group = TypeVar("Group")
+Name = TypeVar("Name")
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """A cause and its cost."""
-
     cause: Cause
     cost: Cost
 
@@ -71,11 +68,11 @@ class Bill:
         units, unpriced = self._priced
         return Cost(tuple(map(sum, by_class)), sum(units), len(unpriced) < len(units)) if units else Cost()
 
-    def grouped(self, name: Callable[[Kind, str | None, str | None], Group]) -> dict[Group, tuple[int, Cost]]:
-        alike: dict[tuple[Kind, str | None, str | None], list[int]] = {}
+    def grouped(self, name: Callable[[CauseKind, str | None, str | None], Name]) -> dict[Name, tuple[int, Cost]]:
+        alike: dict[tuple[CauseKind, str | None, str | None], list[int]] = {}
         for n, origin in enumerate(self.explained.causes.origins()):
             alike.setdefault((origin.kind, origin.tool, origin.target), []).append(n)
-        numbers: dict[Group, list[int]] = {}
+        numbers: dict[Name, list[int]] = {}
         for described, some in alike.items():
             numbers.setdefault(name(*described), []).extend(some)
         units, unpriced = self._priced
@@ -112,8 +109,6 @@ class Bill:
 
 
 class BillReader:
-    """Makes bills at the prices of a view."""
-
     def __init__(self, view: View, ledger: Path) -> None:
         self._db: sqlite3.Connection = view.db
         self._ledger = ledger

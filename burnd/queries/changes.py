@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from burnd.attribution import explain
 from burnd.attribution.cause_keys import MISS, PAID_LEVELS
+from burnd.attribution.causes import explain
 from burnd.attribution.findings import bounded
 from burnd.attribution.rail_entries import RailEntries, load
 from burnd.attribution.rates import Sums

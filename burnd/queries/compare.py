@@ -115,8 +115,6 @@ CellKey = tuple[Any, str]  # the key of what is compared, and the activity
 
 
 class Cell:
-    """A cell of the comparison."""
-
     __slots__ = ("retried", "tally", "what_if", "what_if_unpriced")
 
     def __init__(self) -> None:
@@ -359,16 +357,12 @@ _MISSES: Final = -2  # in the counts of causes
 
 
 class ReleaseKey(NamedTuple):
-    """A release for one model."""
-
     source: str
     model: str
     version: int
 
 
 class ReleaseUse:
-    """Use of a release."""
-
     __slots__ = ("misses", "requests", "sessions", "units")
 
     def __init__(self) -> None:

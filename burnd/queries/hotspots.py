@@ -30,7 +30,7 @@ from burnd.queries.quotes import Quotes
 from burnd.queries.selection import Selection, choose
 from burnd.queries.summary import add_up
 from burnd.queries.sums import CAUSE_SUMS, TURNS, By, CauseReader, CauseRow, Clause, Reader, Table, during, selected
-from burnd.queries.view import Mistaken, Row, View
+from burnd.queries.view import Mistaken, SqlRow, View
 from burnd.records.times import to_iso
 
 PromptKey = tuple[int, str]  # a session's row, and the prompt's id in it
@@ -135,7 +135,7 @@ def _among(prompts: Iterable[tuple[int, int]]) -> Clause:
     return Clause(f"{sessions} AND (x.session, x.cause) IN ({pairs})", bound)
 
 
-def first_turns_of(view: View, prompts: Iterable[PromptKey]) -> dict[PromptKey, Row]:
+def first_turns_of(view: View, prompts: Iterable[PromptKey]) -> dict[PromptKey, SqlRow]:
     """Session id, rail, turn index, time and message id."""
     keys = frozenset(prompts)
     rows = view.keyed(_FIRST, sorted({(session,) for session, _ in keys}))
@@ -323,8 +323,6 @@ def _group(label: Label) -> str | None:
 
 
 class HotspotRows:
-    """Collects, names and ranks rows."""
-
     def __init__(self, by: str, rank: str, limit: int) -> None:
         self._by, self._rank, self._limit = by, rank, limit
         self._sums: dict[Label, CauseSum] = {}

@@ -83,16 +83,12 @@ def _holding(at: int, coming: Window | None, free_from: int, length: int) -> Win
 
 
 class QuotaReading(NamedTuple):
-    """The provider's figure."""
-
     ts: int
     percent: float
     resets_at: int | None
 
 
 class QuotaAccount:
-    """Quota readings of one source."""
-
     def __init__(self, view: View, source: str) -> None:
         self._view = view
         rows = view.rows("SELECT id FROM names WHERE name = ?", (source,))

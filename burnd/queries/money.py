@@ -16,7 +16,7 @@ from burnd.attribution.rates import CLASSES, Rate, Spent, Sums
 from burnd.index.sums import MEASURES
 from burnd.pricing import UNITS_PER_USD, Price, PriceTable, Rates, rates_over, search_units
 from burnd.pricing.names import parse
-from burnd.queries.view import Row, View
+from burnd.queries.view import SqlRow, View
 
 _DATE = re.compile(r"[-@]20\d\d-?\d\d-?\d\d$")
 _BEDROCK = re.compile(r"(?:[a-z-]+\.)?[a-z0-9]+\.([a-z].*?)(?:-v\d+)?(?::\d+)?")
@@ -147,7 +147,7 @@ LEFT JOIN names f ON f.id = c.terms LEFT JOIN tiers t ON t.model = c.model AND t
 """
 
 
-Parts = tuple[Row, int, Any, Sequence[int]]  # keys, class, an extra column, counts in the order of `MEASURES`
+Parts = tuple[SqlRow, int, Any, Sequence[int]]  # keys, class, an extra column, counts in the order of `MEASURES`
 _ADDED = ("units", "open", "unpriced", "harness_turns", "harness_units")
 
 
@@ -264,7 +264,7 @@ class Tally:
         }
 
 
-def tallied(rows: Iterable[Parts], classes: TurnClasses, label: Callable[[Row, TurnClass], Any]) -> dict[Any, Tally]:
+def tallied(rows: Iterable[Parts], classes: TurnClasses, label: Callable[[SqlRow, TurnClass], Any]) -> dict[Any, Tally]:
     """By label, without unlogged usage."""
     tallies: defaultdict[Any, Tally] = defaultdict(Tally)
     for keys, number, tier, counts in rows:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from burnd.harness.registry import PRODUCTS, SOURCES
 from burnd.queries.money import TurnClass, TurnClasses, shown_model
-from burnd.queries.view import Folder, Missing, Mistaken, NoSession, Refusal, Row, View
+from burnd.queries.view import Folder, Missing, Mistaken, NoSession, Refusal, SqlRow, View
 from burnd.records.names import canonical_remote
 
 MOST_NAMES = 8
@@ -119,8 +119,6 @@ FolderAndKey = tuple[str | None, str | None]  # a folder, and the key of its rem
 
 
 class Project(NamedTuple):
-    """Folders and keys of remotes."""
-
     folders: AbstractSet[str]
     keys: AbstractSet[str]
 
@@ -300,7 +298,7 @@ def no_such_session(given: str) -> str:
     return f"no session begins with {given[:80]!r}, and it is too short for the id of a session to come"
 
 
-def _ambiguous(given: str, matches: Sequence[Row]) -> Refusal:
+def _ambiguous(given: str, matches: Sequence[SqlRow]) -> Refusal:
     ids = ", ".join(session_id for _, session_id in matches[:_SHOWN]) + (", ..." if len(matches) > _SHOWN else "")
     return Refusal(f"more than one session begins with {given[:80]!r}", f"give a longer prefix: {ids}")
 

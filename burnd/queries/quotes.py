@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from burnd.attribution import Cause
+from burnd.attribution.causes import Cause
 from burnd.attribution.rail import CauseOrigin
 from burnd.attribution.rail_entries import RailName
 from burnd.content.recall import Recall, SidecarReader, Spot, is_reference

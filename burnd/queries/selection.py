@@ -27,8 +27,6 @@ _ALWAYS = (EARLIEST_MS, LATEST_MS + 1)
 
 
 class Part(NamedTuple):
-    """Tags of a part of a session."""
-
     session: int
     begin: int
     end: int

@@ -69,8 +69,6 @@ class Period(NamedTuple):
 
 
 class BudgetUse(NamedTuple):
-    """A budget and its use."""
-
     period: Period
     limit: Decimal
     used: Tally

@@ -25,8 +25,6 @@ class SkippedLine(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Numbers of records."""
-
     turns: int = 0  # in the ledger
     open_turns: int = 0
     sessions: int = 0

@@ -173,8 +173,6 @@ _EMPTIES = MEASURES.index("empties")
 
 
 class ReportSums(NamedTuple):
-    """Sums of a report."""
-
     total: Tally
     by_key: dict[Hashable, Tally]
     unpriced: list[str]

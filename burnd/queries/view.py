@@ -13,7 +13,7 @@ import msgspec
 from burnd.index.store import keyed
 from burnd.pricing import PriceTable
 
-Row = tuple[Any, ...]
+SqlRow = tuple[Any, ...]
 
 
 class Refusal(ValueError):
@@ -52,22 +52,20 @@ class Folder(NamedTuple):
 
 
 class View(NamedTuple):
-    """One consistent state of the index."""
-
     db: sqlite3.Connection
     prices: PriceTable
     now: int  # milliseconds since 1970
     # By name in the query. Looked up in advance, so that queries read no other files.
     folders: Mapping[str, Folder] = MappingProxyType({})
 
-    def rows(self, sql: str, parameters: Iterable[Any] = ()) -> list[Row]:
+    def rows(self, sql: str, parameters: Iterable[Any] = ()) -> list[SqlRow]:
         return self.db.execute(sql, tuple(parameters)).fetchall()
 
-    def numbered(self, sql: str, numbers: Iterable[int]) -> list[Row]:
+    def numbered(self, sql: str, numbers: Iterable[int]) -> list[SqlRow]:
         """Runs `sql` with `{numbers}` replaced by a list of numbers: faster than `keyed` for many."""
         listed = msgspec.json.encode(sorted(numbers)).decode()
         return self.rows(sql.format(numbers="SELECT value FROM json_each(?)"), (listed,))
 
-    def keyed(self, sql: str, keys: Iterable[Row]) -> list[Row]:
+    def keyed(self, sql: str, keys: Iterable[SqlRow]) -> list[SqlRow]:
         """Runs `sql` with `{keys}` replaced by VALUES, in batches."""
         return keyed(self.db, sql, keys)

@@ -17,11 +17,11 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from burnd.attribution import Explained, Rate, Spent, add_up, explain
-from burnd.attribution.causes import Selected
+from burnd.attribution.causes import Explained, Selected, explain
 from burnd.attribution.findings import MOST_EVIDENCE, Evidence, Finding, FindingKind, advice_for, weight
 from burnd.attribution.misses import CacheBills
 from burnd.attribution.rail_entries import RailEntries, RailName, load
+from burnd.attribution.rates import Rate, Spent, add_up
 from burnd.attribution.row import INSTRUCTIONS
 from burnd.attribution.saved_findings import Family, SavedFindings, sizes_of
 from burnd.attribution.waste import SessionPrefix, in_project, in_session
@@ -58,8 +58,6 @@ class Prefix(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Waste(msgspec.Struct, frozen=True, array_like=True):
-    """One finding as it is saved."""
-
     kind: FindingKind
     sessions: tuple[str, ...]
     evidence: Evidence
@@ -78,8 +76,6 @@ class Waste(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FamilyFindings(msgspec.Struct, frozen=True, array_like=True):
-    """Findings of one family."""
-
     wasted: tuple[Waste, ...] = ()
     prefix: Prefix | None = None
     avoidable: RatedTokens = []  # all findings together, no token twice
@@ -231,8 +227,6 @@ _FAILURES: Final[frozenset[FindingKind]] = frozenset(("retry-loop", "failure-run
 
 
 class FindingSession(NamedTuple):
-    """Facts of a session."""
-
     row: int
     project: str | None
     folder: str | None

@@ -10,13 +10,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from burnd import protocol
-from burnd.attribution import CauseShare, anatomy, rate_of
-from burnd.attribution.causes import Selected, TurnMiss
+from burnd.attribution.causes import CauseShare, Selected, TurnMiss, anatomy
 from burnd.attribution.misses import CacheBills, Miss, MissGroup, advice_on
 from burnd.attribution.rail_entries import RailEntries
-from burnd.attribution.rates import Rate
+from burnd.attribution.rates import Rate, rate_of
 from burnd.attribution.rates import add_up as add_spent
-from burnd.attribution.row import Kind
+from burnd.attribution.row import CauseKind
 from burnd.content.recall import Recall
 from burnd.contract.reports import MOST_CAUSES, Filters, WhyParams
 from burnd.pricing import usd
@@ -106,8 +105,6 @@ def _selected(scope: Scope) -> Selected | None:
 
 
 class SessionTotals(NamedTuple):
-    """Summary and bill by token type."""
-
     sums: ReportSums
     unlogged: dict[str, Any] | None
     parts: dict[str, dict[str, Any]]
@@ -164,7 +161,7 @@ def _groups(bills: Sequence[Bill], whole: int) -> list[dict[str, Any]]:
     return sorted(groups, key=lambda one: (-(one["costUsd"] or 0), -sum(one["usage"].values())))
 
 
-def _group_and_part(kind: Kind, tool: str | None, target: str | None) -> tuple[str, str, str]:
+def _group_and_part(kind: CauseKind, tool: str | None, target: str | None) -> tuple[str, str, str]:
     return group_of(kind, tool, target), kind, part_of(kind, tool, target)
 
 
@@ -347,16 +344,12 @@ _QUOTED_PARTS: Final = 100
 
 
 class TurnQuestion(NamedTuple):
-    """A turn to explain."""
-
     turn_index: int
     rail: str | None
     limit: int
 
 
 class TurnRequest(NamedTuple):
-    """A request with its cost."""
-
     turn: Turn
     rate: Rate
     parts: Sequence[tuple[CauseShare, Cost]]

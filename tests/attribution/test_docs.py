@@ -9,11 +9,11 @@ import pytest
 
 from burnd.attribution.findings import FindingKind
 from burnd.attribution.misses import Reason
-from burnd.attribution.row import Kind
+from burnd.attribution.row import CauseKind
 
 PAGE = (Path(__file__).parents[2] / "docs" / "attribution.md").read_text()
 
 
-@pytest.mark.parametrize("name", [*get_args(Kind), *get_args(FindingKind), *get_args(Reason)])
+@pytest.mark.parametrize("name", [*get_args(CauseKind), *get_args(FindingKind), *get_args(Reason)])
 def test_every_kind_and_reason_has_its_row(name: str) -> None:
     assert f"\n| `{name}` |" in PAGE

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from burnd.attribution import in_order, rail_entries
+from burnd.attribution import rail_entries
+from burnd.attribution.rail import in_order
 from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.ledger.lines import read_spans
 from burnd.paths import Home

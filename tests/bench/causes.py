@@ -52,6 +52,11 @@ def questions() -> Iterator[Question]:
     for by in CAUSES:
         for filters in (*plain, *by_session):
             yield _hotspots(by=by, limit=30, **filters)
+    yield _hotspots(by="tool,model")
+    yield _hotspots(by="file,project", limit=30)
+    for tz in ("UTC", "Europe/Berlin"):
+        yield _hotspots(by="tool,day", tz=tz, since="31d")
+    yield _hotspots(by="tool,hour", tz="Europe/Berlin", since="3d")
 
 
 def _hotspots(**params: Any) -> Question:
