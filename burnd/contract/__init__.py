@@ -30,12 +30,12 @@ _REQUIRED = object()
 
 
 class Param:
-    """A parameter: its name and type, its help, and how it is given on the command line.
+    """A parameter: its name and type, its help and its flag.
 
     `kind` is the meaning of a text or number: a time, a project, a session. Flags are parsed and completed by it.
     `choices` are the only values, unless `others` names what else is possible, such as `tag:KEY`. A number below
     `least` or above `most` is an error, or if it is `clamped` means the nearest one. `flag` is the name on the command
-    line; an empty one means that there is none.
+    line, empty without a flag.
     """
 
     __slots__ = (

@@ -168,14 +168,15 @@ class Listener:
         self._last_identity = _identity(path) or _NO_FILE
 
     async def serve(self) -> None:
-        async with anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as clients:
             for listening in self._adopted:
-                tasks.start_soon(self._accept, listening, tasks, anyio.CancelScope())
+                clients.start_soon(self._accept, listening, clients, anyio.CancelScope())
             while True:
                 scope = anyio.CancelScope()
                 if self._own is not None:
-                    tasks.start_soon(self._accept, self._own, tasks, scope)
-                await self._until_replaced()
+                    clients.start_soon(self._accept, self._own, clients, scope)
+                while _identity(self._path) == self._last_identity:
+                    await tasks.sleep_until_tick(LOOK_EVERY_S)
                 scope.cancel()
                 self._bind_again()
 
@@ -193,12 +194,6 @@ class Listener:
         self._own = bind(self._path)
         self._own_identity = _identity(self._path)
 
-    async def _until_replaced(self) -> None:
-        while True:
-            await tasks.sleep_until_tick(LOOK_EVERY_S)
-            if _identity(self._path) != self._last_identity:
-                return
-
     def _bind_again(self) -> None:
         self._service.check_home()
         notice = "another file is at the socket's path"
@@ -215,7 +210,7 @@ class Listener:
                 old.close()
         self._last_identity = _identity(self._path) or _NO_FILE
 
-    async def _accept(self, listening: socket.socket, tasks: anyio.abc.TaskGroup, scope: anyio.CancelScope) -> None:
+    async def _accept(self, listening: socket.socket, clients: anyio.abc.TaskGroup, scope: anyio.CancelScope) -> None:
         with scope:
             while True:
                 await anyio.wait_readable(listening)
@@ -231,31 +226,31 @@ class Listener:
                         log.warning("socket.not_accepted", reason=os.strerror(error.errno))
                         await anyio.sleep(PAUSE_S)
                         break
-                    self._admit(connection, tasks)
+                    self._admit(connection, clients)
                 await anyio.lowlevel.checkpoint()
 
-    def _admit(self, connection: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
+    def _admit(self, connection: socket.socket, clients: anyio.abc.TaskGroup) -> None:
         """Serves the client, unless it is another user's or there are too many. Nothing of it is read before."""
-        clients = self._service.clients
+        counts = self._service.clients
         try:
             peer = peer_of(connection)
         except OSError:
-            clients.refused += 1
+            counts.refused += 1
             connection.close()
             return
         if not is_allowed(peer, own_uid=os.geteuid(), allows_root=self._service.settings.allows_root):
             log.warning("client.refused", uid=peer.uid)
-            clients.refused += 1
+            counts.refused += 1
             connection.close()
-        elif clients.connected >= protocol.CONNECTIONS:
-            clients.turned_away += 1
+        elif counts.connected >= protocol.CONNECTIONS:
+            counts.turned_away += 1
             busy = rpc.Fault(protocol.BUSY, "too many clients at once", "try again in a moment")
             with contextlib.suppress(OSError), connection:
                 connection.setblocking(False)
                 connection.send(rpc.error(rpc.NO_ID, busy))
         else:
-            clients.connected += 1
-            tasks.start_soon(self._serve, connection)
+            counts.connected += 1
+            clients.start_soon(self._serve, connection)
 
     async def _serve(self, connection: socket.socket) -> None:
         stream = Stream(connection, self._patience, self._large)

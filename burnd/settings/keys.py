@@ -72,7 +72,9 @@ _rate = _must(
     lambda value: _is_number(value) and 0 <= value < 1e9, "the price of a dollar in the currency, such as 0.92"
 )
 _command = _must(
-    lambda value: all(isinstance(word, str) and "\0" not in word for word in _words(value)),
+    lambda value: all(
+        isinstance(word, str) and "\0" not in word for word in (value if isinstance(value, list) else [value])
+    ),
     "a program and its arguments in a list, or one line for the shell",
 )
 # Checks for the settings of agent products, by their kind.
@@ -82,10 +84,6 @@ _plans = _must(
     lambda value: isinstance(value, str) and (not value or all(name.strip() in PLANS for name in value.split(","))),
     f"one or more of {', '.join(PLANS)}, with commas between them",
 )
-
-
-def _words(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 class Address(NamedTuple):

@@ -21,7 +21,7 @@ Basis = Literal["reported", "counted"]
 
 
 class SelectedReport(PartialAnswer, PriceNotes):
-    """A report of the turns that its filters select. `unlogged` is usage beside them that no log has."""
+    """A report of the turns that its filters select. `unlogged` is usage that no log has, which `totals` lack."""
 
     filters: dict[str, Any]
     totals: Totals

@@ -6,8 +6,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 from burnd.attribution import saved_findings
 from burnd.attribution.saved_findings import Family, sizes_of
@@ -132,9 +131,13 @@ async def _findings(service: Service, generation: int, plan: waste.WastePlan, ca
     for some in plan.portions():
         if service.pipeline.generation != generation:
             break  # rows may be other sessions now
-        portion = await service.ask(partial(_search, ledger, plan, some), within=_PORTION_S)
-        await _write(service, generation, partial(saved_findings.save, families=portion.families, sizes=portion.sizes))
-        findings |= {family.root: data for family, data in portion.families}
+
+        def search(view: View, some: list[Family] = some) -> tuple[list[tuple[Family, bytes]], str]:
+            return waste.examine(view, ledger, plan.scope, some), sizes_of(view.prices)
+
+        families, sizes = await service.ask(search, within=_PORTION_S)
+        await _write(service, generation, partial(saved_findings.save, families=families, sizes=sizes))
+        findings |= {family.root: data for family, data in families}
         done += sum(family.turns for family in some)
         await caller.progress(done, total)
     return findings
@@ -145,15 +148,6 @@ async def _write(service: Service, generation: int, work: Callable[[sqlite3.Conn
     if service.pipeline.status.rebuilding is None:
         with contextlib.suppress(StorageError):
             await service.pipeline.derive(generation, work)
-
-
-class _Portion(NamedTuple):
-    families: list[tuple[Family, bytes]]
-    sizes: str
-
-
-def _search(ledger: Path, plan: waste.WastePlan, some: list[Family], view: View) -> _Portion:
-    return _Portion(waste.examine(view, ledger, plan.scope, some), sizes_of(view.prices))
 
 
 async def export_turns(service: Service, params: ExportParams) -> Result:
