@@ -23,7 +23,8 @@ def relax_gc() -> None:
 def limit_malloc(large: int = 1 << 20) -> None:
     """Limits glibc to two arenas and returns blocks of `large` bytes at once. No-op without glibc.
 
-    Must run before threads start. A backfill of 300 MB peaks at 205 MB with this and `trim`, at 323 MB without.
+    Must run before threads start. The first read of 800 MB peaks at 233 MB with this, `trim` and `collect`, at 404 MB
+    without, and ends with 140 MB instead of 341.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -39,7 +40,7 @@ def trim() -> None:
 
 
 def collect() -> None:
-    """Collects cycles and returns free pages. Takes about ten milliseconds."""
+    """Takes about ten milliseconds."""
     gc.collect()
     trim()
 
