@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     client = reach(options)
     answer: dict[str, Any] = {**client.status()}
     if os.path.isdir(os.path.join(home_folder(), "push")):
-        from burnctl.push.lag import behind
+        from burnctl.push.state import behind
 
         answer["pushes"] = behind(client)
     if options.json:
@@ -175,7 +175,7 @@ def _stored(answer: Answer, screen: Screen) -> str:
 
 
 def _push(push: Answer, screen: Screen) -> str:
-    from burnctl.push.lag import seconds_since
+    from burnctl.push.state import seconds_since
 
     age, left = seconds_since(push.get("at")), push.get("sessionsBehind")
     line = f"push to {clean(push['target'])}: " + ("never done" if age is None else f"{duration(age)} ago")

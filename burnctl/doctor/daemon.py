@@ -104,7 +104,7 @@ def prices(client: Client) -> CheckResult:
 
 def pushes(client: Client) -> list[CheckResult]:
     """Each push target: its last error, and changes that wait for more than a day."""
-    from burnctl.push.lag import behind, seconds_since
+    from burnctl.push.state import behind, seconds_since
 
     results = []
     for one in behind(client):

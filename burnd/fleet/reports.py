@@ -204,7 +204,8 @@ def add_prompts(scope: Scope, grouped: Dimension, sums: Sums) -> None:
 def add_outcomes(scope: Scope, grouped: Dimension, sums: Sums, now: int) -> None:
     """Adds the outcomes of the sessions whose last request is selected. Of copies of a session the newest counts."""
     names = ("last_message_id", "outcome", "may_go_on")
-    newest = ", ".join(f"argMax({name}, updated_at) AS newest_{name}" for name in names)
+    updated_at = f"coalesce({scope.engine.milliseconds('updated_at')}, 0)"
+    newest = ", ".join(f"argMax({name}, {updated_at}) AS newest_{name}" for name in names)
     sessions = f"SELECT session_id, {newest} FROM sessions_now WHERE last_message_id IS NOT NULL GROUP BY session_id"
     at = scope.engine.milliseconds("t.ts")
     ended = (

@@ -70,7 +70,7 @@ def test_a_home_that_has_pushed_costs_no_library(home: Home, warm: dict[str, str
     (folder / "0123456789abcdef.json").write_text(note)
     with fake_daemon(home.root / "burnd.sock", status=STATUS):
         found = imported(["status", "--json"], warm)
-        assert found <= ALLOWED | {"burnctl.push", "burnctl.push.lag"}, sorted(found - ALLOWED)
+        assert found <= ALLOWED | {"burnctl.push", "burnctl.push.state"}, sorted(found - ALLOWED)
         shown = imported(["status"], warm)
     assert not shown & {"json", "hashlib", "contextlib", "re", "datetime", "calendar"}
 

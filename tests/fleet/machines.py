@@ -9,15 +9,21 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pyarrow as arrow
+import pytest
+
 from burnctl.client import Client
 from burnctl.fleet_client import FleetClient
+from burnctl.parquet import TYPES
+from burnctl.push import clickhouse, engine, schema, segments
 from burnctl.push.engine import Labels, Push
-from burnctl.push.schema import usd
+from burnctl.push.schema import SCHEMA_VERSION, TABLES, Column, usd
 from burnctl.push.target import Target
 from burnd.contract.reports import ExportParams, SummaryParams
 from burnd.paths import Home
@@ -158,6 +164,22 @@ def three_machines(folder: Path) -> Iterator[list[Machine]]:
     finally:
         for machine in machines:
             machine.stop()
+
+
+@contextmanager
+def newer_schema() -> Iterator[None]:
+    """A burnctl of a later release, whose turns have one more column."""
+    column, version = Column("later", "text", "of a later release"), SCHEMA_VERSION + 1
+    modules = [engine, clickhouse, segments]
+    with suppress(ModuleNotFoundError):
+        modules.append(import_module("burnctl.push.postgres"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TABLES, "turns", (*TABLES["turns"], column))
+        patch.setitem(schema._EMPTY, "turns", schema._EMPTY["turns"] | {"later": None})
+        patch.setitem(segments.SCHEMAS, "turns", segments.SCHEMAS["turns"].append(arrow.field("later", TYPES["text"])))
+        for module in modules:
+            patch.setattr(module, "SCHEMA_VERSION", version)
+        yield
 
 
 def story(folder: Path, machines: list[Machine]) -> Iterator[str]:

@@ -13,7 +13,7 @@ import pytest
 from burnctl.fleet_client import FleetClient
 from burnctl.push.segments import SegmentTarget
 from burnd.contract.reports import HotspotsParams, SummaryParams
-from tests.fleet.machines import Machine, as_floats, fleet_sums, story, sums_of, three_machines
+from tests.fleet.machines import Machine, as_floats, fleet_sums, newer_schema, story, sums_of, three_machines
 
 
 @pytest.fixture
@@ -32,6 +32,11 @@ def test_totals_follow_whatever_happens(folder: Path) -> None:
                 assert machine.push(lambda: SegmentTarget(target)) == 0, f"a repeat sends nothing: {event}"
             assert fleet_sums(target) == as_floats(sums_of(machines)), event
         _rename(machines, target)
+        with newer_schema():
+            assert machines[2].push(lambda: SegmentTarget(target)) > 0, "everything again"
+        machines[1].log("s-bo3", "bo3-1")
+        machines[1].push(lambda: SegmentTarget(target))
+        assert fleet_sums(target) == as_floats(sums_of(machines)), "two versions of the schema"
 
 
 def _rename(machines: list[Machine], target: str) -> None:

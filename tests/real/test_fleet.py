@@ -16,7 +16,7 @@ import pytest
 from burnctl.fleet_client import FleetClient
 from burnctl.push.engine import target_of
 from burnd.contract.reports import HotspotsParams, SummaryParams
-from tests.fleet.machines import Machine, Sums, as_floats, fleet_sums, story, sums_of, three_machines
+from tests.fleet.machines import Machine, Sums, as_floats, fleet_sums, newer_schema, story, sums_of, three_machines
 from tests.real.clickhouse_server import PASSWORD, USER
 from tests.real.engines import bucket, clickhouse, connect_postgres, postgres
 
@@ -69,6 +69,13 @@ def test_totals_follow_whatever_happens(folder: Path, targets: list[str]) -> Non
         for target in targets:
             machines[0].push(lambda target=target: target_of(target), name="renamed")  # type: ignore[misc]
             assert_same(target, sums_of(machines), "renamed")
+        for target in targets:
+            with newer_schema():
+                assert machines[2].push(lambda target=target: target_of(target)) > 0  # type: ignore[misc]
+        machines[1].log("s-bo3", "bo3-1")
+        for target in targets:
+            machines[1].push(lambda target=target: target_of(target))  # type: ignore[misc]
+            assert_same(target, sums_of(machines), "two versions of the schema")
         with ExitStack() as stack:
             clients = [FleetClient.at(target) for target in targets if not target.startswith("postgres")]
             for client in clients:
@@ -79,7 +86,7 @@ def test_totals_follow_whatever_happens(folder: Path, targets: list[str]) -> Non
                 assert len(first["rows"]) > 1
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_kills_at_any_moment(folder: Path, targets: list[str], number: int) -> None:
     """A push that is killed before or after any of its requests is completed by the next one."""
     target = targets[number]

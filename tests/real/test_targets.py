@@ -15,9 +15,10 @@ import pytest
 from burnctl.fleet_client import ClickHouseEngine, FleetClient
 from burnctl.push import clickhouse as clickhouse_module
 from burnctl.push.clickhouse import ClickHouseTarget, Connection
-from burnctl.push.schema import TABLES, TOKENS
+from burnctl.push.schema import SCHEMA_VERSION, TABLES, TOKENS, content_row
 from burnctl.push.target import Batch, Refused, Totals
-from tests.burnctl.push.rows import USAGE, Row, cause, gone, session, turn
+from burnd.queries.summary import OUTCOMES
+from tests.burnctl.push.rows import USAGE, Row, cause, common, gone, session, turn
 from tests.certificates import self_signed
 from tests.fleet.segments import put
 from tests.packaging.dashboard import queries
@@ -149,6 +150,32 @@ def test_causes_of_a_session_come_as_a_set(url: str) -> None:
         assert rows == [("a", "Tool0"), ("a", "Tool1")]
 
 
+def test_content_comes_as_a_set_and_is_erased(url: str) -> None:
+    def record(n: int, seq: int, text: str) -> Row:
+        facts = {
+            "sessionId": "s1",
+            "messageId": f"m{n}",
+            "ts": "2026-11-10T00:00:00.123Z",
+            "kind": "text",
+            "text": text,
+        }
+        return content_row(facts, n, common("a", seq))
+
+    with closing(target_of(url)) as target:
+        target.open("a")
+        first = [record(n, 3, f"it's \\ \n {n} \u00e9\U0001f600") for n in range(4)]
+        target.send(Batch("a", {"sessions": [session("a", "s1", 3, contentSeq=3)], "content": first}, "1", 3))
+        assert asked(url, "SELECT text FROM content_now ORDER BY n") == [(row["text"],) for row in first]
+        target.erase("a", ["s1", "it's"], 7)
+        assert asked(url, "SELECT count(*) FROM content") == [(0,)]
+        second = [record(n, 7, f"new {n}") for n in range(2)]
+        target.send(Batch("a", {"sessions": [session("a", "s1", 7, contentSeq=7)], "content": second}, "2", 7))
+        target.erase("a", ["s1"], 7)
+        assert asked(url, "SELECT n, text FROM content_now ORDER BY n") == [(0, "new 0"), (1, "new 1")]
+        target.send(Batch("a", {"sessions": [session("a", "s1", 9, contentSeq=0)]}, "3", 9))
+        assert asked(url, "SELECT n, text FROM content_now ORDER BY n") == []
+
+
 def test_tables_of_an_older_schema_get_columns(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer burnctl adds columns, and older ones still write. One that must not write is refused."""
     module: Any = clickhouse_module
@@ -160,11 +187,11 @@ def test_tables_of_an_older_schema_get_columns(url: str, monkeypatch: pytest.Mon
         with closing(target_of(url)) as target:
             target.open("a")
             target.send(Batch("a", {"turns": [_without(turn("a", "m1", 1))]}, "1", 1))
-    monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(module, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
     with closing(target_of(url)) as newer:
         assert newer.open("b") is None
         newer.send(Batch("b", {"turns": [turn("b", "m2", 1, tags={"persona": "lead"})]}, "1", 1))
-    monkeypatch.setattr(module, "SCHEMA_VERSION", 1)
+    monkeypatch.setattr(module, "SCHEMA_VERSION", SCHEMA_VERSION)
     with closing(target_of(url)) as target:
         assert target.open("a") == "1"
         target.send(Batch("a", {"turns": [turn("a", "m3", 2)]}, "2", 2))
@@ -173,12 +200,12 @@ def test_tables_of_an_older_schema_get_columns(url: str, monkeypatch: pytest.Mon
         ("m2", "lead"),
         ("m3", None),
     ]
-    monkeypatch.setattr(module, "SCHEMA_VERSION", 3)
-    monkeypatch.setattr(module, "OLDEST_WRITER", 3)
+    monkeypatch.setattr(module, "SCHEMA_VERSION", SCHEMA_VERSION + 2)
+    monkeypatch.setattr(module, "OLDEST_WRITER", SCHEMA_VERSION + 2)
     with closing(target_of(url)) as newest:
         newest.open("c")
-    monkeypatch.setattr(module, "SCHEMA_VERSION", 1)
-    with closing(target_of(url)) as target, pytest.raises(Refused, match="newer burnd: schema 3"):
+    monkeypatch.setattr(module, "SCHEMA_VERSION", SCHEMA_VERSION)
+    with closing(target_of(url)) as target, pytest.raises(Refused, match=f"newer burnd: schema {SCHEMA_VERSION + 2}"):
         target.open("a")
 
 
@@ -244,7 +271,16 @@ def test_reports_are_those_of_segments(
                 causes = [
                     cause(machine, f"s-{machine}", n, step, tool=random_.choice(("Bash", "Read"))) for n in range(3)
                 ]
-                owners = [session(machine, f"s-{machine}", step, causesSeq=step)]
+                ending: dict[str, Any] = {
+                    "lastMessageId": f"m{random_.randrange(80)}",
+                    "outcome": random_.choice(OUTCOMES),
+                    "mayGoOn": random_.random() < 0.5,
+                    "updatedAt": f"2026-11-{random_.randrange(1, 28):02}T00:00:00.{ord(machine)}Z",
+                }
+                owners = [
+                    session(machine, f"s-{machine}", step, causesSeq=step),
+                    session(machine, "s1", step, **ending),
+                ]
                 target.send(Batch(machine, {"turns": rows, "sessions": owners, "causes": causes}, str(step), step))
                 put(folder, "turns", *rows)
                 put(folder, "sessions", *owners)
@@ -260,7 +296,8 @@ def test_reports_are_those_of_segments(
             {"model": "sonnet"},
         ):
             given = {"by": by, "quality": True, "series": True, **more}
-            assert there.ask(SummaryParams, given) == here.ask(SummaryParams, given)
+            summed = there.ask(SummaryParams, given)
+            assert summed == here.ask(SummaryParams, given)
         if by in ("model", "tag:x", "machine"):
             assert there.ask(CompareParams, {"by": by}) == here.ask(CompareParams, {"by": by})
         for cause_by in ("tool", "command", "file", "prompt", "mcp", "prefix", "cache-miss", "subagent"):

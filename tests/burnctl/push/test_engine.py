@@ -11,9 +11,8 @@ import pytest
 from burnctl.errors import BurnctlError, Failed, NotRunning, UsageError
 from burnctl.push import engine
 from burnctl.push.engine import Labels, Push, check_url, read_credentials, target_of, watch
-from burnctl.push.lag import behind, states
 from burnctl.push.segments import SegmentTarget
-from burnctl.push.state import locked, write_state
+from burnctl.push.state import behind, locked, states, write_state
 from burnctl.push.target import Batch, Refused, Totals, Unreachable
 from burnd import protocol
 from burnd.contract.reports import ExportParams
