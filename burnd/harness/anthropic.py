@@ -64,8 +64,6 @@ class OutputDetails(msgspec.Struct, gc=False):
 
 
 class TokenCounts(msgspec.Struct, gc=False):
-    """Token counts of a response, or of one iteration within it."""
-
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
@@ -117,7 +115,7 @@ _results: Final = msgspec.json.Decoder(str | list[ContentBlock] | None)
 
 
 class ApiCall(NamedTuple):
-    """A tool call, its file, its prompt to an agent, its arguments as valid JSON, and its shell command, if any."""
+    """A tool call: its file, its prompt to an agent, its arguments as valid JSON, its shell command."""
 
     call: ToolCall
     file: str | None

@@ -71,7 +71,7 @@ def tokens(text: str) -> int:
 
 
 class Meter:
-    """Computes the usage of each response: cached tokens are read, the rest is written to the cache."""
+    """Computes the usage of responses: cached tokens are read, the rest is written to the cache."""
 
     def __init__(self, prefix: int) -> None:
         self._prefix = prefix

@@ -282,7 +282,6 @@ def _bill(source: ApiSource, message: PushedMessage) -> Bill:
 async def _recorded_turns(
     pipeline: Pipeline, existing: ExistingSession, parsed: Sequence[ParsedMessage], source: ApiSource
 ) -> dict[str, Turn]:
-    """The recorded turns with these ids, and those whose calls have results now."""
     index, row = pipeline.index, existing.session.row
     rails = {outcome.call_id: one.message.rail for one in parsed for outcome in one.outcomes}
     keys = [(call_id, rail, existing.next_index[rail] - _RECENT_TURNS) for call_id, rail in rails.items()]

@@ -92,7 +92,6 @@ def _rendered_text(raw: msgspec.Raw) -> str:
 
 
 def attached_text(attachment: Attachment) -> str:
-    """The text of a file or a hook, or the JSON of any other content that is not base64."""
     raw = bytes(attachment.content)
     if not raw:
         return ""

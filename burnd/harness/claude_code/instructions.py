@@ -58,7 +58,6 @@ def _add_rules(files: InstructionFiles, config: str, how: str) -> None:
 
 
 def names_paths(text: bytes) -> bool:
-    """Whether a rule's front matter has nonempty `paths`."""
     lines = text.splitlines()
     if not lines or lines[0].rstrip() != b"---":
         return False

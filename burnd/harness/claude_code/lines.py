@@ -34,8 +34,6 @@ class MessageHead(msgspec.Struct, gc=False):
 
 
 class CacheMissReason(msgspec.Struct, gc=False):
-    """The provider's comparison of a request with the one before it."""
-
     type: Name | None = None
     cache_missed_input_tokens: int | None = None
 
@@ -82,8 +80,6 @@ class LineHead(_Camel):
 
 
 class ClaudeLine(LineHead):
-    """A line of the conversation: user, assistant, system, attachment, or an unknown type."""
-
     parent_uuid: Name | msgspec.UnsetType | None = msgspec.UNSET  # None at a root
     logical_parent_uuid: Name | None = None
     is_meta: bool | None = None

@@ -285,7 +285,6 @@ def _print(line: ClaudeLine, block: ContentBlock) -> int:
 
 
 def _made(block: ContentBlock) -> Block | None:
-    """A block of output by its size; hidden thinking has the size of its signature."""
     if block.type in CALLS:
         return Block(kind="call", bytes=len(block.input), call_id=block.id)
     if block.type in ("thinking", "redacted_thinking"):

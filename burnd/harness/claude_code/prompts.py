@@ -289,9 +289,7 @@ def _add_searches(memory: Memory, callers: Iterable[Candidate], call_id: str, se
 
 
 def _with_call(blocks: tuple[Block, ...], text: str, call_id: str | None = None) -> tuple[Block, ...]:
-    """Assigns a harness text to its call: the one that its line names (a skill's text, a document's pages), or the
-    background call of a notification.
-    """
+    """Assigns a harness text to the call that its line names, or to the background call of a notification."""
     if call_id is None and (notification := _notification(text)) is not None:
         call_id = notification[1]
     return tuple([replace(block, call_id=call_id) for block in blocks]) if call_id else blocks

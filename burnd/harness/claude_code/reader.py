@@ -112,7 +112,6 @@ class ClaudeReader:
         return sessions | {self._memory.session_id} if awaits_response(self._memory) else sessions
 
     def open_candidates(self) -> list[Candidate]:
-        """The newest message of each rail that is not settled."""
         newest = (self._memory.candidate(rail.open) for rail in self._memory.state.rails.values())
         return [candidate for candidate in newest if candidate is not None and not candidate.settled]
 

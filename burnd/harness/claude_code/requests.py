@@ -63,7 +63,7 @@ _NOT_COMPARED: Final = ("model", "max_tokens", "output_config", "metadata", "str
 
 
 class _Parameters(msgspec.Struct, frozen=True):
-    """Model and effort of a request, hashes of all parameters but the output limit, and of its settings alone."""
+    """Model and effort, hashes of all parameters but the output limit, and of the settings alone."""
 
     model: str = ""
     effort: str | None = None

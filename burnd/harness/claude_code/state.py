@@ -49,7 +49,7 @@ class Link(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class ClaudePrompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The word classes of a prompt, and the retry walk over its turns."""
+    """A prompt's word classes, and the retry walk over its turns."""
 
     id: str
     words: tuple[str, ...] = ()

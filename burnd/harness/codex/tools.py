@@ -68,9 +68,7 @@ _COMMAND: Final = re.compile(r"""\bcmd["']?\s*:\s*(?P<quote>["'`])(?P<command>.*
 
 
 class CallDetails(NamedTuple):
-    """A call for the ledger, its arguments as valid JSON, their size in the log, the files it patches, and the command
-    it runs.
-    """
+    """A call with its arguments as valid JSON and their size in the log, the patched files and the command."""
 
     call: ToolCall
     input: msgspec.Raw

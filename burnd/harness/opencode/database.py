@@ -370,7 +370,6 @@ def sequences(db: sqlite3.Connection, schema: Schema) -> dict[str, int]:
 
 
 def sequence_of(db: sqlite3.Connection, schema: Schema, session_id: str) -> int:
-    """The last event number of one session; -1 if it has none."""
     if not schema.has_sequences:
         return -1
     row = db.execute("SELECT seq FROM event_sequence WHERE aggregate_id = ?", (session_id,)).fetchone()

@@ -205,7 +205,7 @@ class DatabaseFollower:
         return changes
 
     def unusable(self) -> UnusedInAll:
-        """The unused rows: the first of each session, then the second of each, and so on."""
+        """The first unused row of each session, then the second of each, and so on."""
         cursors = self.finder.with_unusable.values()
         ranked = sorted((n, row) for cursor in cursors for n, row in enumerate(cursor.unusable))[:LINES_SHOWN]
         rows = [UnusedLine(self.db.path, 0, row.size, row.reason, row.row) for _, row in ranked]

@@ -86,10 +86,7 @@ _REFUSAL: Final = re.compile(
 
 
 class UserMessage(msgspec.Struct, frozen=True, gc=False):
-    """A user row: its blocks, and whether a person wrote any of it.
-
-    `trigger` is set if the row requests a compaction; `text_hash` identifies a repeated prompt.
-    """
+    """A user row. `trigger` is set if it requests a compaction; `text_hash` identifies a repeated prompt."""
 
     blocks: tuple[Block, ...] = ()
     is_human: bool = False
@@ -124,7 +121,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpencodeMessage(msgspec.Struct, frozen=True, gc=False):
-    """The facts of one message. A row that is invalid or of an unknown role has neither user nor response."""
+    """The facts of one message: neither user nor response if its row is invalid or of an unknown role."""
 
     id: str
     created: int

@@ -227,7 +227,7 @@ def session_record(session: SessionRow, agent: str | None) -> Session:
 
 
 class MessageReading(NamedTuple):
-    """The latest reading of a message, with a hash of its bytes."""
+    """A message as it was last read, with a hash of its bytes."""
 
     version: MessageVersion
     message: OpencodeMessage
