@@ -252,9 +252,10 @@ def answer(view: View, quotes: Quotes, params: WasteParams, seen: WasteFindings)
     rows = view.keyed(_SESSIONS, [(session_id,) for session_id in sorted(ids)])
     about = {session_id: FindingSession(*facts) for session_id, *facts in rows}
     bloated = _bloated(seen, about)
-    # No token twice: of prefixes only cache reads, since a cache miss may cover the rest.
+    # No token twice: of prefixes only cache reads, since a cache miss may cover the rest; or else the prefixes alone.
     reads = [{rate: Spent(cache_read=tokens.cache_read) for rate, tokens in one.tokens.items()} for one in bloated]
-    avoidable = pricer.of(add_up([*(dict(one.avoidable) for one in seen.families), *reads]))
+    together = add_up([*(dict(one.avoidable) for one in seen.families), *reads])
+    avoidable = max(map(pricer.of, (together, add_up([one.tokens for one in bloated]))), key=lambda cost: cost.units)
     every = _group([*single, *bloated], about, pricer)
     groups = [group for group in every if params.kind in (None, group.kind)]
     costly = [group for group in groups if params.min_cost <= (group.cost.usd or 0.0)]

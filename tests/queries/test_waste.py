@@ -282,8 +282,10 @@ async def test_a_bloated_prefix_is_compared_within_the_project(opened: Opened) -
     pipeline = await opened()
     for turns, _ in five_beginnings():
         await pipeline.commit(Batch(entries=[*turns]))
-    found = kinds(await Looked(pipeline)())["prefix-bloat"]
+    answer = await Looked(pipeline)()
+    found = kinds(answer)["prefix-bloat"]
     assert (found["sessions"], found["evidence"]["target"], found["project"]) == (["s3"], "/code/a", "/code/a")
+    assert answer["avoidable"]["costUsd"] >= found["costUsd"]
     assert found["evidence"]["usual"] < found["evidence"]["entered"]
 
 
