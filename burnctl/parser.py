@@ -179,7 +179,7 @@ def _choosers(parser: Parser) -> Iterable[argparse._SubParsersAction[Parser]]:
 def _usage(parser: Parser, width: int) -> list[str]:
     places, flags = _by_kind(parser)
     words = [_flag_word(flag) for flag in flags]
-    words += [_place_word(place) for place in places]
+    words += [f"[{_value(place)}]" if place.nargs == "?" else _value(place) for place in places]
     words += [f"{chooser.metavar}" if chooser.required else f"[{chooser.metavar}]" for chooser in _choosers(parser)]
     head = f"usage: {parser.prog} "
     indent = " " * min(len(head), 24)
@@ -195,11 +195,6 @@ def _flag_word(action: argparse.Action) -> str:
     flag = action.option_strings[-1]
     word = f"{flag} {_value(action)}" if action.nargs != 0 else flag
     return word if action.required else f"[{word}]"
-
-
-def _place_word(action: argparse.Action) -> str:
-    word = _value(action)
-    return f"[{word}]" if action.nargs == "?" else word
 
 
 def _value(action: argparse.Action) -> str:

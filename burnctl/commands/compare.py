@@ -68,25 +68,22 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
 def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> str:
     """The rows of all activities, then those of each activity, the costliest first."""
     overall = {row["key"]: row for row in answer.get("overall") or []}
-    with_quota = any(cell["quotaShare"] is not None for cell in cells)
-    with_what_if = "whatIf" in answer
     columns = [
         Column("activity", least=8),
         Column("harness" if answer["by"] == "source" else answer["by"].removeprefix("tag:"), least=11),
         Column("requests", "right", drop=1),
         Column("per request" if screen.is_pipe or screen.width >= _WIDE_ENOUGH else "per req.", "right"),
-        *([Column("what if", "right")] if with_what_if else []),
+        Column("what if", "right"),
         Column("first try", "right", drop=1),
         Column("95% CI", "right", drop=4),
         Column("cached", "right", drop=2),
-        *([Column("quota", "right", drop=3)] if with_quota else []),
+        Column("quota", "right", drop=3),
     ]
-    shape = {"with_quota": with_quota, "with_what_if": with_what_if}
     rows: list[list[object]] = []
     for model in sorted(overall, key=lambda model: -(overall[model]["costUsd"] or 0)):
         if overall[model]["turns"] >= answer["minSample"]:
             cell = _overall_cell(overall[model], answer)
-            rows.append(_row("all" if not rows else "", _name(model, answer["by"]), cell, **shape))
+            rows.append(_row("all" if not rows else "", _name(model, answer["by"]), cell))
     for category in sorted(
         {cell["category"] for cell in cells},
         key=lambda name: -sum(cell.get("costUsd") or 0 for cell in cells if cell["category"] == name),
@@ -94,8 +91,7 @@ def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) 
         members = [cell for cell in cells if cell["category"] == category]
         members.sort(key=lambda cell: -(cell.get("costUsd") or 0))
         rows += [
-            _row(category if n == 0 else "", _name(cell["model"], answer["by"]), cell, **shape)
-            for n, cell in enumerate(members)
+            _row(category if n == 0 else "", _name(cell["model"], answer["by"]), cell) for n, cell in enumerate(members)
         ]
     return table(columns, rows, screen) if rows else ""
 
@@ -118,19 +114,20 @@ def _overall_cell(row: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str
     }
 
 
-def _row(title: str, name: str, cell: Mapping[str, Any], *, with_quota: bool, with_what_if: bool) -> list[object]:
+def _row(title: str, name: str, cell: Mapping[str, Any]) -> list[object]:
     few = "~" if cell["insufficientPrompts"] else ""
-    first_try, interval = cell["oneShotPromptRate"], cell["oneShotInterval"]
+    first_try, interval, quota = cell["oneShotPromptRate"], cell["oneShotInterval"], cell["quotaShare"]
+    what_if = cell.get("whatIfCostPerTurn")
     return [
         (title, "bold"),
         (name, styles.model(name)),
         count(cell["turns"]),
         money(cell["costPerTurn"]),
-        *([money(cell["whatIfCostPerTurn"])] if with_what_if else []),
+        money(what_if) if what_if is not None else "",
         few + percent(first_try) if first_try is not None else "",
         f"{interval[0] * 100:.0f}-{interval[1] * 100:.0f}%" if interval is not None else "",
         (percent(cell["cacheHitRate"]), styles.hit_rate(cell["cacheHitRate"])),
-        *([percent(cell["quotaShare"])] if with_quota else []),
+        percent(quota) if quota is not None else "",
     ]
 
 

@@ -49,7 +49,11 @@ def run(options: argparse.Namespace) -> int:
         _begin(machine, client)
         _tour(["--no-color"] if options.no_color else [])
         if options.keep:
-            _print_environment(machine)
+            print("\nIt is still running. To use it in this shell:\n")
+            for name, value in machine.environment.items():
+                if name != "HOME":
+                    print(f"  export {name}={value}")
+            print(f"\nWhen you are done: burnctl down && rm -r {machine.folder}")
     finally:
         if not options.keep:
             _end(machine, client)
@@ -122,14 +126,6 @@ def _begin(machine: Machine, client: Client) -> None:
             client.stamp(session=session_id, **dict(one.tags))
     client.flush()
     time.sleep(_FINDABLE_S)
-
-
-def _print_environment(machine: Machine) -> None:
-    print("\nIt is still running. To use it in this shell:\n")
-    for name, value in machine.environment.items():
-        if name != "HOME":
-            print(f"  export {name}={value}")
-    print(f"\nWhen you are done: burnctl down && rm -r {machine.folder}")
 
 
 def _end(machine: Machine, client: Client) -> None:

@@ -53,9 +53,9 @@ def run(options: argparse.Namespace) -> int:
 
 def examine() -> list[CheckResult]:
     from burnctl.client import Client
-    from burnctl.doctor import daemon
+    from burnctl.doctor import daemon, logs
     from burnctl.doctor import home as home_checks
-    from burnd.paths import find_home
+    from burnd.paths import find_home, user_home
 
     try:
         home = find_home()
@@ -78,7 +78,7 @@ def examine() -> list[CheckResult]:
     if status is not None:
         findings += [*daemon.degraded(status), *daemon.left_alone(status), daemon.prices(client)]
         findings += daemon.pushes(client)
-    findings += _logs(settings)
+    findings += logs.examine(os.environ, str(user_home()), _values(settings))
     findings += [
         daemon.service(),
         home_checks.spool(home, now, running=status is not None),
@@ -110,13 +110,6 @@ def _reserve(status: Mapping[str, Any] | None, settings: Any) -> int:
     return reserve if isinstance(reserve, int) else _USUAL_RESERVE
 
 
-def _logs(settings: Any) -> list[CheckResult]:
-    from burnctl.doctor import logs
-    from burnd.paths import user_home
-
-    return logs.examine(os.environ, str(user_home()), _values(settings))
-
-
 def _written(home: Home) -> float | None:
     try:
         return os.stat(home.ledger).st_mtime
@@ -142,13 +135,6 @@ def report(findings: list[CheckResult], screen: Screen) -> str:
         if finding.remedy:
             remedy = wrap(clean(finding.remedy), room - 2)
             lines += [margin + screen.paint(("→ " if n == 0 else "  ") + line, "cyan") for n, line in enumerate(remedy)]
-    return "\n".join([*lines, "", _last_word(findings)])
-
-
-def _last_word(findings: list[CheckResult]) -> str:
-    failed = sum(finding.level == "fail" for finding in findings)
-    warned = sum(finding.level == "warn" for finding in findings)
-    if not failed and not warned:
-        return "all is well"
+    failed, warned = (sum(finding.level == level for finding in findings) for level in ("fail", "warn"))
     parts = [f"{failed} broken" if failed else "", f"{warned} worth a look" if warned else ""]
-    return ", ".join(filter(None, parts))
+    return "\n".join([*lines, "", ", ".join(filter(None, parts)) or "all is well"])

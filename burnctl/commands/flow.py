@@ -252,7 +252,8 @@ class _Picture:
         totals = answer["totals"]
         yield _svg_text(16, 30, cut(clean(answer["title"] or answer["sessionId"]), 110), "t")
         project = f" · {clean(answer['project'])}" if answer["project"] else ""
-        facts = f"{short_id(answer['sessionId'])} · {counted(totals['turns'], 'request')} · {_price(totals['costUsd'])}"
+        price = "no price" if totals["costUsd"] is None else money(totals["costUsd"])
+        facts = f"{short_id(answer['sessionId'])} · {counted(totals['turns'], 'request')} · {price}"
         yield _svg_text(16, 50, cut(facts + project, 150), "d")
         x = 16
         for name, color in _PARTS.items():
@@ -341,10 +342,6 @@ def _description(step: Mapping[str, Any]) -> str:
     if step["miss"]:
         lines.append(f"cache miss: {miss_sentence({'reason': step['miss']})}")
     return "\n".join(clean(line) for line in lines)
-
-
-def _price(cost: float | None) -> str:
-    return money(cost) if cost is not None else "no price"
 
 
 def _svg_text(x: float, y: float, text: str, style: str = "") -> str:

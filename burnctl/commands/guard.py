@@ -76,7 +76,13 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "status":
         filters = flags.given(options, GuardStatusParams)
         status = client.guard_status(**filters | {"session": whole_id(client, options.session)})
-        return as_json(status) if options.json else _show(status, options)
+        if options.json:
+            return as_json(status)
+        from burnctl.render.screen import Screen
+
+        screen = Screen.of(options)
+        screen.show("\n".join(_lines(status, screen)))
+        return 0
     if options.action == "allow":
         allowed = client.guard_allow(options.session, seconds=options.seconds)
         until = f" until {_date(allowed['until'])}" if allowed["until"] else ""
@@ -141,14 +147,6 @@ def _chosen(options: argparse.Namespace) -> list[Product]:
         titles = ", ".join(product.title for product in able)
         raise BurnctlError(f"none of {titles} was found", "name one with --source")
     return products
-
-
-def _show(answer: GuardStatus, options: argparse.Namespace) -> int:
-    from burnctl.render.screen import Screen
-
-    screen = Screen.of(options)
-    screen.show("\n".join(_lines(answer, screen)))
-    return 0
 
 
 def _lines(answer: GuardStatus, screen: Screen) -> list[str]:

@@ -127,9 +127,10 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     longest = max((width_of(_label(row, by)) for row in rows), default=0)
     columns = [
         Column(_TITLES.get(by, by), least=longest if by == "cache-miss" else least, where=_CUT.get(by, "end")),
-        *([Column("proof", drop=4)] if by == "cache-miss" else []),
-        *([Column(second)] if second else []),
-        *([Column("session", drop=1), Column("date", drop=8)] if is_prompt else []),
+        Column("proof", drop=4),
+        Column(second),
+        Column("session", drop=1, style="cyan"),
+        Column("date", drop=8, style="dim"),
         Column(counts, "right", drop=1),
         Column("failed", "right", drop=1),
         Column("new tokens", "right", drop=2),
@@ -142,32 +143,24 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     ]
     most = max((row["share"] or 0 for row in rows), default=0)
     most_cost = max((row["costUsd"] or 0 for row in rows), default=0)
-    cells = [_cells(row, by, most, most_cost) for row in rows]
-    if second:
-        for row, row_cells in zip(rows, cells, strict=True):
-            at = 2 if by == "cache-miss" else 1
-            name = str(row.get("keys", {}).get(second) or NOTHING)
-            row_cells.insert(at, pull_request_name(name) if second == "pr" else name)
+    cells = [_cells(row, by, second, most, most_cost) for row in rows]
     totals = answer["totals"]
-    output = totals["usage"]["output"] + totals["usage"]["reasoning"]
-    about = [""] * (2 * is_prompt + bool(second) + (by == "cache-miss"))
-    footer = ["total", *about, "", "", "", "", number(output), "", money(totals["costUsd"]), "", ""]
-    used = [n for n, _ in enumerate(columns) if n == 0 or any(row[n] for row in cells)]
-    return table(
-        [columns[n] for n in used],
-        [[row[n] for n in used] for row in cells],
-        screen,
-        footer=[footer[n] for n in used],
-    )
+    output = number(totals["usage"]["output"] + totals["usage"]["reasoning"])
+    footer = ["total", *[""] * 8, output, "", money(totals["costUsd"]), "", ""]
+    return table(columns, cells, screen, footer=footer)
 
 
-def _cells(row: dict[str, Any], by: str, most: float, most_cost: float) -> list[object]:
+def _cells(row: dict[str, Any], by: str, second: str, most: float, most_cost: float) -> list[object]:
     usage, share = row["usage"], row["share"]
-    is_rest = row["kind"] == OTHER and row["key"] in _RESTS
+    is_rest, is_prompt = row["kind"] == OTHER and row["key"] in _RESTS, row["kind"] == "prompt"
+    name = str(row.get("keys", {}).get(second) or NOTHING) if second else ""
+    agent = f" {short_id(row['railId'])}" if is_prompt and row["railId"] != "main" else ""
     return [
         (_label(row, by), "dim" if row["kind"] == OTHER else ""),
-        *(_place(row) if by == "prompt" else []),
-        *([row.get("proof", "")] if by == "cache-miss" else []),
+        row.get("proof", "") if by == "cache-miss" else "",
+        pull_request_name(name) if second == "pr" else name,
+        f"{short_id(row['sessionId'])}{agent}" if is_prompt else "",
+        date(row["at"]) if is_prompt else "",
         count(row["calls"]) if row["calls"] else "",
         (count(row["errors"]), "red") if row["errors"] else "",
         "" if is_rest or by == "cache-miss" else number(row["entered"]),
@@ -191,13 +184,6 @@ def _label(row: dict[str, Any], by: str) -> str:
     if row["kind"] == OTHER:
         return f"({label} tools)" if by == "tool" and _is_more(row) else f"({_OTHERS.get(label, label)})"
     return tilde(label) if by in ("file", "prefix") else label
-
-
-def _place(row: dict[str, Any]) -> list[object]:
-    if row["kind"] != "prompt":
-        return ["", ""]
-    agent = f" {short_id(row['railId'])}" if row["railId"] != "main" else ""
-    return [(f"{short_id(row['sessionId'])}{agent}", "cyan"), (date(row["at"]), "dim")]
 
 
 def _add_notes(answer: dict[str, Any], screen: Screen) -> None:

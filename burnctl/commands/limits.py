@@ -12,7 +12,6 @@ from burnctl.render.charts import bar, sampled, sparkline
 from burnctl.render.names import GROUP_NAMES, harness_name, last_name, short_id
 from burnctl.render.notes import add_caveats, backfill_line
 from burnctl.render.numbers import (
-    NOTHING,
     count,
     counted,
     dates,
@@ -189,7 +188,11 @@ def _filled(answer: dict[str, Any], screen: Screen) -> str:
             lines = [screen.paint(f"What filled the {title} {begin} to {end}", "bold")]
             for head, rows, label in (
                 ("projects", window["projects"], lambda row: last_name(row["key"]) or "(no project)"),
-                ("sessions", window["sessions"], _session_name),
+                (
+                    "sessions",
+                    window["sessions"],
+                    lambda row: cut(row.get("title") or "", _LONGEST_TITLE) or short_id(row["key"]),
+                ),
                 ("causes", window["causes"], lambda row: GROUP_NAMES.get(row["key"], row["key"])),
             ):
                 some = [row for row in rows if row["share"]]
@@ -197,10 +200,6 @@ def _filled(answer: dict[str, Any], screen: Screen) -> str:
                 lines += _wrapped(f"  {head:<9} {', '.join(facts)}", screen) if facts else []
             parts.append("\n".join(lines))
     return "\n\n".join(parts)
-
-
-def _session_name(row: dict[str, Any]) -> str:
-    return cut(row.get("title") or "", _LONGEST_TITLE) or short_id(row["key"])
 
 
 def _wrapped(line: str, screen: Screen) -> list[str]:
@@ -259,14 +258,13 @@ def _budgets(budgets: list[dict[str, Any]], screen: Screen) -> str:
 
 
 def _table(windows: list[dict[str, Any]], current: dict[str, Any] | None, screen: Screen) -> str:
-    has_quota = any(window["quota"] for window in windows)
     columns = [
         Column("from"),
         Column("to", drop=2),
         Column("requests", "right", drop=3),
         Column("tokens", "right", drop=4),
         Column("cost", "right"),
-        *([Column("used", "right")] if has_quota else []),
+        Column("used", "right"),
         Column("", drop=1, style="cyan"),
     ]
     most = max((window["costUsd"] or 0 for window in windows), default=0)
@@ -278,7 +276,7 @@ def _table(windows: list[dict[str, Any]], current: dict[str, Any] | None, screen
             count(window["turns"]),
             number(sum(window["usage"].values())),
             (money(window["costUsd"]), styles.weight(window["costUsd"], most)),
-            *([_percent(window["quota"]["usedPercent"]) if window["quota"] else NOTHING] if has_quota else []),
+            _percent(window["quota"]["usedPercent"]) if window["quota"] else "",
             bar(window["costUsd"] or 0, most, 16).rstrip() if most else "",
         ]
         for window, begin, end in zip(windows, begins, ends, strict=True)

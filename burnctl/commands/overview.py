@@ -125,8 +125,9 @@ def periods(
     }
     lengths = {"today": 0, "7 days": 6, "30 days": 29}
     return [
-        {"period": name, **added(0, last), "change": _change(cost(0, last), against[name])}
+        {"period": name, **added(0, last), "change": (cost(0, last) - before) / before if before else None}
         for name, last in lengths.items()
+        for before in (against[name],)
     ]
 
 
@@ -140,10 +141,6 @@ def _same_hours(hours: Sequence[Mapping[str, Any]], now: float) -> float:
             hour = int(row["key"][11:13])
             total += (row["costUsd"] or 0) * (1 if hour < clock.tm_hour else share if hour == clock.tm_hour else 0)
     return total
-
-
-def _change(cost: float, against: float | None) -> float | None:
-    return (cost - against) / against if against else None
 
 
 def day_before(now: float, days: int) -> str:
@@ -285,16 +282,12 @@ def _chart(days: Sequence[dict[str, Any]], screen: Screen) -> str:
     margin = len(top) + 1
     cell = 2 if screen.width >= margin + 2 + 2 * len(costs) else 1
     lines = plot(costs, _PLOT_HEIGHT, cell)
-    first, last = (_axis_name(days[n]["key"]) for n in (0, -1))
+    first, last = (key if ":" in key else day_names([key])[0] for key in (days[0]["key"], days[-1]["key"]))
     rule = "─" * (cell * len(costs) - len(first) - len(last) - 2)
     drawn = [
         f"{top if n == 0 else '':>{margin - 1}} ┤{screen.paint(line.rstrip(), 'cyan')}" for n, line in enumerate(lines)
     ]
     return "\n".join([*(line.rstrip() for line in drawn), f"{'':{margin}}└{first} {rule} {last}"])
-
-
-def _axis_name(key: str) -> str:
-    return key if ":" in key else day_names([key])[0]
 
 
 def _keys(rows: Sequence[dict[str, Any]]) -> list[object]:

@@ -110,7 +110,8 @@ def _priced(answer: Pricing, screen: Screen) -> str:
     entry = answer["found"]
     columns = [Column("context"), *(Column(title, "right") for _, title in _KINDS)]
     tiers: Sequence[Mapping[str, Any]] = answer["tiers"]
-    sizes = _sizes([tier["over"] for tier in tiers])
+    over = [tier["over"] for tier in tiers[1:]]
+    sizes = [f"up to {over[0]:,}", *(f"over {tokens:,}" for tokens in over)] if over else ["any size"]
     rows = [[size, *(_rate(tier[kind]) for kind, _ in _KINDS)] for size, tier in zip(sizes, tiers, strict=True)]
     sold_as = clean(f"{entry['provider']} {entry['model']}, {_from(entry)}")
     lines = [f"{_name(answer)} is priced as {sold_as}."]
@@ -160,12 +161,6 @@ def _from(found: ListedModel) -> str:
     day = f" of {found['asOf']}" if found["asOf"] else ""
     lists = {"yours": "your own list", "fetched": "the fetched list", "shipped": "the list shipped with burnd"}
     return f"by {lists[found['list']]}{day}"
-
-
-def _sizes(thresholds: list[int]) -> list[str]:
-    if len(thresholds) == 1:
-        return ["any size"]
-    return [f"up to {thresholds[1]:,}", *(f"over {tokens:,}" for tokens in thresholds[1:])]
 
 
 def _rate(usd: float) -> str:

@@ -292,7 +292,7 @@ def _group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any])
             _cell(label),
             _number(show(amount), amount),
             _number(f"{share}%" if share else "<1%", share),
-            _bar(amount / whole),
+            f'<td class="b" data-v="{amount / whole!r}"><i style="width:{100 * amount / whole:.1f}%"></i></td>',
         ]
         for (label, amount), share in zip(rows, shares, strict=True)
     ]
@@ -300,13 +300,13 @@ def _group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any])
 
 
 def _dimension_table(by: str, answer: Mapping[str, Any]) -> str:
-    from burnctl.render.names import harness_name, last_name
+    from burnctl.render.names import distinct_names, harness_name
 
-    names = {"project": last_name, "source": harness_name}
+    keys = [row["key"] for row in answer["rows"]]
+    names = distinct_names(keys) if by == "project" else [*map(harness_name if by == "source" else str, keys)]
     body = []
-    for row in answer["rows"]:
-        key = row["key"]
-        name = _NO_KEY.get(by, "none") if key is None else names.get(by, str)(key)
+    for row, key, shown in zip(answer["rows"], keys, names, strict=True):
+        name = _NO_KEY.get(by, "none") if key is None else shown
         body.append(
             [
                 _cell(name),
@@ -422,10 +422,6 @@ def _cell(text: str, style: str = "") -> str:
 def _number(text: str, value: float | None, style: str = "") -> str:
     classes = f"n {style}".strip()
     return f'<td class="{classes}" data-v="{value if value is not None else -1!r}">{_text(text)}</td>'
-
-
-def _bar(share: float) -> str:
-    return f'<td class="b" data-v="{share!r}"><i style="width:{100 * share:.1f}%"></i></td>'
 
 
 def _text(text: object) -> str:

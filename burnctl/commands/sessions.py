@@ -112,14 +112,13 @@ def drawn(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
             harness_name(session["source"]),
             _gone(session, now),
             session["agent"],
-            count(session["messageCount"]) if session["messageCount"] else session["messageCount"],
+            count(session["messageCount"]) if session["messageCount"] else "",
             (money(session.get("costUsd")), styles.weight(session.get("costUsd"), most)),
             name_of(session),
         ]
         for session in sessions
     ]
-    used = [n for n in range(len(columns)) if any(row[n] for row in rows)]
-    return table([columns[n] for n in used], [[row[n] for n in used] for row in rows], screen)
+    return table(columns, rows, screen)
 
 
 def _gone(session: Mapping[str, Any], now: float) -> str:

@@ -41,7 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from burnctl.client import Client
 
-    stamps = _from_stdin(options) if options.stdin else [_from_flags(options)]
+    if options.stdin:
+        stamps = _from_stdin(options)
+    else:
+        selector = stamp_record.selector_of(options.session_id, options.message_id, options.from_ts, options.to_ts)
+        stamps = [stamp_record.made(selector, stamp_record.from_words(options.tags))]
     with Client(timeout=delivery.ANSWER_S) as client:
         done = delivery.stamps(client, stamps)
         _say(done, as_json=options.json)
@@ -66,11 +70,6 @@ def _say_if_unknown(client: Client, session: str) -> None:
         is_known = not (isinstance(error, Failed) and error.code == protocol.NOT_FOUND)
     if not is_known:
         print(f"no session {session!r} is recorded yet; the tag applies to it once it is")
-
-
-def _from_flags(options: argparse.Namespace) -> dict[str, Any]:
-    selector = stamp_record.selector_of(options.session_id, options.message_id, options.from_ts, options.to_ts)
-    return stamp_record.made(selector, stamp_record.from_words(options.tags))
 
 
 def _from_stdin(options: argparse.Namespace) -> list[dict[str, Any]]:

@@ -128,9 +128,6 @@ def _show(stamps: list[dict[str, Any]], options: argparse.Namespace) -> int:
         Column("period", least=10, drop=1),
         Column("tags", least=30),
     ]
-    if not any(span for _, _, span, _ in rows):
-        columns.pop(2)
-        rows = [(time, about, tags) for time, about, _, tags in rows]
     screen.report({}, table(columns, rows, screen))
     return 0
 

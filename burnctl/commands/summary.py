@@ -187,7 +187,8 @@ def _headline(answer: dict[str, Any], screen: Screen, *, with_trend: bool) -> st
     facts = [cost, counted(totals["turns"], "request"), roughly(sum(totals["usage"].values()), "token")]
     days = _every_day(answer.get("series") or [])
     if days:
-        facts.append(_span(days[0][0], days[-1][0]))
+        ends = day_names(list(dict.fromkeys((days[0][0], days[-1][0]))))
+        facts.append(" to ".join(" ".join(name.split()) for name in ends))
     if machines := answer.get("machines"):
         facts.append(counted(machines, "machine"))
     facts += [f"{title} covers {money(usd)} of it" for title, usd in answer.get("covered", ())]
@@ -198,14 +199,7 @@ def _headline(answer: dict[str, Any], screen: Screen, *, with_trend: bool) -> st
     return "\n".join(lines)
 
 
-def _span(first: str, last: str) -> str:
-    return (
-        day_names([first])[0] if first == last else " to ".join(" ".join(n.split()) for n in day_names([first, last]))
-    )
-
-
 def _table(answer: dict[str, Any], screen: Screen) -> str:
-    with_quality, with_tree = "quality" in answer, any("subtree" in row for row in answer["rows"])
     by = answer["by"]
     has_titles = by == "session" and any(row.get("title") for row in answer["rows"])
     # One dimension, or two, each with the names of the rows.
@@ -216,17 +210,18 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     }
     columns = [
         *(_name_column(name, labels[name]) for name in names),
-        *([Column("title", least=30 if screen.width >= _WIDE_ENOUGH else 12)] if has_titles else []),
-        *([Column("project", least=8, drop=3)] if by == "session" else []),
+        Column("title", least=30 if screen.width >= _WIDE_ENOUGH else 12),
+        Column("project", least=8, drop=3),
         Column("requests", "right", drop=1 if has_titles else 0),
         Column("input", "right", drop=5),
         Column("output", "right", drop=2),
         Column("cache read", "right", drop=3),
         Column("cache write", "right", drop=4),
         Column("cached", "right", drop=1),
-        *([Column("first try", "right"), Column("completed", "right", drop=4)] if with_quality else []),
+        Column("first try", "right"),
+        Column("completed", "right", drop=4),
         Column("cost", "right"),
-        *([Column("with subagents", "right", drop=1)] if with_tree else []),
+        Column("with subagents", "right", drop=1),
         Column("share", "right", drop=1),
         Column("", drop=7, style="cyan"),
     ]
@@ -235,19 +230,13 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     rows: list[list[object]] = []
     for row, *of_row in zip(answer["rows"], *labels.values(), strict=True):
         drawn_bar = bar(row["share"] or 0, most, 12).rstrip()
-        cells = cells_of(row, most_cost, with_quality=with_quality, with_tree=with_tree)
         names_of_row = [
             (text, styles.model(text) if name == "model" else "") for name, text in zip(names, of_row, strict=True)
         ]
-        rows.append([*names_of_row, *_about(row, by, has_titles=has_titles), *cells, drawn_bar])
+        about = [row.get("title"), last_name(row.get("project"))] if by == "session" else ["", ""]
+        rows.append([*names_of_row, *about, *_cells(row, most_cost), drawn_bar])
     totals = answer["totals"] | {"share": None, "quality": answer.get("quality")}
-    footer = [
-        "total",
-        *[""] * (len(names) - 1),
-        *_about({}, by, has_titles=has_titles),
-        *cells_of(totals, None, with_quality=with_quality, with_tree=with_tree),
-        "",
-    ]
+    footer = ["total", *[""] * (len(names) - 1), "", "", *_cells(totals, None), ""]
     return table(columns, rows, screen, footer=footer)
 
 
@@ -284,15 +273,10 @@ def _label(row: dict[str, Any], by: str) -> str:
     return "  " * int(row.get("depth", 0)) + tilde(label)
 
 
-def _about(row: dict[str, Any], by: str, *, has_titles: bool) -> list[object]:
-    title = [row.get("title") or ""] if has_titles else []
-    return [*title, last_name(row.get("project"))] if by == "session" else []
-
-
-def cells_of(
-    row: dict[str, Any], most: float | None, *, with_quality: bool = False, with_tree: bool = False
-) -> list[object]:
-    usage, cost, share = row["usage"], row["costUsd"], row["share"]
+def _cells(row: dict[str, Any], most: float | None) -> list[object]:
+    usage, cost, share, quality = row["usage"], row["costUsd"], row["share"], row.get("quality")
+    ended = quality["sessions"] if quality else {}
+    sessions = sum(ended.get(outcome, 0) for outcome in ("completed", "abandoned", "errored"))
     return [
         count(row["turns"]) + (_RUNNING if row["openTurns"] else ""),
         number(usage["input"]),
@@ -300,19 +284,11 @@ def cells_of(
         number(usage["cacheRead"]),
         number(usage["cacheCreate5m"] + usage["cacheCreate1h"]),
         (percent(row["cacheHitRate"]), styles.hit_rate(row["cacheHitRate"])),
-        *(_quality_cells(row["quality"]) if with_quality else []),
+        percent(quality["oneShotPromptRate"]) if quality else "",
+        f"{ended['completed']} of {sessions}" if sessions else NOTHING if quality else "",
         (money(cost), styles.weight(cost, most)) if most is not None else money(cost),
-        *([money(row["subtree"]["costUsd"]) if "subtree" in row else ""] if with_tree else []),
+        money(row["subtree"]["costUsd"]) if "subtree" in row else "",
         percent(share) if share is not None else "",
-    ]
-
-
-def _quality_cells(quality: dict[str, Any]) -> list[str]:
-    ended = quality["sessions"]
-    total = ended["completed"] + ended["abandoned"] + ended["errored"]
-    return [
-        percent(quality["oneShotPromptRate"]),
-        f"{ended['completed']} of {total}" if total else NOTHING,
     ]
 
 
@@ -337,7 +313,7 @@ def _trend(days: list[tuple[str, float | None]], screen: Screen) -> str:
     if len(costs) > _SPARK:
         unit, costs = "week", _by_period(days, _week)
     if len(costs) > _SPARK:
-        unit, costs = "month", _by_period(days, _month)
+        unit, costs = "month", _by_period(days, lambda day: day[:7])
     values = costs[-_SPARK:]
     which = "the last " if len(values) < len(costs) else ""
     line = screen.paint(sparkline(values), "cyan")
@@ -357,10 +333,6 @@ def _week(name: str) -> str:
 
     year, week, _ = calendar.fromisoformat(name).isocalendar()
     return f"{year}-W{week:02d}"
-
-
-def _month(name: str) -> str:
-    return name[:7]
 
 
 def _chart(answer: dict[str, Any], screen: Screen) -> str:

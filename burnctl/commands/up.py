@@ -36,7 +36,10 @@ def run(options: argparse.Namespace) -> int:
     is_shown = options.look
     try:
         client.connect()
-        _say_that_it_runs(client.status())
+        status = client.status()
+        print(f"{named(status)} is already running")
+        if (status.get("daemon") or {}).get("version") != __version__:
+            print(f"this burnctl is {__version__}; update the daemon with: burnctl restart")
         _wait_for_totals(client, is_waiting=options.look)
     except NotRunning:
         bring_up(client, is_waiting=options.look)
@@ -46,12 +49,6 @@ def run(options: argparse.Namespace) -> int:
 
         welcome(client)
     return 0
-
-
-def _say_that_it_runs(status: Status) -> None:
-    print(f"{named(status)} is already running")
-    if (status.get("daemon") or {}).get("version") != __version__:
-        print(f"this burnctl is {__version__}; update the daemon with: burnctl restart")
 
 
 def bring_up(client: Client, *, is_waiting: bool = False) -> None:

@@ -52,10 +52,14 @@ def table(
 ) -> str:
     """The table as text. Cells are cleaned; `footer` comes below a line. The screen notes hidden columns.
 
-    A `(text, style)` pair paints one cell, and `(text, style, where)` also chooses the part that may be cut.
+    A column whose cells are all empty is left out. A `(text, style)` pair paints one cell, and `(text, style, where)`
+    also chooses the part that may be cut.
     """
     every = [[_cell(value, column) for value, column in zip(row, columns, strict=True)] for row in rows]
     last = [_cell(value, column) for value, column in zip(footer, columns, strict=True)] if footer else None
+    used = [n for n in range(len(columns)) if any(row[n][0] for row in every)] or range(len(columns))
+    columns, every = [columns[n] for n in used], [[row[n] for n in used] for row in every]
+    last = [last[n] for n in used] if last else None
     room = _UNLIMITED if screen.is_pipe else screen.width - indent
     indexes, widths = _fitted(columns, [*every, last] if last else every, room, header=header)
     for n, column in enumerate(columns):

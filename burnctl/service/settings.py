@@ -70,9 +70,6 @@ def wherever(env: Mapping[str, str], working_folder: str) -> dict[str, str]:
 
 
 def _absolute(path: str, env: Mapping[str, str], working_folder: str) -> str:
-    return os.path.normpath(os.path.join(working_folder, _expanded(path, env)))
-
-
-def _expanded(path: str, env: Mapping[str, str]) -> str:
     home = env.get("HOME", "")
-    return home + path[1:] if home and (path == "~" or path.startswith("~/")) else path
+    expanded = home + path[1:] if home and (path == "~" or path.startswith("~/")) else path
+    return os.path.normpath(os.path.join(working_folder, expanded))

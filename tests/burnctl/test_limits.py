@@ -120,7 +120,7 @@ def test_a_page(screen: Screen) -> None:
         "",
         "Earlier 5-hour windows",
         "from          to            requests  tokens    cost  used",
-        "Nov  1 03:00  Nov  1 08:00       120    8.3M       -     -",
+        "Nov  1 03:00  Nov  1 08:00       120    8.3M       -",
         "Nov 16 03:00  Nov 16 08:00       120    8.3M  $12.40   42%  ████████████████",
     ]
 
