@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -204,6 +205,10 @@ class AppendFile:
             raise FileReplaced("is another file now", str(self.path))
 
 
+# A process that was killed while it started a child: the child has the lock until it runs its program.
+_ORPHAN_S = 2.0
+
+
 class HomeLock:
     """The exclusive lock on a home. The kernel releases it when the process ends.
 
@@ -217,11 +222,13 @@ class HomeLock:
             self._fd = os.open(pid_file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise HomeError(os.strerror(error.errno or 0), str(pid_file.parent)) from error
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            raise HomeBusy(str(pid_file.parent), _read_pid(pid_file)) from None
+        deadline = time.monotonic() + _ORPHAN_S
+        while not _try_lock(self._fd):
+            pid = _read_pid(pid_file)
+            if pid is None or _is_alive(pid) or time.monotonic() > deadline:
+                self.release()
+                raise HomeBusy(str(pid_file.parent), pid)
+            time.sleep(0.01)
         try:
             _write_pid(pid_file)
         except (OSError, StorageError) as error:
@@ -241,6 +248,24 @@ class HomeLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # of another user
+        return True
+    return True
 
 
 def no_home_check() -> None:

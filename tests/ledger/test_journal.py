@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,25 @@ def test_a_second_holder_gets_the_pid_of_the_first(tmp_path: Path) -> None:
     assert refused.value.pid == os.getpid()
     lock.release()
     files.HomeLock(tmp_path / "burnd.lock").release()
+
+
+@pytest.mark.parametrize("is_released", [True, False])
+def test_a_lock_inherited_from_a_killed_process_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_released: bool
+) -> None:
+    """F40, F61: a daemon killed between fork and exec of a child leaves the lock to the child for a moment."""
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    lock = files.HomeLock(tmp_path / "burnd.lock")
+    (tmp_path / "burnd.lock").write_text(f"{ended.pid}\n")
+    if is_released:
+        threading.Timer(0.1, lock.release).start()
+        files.HomeLock(tmp_path / "burnd.lock").release()
+    else:
+        monkeypatch.setattr(files, "_ORPHAN_S", 0.05)
+        with pytest.raises(HomeBusy):
+            files.HomeLock(tmp_path / "burnd.lock")
+        lock.release()
 
 
 @pytest.mark.parametrize("now_there", ["nothing", "another folder", "a file"])
