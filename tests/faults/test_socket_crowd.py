@@ -30,7 +30,7 @@ def test_fifty_clients_at_once(daemon: Daemon) -> None:
     def ask(number: int) -> int:
         with daemon.wire() as wire:
             for n in range(8):
-                key = f"{number}-{n}"
+                key = f"session-{number:02}-{n:02}-of-a-client"
                 wire.call("stamp", selector={"sessionId": key}, enrichment={"k": key})
                 (found,) = wire.call("stamps.list", session=key)["stamps"]
                 assert found["enrichment"] == {"k": key}
