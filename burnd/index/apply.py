@@ -42,14 +42,12 @@ def roots_of(source: str) -> str:
 
 
 def write_cursors(db: sqlite3.Connection, cursors: Sequence[CursorChange]) -> None:
-    """Writes how far each source was read, and deletes cursors without a value."""
     values = [(c.source, c.key, c.value) for c in cursors if c.value is not None]
     many(db, "INSERT OR REPLACE INTO cursors VALUES(?,?,?)", values)
     many(db, "DELETE FROM cursors WHERE source = ? AND key = ?", [c[:2] for c in cursors if c.value is None])
 
 
 def write_files(db: sqlite3.Connection, changes: Sequence[FileChange]) -> None:
-    """Writes how far each file was read, and the state of its reader."""
     for change in changes:
         where = (change.source, change.path)
         if change.cursor is None:
@@ -114,8 +112,6 @@ _UPDATE_BY_OTHER = "UPDATE sessions SET source = coalesce(source, ?1) WHERE id =
 
 
 class _LedgerTurn(NamedTuple):
-    """A turn, and its revision and position in the ledger."""
-
     turn: Turn
     indexed: IndexedRecord
 

@@ -43,7 +43,6 @@ def mark_stamped(db: sqlite3.Connection, seq: int, session_ids: Iterable[str], m
 
 
 def mark_turns(db: sqlite3.Connection, seq: int, turns: Iterable[tuple[int, int]]) -> None:
-    """Marks turns, each given with its session."""
     turns = list(turns)
     many(db, "UPDATE turns SET seq = ? WHERE id = ?", [(seq, turn) for turn, _ in turns])
     mark_sessions(db, seq, sorted({session for _, session in turns}))

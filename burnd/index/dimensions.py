@@ -20,8 +20,6 @@ _CACHE_SIZE = 50_000  # cached numbers; a fuller cache is cleared
 
 
 class Dimensions(NamedTuple):
-    """The dimensions of one turn."""
-
     kind: int
     place: int
     subagent: int
@@ -51,7 +49,6 @@ class DimensionNumbers:
         self._terms: dict[Key, int] = {}
 
     def forget(self) -> None:
-        """Clears the cache after a rollback."""
         for cache_ in (self._tiers, self._classes, self._places, self._subagents, self._terms):
             cache_.clear()
 
@@ -143,7 +140,6 @@ _SUBAGENT_COLUMNS = ("agent_id", "type")
 def _fill(
     db: sqlite3.Connection, cache_: dict[Key, int], keys: Iterable[Key], table: str, columns: tuple[str, ...]
 ) -> None:
-    """Assigns numbers to new keys and caches all."""
     needed = set(keys)
     if len(cache_) > _CACHE_SIZE:
         cache_.clear()

@@ -86,7 +86,6 @@ def write(db: sqlite3.Connection, totals: Sequence[tuple[int, int, Overhead]], n
 
 
 def load(db: sqlite3.Connection, sessions: Iterable[int]) -> dict[int, History]:
-    """All running totals of these sessions."""
     histories: dict[int, History] = {}
     for session, source, ts, since, model, name, searches, cost, *tokens in db.execute(
         _STATES, (msgspec.json.encode(sorted(sessions)).decode(),)

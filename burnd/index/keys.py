@@ -69,7 +69,6 @@ def copy_spans(messages: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def copy_key(source: str, message_id: str, session_id: str, rail_id: str) -> str:
-    """The key of the copy that a rail has of a message."""
     return msgspec.json.encode((source, message_id, session_id, rail_id)).decode()
 
 

@@ -28,11 +28,9 @@ class RecordedTurns:
         self._db.close()
 
     def has_turns(self, session_id: str, rail_id: str) -> bool:
-        """Whether turns or copies of a rail are recorded."""
         return self._db.execute(_HAS_TURNS, (session_id, rail_id) * 2).fetchone() is not None
 
     def turn_index(self, source: str, session_id: str, rail_id: str, message_id: str) -> int | None:
-        """The number of a recorded message on its rail."""
         key = copy_key(source, message_id, session_id, rail_id)
         row = self._db.execute(_TURN_INDEX, (source, message_id, session_id, rail_id, key)).fetchone()
         return row[0] if row else None

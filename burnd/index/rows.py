@@ -412,7 +412,6 @@ class BulkLoader:
             db.execute(sql)
 
     def stage(self, groups: Iterable[tuple[int, Sequence[TurnRow]]]) -> None:
-        """Takes rows of groups."""
         self._db.executemany(_STAGE, ((group, *row) for group, rows in groups for row in rows))
 
     def unstage(self, rows: Iterable[int]) -> None:
@@ -420,11 +419,9 @@ class BulkLoader:
         self._db.executemany("DELETE FROM staged_rows WHERE rowid = ?", ((row + 1,) for row in rows))
 
     def first_times(self) -> dict[int, int]:
-        """The time of the first row of each group."""
         return dict(self._db.execute("SELECT grp, min(ts) FROM staged_rows GROUP BY grp"))
 
     def write(self, groups: Iterable[tuple[int, Turn]]) -> None:
-        """Writes all staged turns; each group has the fields of its turn."""
         sizes = f"SELECT grp, min({_CONTEXT}), max({_CONTEXT}) FROM staged_rows r GROUP BY grp"
         sizes_of = {group: most_and_least for group, *most_and_least in self._db.execute(sizes)}
         rows = (
@@ -441,7 +438,6 @@ class BulkLoader:
             self._db.execute(sql)
 
     def finish(self) -> None:
-        """Dates sessions by their turns, and writes all sums."""
         self._db.execute(_DATE_SESSIONS)
         self._db.execute(_PLACE_SESSIONS)
         SumWriter(self._prices).rebuild(self._db, lambda _done, _total: None)

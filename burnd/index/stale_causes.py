@@ -83,7 +83,6 @@ def mark_all(db: sqlite3.Connection) -> None:
 
 
 def mark_sessions(db: sqlite3.Connection, session_ids: Iterable[str]) -> None:
-    """Marks all rails of these sessions."""
     keys = [(session_id,) for session_id in session_ids]
     rows = keyed(db, "SELECT id FROM sessions WHERE session_id IN ({keys})", keys)
     db.executemany(_MARK_SESSION, rows)

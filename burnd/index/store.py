@@ -84,7 +84,6 @@ class Writer:
 
 
 def _work_off(jobs: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None]) -> None:
-    """Runs jobs in the writer's thread until one is None."""
     while (item := jobs.get()) is not None:
         future, job = item
         result: Any = None
@@ -133,7 +132,6 @@ class IndexStore:
         return done
 
     async def rows(self, sql: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a short statement."""
         return await self._look_up([(sql, tuple(parameters))])
 
     async def keyed(self, sql: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -281,7 +279,6 @@ def known_content(db: sqlite3.Connection, keys: Iterable[tuple[str, str]]) -> di
 
 
 def many(db: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> None:
-    """Runs a statement for every row."""
     if parameters:
         db.executemany(sql, parameters)
 

@@ -107,7 +107,6 @@ class SumWriter:
         self._clear()
 
     def rebuild(self, db: sqlite3.Connection, report: Report) -> None:
-        """Writes all sums again from the turns."""
         for table in _DERIVED:
             db.execute(f"DELETE FROM {table}")
         _prepare(db)

@@ -95,8 +95,6 @@ def recompute(db: sqlite3.Connection, sessions: str, numbering: DimensionNumbers
 
 
 class _RequestRow(NamedTuple):
-    """A row of `requests`."""
-
     kind: str
     session: int
     rail: str
@@ -250,7 +248,6 @@ class _Logged(NamedTuple):
 
 
 def _logged(db: sqlite3.Connection, session: int) -> _Logged:
-    """The usage of a session's own turns and of the messages it copied."""
     used: defaultdict[str, ModelTotal] = defaultdict(ModelTotal)
     rows = db.execute(_OWN, (session,)).fetchall() + copied(db, session)
     for _, name, searches, *tokens in rows:

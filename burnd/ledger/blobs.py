@@ -198,7 +198,6 @@ class BlobStore:
             raise _as_storage_error(error, self.path) from error
 
     def _numbers(self, shas: Iterable[str]) -> dict[str, int]:
-        """The numbers of stored blobs by hash."""
         names = {key_of(sha): sha for sha in shas}
         heads = [key[:8] for key in names]
         numbers: dict[str, int] = {}
@@ -208,7 +207,6 @@ class BlobStore:
         return numbers
 
     def _store_pack(self, pack: Pack) -> dict[str, int]:
-        """Stores a pack; returns the numbers of its blobs."""
         (first,) = self._db.execute(_NEXT_NUMBER).fetchone()
         numbers = {sha: first + n for n, sha in enumerate(pack.lengths)}
         *starts, size = accumulate(pack.lengths.values(), initial=0)
@@ -286,14 +284,12 @@ def packed(blobs: Iterable[bytes]) -> bytes:
 
 
 def _unpacked(pack: Pack, shas: Iterable[str]) -> dict[str, bytes]:
-    """These blobs of a pack."""
     raw = zstandard.decompress(pack.data)
     starts = dict(zip(pack.lengths, accumulate(pack.lengths.values(), initial=0), strict=False))
     return {sha: raw[starts[sha] : starts[sha] + pack.lengths[sha]] for sha in shas}
 
 
 def repacked(raw: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
-    """A pack of these (start, length) of another."""
     return packed(raw[start : start + length] for start, length in spans)
 
 

@@ -255,7 +255,6 @@ class ContentStore:
         return [holder for holder in holders if not self.sidecars.has(holder)]
 
     def empty_log(self) -> None:
-        """Checkpoints the write-ahead log of the blobs."""
         if log_bytes(self._blobs_path):  # also that of an earlier process
             self._with_blobs(lambda store: store.empty_log())
 
@@ -290,7 +289,6 @@ class ContentStore:
 
 
 def _refs_in(record: Content) -> set[str]:
-    """The blobs that a stored record refers to."""
     refs = [record.text, record.context, record.file.data if record.file is not None else None]
     values = (
         record.tool_use.input if record.tool_use else None,

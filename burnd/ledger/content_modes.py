@@ -30,7 +30,6 @@ class ContentModes:
         self._pruned: dict[str, int] = {}
 
     def learn(self, entry: Entry) -> None:
-        """Updates the state from an entry of the ledger."""
         if isinstance(entry, Prune):
             up_to = self._pruned.get(entry.session_id, index_ms(entry.up_to))
             self._pruned[entry.session_id] = max(up_to, index_ms(entry.up_to))
@@ -133,7 +132,6 @@ class ContentModes:
         return at_ms <= self._pruned.get(session_id, -1)
 
     def forks_pruned(self, session_id: str) -> bool:
-        """Whether a session was derived from one that was pruned or forgotten."""
         return any(origin in self._pruned for origin in self._origins.get(session_id, ()))
 
     def keeps_titles(self, session_id: str) -> bool:
@@ -150,7 +148,6 @@ class ContentModes:
         return msgspec.structs.replace(turn, tool_calls=calls)
 
     def keeps(self, session_id: str, at: int) -> bool:
-        """Whether text of a session from this time, in milliseconds, may be stored."""
         if self.mode_of(session_id) != "full":
             return False
         pruned = self._pruned.get(session_id)

@@ -98,7 +98,6 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def replacement_path(path: Path) -> Path:
-    """The temporary file that will replace `path`."""
     return path.with_name(path.name + ".new")
 
 
@@ -110,7 +109,6 @@ def clear_replacement(path: Path) -> Path:
 
 
 def commit_replacement(path: Path) -> None:
-    """Replaces `path` by its finished replacement."""
     os.replace(replacement_path(path), path)
     sync_folder(path.parent)
 

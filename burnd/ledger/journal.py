@@ -73,8 +73,6 @@ _LONGEST_ANCHOR = 64 << 10
 
 
 class Logged(NamedTuple):
-    """An entry and the position of its line."""
-
     position: int
     length: int
     entry: Entry | Skipped
@@ -166,7 +164,6 @@ class Journal:
         return rewriter.changed
 
     def commit_replacement(self) -> None:
-        """Replaces the ledger by the result of `write_replacement`."""
         files.commit_replacement(self.path)
         old, self._file = self._file, files.AppendFile(self.path)
         old.close()
@@ -187,8 +184,6 @@ class Journal:
 
 
 class _Rewriter:
-    """Changes lines and counts the changes."""
-
     def __init__(self, file: files.AppendFile, change: Callable[[Entry], Entry]) -> None:
         self.changed = 0
         self._file = file

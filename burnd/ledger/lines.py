@@ -66,7 +66,6 @@ def _adjacent(spans: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
 
 
 def last_newline(fd: int, size: int) -> int:
-    """The position after the last newline of a file."""
     end = size
     while end > 0:
         begin = max(0, end - CHUNK)

@@ -26,8 +26,6 @@ _SYNC_THREADS = 8
 
 
 class Sidecar(NamedTuple):
-    """A sidecar in a directory listing."""
-
     path: Path
     size: int
     mtime_ms: int  # of its newest record, or of its writing if that is earlier
@@ -154,7 +152,6 @@ class Sidecars:
         os.utime(self.path(session_id), ns=(ms * 1_000_000, ms * 1_000_000), follow_symlinks=False)
 
     def remove(self, session_id: str) -> int:
-        """Deletes a session's sidecar; returns the bytes freed."""
         self._forget_open(session_id)
         size = self.size(session_id)
         own = self.path(session_id)
@@ -257,7 +254,6 @@ def _aside(path: Path) -> Path:
 
 
 def _reclaim(path: Path | str, status: os.stat_result) -> None:
-    """Restores the permissions of a sidecar."""
     if status.st_uid == os.geteuid() and status.st_mode & files.FILE_MODE != files.FILE_MODE:
         with contextlib.suppress(OSError):  # the next read or write fails then
             os.chmod(path, files.FILE_MODE)

@@ -70,7 +70,6 @@ BUSY_TIMEOUT_MS = 5_000  # the default of Python's sqlite3
 
 
 def log_bytes(database: Path) -> int:
-    """The size of a database's write-ahead log."""
     try:
         return os.stat(f"{database}-wal").st_size
     except FileNotFoundError:

@@ -260,7 +260,6 @@ class Finder:
 
     @property
     def files(self) -> int:
-        """The number of logs."""
         return self._files + len(self._read_since)
 
     def counts(self) -> dict[str, int]:

@@ -60,8 +60,6 @@ class _OldRead(NamedTuple):
 
 
 class LogFollower:
-    """The source of one harness that writes logs."""
-
     def __init__(
         self,
         log_format: LogFormat,
@@ -283,7 +281,6 @@ class LogFollower:
             done.set()
 
     async def _read_all(self) -> None:
-        """Reads all that waits now to its end, in both tasks."""
         self._queue.begin_flush()
         while True:
             self._bell = anyio.Event()

@@ -91,11 +91,9 @@ class LogHistory:
         self._turns, self._source, self._log, self._guard = turns, source, log, guard
 
     def has_turns(self, session_id: str, rail_id: str) -> bool:
-        """Whether turns or copies of a rail are recorded."""
         return self._turns.has_turns(session_id, rail_id)
 
     def turn_index(self, session_id: str, rail_id: str, message_id: str) -> int | None:
-        """The number of a recorded message on its rail."""
         return self._turns.turn_index(self._source, session_id, rail_id, message_id)
 
     def mentions(self, name: bytes) -> bool:

@@ -13,8 +13,6 @@ MANY_FILES = 50  # more than live agents write at once
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
-    """A log that could not be read, for `status`."""
-
     reason: str
     attempts: int
     since: float

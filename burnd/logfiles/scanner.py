@@ -234,7 +234,6 @@ class Scanner:
         self._seen: dict[str, dict[str, int]] = {}  # folders, with the fingerprint of each file
 
     def know(self, path: str, fingerprint: int) -> None:
-        """Sets the fingerprint of a file that was read before the first scan."""
         folder, _, name = path.rpartition("/")
         self._seen.setdefault(folder, {})[name] = fingerprint
 

@@ -399,7 +399,6 @@ class OpenFiles:
             return self._cache.pop(path, None)
 
     def _put(self, path: str, entry: _OpenFile) -> None:
-        """Adds an entry as the most recent one, and closes what exceeds the limit."""
         with self._lock:
             surplus = [self._cache.pop(path)] if path in self._cache else []
             self._cache[path] = entry

@@ -58,8 +58,6 @@ _SCAN_SHARE = 20  # when polling, rest this many times as long as a scan takes
 
 
 class Times(msgspec.Struct, frozen=True):
-    """Intervals in seconds."""
-
     window: float = 0.005  # how long events are collected before they are returned
     roots: float = 5.0
     alive: float = 10.0
@@ -155,8 +153,6 @@ class Unwatchable(Exception):
 
 
 class Observation(Protocol):
-    """A running watch over some roots."""
-
     def alive(self) -> bool: ...
 
     def refusal(self) -> Unwatchable | None: ...
@@ -173,7 +169,6 @@ class Observe(Protocol):
 
 
 def observe(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Observation:
-    """Watches by the best means of this system."""
     if sys.platform == "linux":
         # Imported late: the module binds inotify's functions, which only Linux has.
         from burnd.logfiles.inotify import observe_with_inotify  # noqa: PLC0415

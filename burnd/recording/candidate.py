@@ -285,7 +285,6 @@ def _has_reasoned(turn: Turn) -> bool:
 
 
 def relabelled(turn: Turn) -> Turn:
-    """Recomputes label and counts from the calls."""
     label, retries, has_edits = _facts(as_calls(turn.tool_calls), turn.prompt_words, _has_reasoned(turn))
     return msgspec.structs.replace(turn, activity=label, retries=retries, has_edits=has_edits)
 
@@ -303,7 +302,6 @@ def _as_call(call: ToolCall) -> Call:
 
 @lru_cache(maxsize=4096)  # most turns repeat a few patterns of calls, and parsing shell commands is slow
 def _facts(calls: tuple[Call, ...], words: tuple[str, ...], reasoned: bool) -> tuple[str, int, bool]:
-    """The label of a turn, its number of retries, and whether it has edits."""
     return activity.label(calls, words, reasoned=reasoned), activity.retries(calls), activity.has_edits(calls)
 
 

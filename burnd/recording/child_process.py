@@ -205,7 +205,6 @@ def _report_failure(error: BaseException) -> None:
 
 
 def main() -> None:
-    """Answers until the input ends."""
     errors.report_uncaught(_report_failure)
     limit_malloc(_ANSWER_BYTES)
     relax_gc()

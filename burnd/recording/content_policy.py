@@ -414,7 +414,6 @@ class _WithholdingPass:
         self._record(own, by_mode=False)
 
     def _record(self, keys: Iterable[tuple[str, int]], *, by_mode: bool) -> None:
-        """Records (session, key) pairs as withheld."""
         by_session: defaultdict[str, set[int]] = defaultdict(set)
         for session_id, key in keys:
             by_session[session_id].add(key)

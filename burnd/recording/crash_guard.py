@@ -118,7 +118,6 @@ class CrashGuard:
         self._write()
 
     def clear(self, name: str) -> None:
-        """Clears the suspicion after the whole input was read."""
         crashes = {key: one for key, one in self._crashes.items() if one.name != name or one.is_skipped}
         if name in self._suspects or len(crashes) < len(self._crashes):
             self._suspects.pop(name, None)

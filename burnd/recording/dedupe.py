@@ -77,7 +77,6 @@ def new_content(db: sqlite3.Connection, content: ContentStore, shelved: list[She
 def _stored_lines(
     content: ContentStore, shelved: list[Shelved], spans: Mapping[BlockKey, _Span]
 ) -> dict[BlockKey, bytes]:
-    """Reads the lines of those blocks that the sidecars have."""
     by_session: defaultdict[str, list[BlockKey]] = defaultdict(list)
     for key in {block_of(item.label) for item in shelved} & spans.keys():
         by_session[key[0]].append(key)

@@ -224,7 +224,6 @@ class Pipeline:
         return len(change.logged)
 
     def _write(self, db: sqlite3.Connection, batch: Batch) -> Change:
-        """Writes a batch to all stores, in the thread of the index's writer."""
         stores = self._stores
         for entry in batch.entries:
             self.keeping.learn(entry)
@@ -303,8 +302,6 @@ class Pipeline:
             raise
 
     async def _record(self, entries: Sequence[Entry], cursors: Sequence[CursorChange] = ()) -> None:
-        """Appends entries to the ledger and the index."""
-
         def write(db: sqlite3.Connection) -> Change:
             change = self._append(db, entries)
             change.cursors, change.closed = list(cursors), []
@@ -314,7 +311,6 @@ class Pipeline:
         self._notify(await self._stores.in_writer(write))
 
     def _notify(self, change: Change) -> None:
-        """Calls the listeners."""
         for listener in self._listeners:
             try:
                 listener(change)

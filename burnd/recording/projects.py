@@ -211,7 +211,6 @@ def git_settings(text: str) -> Iterator[GitSetting]:
 
 
 def _value(raw: str) -> str:
-    """A value without quotes, escapes and comment."""
     chars: list[str] = []
     quoted = False
     rest = iter(raw)

@@ -73,8 +73,6 @@ _REST_OF_PACK = f"SELECT start, length FROM blob WHERE {IN_PACK} AND id NOT IN g
 
 
 class Pruned(NamedTuple):
-    """Number of deleted sidecars, and bytes freed."""
-
     files: int
     bytes: int
 
@@ -316,7 +314,6 @@ class Retention:
             log.info("retention.pruned", files=pruned.files, bytes=pruned.bytes)
 
     async def _update_trust(self, now: ClockReading) -> ClockTrust:
-        """Updates the stored trust in the clock."""
         trust = ClockTrust(now)
         saved = await self._pipeline.index.cursor("retention", "clock")
         with contextlib.suppress(msgspec.MsgspecError, ValueError):  # damaged

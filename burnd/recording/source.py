@@ -102,9 +102,7 @@ class Source(Protocol):
         ...
 
     @property
-    def is_reading(self) -> bool:
-        """Whether it still reads old logs."""
-        ...
+    def is_reading(self) -> bool: ...
 
     def status(self) -> Status: ...
 
@@ -168,7 +166,6 @@ class BackfillState(msgspec.Struct, frozen=True, rename=camel):
 
     @property
     def is_growing(self) -> bool:
-        """Whether old logs are being read, so that sessions may be added."""
         return not self.done and self.blocked is None
 
 

@@ -277,7 +277,6 @@ class Project(NamedTuple):
 
 
 def open_turns(db: sqlite3.Connection, rows: Sequence[int]) -> dict[int, OpenTurn]:
-    """Reads the open turns among these rows."""
     opened = keyed(db, _OPEN, [(row,) for row in rows])
     decoded = ((row, decode(record), source, path) for row, record, source, path in opened)
     return {row: OpenTurn(entry, source, path) for row, entry, source, path in decoded if isinstance(entry, Turn)}

@@ -204,7 +204,6 @@ def _check_times(entry: Entry) -> None:
 
 
 def encode_content(record: Content) -> bytes:
-    """A line of a sidecar, newline included."""
     return _to_json(record) + b"\n"
 
 

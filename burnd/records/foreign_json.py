@@ -64,8 +64,6 @@ _TRIES: Final = 32  # quotes to check one by one before a string is searched in 
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """The reason why bytes cannot be decoded."""
-
     reason: Reason
 
 

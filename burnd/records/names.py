@@ -81,7 +81,6 @@ def short_id(text: str) -> str | bytes:
 
 
 def whole_id(short: str | bytes) -> str:
-    """Reverses `short_id`."""
     if isinstance(short, str):
         return short
     digits = short.hex()

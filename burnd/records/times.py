@@ -53,12 +53,10 @@ def to_iso(ms: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _day(days: int) -> str:
-    """The date that many days after 1970-01-01."""
     return date.fromordinal(_EPOCH.toordinal() + days).isoformat()
 
 
 def canonical(text: str) -> str:
-    """The time in the format of the ledger."""
     return to_iso(to_ms(text))
 
 
