@@ -358,8 +358,7 @@ class LogFollower:
         async for pieces in batches:
             while pieces:
                 number, size = 1, pieces[0].consumed
-                most = SMALL_BATCH_BYTES if self._clock() - self._live_at < LIVE_FOR_S else BATCH_BYTES
-                while number < len(pieces) and size + pieces[number].consumed <= most:
+                while number < len(pieces) and size + pieces[number].consumed <= self._old_batch_bytes:
                     size += pieces[number].consumed
                     number += 1
                 await self._commit(pieces[:number])
@@ -367,6 +366,11 @@ class LogFollower:
             self._ring()
             if not len(self._queue):
                 self._old_bell.set()  # the child is closed
+
+    @property
+    def _old_batch_bytes(self) -> int:
+        """Live lines wait for the commit in progress, so batches of old logs are small while there are any."""
+        return SMALL_BATCH_BYTES if self._clock() - self._live_at < LIVE_FOR_S else BATCH_BYTES
 
     async def _let_search_catch_up(self) -> None:
         """Waits until the pipeline's listeners have little left to do, or a large log waits."""
@@ -418,7 +422,8 @@ class LogFollower:
         if self._child is None:
             self._child = self._new_child(is_trial=False)
         saved = await self._positions.saved(path) if path in self._positions else None
-        request = ReadRequest(path, root, saved, MAX_BYTES, self._clock(), self.pipeline.now())
+        max_bytes = min(MAX_BYTES, self._old_batch_bytes)
+        request = ReadRequest(path, root, saved, max_bytes, self._clock(), self.pipeline.now())
         try:
             await self._with_child(self._child, partial(self._child.send, request, self.guard.skipped(path_key(path))))
         except Gone as gone:

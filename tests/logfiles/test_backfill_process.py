@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from burnd.harness.claude_code.source import ClaudeLogs
@@ -17,7 +18,7 @@ from burnd.logfiles.backfill_process import BackfillProcess, ReadRequest
 from burnd.logfiles.logs import Piece
 from burnd.logfiles.scanner import Refused
 from burnd.recording import child_process
-from tests.capture.claude_folder import SESSION, has_turn, watching
+from tests.capture.claude_folder import SESSION, Watched, has_turn, watching
 from tests.capture.rig import Rig
 from tests.capture.trees import own_tree
 from tests.conftest import Opened
@@ -55,6 +56,39 @@ async def test_reading_in_a_child_equals_reading_here(tmp_path: Path, max_bytes:
         outcomes.append(await rig.outcome())
         await rig.close()
     assert outcomes[0] == outcomes[1]
+
+
+async def test_old_logs_are_read_in_small_parts_beside_live_ones(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A live line waits for the commit in progress, so each part of an old log is small then."""
+    monkeypatch.setattr(follower, "CHILD_FROM_BYTES", 1)
+    monkeypatch.setattr(follower, "SMALL_BATCH_BYTES", 1000)
+    parts: list[int] = []
+    receive = BackfillProcess.receive_piece
+
+    def receive_and_note(self: BackfillProcess) -> Piece | None:
+        piece = receive(self)
+        parts.append(piece.consumed if piece is not None else 0)
+        return piece
+
+    monkeypatch.setattr(BackfillProcess, "receive_piece", receive_and_note)
+    log = Transcript(session=SESSION)
+    log.prompt("hello")
+    for n in range(20):
+        log.says(f"m{n}", text("a long story"), output=8)
+    path = tmp_path / "projects" / "-home-dev-app" / f"{SESSION}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"".join(line + b"\n" for line in log.lines))
+    watched = Watched(await opened(), tmp_path / "projects")
+    watched.source._live_at = watched.source._clock()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watched.source.run)
+        await watched.source.flush()
+        assert await has_turn(watched, "m19", output=8)
+        tasks.cancel_scope.cancel()
+    assert len(parts) > 3
+    assert max(parts) <= 1000
 
 
 async def test_a_backlog_is_read_in_a_child_and_settled_here(
