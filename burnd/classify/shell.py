@@ -1,7 +1,4 @@
-"""Reads a shell command: its family (testing, git, deps, ...) and its verb, the short name used in reports.
-
-`sudo`, `env`, `npx`, `uv run`, `bash -c` and the like are unwrapped: what they run decides.
-"""
+"""Reads a shell command: its family (testing, git, deps, ...) and its verb, the short name used in reports."""
 
 from __future__ import annotations
 
@@ -120,7 +117,7 @@ def _read_one(argv: Sequence[str]) -> ShellCommand:
     )
 
 
-# Wrappers: programs that run another one.
+# Wrappers: `sudo`, `env`, `npx`, `uv run`, `bash -c` and the like, of which the command that they run decides.
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
 _VERSION: Final = re.compile(r"(?<=.)@[^/@]*$")

@@ -1,9 +1,4 @@
-"""Sessions that clients announce or claim: content mode, log folders and tags, recorded in the ledger.
-
-An announcement names its session. A claim is for a harness that names its session only when it has begun: it takes the
-first session that begins in a folder, never an older one or one that another client created. The session's `createdBy`
-records the claim.
-"""
+"""Sessions that clients announce or claim: content mode, log folders and tags, recorded in the ledger."""
 
 from __future__ import annotations
 
@@ -76,7 +71,11 @@ class ClientRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class SessionClaim(ClientRecord, frozen=True):
-    """The first session in `project` that begins in [fromTs, toTs) gets these keys, and this content mode."""
+    """The first session in `project` that begins in [fromTs, toTs) gets these keys, and this content mode.
+
+    For a harness that names its session only when it has begun. A session that another client created is not taken.
+    `createdBy` of the session records the claim.
+    """
 
     v: int
     kind: str

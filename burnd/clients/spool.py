@@ -1,7 +1,4 @@
-"""The spool: files that clients write while the daemon is down or busy.
-
-A file is deleted only after its record is durable. Reading one twice changes nothing.
-"""
+"""The spool: files that clients write while the daemon is down or busy."""
 
 from __future__ import annotations
 
@@ -96,7 +93,10 @@ class _RecordKind(msgspec.Struct):
 
 
 class Spool:
-    """Reads the spool, one pass at a time."""
+    """Reads the spool, one pass at a time.
+
+    A file is deleted only after its record is durable. Reading one twice changes nothing.
+    """
 
     def __init__(self, folder: Path, pipeline: Pipeline, sources: Iterable[str]) -> None:
         self.folder = folder

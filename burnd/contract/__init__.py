@@ -146,10 +146,6 @@ class Params:
         return (cls.__doc__ or "").strip().partition("\n\n")[0].replace("\n    ", " ")
 
 
-class NoParams(Params):
-    """No parameters."""
-
-
 def camel(name: str) -> str:
     """The name of a parameter on the wire."""
     first, *rest = name.split("_")

@@ -1,7 +1,4 @@
-"""The service manager's protocol: readiness, watchdog and passed sockets, as systemd defines them.
-
-Without a service manager all of this is a no-op. The protocol is a datagram, so systemd's library is not needed.
-"""
+"""The service manager's protocol: readiness, watchdog and passed sockets, as systemd defines them."""
 
 from __future__ import annotations
 
@@ -33,9 +30,6 @@ class Notifier:
 
     def ready(self, status: str) -> None:
         self._send(f"READY=1\nSTATUS={_one_line(status)}")
-
-    def status(self, status: str) -> None:
-        self._send(f"STATUS={_one_line(status)}")
 
     def starting(self, status: str, seconds: float) -> None:
         """Still starting: asks for this much more time."""

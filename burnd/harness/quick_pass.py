@@ -1,7 +1,6 @@
 """Quick passes: each harness has one in its package, `totals`, that takes from a log what totals need and nothing else.
 
-It has the same candidates as the harness's reader, in seconds where the full read takes minutes. `burnd.totals` merges
-them.
+Its candidates are those of the harness's reader. `burnd.totals` merges them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Exact cost: a model's rates by tier and billing terms as whole numbers, and their product with tokens.
-
-Amounts are integers of 10^-15 USD. `pricefile` rounds prices to seven decimals per million tokens, so every rate and
-every multiple of one is a whole number of units per token, and sums stay exact.
-"""
+"""Exact cost: a model's rates by tier and billing terms as whole numbers, and their product with tokens."""
 
 from __future__ import annotations
 
@@ -12,6 +8,8 @@ from functools import lru_cache
 from operator import mul
 from typing import Final, NamedTuple, TypedDict
 
+# `pricefile` rounds prices to seven decimals per million tokens: every rate and every multiple of one is a whole number
+# of units per token, and sums stay exact.
 UNITS_PER_USD = 10**15
 SEARCH_UNITS = UNITS_PER_USD // 100
 

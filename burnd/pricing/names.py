@@ -1,8 +1,4 @@
-"""Parses model names into maker, stem, date, version and tag.
-
-Two names mean the same model only if maker, stem and tag are equal and date and version do not differ. Prefixes and
-similarity never count: `claude-opus-5-5` is not `claude-opus-5`.
-"""
+"""Parses model names into maker, stem, date, version and tag."""
 
 from __future__ import annotations
 
@@ -127,7 +123,11 @@ _OPENAI_O = re.compile(r"o\d")
 
 
 class Name(NamedTuple):
-    """The parts of a model name; `provider` is set if the name contains it."""
+    """The parts of a model name; `provider` is set if the name contains it.
+
+    Two names mean the same model only if maker, stem and tag are equal and date and version do not differ. Prefixes and
+    similarity never count: `claude-opus-5-5` is not `claude-opus-5`.
+    """
 
     provider: str | None
     region: str

@@ -1,4 +1,4 @@
-"""Parses and checks a price list in the format of models.dev. Does no I/O; the file name is for errors."""
+"""Parses and checks a price list in the format of models.dev."""
 
 from __future__ import annotations
 

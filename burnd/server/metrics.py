@@ -1,8 +1,4 @@
-"""A Prometheus endpoint on a loopback address: usage and cost by model and project, and the state of the sources.
-
-Names follow OpenTelemetry's GenAI conventions where they have one, with underscores for dots. Off unless
-`metrics.listen` is set. Every user of the machine can connect to it.
-"""
+"""A Prometheus endpoint on a loopback address: usage and cost by model and project, and the state of the sources."""
 
 from __future__ import annotations
 
@@ -32,6 +28,7 @@ _RETRY_S = 30.0
 _REQUEST_BYTES = 8192
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _BY = SummaryParams(by="model,project", limit=MOST_SERIES)
+# OpenTelemetry's GenAI conventions, with underscores for dots.
 _USAGE = "gen_ai_client_inference_usage"
 # Kinds of tokens by the names that `export` has for their columns, with the names in an answer of the socket.
 _KINDS = {
@@ -83,7 +80,7 @@ class Counters:
 
 
 class Metrics:
-    """Serves `GET /metrics` at one address."""
+    """Serves `GET /metrics` at one address, to every user of the machine."""
 
     def __init__(self, service: Service, address: Address) -> None:
         self._service, self._address = service, address

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 as bytes: parses requests; makes answers, errors and notifications. Independent of methods."""
+"""JSON-RPC 2.0 as bytes: parses requests; makes answers, errors and notifications."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Answers reports without a daemon: reads all logs into an index in memory and writes nothing.
-
-For a first look, for containers and for CI. Tags, activities and deleted logs are missing.
-"""
+"""Answers reports without a daemon (`--scan`): reads all logs into an index in memory and writes nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The child process that runs the quick pass (`burnd scan --totals`), as the daemon sees it.
-
-At the first start it is launched before the daemon imports its own modules: both load at the same time.
-"""
+"""The child process that runs the quick pass (`burnd scan --totals`), as the daemon sees it."""
 
 from __future__ import annotations
 
@@ -60,7 +57,10 @@ class PassProcess:
 
 
 def start_ahead(settings: Settings, environ: Mapping[str, str], user_home: str) -> PassProcess | None:
-    """Launches the process if there are enough logs for a pass."""
+    """Launches the process if there are enough logs for a pass, before the daemon imports its own modules.
+
+    Both load at the same time then, which takes 0.2 s of processor time each.
+    """
     size = files = 0
     for product in PRODUCTS:
         for place in product.logs(environ, user_home, settings.roots_of(product)):

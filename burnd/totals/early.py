@@ -1,10 +1,4 @@
-"""Exact totals seconds after the first start: an index of totals, in use until all old logs are read.
-
-A child process runs the quick pass over all logs and writes an index of its turns beside the real one. Old logs are
-read only after that. Until they are, reports that need totals alone are answered from this index; it also takes every
-record that is newer than the pass, so it is exact at any moment, in any order of reading. Then it is deleted. If the
-daemon starts before all old logs are read, it is made again.
-"""
+"""Exact totals seconds after the first start, from an index of totals that is used until all old logs are read."""
 
 from __future__ import annotations
 
@@ -69,7 +63,13 @@ class LogPass:
 
 
 class EarlyTotals:
-    """Follows the pipeline from the start of the daemon on, and ends when all old logs are read."""
+    """Follows the pipeline from the start of the daemon on, and ends when all old logs are read.
+
+    A child process runs the quick pass over all logs and writes an index of its turns beside the real one. Old logs are
+    read only after that. Until they are, reports that need totals alone are answered from this index; it also takes
+    every record that is newer than the pass, so it is exact at any moment, in any order of reading. If the daemon
+    starts before all old logs are read, it is made again.
+    """
 
     def __init__(
         self, pipeline: Pipeline, log_pass: LogPass, prices: Callable[[], PriceTable], is_read: Callable[[], bool]

@@ -1,8 +1,4 @@
-"""Reads logs by the quick passes of all harnesses, in several processes, and merges them into turns billed once.
-
-What comes back from a process is compressed: two gigabytes of logs take some tens of megabytes. A message that one log
-alone has is that log's, others go through `recording.ownership`.
-"""
+"""Reads logs by the quick passes of all harnesses, in several processes, and merges them into turns billed once."""
 
 from __future__ import annotations
 
@@ -53,7 +49,10 @@ _SMALL_BYTES: Final = 8 << 20  # as quickly read here as in processes that must 
 
 
 class PackedLog(NamedTuple):
-    """What one log adds, compressed; `candidates` are needed only for messages that other logs have, by `hashes`."""
+    """A log's addition, compressed: two gigabytes of logs take some tens of megabytes.
+
+    `candidates` are needed only for messages that other logs have, by `hashes`.
+    """
 
     facts: bytes
     groups: bytes
@@ -146,7 +145,8 @@ _candidate: Final = msgspec.msgpack.Decoder(Candidate)
 class QuickPass:
     """Merges logs in any order, each message once. To be used in the order of its methods.
 
-    Messages come in numbered groups on one rail that share model, place and terms.
+    A message that one log alone has is that log's, others go through `recording.ownership`. Messages come in numbered
+    groups on one rail that share model, place and terms.
     """
 
     def __init__(self) -> None:

@@ -122,10 +122,10 @@ class Daemon:
 
     def _processes(self) -> list[int]:
         found = [self._process.pid]
-        with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{self._process.pid}/task"):
-                children = Path(f"/proc/{self._process.pid}/task/{task}/children").read_text()
-                found += map(int, children.split())
+        for pid in found:  # children of children, too: the workers of a quick pass
+            with contextlib.suppress(OSError):
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
         return found
 
     def _watch(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from burnd.contract import NoParams
+from burnd.contract.daemon import MethodsParams as NoParams
 from burnd.server.method import Method
 from burnd.server.methods import METHODS
 from burnd.server.service import Service

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from burnd.contract import NoParams, Params
+from burnd.contract import Params
+from burnd.contract.daemon import MethodsParams as NoParams
 from burnd.queries.view import View
 from burnd.server.method import Method, Result, query
 from burnd.server.methods import METHODS

@@ -1,8 +1,6 @@
 """The types of all answers, each the dict that the socket sends, with the names of docs/protocol.md.
 
-What several answers share is here; the answers are in `daemon`, `reports` and `sessions`, as their methods are. Only
-type checkers and tests import these modules, so they cost burnctl nothing. A key that is `NotRequired` may be left out.
-Newer daemons may send keys that are not listed here.
+Only type checkers and tests import these modules, so they cost burnctl nothing. A newer daemon may send more keys.
 """
 
 from __future__ import annotations
