@@ -41,12 +41,13 @@ test-faults: $(READY)  ## everything that can go wrong, at length; ends in a tab
 		tests/ledger/test_every_fault.py; first=$$?; \
 	BURND_TALLY=$(TALLY) BURND_QUIET=1 $(BIN)/python -m pytest -n 0 -m timed tests && exit $$first
 
-test-real: $(READY)  ## report in a browser, `top` in a terminal, guard and restore with real clients, S3, databases; installs what is missing
-	@command -v chromium >/dev/null && command -v tmux >/dev/null && test -d /usr/lib/postgresql || \
-		{ $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y chromium tmux postgresql; }
+test-real: $(READY)  ## browser, terminal, zsh and fish, guard and restore with real clients, S3, databases; installs what is missing
+	@(for program in chromium tmux zsh fish; do command -v $$program >/dev/null || exit 1; done) && \
+		test -d /usr/lib/postgresql || \
+		{ $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y chromium tmux zsh fish postgresql; }
 	@$(BIN)/python -c 'import chdb, psycopg' 2>/dev/null || $(PIP) 'chdb>=4' 'psycopg[binary]>=3.2'
 	@test -x $(VENV)/moto/bin/moto_server || { $(PYTHON) -m venv $(VENV)/moto && $(VENV)/moto/bin/pip install -q 'moto[server]>=5'; }
-	PATH="$(VENV)/moto/bin:$$PATH" $(BIN)/python -m pytest -n 0 -m real tests/real
+	PATH="$(VENV)/moto/bin:$$PATH" $(BIN)/python -m pytest -n 0 -m 'real or not real' tests/real tests/burnctl/test_completions.py
 
 check: $(READY)  ## lint and types
 	$(BIN)/ruff check .
