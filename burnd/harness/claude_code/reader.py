@@ -153,7 +153,7 @@ class ClaudeReader:
         if line.forked_from is not None:
             self._add_origin(line, line.forked_from.session_id, out.origins)
         # `session_id` is the process's first session, even after /clear or /branch.
-        if line.process_session != state.session_id:
+        if line.process_session is not None and line.process_session != state.session_id:
             self._add_origin(line, line.process_session, out.process_origins)
         # Other tools write responses without a type.
         is_untyped_response = not line.type and line.message is not None and line.message.usage is not None
