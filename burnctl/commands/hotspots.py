@@ -7,7 +7,7 @@ from burnctl.daemon import reach
 from burnctl.output import present
 from burnctl.render import styles
 from burnctl.render.charts import bar
-from burnctl.render.names import miss_words, pull_request_name, short_id, tilde
+from burnctl.render.names import harness_name, miss_words, pull_request_name, short_id, short_model, tilde
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import NOTHING, count, counted, date, money, number, percent
 from burnctl.render.tables import Column, table
@@ -18,6 +18,7 @@ from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
     from typing import Any
 
     from burnctl.render.screen import Screen
@@ -37,6 +38,11 @@ EXAMPLES = (
 READABLE = 30
 _LEAST_NAME = 20  # names are cut before numbers are hidden
 _WIDE_ENOUGH = 70  # columns, for the start of a prompt
+_SECOND_NAMES: dict[str, Callable[[str], str]] = {
+    "model": short_model,
+    "source": harness_name,
+    "pr": pull_request_name,
+}
 _CUT = {"file": "start", "prefix": "start", "tool": "middle"}
 DELEGATES = ("Task", "Agent", "task", "spawn_agent")
 _TITLES = {"prefix": "project", "cache-miss": "reason"}
@@ -153,12 +159,12 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
 def _cells(row: dict[str, Any], by: str, second: str, most: float, most_cost: float) -> list[object]:
     usage, share = row["usage"], row["share"]
     is_rest, is_prompt = row["kind"] == OTHER and row["key"] in _RESTS, row["kind"] == "prompt"
-    name = str(row.get("keys", {}).get(second) or NOTHING) if second else ""
+    name = _SECOND_NAMES.get(second, tilde)(row.get("keys", {}).get(second) or NOTHING) if second else ""
     agent = f" {short_id(row['railId'])}" if is_prompt and row["railId"] != "main" else ""
     return [
         (_label(row, by), "dim" if row["kind"] == OTHER else ""),
         row.get("proof", "") if by == "cache-miss" else "",
-        pull_request_name(name) if second == "pr" else name,
+        name,
         f"{short_id(row['sessionId'])}{agent}" if is_prompt else "",
         date(row["at"]) if is_prompt else "",
         count(row["calls"]) if row["calls"] else "",

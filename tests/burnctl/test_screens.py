@@ -41,6 +41,7 @@ SCREENS = (
     "hotspots",
     "hotspots --by file --limit 8",
     "hotspots --by prompt",
+    "hotspots --by tool,model --limit 4",
     "hotspots --by cache-miss",
     "why --costliest",
     "why cart --tree",
