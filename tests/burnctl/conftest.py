@@ -10,11 +10,12 @@ import pytest
 
 from burnd.paths import Home
 from tests.burnctl.demo_home import DemoHome, demo_home
+from tests.burnctl.stub_machine import StubMachine
 
 
 @pytest.fixture(scope="session")
 def demo() -> Iterator[DemoHome]:
-    """For all that is only asked."""
+    """One demo for all tests that only read."""
     with demo_home() as demo:
         yield demo
 
@@ -28,3 +29,9 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def home(folder: Path) -> Home:
     return Home(folder / "home")
+
+
+@pytest.fixture
+def machine(folder: Path) -> StubMachine:
+    """A machine on which a stub stands in for the harness."""
+    return StubMachine(folder)

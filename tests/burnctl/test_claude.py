@@ -26,11 +26,6 @@ TOTALS = {"turns": 12, "usage": {"input": 300_000, "output": 45_000}, "costUsd":
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 
 
-@pytest.fixture
-def machine(folder: Path) -> StubMachine:
-    return StubMachine(folder)
-
-
 def daemon(machine: StubMachine, answer: Answer) -> AbstractContextManager[FakeDaemon]:
     """One that gives the same answer to everything a wrapper asks."""
     methods = ("announce", "stamp", "spool", "flush", "summary")

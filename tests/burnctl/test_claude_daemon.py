@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,11 +20,6 @@ from tests.burnctl.stub_claude import SECRET, SUBAGENT_SECRET
 from tests.burnctl.stub_machine import StubMachine
 from tests.server.logs import contents
 from tests.server.wire import Daemon, Wire, running, until
-
-
-@pytest.fixture
-def machine(folder: Path) -> StubMachine:
-    return StubMachine(folder)
 
 
 @pytest.fixture

@@ -23,11 +23,6 @@ OLD, OURS, OTHER = (f"0f9c1d2e-0000-4000-8000-00000000000{n}" for n in (1, 2, 3)
 
 
 @pytest.fixture
-def machine(folder: Path) -> StubMachine:
-    return StubMachine(folder)
-
-
-@pytest.fixture
 def daemon(machine: StubMachine) -> Iterator[Daemon]:
     with running(Home(machine.home), CLAUDE_CONFIG_DIR=str(machine.config)) as found:
         yield found

@@ -15,5 +15,5 @@ PRICES = PriceTable.load()
 
 
 async def look(pipeline: Pipeline, question: Callable[[View], T], now: str, prices: PriceTable = PRICES) -> T:
-    """Asks at that time, in a worker thread, in one state of the index."""
-    return await pipeline.index.ask(lambda db: question(View(db, prices, to_ms(now))))
+    """Runs a query at that time, in a worker thread, in one snapshot, without the daemon's limit of five seconds."""
+    return await pipeline.index.ask(lambda db: question(View(db, prices, to_ms(now))), within=60.0)
