@@ -118,21 +118,30 @@ def without_content(candidate: Candidate) -> Candidate:
 def lines_in(file: BinaryIO, most: int | None = None) -> Iterator[tuple[int, bytes]]:
     """The lines of a log with their offsets, as `logfiles.tail` has them, up to the byte `most`."""
     offset = 0
-    while line := file.readline(MAX_LINE + 1):
+    while line := file.readline(_BLOCK):
         at, size = offset, len(line)
-        while size > MAX_LINE and not line.endswith(b"\n"):
-            line = file.readline(_BLOCK)
-            if not line:
-                return
-            size += len(line)
+        if size == _BLOCK and not line.endswith(b"\n"):
+            size, line = _long_line(file, line)
         offset += size
         if most is not None and offset > most:
             return
-        if size > MAX_LINE + 1 or line.isspace():
+        if not line or line.isspace():
             continue
         if not line.endswith(b"\n") and not _is_object(line):
             return
         yield at, line
+
+
+def _long_line(file: BinaryIO, begin: bytes) -> tuple[int, bytes]:
+    """The size of a line, and its bytes unless it is too long: `readline` would need twice the limit in memory."""
+    blocks, size, block = [begin], len(begin), begin
+    while not block.endswith(b"\n") and (block := file.readline(_BLOCK)):
+        size += len(block)
+        if size <= MAX_LINE + 1:
+            blocks.append(block)
+        else:
+            blocks.clear()
+    return size, b"".join(blocks)
 
 
 def _is_object(line: bytes) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from burnd.logfiles import tail
+from burnd.logfiles import finder
 from burnd.server import listener
 
 listener.LOOK_EVERY_S = 0.2
-tail.TAIL_QUIET_S = 1.0
+finder.TAIL_QUIET_S = 1.0
 
 if __name__ == "__main__":
     from burnd.cli import main
