@@ -6,7 +6,7 @@ from burnd.logfiles import finder
 from burnd.server import listener
 
 listener.LOOK_EVERY_S = 0.2
-finder.TAIL_QUIET_S = 1.0
+vars(finder)["TAIL_QUIET_S"] = 1.0  # as it imported it
 
 if __name__ == "__main__":
     from burnd.cli import main
