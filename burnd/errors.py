@@ -118,7 +118,6 @@ def error_types(error: BaseException) -> str:
 
 
 def error_location(error: BaseException) -> str:
-    """The file and line that raised the error."""
     import traceback  # noqa: PLC0415
     from pathlib import PurePath  # noqa: PLC0415
 

@@ -166,7 +166,6 @@ class SessionContent:
         self._by_rail = {rail: sorted((at, name) for name, at in ats.items()) for rail, ats in first_times.items()}
 
     def last_prompt(self, rail: str, ts: int) -> str | None:
-        """The newest prompt on a rail at that time."""
         prompts = self._by_rail.get(rail, [])
         count = bisect_right(prompts, ts, key=lambda prompt: prompt[0])
         return prompts[count - 1][1] if count else None

@@ -62,7 +62,6 @@ async def announce(pipeline: Pipeline, announcement: Announcement) -> None:
 
 
 async def announced_roots(index: IndexStore, source: str) -> list[str]:
-    """The folders that clients have announced for a source."""
     return [key for (key,) in await index.rows("SELECT key FROM cursors WHERE source = ?", (roots_of(source),))]
 
 

@@ -69,7 +69,6 @@ class Param:
             self.least = 1
 
     def named(self, name: str, type_: str) -> Param:
-        """The same parameter under its name in the class."""
         self.name, self.type, self.wire = name, type_, camel(name)
         if self.flag is None:
             self.flag = f"--{name.replace('_', '-')}"

@@ -97,7 +97,6 @@ def usd(units: int) -> Decimal:
 
 
 def usd_per_million(rate: int) -> Decimal:
-    """A rate as price lists print it."""
     return Decimal(rate).scaleb(-_RATE_DIGITS, _EXACT)
 
 

@@ -51,7 +51,6 @@ def read_listing(text: str | bytes, file: str) -> Listing:
 
 
 def read_user_lists(text: str | bytes, file: str) -> UserLists:
-    """Cards of a user's file, in two lists: the user's own and the fetched ones."""
     lists = UserLists({}, {})
     for provider, model, entry, card in _priced(text, file):
         listing = lists.own if is_own(entry) else lists.fetched

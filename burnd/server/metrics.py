@@ -149,7 +149,6 @@ class Metrics:
             return "503 Service Unavailable", b"the index is busy\n"
 
     async def text(self) -> str:
-        """All metrics in Prometheus's text format."""
         async with self._scraping:
             backfill = self._service.backfill()
             answer = await self._service.ask(lambda view: summary(view, _BY), totals=True)

@@ -31,8 +31,6 @@ class Change(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """Lines from `begin` to before `end`."""
-
     begin: int
     end: int
 

@@ -366,8 +366,6 @@ class WhyParts(TypedDict):
 
 
 class CauseGroupPart(Cost):
-    """A tool, an agent or a kind of cause within a group."""
-
     key: str
     kind: str
     count: int
@@ -375,8 +373,6 @@ class CauseGroupPart(Cost):
 
 
 class CauseGroup(Cost):
-    """Causes of one group, such as `files` or `answers`."""
-
     key: str
     count: int
     share: float | None
@@ -424,8 +420,6 @@ class WhyTotals(Cost, OptionalCounts):
 
 
 class WhyTurn(TypedDict):
-    """The turn that is explained, of so many `turns` of its rail."""
-
     turnIndex: int
     railId: str
     turns: int
@@ -661,8 +655,6 @@ class FlowTotals(Cost):
 
 
 class LaneStart(TypedDict):
-    """The lane and the turn with the call that started another lane."""
-
     lane: int
     turnIndex: int
 

@@ -52,8 +52,6 @@ class Sessions(PartialAnswer):
 
 
 class Rail(TypedDict):
-    """A rail of a session, and the number of its stored messages."""
-
     railId: str
     messages: int
 
@@ -106,8 +104,6 @@ class MessageTurn(TypedDict):
 
 
 class Message(TypedDict):
-    """A message of a session; a response has its `turn`."""
-
     msgIdx: int
     messageId: str
     role: str

@@ -324,7 +324,6 @@ async def switch_guard(service: Service, params: SwitchGuardParams) -> Result:
 
 
 def _session_id(view: View, given: str) -> str:
-    """The whole id of the session that a client named."""
     ((session_id,),) = view.rows("SELECT session_id FROM sessions WHERE id = ?", (row_of(view, given),))
     return str(session_id)
 
