@@ -77,8 +77,6 @@ class FleetClient(Client):
 
 
 class ClickHouseEngine:
-    """A ClickHouse database with the views of a push."""
-
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
@@ -102,8 +100,6 @@ class ClickHouseEngine:
 
 
 class DuckDBEngine:
-    """A DuckDB database in memory, over tables of Parquet files."""
-
     def __init__(self, db: Any) -> None:
         self._db = db
 

@@ -157,7 +157,6 @@ class _Export:
 
 
 def _facts_of(path: str) -> dict[str, str]:
-    """The metadata of a file; none if it is damaged."""
     try:
         facts = parquet.read_metadata(path).metadata or {}
     except (OSError, arrow.ArrowException):

@@ -49,8 +49,6 @@ _ROLLUP = ("machine_id", "machine", "user", "team", "source", "model_name", "pro
 
 
 class ClickHouseTarget:
-    """The database of a `clickhouse://` or, over TLS, `clickhouses://` URL."""
-
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._version = 0  # of the last row in push_state
@@ -124,7 +122,7 @@ class ClickHouseTarget:
 
 
 def statements() -> Iterator[str]:
-    """Creates all tables and views, and adds columns that tables of an older schema lack."""
+    """Creates tables and views, and adds columns that older tables lack."""
     for table, columns in TABLES.items():
         fields = [f"{quoted(column.name)} {_type(table, column)} CODEC(ZSTD(1))" for column in columns]
         keys = ", ".join(map(quoted, KEYS[table]))
@@ -145,7 +143,7 @@ def statements() -> Iterator[str]:
 
 
 def _rollup() -> Iterator[str]:
-    """Sums by hour for dashboards, computed again every ten minutes: a sum that follows inserts would count twice."""
+    """Sums by hour, computed again every ten minutes: a view that follows inserts would count twice."""
     names = ", ".join(map(quoted, _ROLLUP))
     keys = ", ".join(f"coalesce({quoted(name)}, '') AS {quoted(name)}" for name in _ROLLUP)
     sums = ", ".join(f"sum(t.{name}) AS {name}" for name in TOKENS)
@@ -184,12 +182,11 @@ def _encoded(row: Row) -> str:
 
 
 def literal(text: str) -> str:
-    """A text in SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 class Connection:
-    """The HTTP interface of a database. Certificates are verified by the system, or by `?sslrootcert=FILE`."""
+    """A client of the HTTP interface. Verifies certificates by the system, or by `?sslrootcert=FILE`."""
 
     def __init__(self, url: str, user: str | None = None, password: str | None = None) -> None:
         parts = urlsplit(url)
@@ -214,7 +211,6 @@ class Connection:
         self._post(sql.encode(), {})
 
     def insert(self, table: str, lines: Iterable[str]) -> None:
-        """Inserts rows that are JSON, in bodies of some megabytes."""
         query = {"query": f"INSERT INTO {table} FORMAT JSONEachRow"}
         body: list[bytes] = []
         size = 0
@@ -233,7 +229,7 @@ class Connection:
             self._http = None
 
     def _post(self, body: bytes, options: dict[str, str]) -> str:
-        """Sends a request and returns the answer; a connection that the server has closed is opened again."""
+        """Sends a request; reconnects once if the server has closed the connection."""
         headers = self._headers
         if len(body) > 1000:
             body, headers = gzip.compress(body, _LEVEL), headers | {"Content-Encoding": "gzip"}
@@ -284,7 +280,6 @@ _SETTINGS = {
 
 
 def _failure(name: str, status: int, text: str, code: str | None) -> Refused | Unreachable:
-    """The error of an answer; ClickHouse numbers its exceptions."""
     number = int(code) if code and code.isdecimal() else _number_in(text)
     sentence = text.strip().partition("\n")[0][:300]
     if status == http.client.UNAUTHORIZED or number in _CREDENTIALS:

@@ -41,7 +41,6 @@ _TOKENS: Final = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", 
 
 
 def target_of(url: str, credentials: str | None = None) -> Target:
-    """The target of a URL or folder. Raises UsageError for an unknown scheme."""
     user, password = read_credentials(credentials)
     scheme, separator, _ = url.partition("://")
     if not separator or scheme in ("file", "s3"):
@@ -96,7 +95,7 @@ def read_credentials(path: str | None) -> tuple[str | None, str | None]:
 
 
 class Labels:
-    """What the rows of a push have besides the feed, and which projects they leave out."""
+    """The names and flags of a push that change its rows."""
 
     def __init__(self, machine: str, user: str, without: Iterable[str] = (), *, content: bool = False) -> None:
         self.machine, self.user, self.content = machine, user, content
@@ -109,7 +108,7 @@ class Labels:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
     def leaves_out(self, row: dict[str, Any]) -> bool:
-        """Whether a row of the feed is of a project that is left out: by folder, by remote, or by the end of one."""
+        """Whether the row is of a project that is left out: by folder, remote, or the end of one."""
         folder, key = row.get("project") or "", row.get("projectKey") or ""
         for one in self.without:
             is_it = one in (folder, key) or folder.startswith(f"{one}/") or folder.endswith(f"/{one}")
@@ -144,7 +143,6 @@ class Push:
         self.rows = 0
 
     def open(self) -> None:
-        """Asks the target how far it got."""
         machine_id = self._asked(limit=0)["machine"]
         if machine_id is None:
             raise BurnctlError(
@@ -160,7 +158,7 @@ class Push:
         self._stored = stored if stored is not None else _NO_STATE
 
     def _warn_of_unknown_projects(self) -> None:
-        """Warns before anything is sent: a misspelled name leaves nothing out, and a project may still come."""
+        """Warns of names that no project has: they may be misspelled."""
         for name in self._labels.without:
             try:
                 hint = (
@@ -243,7 +241,6 @@ class Push:
                     self._send(batch, self._stored)
 
     def _records(self, session_id: str) -> Iterator[dict[str, Any]]:
-        """The content records of a session; none if it has no content."""
         offset: int | None = 0
         while offset is not None:
             try:
@@ -256,7 +253,6 @@ class Push:
             offset = page["next"]
 
     def _state(self) -> str:
-        """What the target stores as its cursor."""
         state = {"feed": self.feed, "labels": self._labels.digest}
         return json.dumps(state | {"first": self._resetting} if self._resetting else state)
 
@@ -270,7 +266,7 @@ class Push:
         self._report(self.rows)
 
     def _asked(self, **params: Any) -> dict[str, Any]:
-        """A page of the feed, a smaller one if rows are long."""
+        """Asks for a page of the feed; halves it while it is too large."""
         while True:
             try:
                 return self._client.ask(ChangesParams, params)
@@ -280,7 +276,7 @@ class Push:
                 self._limit = params["limit"] = max(1, self._limit // 2)
 
     def _tried(self, call: Callable[[], T]) -> T:
-        """Calls a target until it answers; gives up after some tries. What is refused is not tried again."""
+        """Calls a target, and retries while it is unreachable."""
         for n in range(self._tries):
             try:
                 return call()
@@ -292,16 +288,15 @@ class Push:
         raise AssertionError
 
     def is_behind(self) -> bool:
-        """Whether the feed has changes that the target does not have."""
         return bool(self._asked(cursor=self.feed, limit=0)["more"])
 
     @property
     def has_other_labels(self) -> bool:
-        """Whether the last push to the target had other names, or left other projects out."""
+        """Whether the last push to the target had other flags."""
         return self._restarts
 
     def local_totals(self) -> dict[DayModel, Totals]:
-        """The totals of what this machine has, without projects that are left out, from the export."""
+        """The totals of this machine, from its export."""
         totals: dict[DayModel, Totals] = {}
         after: str | None = None
         while True:
@@ -313,7 +308,7 @@ class Push:
                 return totals
 
     def differences(self) -> list[tuple[DayModel, Totals, Totals]]:
-        """Days and models whose totals are not the same here and there: (day and model, here, there)."""
+        """Days and models whose totals differ: (day and model, here, there)."""
         here, there = self.local_totals(), self._tried(lambda: self._target.totals(self.machine_id))
         none = Totals()
         return [
@@ -324,7 +319,7 @@ class Push:
 
 
 def pause_s(tries: int) -> float:
-    """The pause after so many tries, with some chance, so that a fleet does not come back all at once."""
+    """The pause after a failure, with jitter, so that a fleet does not come back all at once."""
     return _PAUSES_S[min(tries, len(_PAUSES_S) - 1)] * random.uniform(0.75, 1.25)  # noqa: S311 - not a secret
 
 
@@ -343,7 +338,6 @@ class _Rows:
         return sum(map(len, (*self._tables.values(), *sets)))
 
     def _common(self, answer: dict[str, Any]) -> Row:
-        """The columns that all rows of a page have in common."""
         self.seq = max(self.seq, answer["seq"])
         return {
             "machine_id": self._machine_id,
@@ -386,7 +380,6 @@ class _Rows:
         return needed
 
     def add_content(self, record: dict[str, Any], n: int, answer: dict[str, Any]) -> None:
-        """Adds a content record, the `n`th of its session."""
         row = content_row(record, n, self._common(answer))
         self._put("content", row)
         self.text_size += len(row["text"] or "")
@@ -413,7 +406,7 @@ def _add(totals: dict[DayModel, Totals], turn: dict[str, Any]) -> None:
 
 
 def _decoded(stored: str | None) -> dict[str, Any]:
-    """The stored state; none of its facts if it is damaged, which means that everything is sent again."""
+    """The stored state; empty if it is damaged, so that everything is sent again."""
     try:
         state = json.loads(stored) if stored else {}
     except ValueError:
@@ -422,7 +415,7 @@ def _decoded(stored: str | None) -> dict[str, Any]:
 
 
 def watch(push: Push, url: str, every_s: float, *, pause: Callable[[float], None] = time.sleep) -> None:
-    """Pushes again and again, also after the daemon or the target were away for a while. Ends if it is refused."""
+    """Pushes periodically, through outages of the daemon and the target, until it is refused."""
     failures = 0
     is_open = False
     while True:

@@ -132,7 +132,7 @@ class PostgresTarget:
             self._connection = None
 
     def _guarded(self) -> _Transaction:
-        """A transaction whose errors are those of targets. Opens the connection if necessary."""
+        """Begins a transaction; connects if necessary."""
         try:
             if self._connection is None or self._connection.closed:
                 facts = {name: value for name, value in self._facts.items() if value}
@@ -165,7 +165,7 @@ class _Transaction:
 
 
 def statements() -> Iterator[str]:
-    """Creates all tables and views, and adds columns that tables of an older schema lack."""
+    """Creates tables and views, and adds columns that older tables lack."""
     # A view has its columns from the time it was made, and it forbids changing their types.
     yield from (f"DROP VIEW IF EXISTS {name}" for name in reversed(VIEWS))
     for table, columns in TABLES.items():
@@ -189,7 +189,7 @@ def _type(table: str, column: Column) -> str:
 
 
 def _upsert(db: psycopg.Connection[Any], table: str, rows: list[Row]) -> None:
-    """Of several rows of a key in one batch the newest is taken: an upsert may change a row only once."""
+    """Takes the newest row of a key in a batch: an upsert may change a row only once."""
     columns, keys = TABLES[table], KEYS[table]
     names = ", ".join(quoted(column.name) for column in columns)
     changes = ", ".join(f"{quoted(c.name)} = excluded.{quoted(c.name)}" for c in columns if c.name not in keys)
@@ -207,14 +207,13 @@ def _upsert(db: psycopg.Connection[Any], table: str, rows: list[Row]) -> None:
 
 
 def _value(column: Column, value: Any) -> Any:
-    """A value as COPY takes it. Postgres has no NUL in texts, so that a log which has one loses it."""
+    """Converts a value for COPY. Removes NUL, which Postgres has in no text."""
     if column.kind == "map":
         return json.dumps(value or {}).replace("\\u0000", "")
     return value.replace("\0", "") if isinstance(value, str) else value
 
 
 def _failure(error: psycopg.Error) -> Refused | Unreachable:
-    """The error of a target; psycopg's first line has what happened."""
     text = str(error).strip().partition("\n")[0] or type(error).__name__
     lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     if "authentication failed" in text or "no password supplied" in text:

@@ -208,7 +208,6 @@ def row_of(table: str, answer: dict[str, Any], common: Row) -> Row:
 
 
 def content_row(record: dict[str, Any], n: int, common: Row) -> Row:
-    """A row of the table `content` from the `n`th content record of a session."""
     call, result, file = (record.get(name) or {} for name in ("toolUse", "toolResult", "file"))
     text = record.get("text", call.get("input", result.get("content", file.get("name"))))
     if isinstance(text, dict) and text.keys() == {"blob", "bytes"}:

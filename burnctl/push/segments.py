@@ -68,8 +68,6 @@ _REFUSED_WORDS = ("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE", "NO_SUCH_B
 
 
 class Segment:
-    """A file with rows from `first` to `last`."""
-
     __slots__ = ("first", "last", "path", "size")
 
     def __init__(self, path: str, size: int) -> None:
@@ -135,8 +133,6 @@ class SegmentTarget:
                     self._store.delete(segment.path)
 
     def erase(self, machine_id: str, session_ids: list[str], before: int) -> None:
-        """Rewrites the segments that have content of these sessions."""
-
         def remaining(rows: Any) -> Any:
             is_of_them = compute.is_in(rows["session_id"], arrow.array(session_ids, arrow.string()))
             return rows.filter(compute.invert(compute.and_(is_of_them, compute.less(rows["seq"], before))))
@@ -191,7 +187,7 @@ class SegmentTarget:
         return sorted(segments, key=lambda segment: (-segment.last, -segment.first, segment.size, segment.path))
 
     def _merge_newest(self, table: str, machine_id: str) -> None:
-        """Merges the newest segments, once there are too many: each older one that is not much larger than these."""
+        """Merges the newest segments once there are too many, up to the first that is much larger."""
         every = self._segments(table, machine_id)
         if len(list(takewhile(lambda segment: segment.size < _LARGE_BYTES, every))) <= _MOST_SEGMENTS:
             return
@@ -213,7 +209,7 @@ class SegmentTarget:
         return self._row_counts[segment.path]
 
     def _merge(self, table: str, machine_id: str, segments: list[Segment], *, is_all: bool) -> None:
-        """Replaces segments by one with the newest row of each key. A crash in between leaves rows twice, not less."""
+        """Replaces segments by one with the newest row of each key. After a crash in between rows are there twice."""
         first, last = min(one.first for one in segments), max(one.last for one in segments)
         salt = " ".join(sorted(os.path.basename(one.path) for one in segments))
         path = _path(table, machine_id, first, last, salt)
@@ -226,7 +222,7 @@ class SegmentTarget:
                 self._store.delete(segment.path)
 
     def _newest(self, table: str, segments: Sequence[Segment], names: Iterable[str] = ()) -> Iterator[Any]:
-        """Tables with the newest row of each key, from segments that are sorted, the newest first.
+        """Yields tables with the newest row of each key, from segments sorted the newest first.
 
         Of rows that come by session, all of its newest ones are taken.
         """
@@ -239,7 +235,7 @@ class SegmentTarget:
                 number += rows.num_rows
 
     def _newest_bits(self, table: str, segments: Sequence[Segment]) -> bytearray:
-        """A bit for each row of these segments: whether it is the newest of its key.
+        """Returns a bit for each row: whether it is the newest of its key.
 
         Hashes of keys are divided among temporary files, and compared file by file, so that memory is bounded.
         """
@@ -313,7 +309,7 @@ def _as_table(table: str, rows: list[Row]) -> Any:
 
 
 def _in_schema(rows: Any, table: str) -> Any:
-    """Rows of another version with the columns of this one."""
+    """Converts rows of another schema version."""
     schema = SCHEMAS[table]
     if rows.schema.equals(schema):
         return rows.replace_schema_metadata(schema.metadata)
@@ -325,8 +321,6 @@ def _in_schema(rows: Any, table: str) -> Any:
 
 
 class _Store:
-    """Reads and writes whole files through the streams of a folder or bucket."""
-
     def reader(self, path: str) -> Any:
         raise NotImplementedError
 
@@ -453,7 +447,6 @@ class Bucket(_Store):
 
 @contextlib.contextmanager
 def _as_push_errors(name: str) -> Iterator[None]:
-    """Converts errors of files and of pyarrow."""
     try:
         yield
     except (PermissionError, NotADirectoryError, IsADirectoryError) as error:

@@ -24,7 +24,6 @@ def state_folder() -> str:
 
 
 def absolute(url: str) -> str:
-    """The target from any working folder."""
     return url if "://" in url else os.path.abspath(os.path.expanduser(url))
 
 

@@ -102,7 +102,6 @@ def quoted(name: str) -> str:
 
 
 def is_required(table: str, column: Column) -> bool:
-    """Whether the column of every row has a value."""
     return column.name in KEYS[table] or column.name in ("seq", "deleted", "schema")
 
 
@@ -163,7 +162,7 @@ def _causes_once() -> str:
 
 
 def _copied(key: tuple[str, ...], source: str) -> str:
-    """The keys that several machines have. Only these are compared: ranking all rows would sort the whole table."""
+    """The keys that several machines have: only these are ranked, since ranking all rows would sort the whole table."""
     names = ", ".join(key)
     return f"SELECT {names} FROM {source} GROUP BY {names} HAVING min(machine_id) <> max(machine_id)"
 

@@ -50,7 +50,6 @@ _WEIGHTS = {"cost": "coalesce(sum(cost_usd), 0)", "tokens": _TOTAL, "rides": f"{
 
 
 def hotspots(engine: Engine, params: HotspotsParams, now: int) -> dict[str, Any]:
-    """The answer of the method `hotspots`, over all machines."""
     cause, second = split_cause(params.by, lambda name: split(name, _OF_CAUSES))
     refuse(vars(params), _REFUSED)
     if second and second[0].startswith(TAG):
@@ -102,8 +101,6 @@ def _cause_sum(values: Sequence[Any]) -> CauseSum:
 
 
 class _FleetRows(HotspotRows):
-    """Reads the rows of an answer from the views of a fleet."""
-
     def __init__(self, by: str, params: HotspotsParams, scope: Scope, second: Dimension | None) -> None:
         super().__init__(by, params.rank, params.limit)
         self._scope, self._dimension = scope, second

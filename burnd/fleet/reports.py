@@ -39,8 +39,6 @@ MEASURES = (
 
 
 class FleetSum:
-    """A sum of turns; costs in dollars."""
-
     __slots__ = (
         *("cost", "edits", "ended", "harness_cost", "harness_turns", "one_shots", "open", "partial", "priced"),
         *("retried", "tokens", "turns"),
@@ -54,7 +52,6 @@ class FleetSum:
         self.ended: Counter[str] = Counter()  # sessions by their outcome
 
     def add(self, row: Sequence[Any]) -> None:
-        """Adds the measures of a row."""
         turns, *rest = row
         tokens, (cost, priced, open_, partial, harness, harness_cost, edits, one_shots) = rest[:6], rest[6:]
         self.turns += int(turns)
@@ -127,7 +124,6 @@ _NOT_TREE = "who started an agent is not pushed"
 
 
 def summary(engine: Engine, params: SummaryParams, now: int) -> dict[str, Any]:
-    """The answer of the method `summary`, over all machines."""
     by = split(params.by, DIMENSIONS)
     refuse(vars(params), {"tree": _NOT_TREE})
     scope = choose(engine, params, now)
@@ -167,7 +163,6 @@ def summary(engine: Engine, params: SummaryParams, now: int) -> dict[str, Any]:
 
 
 def add_up(scope: Scope, grouped: Dimension) -> Sums:
-    """The sums of the selected turns by the keys of a dimension."""
     sums: defaultdict[Any, FleetSum] = defaultdict(FleetSum)
     cut = len(grouped.columns)
     for row in _grouped(scope, grouped.columns, MEASURES, "turns_once", scope.where):
@@ -245,15 +240,12 @@ def totals_of(scope: Scope, total: FleetSum) -> dict[str, Any]:
 
 
 def fleet_of(engine: Engine) -> dict[str, Any]:
-    """The time of the newest turn, and the number of machines."""
     sql = f"SELECT max({engine.milliseconds('ts')}), count(DISTINCT machine_id) FROM turns_now"
     ((newest, machines),) = engine.rows(sql)
     return {"newest": to_iso(int(newest)) if machines else None, "machines": int(machines)}
 
 
 def _ordered(sums: Sums, by: Sequence[str], grouped: Dimension) -> list[Any]:
-    """The keys to show: in order of time, or the most expensive first."""
-
     def rank(key: Any) -> tuple[Any, ...]:
         one = sums[key]
         at = (time_of(by, key),) if grouped.is_time else ()
@@ -263,7 +255,6 @@ def _ordered(sums: Sums, by: Sequence[str], grouped: Dimension) -> list[Any]:
 
 
 def compare(engine: Engine, params: CompareParams, now: int) -> dict[str, Any]:
-    """The answer of the method `compare`, over all machines."""
     by = split(params.by, COMPARED)
     refuse(vars(params), {"what_if": "prices are not pushed"})
     scope = choose(engine, params, now)

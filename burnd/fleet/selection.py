@@ -114,7 +114,6 @@ def choose(engine: Engine, filters: Filters, now: int, *, table: str = "turns_on
 
 
 def _times(engine: Engine, table: str, begin: int | None, end: int | None) -> list[str]:
-    """The condition on the time of turns, or on the day of causes."""
     bounds = [(sign, ms) for sign, ms in ((">=", begin), ("<", end)) if ms is not None]
     if table == "causes_once":
         return [f"day {sign} {engine.text(to_iso(ms)[:10])}" for sign, ms in bounds]
@@ -216,7 +215,6 @@ def _words(name: str) -> str:
 
 
 def dimension(scope: Scope, by: Sequence[str]) -> Dimension:
-    """The dimension of one name, or the combination of two."""
     parts = [_single(scope, name) for name in by]
     if len(parts) == 1:
         return parts[0]

@@ -80,7 +80,6 @@ class _Page(NamedTuple):
 
 
 def changes(view: View, ledger: Path, params: ChangesParams, is_of_ledger: IsOfLedger) -> dict[str, Any]:
-    """A page of the feed, without the machine."""
     meta: dict[str, str] = dict(view.rows("SELECT key, value FROM meta"))
     every_class = classes_of(view)
     counter, base = int(meta["changes"]), int(meta["feed_base"])
@@ -350,7 +349,6 @@ def _findings(view: View, ledger: Path, families: dict[str, list[int]]) -> list[
 
 
 def _shown(view: View, model: str, provider: str | None) -> dict[str, str | None]:
-    """The names of a model and its provider in reports."""
     return {
         "modelName": shown_model(view.prices, model, provider),
         "providerName": shown_provider(view.prices, model, provider),
