@@ -27,7 +27,7 @@ from burnctl.render.tables import Column, table
 from burnctl.render.text import clean, flow, width_of
 from burnd.contract import Params, param
 from burnd.contract.daemon import MOST_STAMPS
-from burnd.contract.reports import SummaryParams
+from burnd.contract.reports import Filters, SummaryParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def run(options: argparse.Namespace) -> int:
     if verb == "tags" and wants_series and not any(row["key"] for row in answer["rows"]) and answer["rows"]:
         raise BurnctlError(f"no request has a tag {options.key!r}", "burnctl tags lists the tags")
     if wants_series and answer.get("plans"):
-        rows = answer["rows"] if by == "source" else flags.ask(client, SummaryParams, options, by="source")["rows"]
+        filters = flags.given(options, Filters)
+        rows = answer["rows"] if by == "source" else client.ask(SummaryParams, filters | {"by": "source"})["rows"]
         costs = {row["key"]: row["costUsd"] for row in rows}
         answer["covered"] = [(one["title"], usd) for one in answer["plans"] if (usd := costs.get(one["source"]))]
 

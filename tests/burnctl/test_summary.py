@@ -12,6 +12,9 @@ import pytest
 from burnctl.commands import compare, summary
 from burnctl.render.screen import Screen
 from burnctl.render.text import width_of
+from burnd.paths import Home
+from tests.burnctl.fake_daemon import fake_daemon
+from tests.burnctl.invoke import run
 
 EVIL = "\x1b]52;c;cm0gLXJm\x07\x1b[31m\u202e"
 
@@ -56,6 +59,16 @@ def test_a_plan_is_named_with_what_it_covers() -> None:
     assert "Claude Max 20x covers $1.25 of it" in shown
     plans = [{"name": "max20", "title": "Claude Max 20x", "source": "claude-code", "monthlyUsd": 200}]
     assert "Claude Max" not in page(answer("source", "api", plans=plans, covered=[]))
+
+
+def test_a_tree_of_agents_with_a_plan(home: Home) -> None:
+    """What the plan covers is asked by harness, with the same filters, without the tree and its limit."""
+    plans = [{"name": "max20", "title": "Claude Max 20x", "source": "claude-code", "monthlyUsd": 200}]
+    with fake_daemon(home.root / "burnd.sock", summary=answer("agent", "a", plans=plans)) as server:
+        assert run(home, "agents", "--tree", "--limit", "1", "--model", "opus").returncode == 0
+    first, second = (params for method, params in server.asked if method == "summary")
+    assert (first["by"], first["tree"], first["limit"]) == ("agent", True, 1)
+    assert second == {"by": "source", "model": "opus"}
 
 
 def test_a_missing_model_name_is_marked() -> None:
