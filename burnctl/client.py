@@ -156,7 +156,7 @@ class Client(MethodTable):
         self.close()
 
     def close(self) -> None:
-        """Lets go of the connection; the next question makes a new one."""
+        """Closes the connection; the next request opens a new one."""
         if self._wire is not None:
             self._wire.close()
             self._wire = None
@@ -191,7 +191,7 @@ class Client(MethodTable):
         return str(self._path)
 
     def ask(self, method: type[Params], given: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer of a method of the table; parameters that are None are not sent.
+        """Calls a method; parameters that are None are not sent.
 
         Progress is passed to `progress`, if that is set: `{"done": ..., "total": ...}`.
         """

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     update = actions.add_parser("update", help="fetch the newest list from models.dev, or take one from a file")
     update.description = (
         "fetches the newest price list and puts it into models.dev.json in the home, where burnd takes it up at once. "
-        "Prices you wrote there yourself stay. This is the only command that goes to the network"
+        "Prices you wrote there yourself stay."
     )
     flags.add(update, PricingFlags)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from burnctl.cli import load
 from burnctl.client import Client
-from burnctl.commands import present
+from burnctl.commands import module_of, present
 from burnctl.parser import Parser, help_of, overview, parser_for
 from burnd.contract import Param, Params
 from burnd.contract import methods as contract_methods
@@ -39,21 +39,48 @@ def commands() -> str:
     about = "An option that a command shares with others is described here and only named there"
     filters = f"{FILTERS} are those from {FILTER_FLAGS[0]} to {FILTER_FLAGS[-1]}"
     parts += ["## Shared options\n", f"{about}; {filters}.\n", _block("\n".join(shared))]
+    verbs_of: dict[str, list[str]] = {}
+    for verb in present():
+        verbs_of.setdefault(module_of(verb), []).append(verb)
     group = ""
-    seen: dict[str, str] = {}
     for verb, (its_group, line) in present().items():
         if its_group != group:
             group = its_group
             parts.append(f"## {group}\n")
         parts.append(f"### burnctl {verb}\n")
-        text = _own_help(parsers[verb], shared)
-        usage, about, *rest = text.split("\n\n")
-        first = seen.setdefault(about, verb)
-        if first != verb:
-            options = [part for part in rest if not part.startswith("examples:")]
-            text = "\n\n".join([usage, f"{line[0].upper()}{line[1:]}. See burnctl {first}.", *options])
-        parts += [_block(text), *(_block(_own_help(action, shared)) for action in actions_of(parsers[verb]))]
+        main = _main_of(verbs_of[module_of(verb)], parsers)
+        if verb == main:
+            text = re.sub(
+                r"`burnctl help \S+ ACTION` explains one of them\.\n\n?", "", _own_help(parsers[verb], shared)
+            )
+            parts += [
+                _block(text),
+                *(_block(_own_help(action, shared)) for action in _actions_with_more(parsers[verb])),
+            ]
+        else:
+            parts.append(_difference(line, main, parsers[verb], parsers[main]))
     return "\n".join(parts)
+
+
+def _main_of(verbs: list[str], parsers: dict[str, Parser]) -> str:
+    """Of the verbs that one module implements, the one with the most options, the first of several."""
+    return max(verbs, key=lambda verb: len(_flags(parsers[verb])))
+
+
+def _flags(parser: Parser) -> list[str]:
+    return [flag for action in parser._actions for flag in action.option_strings[-1:]]
+
+
+def _difference(line: str, main: str, parser: Parser, other: Parser) -> str:
+    """A short form of another verb, in one paragraph."""
+    own, others = _flags(parser), _flags(other)
+    lacks = [f"`{flag}`" for flag in others if flag not in own]
+    arguments = [f"`{action.metavar}`" for action in parser._actions if not action.option_strings and action.metavar]
+    if line.startswith("the same as "):
+        return f"The same as `burnctl {main}`.\n"
+    text = f"{line[0].upper()}{line[1:]}. Options as for `burnctl {main}`"
+    text += f" except {', '.join(lacks)}" if lacks else ""
+    return f"{text}; argument {', '.join(arguments)}.\n" if arguments else f"{text}.\n"
 
 
 def _shared_options(parsers: Iterable[Parser]) -> list[str]:
@@ -94,6 +121,12 @@ def _own_help(parser: Parser, shared: list[str]) -> str:
     return f"{usage}\n\n{before}" + "\n".join(lines) + rest
 
 
+def _actions_with_more(parser: Parser) -> list[Parser]:
+    """The actions with options or arguments that the command does not have; its help describes the others."""
+    names = {action.dest for action in parser._actions}
+    return [one for one in actions_of(parser) if {action.dest for action in one._actions} - names]
+
+
 def actions_of(parser: Parser) -> list[Parser]:
     """The parsers of `config init`, `config show` and so on, without internal ones."""
     found = []
@@ -105,22 +138,29 @@ def actions_of(parser: Parser) -> list[Parser]:
 
 
 def methods() -> str:
-    """Every method of `Client`: those of the socket from the table, the others from their functions."""
-    found: dict[str, str] = {}
+    """Every method of `Client`: those of the socket as signatures, the others with what they do."""
+    of_socket: dict[str, str] = {}
     for name, params in contract_methods().items():
         own = _own_params(params)
         required = [name for name, one in own.items() if one.is_required]
         others = [f"{name}=" for name, one in own.items() if not one.is_required]
         others += ["**filters"] if issubclass(params, Filters) else []
-        found[name.replace(".", "_")] = f"({', '.join([*required, *others])})` | {params.about()} |"
+        of_socket[name.replace(".", "_")] = f"({', '.join([*required, *others])})"
+    rest: dict[str, str] = {}
     for name, member in inspect.getmembers_static(Client):
         if inspect.isfunction(member) and not name.startswith("_"):
             about = (inspect.getdoc(member) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-            found[name] = f"({_parameters(member)})` | {about} |"
-    return (
-        "\n".join(["| method | what it does |", "|---|---|", *(f"| `{name}{found[name]}" for name in sorted(found))])
-        + "\n"
-    )
+            rest[name] = f"({_parameters(member)})` | {about} |"
+            of_socket.pop(name, None)
+    lines = [f"- `{name}{of_socket[name]}`" for name in sorted(of_socket)]
+    rows = [
+        "",
+        "Methods of the client alone, or with a form of their own:",
+        "",
+        "| method | what it does |",
+        "|---|---|",
+    ]
+    return "\n".join([*lines, *rows, *(f"| `{name}{rest[name]}" for name in sorted(rest))]) + "\n"
 
 
 def _own_params(params: type[Params]) -> dict[str, Param]:
@@ -132,7 +172,7 @@ def _own_params(params: type[Params]) -> dict[str, Param]:
 def _parameters(function: Callable[..., object]) -> str:
     shown = []
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
-        mark = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        mark = {parameter.VAR_KEYWORD: "**", parameter.VAR_POSITIONAL: "*"}.get(parameter.kind, "")
         optional = "=" if parameter.default is not parameter.empty else ""
         shown.append(f"{mark}{parameter.name}{optional}")
     return ", ".join(shown)

@@ -154,7 +154,7 @@ def test_every_public_name_of_the_client_is_documented() -> None:
         assert f"`{name}(" in text or f"`{name}`" in text, name
     for name in burnctl.__all__:
         assert f"`{name}`" in text
-    for name in re.findall(r"^\| `(\w+)\(", text, re.MULTILINE):
+    for name in re.findall(r"^(?:\||-) `(\w+)\(", text, re.MULTILINE):
         assert hasattr(Client(), name), name
 
 
