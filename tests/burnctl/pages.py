@@ -172,7 +172,7 @@ def _own_params(params: type[Params]) -> dict[str, Param]:
 def _parameters(function: Callable[..., object]) -> str:
     shown = []
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
-        mark = {parameter.VAR_KEYWORD: "**", parameter.VAR_POSITIONAL: "*"}.get(parameter.kind, "")
+        mark = "**" if parameter.kind is parameter.VAR_KEYWORD else "*" * (parameter.kind is parameter.VAR_POSITIONAL)
         optional = "=" if parameter.default is not parameter.empty else ""
         shown.append(f"{mark}{parameter.name}{optional}")
     return ", ".join(shown)
