@@ -90,6 +90,8 @@ def test_totals_follow_whatever_happens(folder: Path, targets: list[str]) -> Non
 def test_kills_at_any_moment(folder: Path, targets: list[str], number: int) -> None:
     """A push that is killed before or after any of its requests is completed by the next one."""
     target = targets[number]
+    is_folder = target.startswith("/")
+    module, of_folder = ("tests.burnctl.push.killed_push", [target]) if is_folder else ("tests.real.killed_push", [])
     machine = Machine(folder, "ana")
     try:
         machine.start()
@@ -97,7 +99,7 @@ def test_kills_at_any_moment(folder: Path, targets: list[str], number: int) -> N
         for kill in range(1, KILLS + 1):
             machine.log(f"s{kill % 4}", f"m{kill}-0", f"m{kill}-1", day=f"2026-11-{kill % 9 + 1:02}")
             done = subprocess.run(
-                [sys.executable, "-m", "tests.real.killed_push", str(kill % 23 + 1), "push", target, "--no-start"],
+                [sys.executable, "-m", module, str(kill % 23 + 1), *of_folder, "push", target, "--no-start"],
                 cwd=ROOT,
                 env={**os.environ, "RELAYBURN_HOME": str(machine.home.root), "HOME": str(machine.home.root.parent)},
                 capture_output=True,
