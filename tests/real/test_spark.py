@@ -14,13 +14,12 @@ from tests.fleet.segments import put
 from tests.server.wire import PROJECT
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
-pyspark: Any = pytest.importorskip("pyspark")
-sql: Any = pytest.importorskip("pyspark.sql")
 NEWER = ("persona",)  # missing in segments of an older schema
 
 
 def test_each_turn_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest row of each key, then the best copy, over two versions of the schema."""
+    sql: Any = pytest.importorskip("pyspark.sql")
     put(tmp_path, "turns", turn("a", "m1", 1, costUsd=0.1), turn("a", "m2", 1, costUsd=0.2), without=NEWER)
     put(tmp_path, "turns", turn("a", "m1", 4, costUsd=0.3, ts="2026-10-31T00:00:00.123Z"), gone("a", "m2", 5))
     put(tmp_path, "turns", turn("b", "m1", 2, costUsd=9.0, quality="partial"), turn("b", "m3", 3, costUsd=1e-12))
