@@ -99,7 +99,7 @@ def wait_until_open(client: Client) -> Status:
         state = str((status.get("index") or {}).get("state") or "")
         if state != last_state and state != "opening":
             last_state = state
-            say(f"burnd is starting: {state.replace(' %', '%')}")
+            say(f"burnd is starting: {state}")
         time.sleep(_PAUSE_S)
     return status
 

@@ -159,7 +159,7 @@ def _stored(answer: Answer, screen: Screen) -> str:
     rows = [
         ("ledger", _ledger(ledger), size(ledger.get("bytes"))),
         ("content", f"{content.get('mode', '?')}{sessions}", size(content.get("bytes"))),
-        ("index", f"{index.get('state', '?')}".replace(" %", "%") + pending, size(index.get("bytes"))),
+        ("index", f"{index.get('state', '?')}{pending}", size(index.get("bytes"))),
     ]
     if search := answer.get("search"):
         pending = f", {counted(search['pending'], 'session')} to index" if search.get("pending") else ""

@@ -215,7 +215,7 @@ class _PlanWindows:
     def answer(self, name: str, history: int, limit: float | None, ledger: Path | None) -> dict[str, Any]:
         """The current window and earlier ones, and with a ledger what filled those that reached the limit.
 
-        A window reached it if the account's reading is 100 %, or the cost is the plan's amount in dollars.
+        A window reached it if the account's reading is 100%, or the cost is the plan's amount in dollars.
         """
         current = self._current(name)
         reported_windows = self._account.windows(name)

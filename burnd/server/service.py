@@ -211,7 +211,7 @@ class Work(msgspec.Struct):
         self.done, self.total = done, total
 
     def __str__(self) -> str:
-        return f"{self.what} {100 * self.done // self.total} %" if self.total else self.what
+        return f"{self.what} {100 * self.done // self.total}%" if self.total else self.what
 
 
 class Clients(msgspec.Struct):

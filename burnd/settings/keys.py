@@ -181,7 +181,7 @@ KEYS = (
         "disk.reserve",
         "auto",
         lambda value: value if value == "auto" else _whole(0, 1 << 50)(value),
-        'Bytes of free disk below which recording pauses until there is space; "auto" is 20 MB, or 2 % of\n'
+        'Bytes of free disk below which recording pauses until there is space; "auto" is 20 MB, or 2% of\n'
         "a small disk.",
         restart=False,
     ),

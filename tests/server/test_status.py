@@ -228,7 +228,7 @@ def _is_seen_starting(home: Home) -> bool:
         daemon.terminate()
     times.sort()
     assert times[len(times) * 9 // 10] < 0.2 * noise(), times[-5:]
-    is_told = any(state.startswith("rebuilding ") and state.endswith(" %") for state in states)
+    is_told = any(state.startswith("rebuilding ") and state.endswith("%") for state in states)
     return is_told and "not_now" in refusals
 
 

@@ -114,7 +114,7 @@ class ContentSize(TypedDict):
 
 
 class IndexState(TypedDict):
-    """The index; `state` may be `rebuilding 41 %`."""
+    """The index; `state` may be `rebuilding 41%`."""
 
     state: str
     bytes: int

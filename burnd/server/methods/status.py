@@ -149,7 +149,7 @@ def _derived(service: Service) -> dict[str, Any]:
     lost: dict[str, Any] = {"sessions": 0, "noticedAt": None}
     if service.is_open:
         done, total = service.pipeline.status.rebuilding or (None, 0)
-        index_state = "ready" if done is None else f"rebuilding {100 * done // total if total else 0} %"
+        index_state = "ready" if done is None else f"rebuilding {100 * done // total if total else 0}%"
         search = service.search_indexer.status()
         own = service.spool
         spool = {"claims": own.pending, "stamps": own.waiting, "bad": own.bad, "blocked": own.blocked or None}
