@@ -261,34 +261,36 @@ def _of_parser(parser: Parser, before: Sequence[str], typed: str) -> list[Candid
                 return _of_parser(subparser, before[at + 1 :], typed) if subparser else []
             used += 1
     if awaiting is not None:
-        return _values(awaiting)
+        return _values(awaiting, typed)
     if typed.startswith("-"):
         return [
             (name, _line(a.help)) for name, a in flags.items() if a.help != argparse.SUPPRESS and name not in before
         ]
     if not places or (used >= len(places) and places[-1].nargs not in ("*", "+")):
         return []
-    return _values(places[min(used, len(places) - 1)])
+    return _values(places[min(used, len(places) - 1)], typed)
 
 
-def _values(action: argparse.Action) -> list[Candidate]:
+def _values(action: argparse.Action, typed: str) -> list[Candidate]:
     """What an argument may be: its choices, or the names of its kind that are recorded."""
     if isinstance(action, argparse._SubParsersAction):
         return [(choice.dest, _line(choice.help)) for choice in action._choices_actions]
     one: Param | None = getattr(action, "param", None)
     if one is None:
         return [(str(choice), "") for choice in action.choices or ()]
-    if one.choices:
-        return [(word, "") for word in (*one.choices, *filter(None, [one.others.removesuffix("KEY")]))]
     try:
+        if one.choices:
+            beginning = one.others.removesuffix("KEY")
+            keys = _tag_keys() if beginning and typed.startswith(beginning) else []
+            return [(word, "") for word in (*one.choices, beginning, *(beginning + key for key, _ in keys)) if word]
         if one.kind == "session":
             return _sessions()
         if one.kind == "tag":
             return _tags()
-        if one.name == "keys":
-            return list(dict.fromkeys((tag.partition("=")[0], "") for tag, _ in _tags()))
+        if one.kind == "tag-key":
+            return _tag_keys()
         if one.kind == "setting":
-            return _settings()
+            return _settings(typed)
         return _rows(one.kind or one.name) if (one.kind or one.name) in _DIMENSIONS else []
     except BurnctlError:
         return []
@@ -334,12 +336,20 @@ def _tags() -> list[Candidate]:
     return _insertable(list(pairs.items()))
 
 
-def _settings() -> list[Candidate]:
+def _tag_keys() -> list[Candidate]:
+    return list(dict.fromkeys((tag.partition("=")[0], "") for tag, _ in _tags()))
+
+
+def _settings(typed: str) -> list[Candidate]:
+    """The settings; once something is typed also without their table, as in `config set plan`."""
     from burnctl.client import Client
 
     with Client(timeout=ANSWER_S) as client:
         rows = client.config_show().get("settings") or []
-    return _insertable([(row["key"], _line(row.get("says"))) for row in rows])
+    names = [(row["key"], _line(row.get("says"))) for row in rows]
+    short = [(name.partition(".")[2], about) for name, about in names] if typed else []
+    every = [name for name, _ in short]
+    return _insertable([*names, *((name, about) for name, about in short if every.count(name) == 1)])
 
 
 def _insertable(found: Sequence[tuple[object, str]]) -> list[Candidate]:

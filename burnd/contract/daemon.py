@@ -119,7 +119,7 @@ class RemoveStampsParams(Params, method="stamps.remove", errors=("refused",)):
 
     answer: ClassVar[results.RemovedStamps]
     selector: SelectorParams = param(help="the turns that lose the tags", flag="")
-    keys: list[str] = param(help="the keys of the tags to remove", metavar="KEY")
+    keys: list[str] = param(help="the keys of the tags to remove", kind="tag-key", metavar="KEY")
     ts: str | None = param(default=None, help="time of the removal (now); stamps after it are not affected", flag="")
 
 

@@ -61,6 +61,20 @@ def test_names_that_burnd_knows(home: Home) -> None:
         assert all(method in ("sessions.list", "summary") for method, _ in server.asked)
 
 
+def test_tags_and_settings(home: Home) -> None:
+    """Keys of tags wherever one is typed, and settings by the short names that `config set` takes."""
+    stamps = {"stamps": [{"enrichment": {"persona": "critic", "ticket": "7"}}, {"enrichment": {"ticket": "8"}}]}
+    settings = {"settings": [{"key": "display.plan"}, {"key": "log.file"}, {"key": "a.level"}, {"key": "b.level"}]}
+    with fake_daemon(home.root / "burnd.sock", stamps__list=stamps, config__show=settings):
+        until(lambda: words(home, "tags", "") == ["ticket", "persona"])
+        until(lambda: words(home, "stamps", "remove", "t") == ["ticket"])
+        until(lambda: words(home, "summary", "--by", "tag:p") == ["tag:persona"])
+        until(lambda: words(home, "summary", "--tag", "t") == ["ticket=8", "ticket=7"])
+        until(lambda: words(home, "config", "set", "") == ["display.plan", "log.file", "a.level", "b.level"])
+        until(lambda: words(home, "config", "set", "pl") == ["plan"])
+        until(lambda: words(home, "config", "get", "le") == [])
+
+
 def test_burnd_is_never_started_and_never_waited_for(home: Home) -> None:
     """With burnd down, or not answering, there is simply nothing to offer, at once."""
     assert words(home, "tail", "--session", "") == []
