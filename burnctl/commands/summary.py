@@ -83,7 +83,7 @@ class SummaryFlags(Params):
 
 
 class TagsFlags(Params):
-    key: str | None = param(default=None, help="the tag; without one, a list of tags", metavar="KEY")
+    key: str | None = param(default=None, help="the tag; without one, a list of tags", kind="tag-key", metavar="KEY")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
