@@ -9,7 +9,7 @@ from __future__ import annotations
 from burnctl import flags, session_choice
 from burnctl.daemon import reach
 from burnctl.errors import UsageError
-from burnctl.render.names import miss_sentence, miss_words, short_id
+from burnctl.render.names import enough_of_id, miss_sentence, miss_words, short_id
 from burnctl.render.numbers import counted, money, number
 from burnctl.render.text import clean, cut
 from burnd.contract import Params, param
@@ -107,13 +107,13 @@ class _Drawing:
                 self._below.setdefault((by["lane"], by["turnIndex"]), []).append(n)
 
     def lines(self) -> Iterator[str]:
-        from burnctl.render.names import last_name, short_id
+        from burnctl.render.names import enough_of_id, last_name
         from burnctl.render.numbers import counted, money
         from burnctl.render.text import clean, cut
 
         answer, screen = self._answer, self._screen
         totals = answer["totals"]
-        facts = [last_name(answer["project"]), short_id(answer["sessionId"]), counted(totals["turns"], "request")]
+        facts = [last_name(answer["project"]), enough_of_id(answer), counted(totals["turns"], "request")]
         facts += [money(totals["costUsd"]) if totals["costUsd"] is not None else "no price"]
         if answer["title"]:
             yield screen.paint(cut(clean(answer["title"]), self._width), "bold")
@@ -253,7 +253,7 @@ class _Picture:
         yield _svg_text(16, 30, cut(clean(answer["title"] or answer["sessionId"]), 110), "t")
         project = f" · {clean(answer['project'])}" if answer["project"] else ""
         price = "no price" if totals["costUsd"] is None else money(totals["costUsd"])
-        facts = f"{short_id(answer['sessionId'])} · {counted(totals['turns'], 'request')} · {price}"
+        facts = f"{enough_of_id(answer)} · {counted(totals['turns'], 'request')} · {price}"
         yield _svg_text(16, 50, cut(facts + project, 150), "d")
         x = 16
         for name, color in _PARTS.items():
@@ -367,7 +367,7 @@ def draw_mermaid(answer: Mapping[str, Any]) -> str:
 
 def _mermaid_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     totals = answer["totals"]
-    title = answer["title"] or short_id(answer["sessionId"])
+    title = answer["title"] or enough_of_id(answer)
     yield "flowchart TD"
     yield f'  s["{_label(title)}<br/>{counted(totals["turns"], "request")}, {_price_label(totals["costUsd"])}"]'
     lanes = list(_nodes(answer["lanes"]))

@@ -7,7 +7,7 @@ from burnctl.daemon import reach
 from burnctl.output import present
 from burnctl.render import styles
 from burnctl.render.charts import bar
-from burnctl.render.names import harness_name, miss_words, pull_request_name, short_id, short_model, tilde
+from burnctl.render.names import enough_of_id, harness_name, miss_words, pull_request_name, short_id, short_model, tilde
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import NOTHING, count, counted, date, money, number, percent
 from burnctl.render.tables import Column, table
@@ -165,7 +165,7 @@ def _cells(row: dict[str, Any], by: str, second: str, most: float, most_cost: fl
         (_label(row, by), "dim" if row["kind"] == OTHER else ""),
         row.get("proof", "") if by == "cache-miss" else "",
         name,
-        f"{short_id(row['sessionId'])}{agent}" if is_prompt else "",
+        f"{enough_of_id(row)}{agent}" if is_prompt else "",
         date(row["at"]) if is_prompt else "",
         count(row["calls"]) if row["calls"] else "",
         (count(row["errors"]), "red") if row["errors"] else "",

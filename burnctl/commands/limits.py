@@ -9,7 +9,7 @@ from burnctl.daemon import reach
 from burnctl.output import as_json, present
 from burnctl.render import styles
 from burnctl.render.charts import bar, sampled, sparkline
-from burnctl.render.names import GROUP_NAMES, harness_name, last_name, short_id
+from burnctl.render.names import GROUP_NAMES, enough_of_id, harness_name, last_name
 from burnctl.render.notes import add_caveats, backfill_line
 from burnctl.render.numbers import (
     count,
@@ -191,7 +191,7 @@ def _filled(answer: dict[str, Any], screen: Screen) -> str:
                 (
                     "sessions",
                     window["sessions"],
-                    lambda row: cut(row.get("title") or "", _LONGEST_TITLE) or short_id(row["key"]),
+                    lambda row: cut(row.get("title") or "", _LONGEST_TITLE) or enough_of_id(row),
                 ),
                 ("causes", window["causes"], lambda row: GROUP_NAMES.get(row["key"], row["key"])),
             ):

@@ -323,7 +323,7 @@ def _dimension_table(by: str, answer: Mapping[str, Any]) -> str:
 def _waste(waste: Mapping[str, Any]) -> Iterator[str]:
     from burnctl.commands.explain import KINDS
     from burnctl.commands.waste import what
-    from burnctl.render.names import last_name, short_id
+    from burnctl.render.names import enough_of_id, last_name
 
     whole, part = waste["totals"]["costUsd"], waste["avoidable"]["costUsd"]
     yield "<h2>Avoidable</h2>"
@@ -348,7 +348,7 @@ def _waste(waste: Mapping[str, Any]) -> Iterator[str]:
         for one in findings:
             project = counted(one["projectCount"], "project") if one["projectCount"] > 1 else last_name(one["project"])
             more = one["sessionCount"] - 1
-            session = short_id(one["evidence"]["sessionId"]) + (f" and {more:,} more" if more else "")
+            session = enough_of_id(one["evidence"]) + (f" and {more:,} more" if more else "")
             cost = _number(money(one["costUsd"]), one["costUsd"], one["severity"])
             body.append([cost, _cell(what(one)), _cell(project, "w"), _cell(session, "" if more else "id")])
         yield _table(["cost", "finding", "project", "session"], body, numbers=("cost",), hidden=("project",))
@@ -359,7 +359,7 @@ def _sessions(answers: Mapping[str, Any]) -> Iterator[str]:
     import time
 
     from burnctl.commands.flow import draw_svg
-    from burnctl.render.names import last_name, short_id
+    from burnctl.render.names import enough_of_id, last_name
 
     rows = [row for row in answers["sessions"]["rows"] if row["key"]]
     if not rows:
@@ -372,7 +372,7 @@ def _sessions(answers: Mapping[str, Any]) -> Iterator[str]:
         title = [_cell(facts["title"] or "")] if with_text else []
         body.append(
             [
-                _cell(short_id(row["key"]), "id"),
+                _cell(enough_of_id(row), "id"),
                 *title,
                 _cell(last_name(facts["project"]), "" if not with_text else "w"),
                 _cell(ago(facts["updatedAt"], now), "w"),
@@ -385,7 +385,7 @@ def _sessions(answers: Mapping[str, Any]) -> Iterator[str]:
     hidden = ("last request", "share", *(["project"] if with_text else []))
     yield _table(heads, body, numbers=("requests", "cost", "share"), hidden=hidden)
     for flow in answers["flows"]:
-        head = f"Course of {short_id(flow['sessionId'])}: {money(flow['totals']['costUsd'])}"
+        head = f"Course of {enough_of_id(flow)}: {money(flow['totals']['costUsd'])}"
         yield f"<details open><summary>{_text(head)}</summary><div class=scroll>"
         yield draw_svg({**flow, "project": last_name(flow["project"])}, embedded=True)
         yield "</div></details>"

@@ -10,7 +10,7 @@ from burnctl.errors import BurnctlError, UsageError
 from burnctl.output import present
 from burnctl.render import styles
 from burnctl.render.charts import bar, sparkline
-from burnctl.render.names import harness_name, last_name, pull_request_name, short_id, short_model, tilde
+from burnctl.render.names import enough_of_id, harness_name, last_name, pull_request_name, short_model, tilde
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import (
     NOTHING,
@@ -264,7 +264,7 @@ def _label(row: dict[str, Any], by: str) -> str:
         return _NAMELESS.get(by, "(untagged)" if by.startswith("tag:") else "(unknown)")
     label = str(row["key"])
     if by == "session":
-        return short_id(label)
+        return enough_of_id(row)
     if by == "hour":
         return label[:16].replace("T", " ")
     if by == "source":

@@ -241,7 +241,7 @@ def _block(
 
 
 def _findings(found: Sequence[Mapping[str, Any]], screen: Screen) -> str:
-    from burnctl.render.names import last_name, short_id
+    from burnctl.render.names import enough_of_id, last_name
     from burnctl.render.numbers import counted, money
     from burnctl.render.tables import Column, table
     from burnctl.render.text import cut
@@ -253,7 +253,7 @@ def _findings(found: Sequence[Mapping[str, Any]], screen: Screen) -> str:
         where = counted(count, "project") if count > 1 else last_name(finding["project"]) if finding["project"] else ""
         where = where if screen.is_pipe or screen.width >= _WIDE else cut(where, _PROJECT)
         more = finding["sessionCount"] - 1
-        session = short_id(evidence["sessionId"]) + (f" +{more:,}" if more else "")
+        session = enough_of_id(evidence) + (f" +{more:,}" if more else "")
         style = _STYLES[finding["severity"]]
         rows.append(((money(finding["costUsd"]), style), (finding["severity"], style), what(finding), where, session))
     columns = (

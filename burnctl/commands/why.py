@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
 
 def draw_session(answer: Mapping[str, Any], screen: Screen) -> str:
     """The screen of a session: its groups, its most expensive causes, how it was billed."""
-    from burnctl.render.names import short_id
+    from burnctl.render.names import enough_of_id
     from burnctl.render.notes import add_caveats
 
     lines = [*_title(answer, screen)]
@@ -111,7 +111,7 @@ def draw_session(answer: Mapping[str, Any], screen: Screen) -> str:
     lines.append(screen.paint(f"{'all causes' if is_all else f'the {count} most expensive causes'}{tokens}", "bold"))
     lines.append(_cause_table(causes, screen))
     lines += _misses(answer, screen)
-    session = short_id(answer["sessionId"])
+    session = enough_of_id(answer)
     lines += ["", *_facts("how it was billed", _billed(answer["parts"]), screen)]
     lines += _facts("next", [f"burnctl waste --session {session}", f"burnctl flow {session}"], screen)
     if open_requests := totals.get("openTurns"):
@@ -288,7 +288,7 @@ def _paid_row(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 def _title(answer: Mapping[str, Any], screen: Screen, head: Sequence[str] = ()) -> Iterator[str]:
     """One line: the title, the project, the models, the requests, the cost. A long title has a line of its own."""
-    from burnctl.render.names import last_name, short_id, short_model
+    from burnctl.render.names import enough_of_id, last_name, short_model
     from burnctl.render.numbers import counted, money
     from burnctl.render.text import clean, cut, width_of
 
@@ -297,7 +297,7 @@ def _title(answer: Mapping[str, Any], screen: Screen, head: Sequence[str] = ()) 
     facts += [money(totals["costUsd"]) if totals["costUsd"] is not None else "no price"]
     models = [short_model(model) for model in answer.get("models", ())[:3]]
     project = last_name(answer["project"]) if answer["project"] else ""
-    title = clean(answer["title"] or f"session {short_id(answer['sessionId'])}")
+    title = clean(answer["title"] or f"session {enough_of_id(answer)}")
     behind = " · ".join(map(clean, filter(None, [project, *models, *facts])))
     room = screen.width - width_of(behind) - 3
     if screen.is_pipe or width_of(title) <= room:

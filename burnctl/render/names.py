@@ -39,8 +39,9 @@ def short_id(session_id: object) -> str:
 
 
 def enough_of_id(session: Mapping[str, Any]) -> str:
-    """Enough of a session's id to type it: burnd gives the length that no other session shares."""
-    return max(short_id(session["sessionId"]), clean(session["shortId"]), key=len)
+    """Enough of a session's id to type it: `shortId` is shared by no other session. Rows of a summary have `key`."""
+    session_id = session["sessionId"] if "sessionId" in session else session["key"]
+    return max(short_id(session_id), clean(session.get("shortId") or ""), key=len)
 
 
 def short_model(model: object) -> str:

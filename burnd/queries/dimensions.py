@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from burnd.contract.reports import DIMENSIONS, FLEET_DIMENSIONS
 from burnd.queries.money import TurnClass
+from burnd.queries.names import short_ids
 from burnd.queries.periods import HOUR_PLACES, day_name, hour_name, month_name, week_name
 from burnd.queries.selection import AGENTS, PARENT_AGENT, Selection
 from burnd.queries.sums import By
@@ -208,7 +209,8 @@ def _sessions(view: View, keys: Sequence[int]) -> list[dict[str, Any]]:
         }
         for number, session_id, parent, project, created, title in view.numbered(_SESSIONS, set(keys))
     }
-    return [facts[key] for key in keys]
+    enough = short_ids(view, [row["key"] for row in facts.values()])
+    return [facts[key] | {"shortId": enough[facts[key]["key"]]} for key in keys]
 
 
 _PROJECTS = (

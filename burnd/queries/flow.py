@@ -36,6 +36,7 @@ def flow(view: View, ledger: Path, params: FlowParams) -> dict[str, Any]:
     drawn = [drawing.lane(lane) for lane in lanes_shown]
     return {
         "sessionId": session.session_id,
+        "shortId": names.short_ids(view, [session.session_id])[session.session_id],
         "source": session.facts["source"],
         "project": session.facts["project"],
         "title": session.facts["title"],

@@ -26,6 +26,7 @@ from burnd.queries import dimensions
 from burnd.queries.bills import group_of, group_of_command
 from burnd.queries.dimensions import Dimension
 from burnd.queries.money import CauseSum, Parts, TurnClasses, rates_of, unlogged_of
+from burnd.queries.names import short_ids
 from burnd.queries.quotes import Quotes
 from burnd.queries.selection import Selection, choose
 from burnd.queries.summary import add_up
@@ -234,11 +235,12 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams, quotes: Quotes | 
         table.add_causes(causes)
     rows = table.ranked(CauseSum.of(added.total), added.total.turns + added.total.empty)
     first_turns = first_turns_of(view, [label.prompt for label, _ in rows if label.prompt is not None])
+    enough = short_ids(view, {str(turn[0]) for turn in first_turns.values()})
     names = _second_names(dimension, rows)
     whole = added.total.units
 
     def about(label: Label) -> dict[str, Any]:
-        return _prompt_answer(label.prompt, first_turns.get(label.prompt), quotes) if label.prompt else {}
+        return _prompt_answer(label.prompt, first_turns.get(label.prompt), quotes, enough) if label.prompt else {}
 
     return {
         "filters": scope.filters,
@@ -301,11 +303,14 @@ def _second_names(dimension: Dimension | None, rows: Sequence[tuple[Label, Cause
     return {key: facts["key"] for key, facts in zip(keys, dimension.describe(keys), strict=True)}
 
 
-def _prompt_answer(prompt: PromptKey, first_turn: tuple[Any, ...] | None, quotes: Quotes | None) -> dict[str, Any]:
+def _prompt_answer(
+    prompt: PromptKey, first_turn: tuple[Any, ...] | None, quotes: Quotes | None, enough: Mapping[str, str]
+) -> dict[str, Any]:
     if first_turn is None:
         return {}
     session_id, rail_id, turn_index, ts, message_id = first_turn
-    answer = {"sessionId": session_id, "railId": rail_id, "turnIndex": turn_index, "at": to_iso(ts)}
+    answer = {"sessionId": session_id, "shortId": enough[session_id], "railId": rail_id}
+    answer |= {"turnIndex": turn_index, "at": to_iso(ts)}
     if quotes is not None:
         rail = RailName(prompt[0], session_id, rail_id)
         quote = quotes.of(rail, CauseOrigin("prompt", turn_index=turn_index, message_id=message_id))

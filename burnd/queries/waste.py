@@ -265,6 +265,7 @@ def answer(view: View, quotes: Quotes, params: WasteParams, seen: WasteFindings)
         counts[group.kind] += 1
         if counts[group.kind] <= params.per_kind and len(first) < params.limit:
             first.append(group)
+    short_ids = names.short_ids(view, {group.findings[0].sessions[0] for group in first})
     return {
         "filters": scope.filters,
         **totals_of(view, scope),
@@ -275,7 +276,7 @@ def answer(view: View, quotes: Quotes, params: WasteParams, seen: WasteFindings)
         ),
         "severities": {"high": _HIGH, "medium": _MEDIUM},
         "kinds": _kinds(every),
-        "findings": [_row(group, about, quotes) for group in first],
+        "findings": [_row(group, about, quotes, short_ids) for group in first],
         "moreFindings": len(costly) - len(first),
         "cheaperFindings": len(groups) - len(costly),
     }
@@ -348,7 +349,9 @@ def _subject(finding: Finding, about: FindingSession) -> str | None:
     return target.removesuffix(inside) + folder if folder is not None else target
 
 
-def _row(group: FindingGroup, about: Mapping[str, FindingSession], quotes: Quotes) -> dict[str, Any]:
+def _row(
+    group: FindingGroup, about: Mapping[str, FindingSession], quotes: Quotes, short_ids: Mapping[str, str]
+) -> dict[str, Any]:
     first = group.findings[0]
     sessions = list(dict.fromkeys(session for finding in group.findings for session in finding.sessions))
     where = about[first.sessions[0]]
@@ -368,7 +371,10 @@ def _row(group: FindingGroup, about: Mapping[str, FindingSession], quotes: Quote
             finding.evidence.others or 1 if first.kind == "delegation" else finding.evidence.count
             for finding in group.findings
         ),
-        "evidence": _evidence(group.findings, where, subject if is_of_many else first.evidence.target),
+        "evidence": {
+            "shortId": short_ids[first.sessions[0]],
+            **_evidence(group.findings, where, subject if is_of_many else first.evidence.target),
+        },
         "tokens": sum(group.cost.tokens[:-1]),
         **group.cost.answer(),
         "advice": _GENERATED_ADVICE if is_of_many else first.advice,

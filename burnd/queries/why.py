@@ -53,7 +53,8 @@ def why(view: View, ledger: Path, recall: Recall | None, params: WhyParams) -> d
     facts = session.facts
     if recall is not None:
         add_titles(view, recall, [facts])  # as in lists
-    return _answer(view, ledger, recall, params, session) | {"title": facts["title"]}
+    short_id = names.short_ids(view, [session.session_id])[session.session_id]
+    return _answer(view, ledger, recall, params, session) | {"title": facts["title"], "shortId": short_id}
 
 
 def _answer(
@@ -393,7 +394,7 @@ def _rail(session: SessionEntry, rails: Sequence[RailEntries], name: str | None)
     own = [rail for rail in rails if rail.session == session.row]
     if name is None:
         if not own:
-            raise Missing("this session has no turns", "burnctl why SESSION shows what its child sessions cost")
+            raise Missing("this session has no requests", "burnctl why SESSION shows what its child sessions cost")
         return next((rail for rail in own if rail.rail_id == MAIN), own[0])
     for rail in (*own, *rails):
         if name in (rail.rail_id, rail.session_id):
@@ -418,7 +419,8 @@ def _turns(rail: RailEntries, turn_index: int) -> list[Turn]:
         beside = {turn.message_id for turn in matches}
         return sorted(matches, key=lambda turn: turn.parent in beside)
     first, last = turns[0].turn_index, turns[-1].turn_index
-    raise Missing(f"there is no turn {turn_index} in this conversation", f"its own turns are from {first} to {last}")
+    numbers = f"requests {first} to {last}" if first != last else f"request {first} only"
+    raise Missing(f"there is no request {turn_index} in this conversation", f"it has {numbers}")
 
 
 def _request(pricer: Pricer, rail: RailEntries, turn: Turn) -> TurnRequest:

@@ -20,7 +20,7 @@ from tests.burnctl.push.rows import common, gone, turn
 from tests.fleet.segments import put
 
 # Not pushed: usage that no log has, texts.
-LOCAL = {"unlogged", "backfill", "title", "quote", "machines", "filters", "createdAt", "project"}
+LOCAL = {"unlogged", "backfill", "title", "shortId", "quote", "machines", "filters", "createdAt", "project"}
 
 
 @pytest.fixture(scope="module")

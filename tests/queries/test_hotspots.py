@@ -176,6 +176,7 @@ async def test_a_prompt_says_where_it_is(opened: Opened) -> None:
     rows = keyed(await ask_hotspots(pipeline, by="prompt"))
     places = {key: (row["sessionId"], row["railId"], row["turnIndex"]) for key, row in rows.items()}
     assert places == {"p1": ("s1", "main", 0), "p2": ("s1", "main", 1), "p3": ("s1", "a1", 1)}
+    assert {row["shortId"] for row in rows.values()} == {"s"}
 
 
 async def test_many_prompts_of_a_long_session_are_found_in_one_go(opened: Opened) -> None:

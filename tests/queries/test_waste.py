@@ -29,7 +29,7 @@ from tests.attribution.scenes import Scene, call, prompt, result, said
 from tests.attribution.strategies import rails
 from tests.conftest import Opened
 from tests.make import at, examples, text, tool_result, tool_use
-from tests.queries.asking import NOW, PRICES, ask_summary, moved_to
+from tests.queries.asking import NOW, PRICES, ask_flow, ask_summary, ask_why, moved_to
 from tests.queries.wasteful import in_session, wasteful_session
 
 
@@ -113,6 +113,19 @@ async def test_generated_files_are_listed_by_folder(opened: Opened, project: str
     assert told.keys() == {"node_modules", "src/build.py", "src/app.py"}
     assert told["node_modules"] == (4, [0, 1, 2, 3])
     assert len({one["advice"] for one in found}) == 2
+
+
+async def test_sessions_have_ids_that_can_be_typed(opened: Opened) -> None:
+    """Two sessions with the same first eight characters are named with as many as tell them apart."""
+    names, pipeline = ["c0de0000-11", "c0de0000-12"], await opened()
+    await pipeline.commit(Batch(entries=[entry for name in names for entry in in_session(wasteful_session(), name)]))
+    for finding in (await Looked(pipeline)())["findings"]:
+        assert finding["evidence"]["shortId"] == finding["evidence"]["sessionId"]
+    for name in names:
+        assert (await ask_why(pipeline, name))["shortId"] == name
+        assert (await ask_flow(pipeline, name))["shortId"] == name
+    rows = (await ask_summary(pipeline.index, by="session"))["rows"]
+    assert {row["shortId"] for row in rows} == set(names)
 
 
 async def test_a_change_while_looking_is_not_forgotten(opened: Opened) -> None:

@@ -213,7 +213,7 @@ async def test_one_turn_says_what_stood_in_its_context(opened: Opened) -> None:
     (request,) = answer["requests"]
     assert request["context"] == sum(row["tokens"] for row in answer["causes"])
     assert request["miss"] is None
-    with pytest.raises(Missing, match="no turn 99"):
+    with pytest.raises(Missing, match="no request 99"):
         await ask_why(pipeline, "s1", turn=99)
     with pytest.raises(Missing, match="no subagent 'x'"):
         await ask_why(pipeline, "s1", turn=1, rail="x")

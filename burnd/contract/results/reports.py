@@ -61,6 +61,7 @@ class SummaryRow(Totals):
     share: float | None
     quality: NotRequired[Quality]
     # by session
+    shortId: NotRequired[str]
     parentSessionId: NotRequired[str | None]
     project: NotRequired[str | None]
     createdAt: NotRequired[str | None]
@@ -492,6 +493,7 @@ class Why(PartialAnswer, PriceNotes, NamedUnpriced):
     """`why`: of a session with the fields from `filters` on, of a turn with `turn` and `requests`."""
 
     sessionId: str
+    shortId: NotRequired[str]
     source: str | None
     project: str | None
     title: str | None
@@ -528,6 +530,7 @@ class HotspotRow(TypedDict):
     proof: NotRequired[Literal["proved", "inferred"]]
     # by prompt
     sessionId: NotRequired[str]
+    shortId: NotRequired[str]
     railId: NotRequired[str]
     turnIndex: NotRequired[int]
     at: NotRequired[str]
@@ -557,6 +560,7 @@ class WasteKind(Cost):
 
 class Evidence(TypedDict):
     sessionId: str
+    shortId: NotRequired[str]
     railId: str | None
     turns: list[int]
     calls: list[str]
@@ -705,6 +709,7 @@ class MoreLanes(Cost):
 
 class Flow(PartialAnswer, PriceNotes, NamedUnpriced):
     sessionId: str
+    shortId: NotRequired[str]
     source: str | None
     project: str | None
     title: str | None
@@ -775,6 +780,7 @@ class WindowShare(TypedDict):
     key: str | None
     costUsd: float | None
     share: float | None
+    shortId: NotRequired[str]
     parentSessionId: NotRequired[str | None]
     project: NotRequired[str | None]
     createdAt: NotRequired[str | None]
