@@ -181,7 +181,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     rows = reader.read(by_cell)
     classes, label = scope.classes, dimension.label
     labels = [label(keys, classes[number]) for keys, number, _, _ in rows]
-    rows_shown = _shown(view, params, dimension, _ranked(rows, labels, classes))
+    rows_shown = _shown(view, params, dimension, _ranks(rows, labels, classes))
     order = [*rows_shown][:MOST_COMPARED]
     compared = frozenset(order)
     in_cells = compared if target is None else frozenset(rows_shown)  # the others are only counted
@@ -232,8 +232,8 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     return answer
 
 
-def _ranked(rows: Iterable[Parts], labels: Iterable[Any], classes: TurnClasses) -> list[Any]:
-    """The most expensive first."""
+def _ranks(rows: Iterable[Parts], labels: Iterable[Any], classes: TurnClasses) -> dict[Any, tuple[int, int]]:
+    """The most expensive have the lowest rank."""
     units: defaultdict[Any, int] = defaultdict(int)
     turns: defaultdict[Any, int] = defaultdict(int)
     for key, (_, number, tier, counts) in zip(labels, rows, strict=True):
@@ -241,7 +241,7 @@ def _ranked(rows: Iterable[Parts], labels: Iterable[Any], classes: TurnClasses) 
         if not turn_class.is_unlogged:
             units[key] += turn_class.units(tier, counts) or 0
             turns[key] += counts[0] - counts[_EMPTIES]
-    return sorted(units, key=lambda key: (-units[key], -turns[key], str(key)))
+    return {key: (-units[key], -turns[key]) for key in units}
 
 
 def _price_of(view: View, model: str) -> Price:
@@ -253,13 +253,16 @@ def _price_of(view: View, model: str) -> Price:
     return price
 
 
-def _shown(view: View, params: CompareParams, dimension: Dimension, ranked: Sequence[Any]) -> dict[Any, dict[str, Any]]:
-    """A requested model is included even without turns."""
+def _shown(
+    view: View, params: CompareParams, dimension: Dimension, ranks: Mapping[Any, tuple[int, int]]
+) -> dict[Any, dict[str, Any]]:
+    """In order; equal ones by name. A requested model is included even without turns."""
     names: dict[Any, dict[str, Any]] = {}
-    for key, facts in zip(ranked, dimension.describe(ranked), strict=True):
+    for key, facts in zip(ranks, dimension.describe([*ranks]), strict=True):
         keys = facts.get("keys")
         text = facts["key"] if keys is None else ", ".join(str(one or "(none)") for one in keys.values())
         names[key] = {**facts, "key": text}
+    names = {key: names[key] for key in sorted(names, key=lambda key: (ranks[key], str(names[key]["key"])))}
     requested = params.models or []
     for name in requested.split(",") if isinstance(requested, str) else requested:
         model = shown_model(view.prices, name.strip())

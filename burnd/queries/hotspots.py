@@ -49,6 +49,7 @@ _TURNS = Table(
 )
 _MOST_CASES = 100
 _TOKEN_COLUMNS = 6
+_TOKENS = " + ".join(f"x.{name}" for name in Sums._fields[:_TOKEN_COLUMNS])
 _FIGURE = (
     "coalesce((SELECT CAST(substr(n.name, instr(n.name, '=') + 1) AS REAL) "
     "FROM classes c JOIN names n ON n.id = c.terms WHERE c.id = x.class AND instr(n.name, '=')), 0)"
@@ -115,11 +116,11 @@ def _ranked(
     """(session, cause) of the heaviest prompts, and the number of all."""
     where = " AND ".join(term.sql for term in terms)
     sql = (
-        f"SELECT x.session, x.cause, total({weight_sql(rates, Sums._fields)}), count(*) OVER () FROM cause_sums x "
-        f"WHERE {where} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {most}"
+        f"SELECT x.session, x.cause, total({weight_sql(rates, Sums._fields)}), total({_TOKENS}), count(*) OVER () "
+        f"FROM cause_sums x WHERE {where} GROUP BY 1, 2 ORDER BY 3 DESC, 4 DESC, 1, 2 LIMIT {most}"
     )
     rows = view.rows(sql, [value for term in terms for value in term.bound])
-    return [(session, cause) for session, cause, *_ in rows], rows[0][3] if rows else 0
+    return [(session, cause) for session, cause, *_ in rows], rows[0][4] if rows else 0
 
 
 def _numbered(view: View, prompts: Iterable[PromptKey]) -> list[tuple[int, int]]:
@@ -434,7 +435,9 @@ class _IndexRows(HotspotRows):
             sums = {row: row_sum for row, row_sum in sums.items() if keys[row[0]].kind == kind}
         # Several agents, or cache misses of several agents, may have the same name.
         limit = len(sums) if self._by in ("subagent", "cache-miss") else self._limit
-        top = nsmallest(limit, sums, key=lambda row: (-sums[row].weight(self._rank), row[0], repr(row[1])))
+        ranks = {row: (-row_sum.weight(self._rank), -sum(row_sum.tokens)) for row, row_sum in sums.items()}
+        last = nsmallest(limit, ranks.values())[-1:]
+        top = [row for row, rank in ranks.items() if [rank] <= last]  # more than the limit if equal: ordered by name
         self.left_out = len(sums) - len(top)
         keys = self._keys({cause for cause, _ in top})
         for row in top:
@@ -462,18 +465,22 @@ class _IndexRows(HotspotRows):
         keys = self._keys({one.cause for one in rows_read})
         projects: dict[int, str] = dict(self._view.rows(_PROJECTS)) if is_prefix else {}
         tools = one_spelling(key.tool for key in keys.values())
+        labels: dict[Any, Label | None] = {}
+        sums: dict[tuple[Label, Any], CauseSum] = {}
         rest = CauseSum()
         for one in rows_read:
-            project = projects.get(one.keys[by.keys.index("place")]) if is_prefix else None
-            label = self._label(keys[one.cause], project, tools)
-            turn_class = self._classes[one.turn_class]
-            if label is None:
-                rest.add(turn_class, one.counts)
-            else:
-                # Calls made by an agent are not calls of the agent.
-                is_agent = label.kind == "subagent"
-                label = label._replace(second=self._second(one))
-                self._sum(label).add(turn_class, (*one.counts[:_CALLS], 0, 0) if is_agent else one.counts)
+            place = one.keys[by.keys.index("place")] if is_prefix else None
+            if (one.cause, place) not in labels:
+                labels[one.cause, place] = self._label(keys[one.cause], projects.get(place or 0), tools)
+            label = labels[one.cause, place]
+            row_sum = rest if label is None else sums.get(row := (label, self._second(one)))
+            if row_sum is None:
+                row_sum = sums[row] = CauseSum()
+            # Calls made by an agent are not calls of the agent.
+            is_agent = label is not None and label.kind == "subagent"
+            row_sum.add(self._classes[one.turn_class], (*one.counts[:_CALLS], 0, 0) if is_agent else one.counts)
+        for (label, second), row_sum in sums.items():
+            self._sum(label._replace(second=second)).merge(row_sum)
         for label, row_sum in self._sums.items():
             if label.kind == self._by and self._by in ("file", "command", "skill"):
                 rest.subtract(row_sum)

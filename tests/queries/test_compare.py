@@ -36,6 +36,15 @@ async def compared(opened: Opened, *entries: Any, **params: Any) -> dict[str, An
     return await ask_compare(pipeline.index, **params)
 
 
+@pytest.mark.parametrize("order", [("2.0.14", "2.1.4"), ("2.1.4", "2.0.14")])
+async def test_equal_ones_are_in_the_order_of_their_names(opened: Opened, order: tuple[str, str]) -> None:
+    """Independent of the order of recording, so that a rebuild does not reorder them."""
+    for name in order:
+        await compared(opened, turn(f"m-{name}", harness_version=name, activity="coding"))
+    answer = await compared(opened, by="version")
+    assert answer["models"] == ["2.0.14", "2.1.4"]
+
+
 def some(n: int, prefix: str = "m", **facts: Any) -> list[Any]:
     return [turn(f"{prefix}{i}", **{"turn_index": i, "ts": at(i), "activity": "coding"} | facts) for i in range(n)]
 

@@ -135,6 +135,24 @@ async def test_what_is_beyond_the_limit_is_one_row(opened: Opened) -> None:
     assert rode == sorted(rode, reverse=True)
 
 
+@pytest.mark.parametrize("by", ["file", "prompt"])
+async def test_without_prices_the_largest_come_first(opened: Opened, by: str) -> None:
+    """With a limit, too, whatever was recorded first."""
+    main = Scene()
+    for n, size in enumerate((500, 9_000, 9_000, 2_000)):
+        (read,) = calls = (call(call_id=f"c{n}", target=f"/p/{3 - n}.py"),)
+        facts: Any = {"prompt_id": f"p{n}", "model": "unheard-of", "read": 0}
+        main.turn(1_000, 50, entered=(prompt(),), made=(said("call", 50, read.id),), tool_calls=calls, **facts)
+        main.turn(1_000 + size, 50, entered=(result(size, read.id),), made=(said(),), **facts)
+    pipeline = await counted(opened, *main.entries)
+    rows = [keyed(await ask_hotspots(pipeline, by=by, limit=limit), by) for limit in (1, 2, 3, 9)]
+    every = [*rows[-1]]
+    assert [[*some] for some in rows] == [every[:1], every[:2], every[:3], every]
+    weights = [sum(row["usage"].values()) for row in rows[-1].values()]
+    assert weights == sorted(weights, reverse=True)
+    assert weights[0] > weights[-1]
+
+
 async def test_misses_beyond_the_limit_are_one_row(opened: Opened) -> None:
     """They are no part of what tools paid: what is added up is the other reasons alone."""
     switching = Scene(rail_id="a2")
