@@ -46,12 +46,11 @@ class TurnTags(NamedTuple):
     single: dict[int, tuple[int, Values]]
 
 
-class _KeyValue(NamedTuple):
-    """The value of one key in a stamp (None: removed), its position in the order of stamps, and when it applies."""
+class _Stamp(NamedTuple):
+    """The tags that a stamp sets (None: removes), its place in the order of stamps, and when it applies."""
 
     order: tuple[int, int]
-    value: str | None
-    key: int
+    tags: Mapping[str, str | None]
     begin: int
     end: int
 
@@ -71,17 +70,17 @@ class _Resolver:
     def __init__(self, view: View, keys: tuple[str, ...]) -> None:
         self._view = view
         self._keys = keys
-        self._on_range: defaultdict[str, list[_KeyValue]] = defaultdict(list)
-        self._by_message: defaultdict[str, list[_KeyValue]] = defaultdict(list)
-        for key, name in enumerate(keys):
-            for position, ts, session_id, message_id, begin, end, value in view.rows(_NARROW, (name,)):
+        self._on_range: defaultdict[str, list[_Stamp]] = defaultdict(list)
+        self._by_message: defaultdict[str, list[_Stamp]] = defaultdict(list)
+        for key in keys:
+            for position, ts, session_id, message_id, begin, end, value in view.rows(_NARROW, (key,)):
                 if message_id is not None:
-                    self._by_message[message_id].append(_KeyValue((ts, position), value, key, *_ALWAYS))
+                    self._by_message[message_id].append(_Stamp((ts, position), {key: value}, *_ALWAYS))
                 else:
-                    self._on_range[session_id].append(_KeyValue((ts, position), value, key, begin, end))
+                    self._on_range[session_id].append(_Stamp((ts, position), {key: value}, begin, end))
         self._parents: dict[str, str] = dict(view.rows(_PARENTS))
         # Of sessions with parents or partial stamps.
-        self._on_session: defaultdict[str, list[_KeyValue]] = defaultdict(list)
+        self._on_session: defaultdict[str, list[_Stamp]] = defaultdict(list)
 
     def result(self) -> TurnTags:
         turns = self._view.keyed(_MESSAGES, [(message_id,) for message_id in sorted(self._by_message)])
@@ -102,8 +101,8 @@ class _Resolver:
                 whole[number] = self._fold(line, EARLIEST_MS)
                 continue
             whole.pop(number, None)
-            tags = [tag for name in line for tag in self._tags(name)]
-            cuts = sorted({*_ALWAYS, *(tag.begin for tag in tags), *(tag.end for tag in tags)})
+            stamps = [stamp for name in line for stamp in self._stamps(name)]
+            cuts = sorted({*_ALWAYS, *(stamp.begin for stamp in stamps), *(stamp.end for stamp in stamps)})
             parts += [Part(number, begin, end, self._fold(line, begin)) for begin, end in pairwise(cuts)]
         mixed = {part.session for part in parts}
         nothing: Values = (None,) * len(self._keys)
@@ -121,9 +120,9 @@ class _Resolver:
         else:
             rows = self._view.keyed(_SESSION_TAGS, [(key, name) for key in self._keys for name in sorted(session_ids)])
         for key, session_id, ts, position, value in rows:
-            self._on_session[session_id].append(_KeyValue((ts, position), value, self._keys.index(key), *_ALWAYS))
+            self._on_session[session_id].append(_Stamp((ts, position), {key: value}, *_ALWAYS))
 
-    def _tags(self, session_id: str) -> list[_KeyValue]:
+    def _stamps(self, session_id: str) -> list[_Stamp]:
         return self._on_session.get(session_id, []) + self._on_range.get(session_id, [])
 
     def _numbered(self, session_ids: set[str]) -> list[tuple[int, str]]:
@@ -132,15 +131,25 @@ class _Resolver:
         sql = "SELECT id, session_id FROM sessions WHERE session_id IN ({keys})"
         return self._view.keyed(sql, [(session_id,) for session_id in sorted(session_ids)])
 
-    def _fold(self, line: list[str], ts: int, of_message: Iterable[_KeyValue] = ()) -> Values:
-        """Applies stamps from the root session down, so that a session's own keys win."""
-        values: list[str | None] = [None] * len(self._keys)
-        for session_id in line:
-            own = [tag for tag in self._tags(session_id) if tag.begin <= ts < tag.end]
-            own += of_message if session_id is line[-1] else ()
-            for tag in sorted(own, key=lambda tag: tag.order):
-                values[tag.key] = tag.value
-        return tuple(values)
+    def _fold(self, line: Sequence[str], ts: int, of_message: Sequence[_Stamp] = ()) -> Values:
+        tags = _fold(line, self._stamps, of_message, ts)
+        return tuple(tags.get(key) for key in self._keys)
+
+
+def _fold(
+    line: Sequence[str], stamps_of: Callable[[str], list[_Stamp]], of_message: Sequence[_Stamp], ts: int
+) -> dict[str, str | None]:
+    """Applies the stamps of a session's line from its root down, so that its own keys win; the last one wins per key.
+
+    Those on a message apply with those on its session.
+    """
+    tags: dict[str, str | None] = {}
+    for session_id in line:
+        stamps = [stamp for stamp in stamps_of(session_id) if stamp.begin <= ts < stamp.end]
+        stamps += of_message if session_id == line[-1] else ()
+        for stamp in sorted(stamps, key=lambda stamp: stamp.order):
+            tags.update(stamp.tags)
+    return tags
 
 
 _PARENTS = "SELECT session_id, parent_session_id FROM sessions WHERE parent_session_id IS NOT NULL"
@@ -312,18 +321,8 @@ TurnKey = tuple[str, str]
 Keyed = Callable[[str, Iterable[tuple[Any, ...]]], list[tuple[Any, ...]]]
 
 
-class _StampRow(NamedTuple):
-    order: tuple[int, int]
-    from_ts: int | None
-    to_ts: int | None
-    keys: dict[str, str | None]
-
-    def covers(self, ts: int) -> bool:
-        return self.from_ts is None or self.to_ts is None or self.from_ts <= ts < self.to_ts
-
-
 def tags_of(keyed: Keyed, keys: Sequence[TurnKey]) -> dict[TurnKey, dict[str, str]]:
-    """The tags of turns by (source, messageId); the last stamp wins per key.
+    """All tags of some turns by (source, messageId).
 
     `keyed` runs SQL with `{keys}` replaced by the keys.
     """
@@ -340,22 +339,17 @@ def tags_of(keyed: Keyed, keys: Sequence[TurnKey]) -> dict[TurnKey, dict[str, st
     by_message = _grouped(keyed(_BY_MESSAGE, sorted({(key[1],) for key in keys})))
     tags: dict[TurnKey, dict[str, str]] = {}
     for source, message_id, ts, session_id in turns:
-        folded: dict[str, str | None] = {}
-        for name in lines[session_id]:
-            stamps = [stamp for stamp in by_session.get(name, []) if stamp.covers(ts)]
-            stamps += by_message.get(message_id, []) if name == session_id else []
-            for stamp in sorted(stamps, key=lambda stamp: stamp.order):
-                folded.update(stamp.keys)
+        folded = _fold(lines[session_id], by_session.__getitem__, by_message[message_id], ts)
         tags[source, message_id] = {key: value for key, value in folded.items() if value is not None}
     return tags
 
 
-def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[_StampRow]]:
-    grouped: defaultdict[str, list[_StampRow]] = defaultdict(list)
-    for selected, ts, position, from_ts, to_ts, enrichment in rows:
-        tags = bounded_tags(msgspec.json.decode(enrichment))
-        grouped[selected].append(_StampRow((ts, position), from_ts, to_ts, tags))
-    return dict(grouped)
+def _grouped(rows: Sequence[tuple[Any, ...]]) -> defaultdict[str, list[_Stamp]]:
+    grouped: defaultdict[str, list[_Stamp]] = defaultdict(list)
+    for selected, ts, position, begin, end, enrichment in rows:
+        during = _ALWAYS if begin is None or end is None else (begin, end)
+        grouped[selected].append(_Stamp((ts, position), bounded_tags(msgspec.json.decode(enrichment)), *during))
+    return grouped
 
 
 _TURNS = (
