@@ -49,7 +49,7 @@ def test_the_apis_are_those_that_are_read() -> None:
 def test_pages_name_every_product() -> None:
     """README lists supported products, commands.md what doctor checks, mcp.md the source of a session's id."""
     readme = (ROOT / "README.md").read_text().replace("\n  ", " ").replace("\n", " ")
-    assert f"records every turn that {all_titles()} take" in readme
+    assert f"records every request that {all_titles()} make" in readme
     for product in PRODUCTS:
         assert [home for home in product.default_homes if f"`{home}`" not in readme] == []
         variables = (ROOT / "docs" / "mcp.md").read_text()
