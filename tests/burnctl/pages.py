@@ -238,7 +238,8 @@ def _default(one: Param) -> str:
 def _cell(one: Param) -> str:
     choices = ", ".join(f"`{word}`" for word in (*one.choices, *filter(None, [one.others])))
     bounds = f" ({one.least or 0:g} to {one.most:g})" if one.most is not None else ""
-    return f"{one.help}{bounds}{f': {choices}' if choices else ''}".replace("|", "\\|")
+    about = re.sub(r"--([a-z]+)( [a-z]+)?", r"`\1\2`", one.help)  # a flag of burnctl is a parameter here
+    return f"{about}{bounds}{f': {choices}' if choices else ''}".replace("|", "\\|")
 
 
 GENERATED: dict[Path, Callable[[], str]] = {COMMANDS: commands, API: methods, CONFIGURATION: configuration}
