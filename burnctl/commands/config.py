@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "show":
         screen = Screen.of(options)
         rows = [(setting["key"], _toml(setting["value"]), _origin(setting)) for setting in answer["settings"]]
-        columns = [Column("setting", style="bold"), Column("value", least=20), Column("from", style="dim", least=12)]
+        columns = [Column("setting", style="bold"), Column("value", least=8), Column("from", style="dim", drop=1)]
         screen.report({}, table(columns, rows, screen))
         _tell_stale(answer["settings"])
         return 0

@@ -257,7 +257,7 @@ def _period_table(rows: Sequence[dict[str, Any]], screen: Screen) -> str:
         Column(""),
         Column("cost", "right", style="bold"),
         Column("requests", "right"),
-        Column("tokens", "right"),
+        Column("tokens", "right", drop=1),
         Column("change", "right"),
     ]
     cells = [

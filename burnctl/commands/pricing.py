@@ -91,7 +91,7 @@ def _show(options: argparse.Namespace) -> int:
     from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
-    print(_priced(answer, screen) if answer["priced"] else _unpriced(answer, screen))
+    screen.report({}, _priced(answer, screen) if answer["priced"] else _unpriced(answer, screen))
     return 0
 
 
@@ -108,7 +108,7 @@ def _priced(answer: Pricing, screen: Screen) -> str:
     from burnctl.render.text import clean
 
     entry = answer["found"]
-    columns = [Column("context"), *(Column(title, "right") for _, title in _KINDS)]
+    columns = [Column("context"), *(Column(title, "right", drop=max(n - 1, 0)) for n, (_, title) in enumerate(_KINDS))]
     tiers: Sequence[Mapping[str, Any]] = answer["tiers"]
     over = [tier["over"] for tier in tiers[1:]]
     sizes = [f"up to {over[0]:,}", *(f"over {tokens:,}" for tokens in over)] if over else ["any size"]

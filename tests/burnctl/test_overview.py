@@ -77,6 +77,16 @@ def answer(**more: Any) -> dict[str, Any]:
     return {"periods": [period], **empty, "harnesses": rows, "avoidable": None, "totals": {"costUsd": 310.22}} | more
 
 
+def test_periods_fit_a_narrow_screen() -> None:
+    """Tokens are left out first, and the footnote line names them."""
+    period = {"period": "30 days", "costUsd": 1204.4, "requests": 12_345, "tokens": 4_800_000, "change": -0.25}
+    narrow, said = Screen(36), answer(periods=[period])
+    lines = narrow.page(said, drawn(said, narrow)).splitlines()
+    assert max(map(len, lines)) <= 36
+    assert lines[1] == "30 days  $1,204.40    12,345   ▼ 25%"
+    assert lines[-1] == "No room for: tokens."
+
+
 def test_the_plan_shows_what_it_covers_and_what_is_left() -> None:
     window = {"to": "2025-11-17T15:00:00Z", "quota": {"usedPercent": 42.0, "projectedPercent": 88.0}}
     week = {"to": "2025-11-20T15:00:00Z", "quota": {"usedPercent": 61.0, "projectedPercent": 88.0}}

@@ -24,10 +24,10 @@ def answer(params: dict[str, Any], _talk: FakeConnection) -> dict[str, Any]:
     return price_of_model(View(None, prices, 0), PricingParams(**params))  # type: ignore[arg-type]
 
 
-def shown(home: Home, *words: str) -> str:
+def shown(home: Home, *words: str, **variables: str) -> str:
     used = {"rows": [{"key": "claude-sonnet-4-5"}, {"key": None}]}
     with fake_daemon(home.root / "burnd.sock", pricing__show=answer, summary=used):
-        done = run(home, "pricing", "show", *words)
+        done = run(home, "pricing", "show", *words, **variables)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -127,3 +127,10 @@ def test_a_broken_file_is_noted_beside_the_price(home: Home) -> None:
         assert run(home, "pricing", "show", "claude-opus-5").stdout.endswith(
             "\nPrices: models.dev.json: is not JSON.\n"
         )
+
+
+def test_a_price_fits_a_narrow_screen(home: Home) -> None:
+    """Columns that do not fit are named."""
+    narrow = shown(home, "claude-sonnet-4-5", COLUMNS="40")
+    assert max(map(len, narrow.splitlines())) <= 40
+    assert "No room for: cache read" in " ".join(narrow.split())
