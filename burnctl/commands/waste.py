@@ -109,7 +109,7 @@ def draw(
         from burnctl.render.text import wrap
 
         less = f"Below {_SMALL:.0%} each: {', '.join(small)}. See one: burnctl waste --kind KIND"
-        lines += ["", *wrap(less, screen.width)]
+        lines += ["", *wrap(less, screen.room)]
     return "\n".join(lines)
 
 
@@ -131,7 +131,7 @@ def _headline(answer: Mapping[str, Any], screen: Screen, period: str, kind: str 
         line = f"Avoidable: about {money(part)} of {money(whole)}{period} {share}"
         if cost := next((one["costUsd"] for one in answer["kinds"] if one["kind"] == kind), None):
             line += f", {money(cost)} of it {KINDS[kind or ''].title}"
-    lines = [screen.paint(one, "bold") for one in wrap(line, screen.width)]
+    lines = [screen.paint(one, "bold") for one in wrap(line, screen.room)]
     if answer["findings"]:
         meaning = f"high: {money(levels['high'])} or more, medium: {money(levels['medium'])} or more"
         lines += [screen.paint(one, "dim") for one in flow([meaning, "proof: burnctl explain KIND"], screen)]
@@ -147,7 +147,7 @@ def _advices(findings: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[
         for one in findings
         if not one["evidence"]["others"]
     }
-    room = 1_000 if screen.is_pipe else min(screen.width, 110) - 4
+    room = screen.room if screen.is_pipe else min(screen.width, 110) - 4
     for words, advice in advices.items():
         first, *rest = wrap(f"{words}: {advice}", room)
         yield from (f"  · {first}", *(f"    {line}" for line in rest))
@@ -214,14 +214,14 @@ def _block(
     about = KINDS.get(kind["kind"])
     title = about.title if about else kind["kind"]
     facts = f"{money(kind['costUsd'])} · {counted(kind['findings'], 'finding')} · {kind['kind']}"
-    for n, line in enumerate(wrap(f"{title} · {facts}", screen.width)):
+    for n, line in enumerate(wrap(f"{title} · {facts}", screen.room)):
         head = line.startswith(title) and n == 0
         yield (
             screen.paint(title, "bold cyan") + screen.paint(line[len(title) :], "cyan")
             if head
             else screen.paint(line, "cyan")
         )
-    room = 1_000 if screen.is_pipe else min(screen.width, 110) - 2
+    room = screen.room if screen.is_pipe else min(screen.width, 110) - 2
     yield from (f"  {line}" for line in wrap(about.advice if about else kind["advice"], room))
     if about:
         one = [f"→ {about.place}: {about.line}"]

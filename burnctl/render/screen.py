@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _DEFAULT_COLUMNS, _DEFAULT_LINES = 80, 24
+_UNLIMITED = 1_000_000
 _STYLES = {
     "bold": "1",
     "dim": "2",
@@ -64,6 +65,11 @@ class Screen:
             is_pipe=not is_terminal and not _number("COLUMNS"),
             with_notes=getattr(options, "notes", False),
         )
+
+    @property
+    def room(self) -> int:
+        """The columns for a line of text. A pipe has no end."""
+        return _UNLIMITED if self.is_pipe else self.width
 
     def paint(self, text: str, styles: str) -> str:
         if not self.color or not styles or not text:
