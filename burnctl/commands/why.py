@@ -85,7 +85,9 @@ def run(options: argparse.Namespace) -> int:
         return present(options, answer, lambda found, screen: draw_rows(found, about, screen))
     if options.by == "turn":
         answer = client.ask(FlowParams, {"session": session, "limit": MOST_STEPS if options.json else None})
-        return present(options, answer, lambda found, screen: draw_requests(found, screen, options.limit or _ROWS))
+        title = {} if options.json else {"title": client.ask(WhyParams, {"session": session, "limit": 1})["title"]}
+        most = options.limit or _ROWS
+        return present(options, answer, lambda found, screen: draw_requests({**found, **title}, screen, most))
     few = _CAUSES_OF_A_TREE if options.tree else _CAUSES
     limit = options.limit or (None if options.json else few)
     answer = flags.ask(client, WhyParams, options, session=session, limit=limit)
@@ -141,7 +143,7 @@ def _misses(answer: Mapping[str, Any], screen: Screen) -> list[str]:
     columns = (Column("", "right"), Column("", least=16), Column("", drop=1))
     lines = ["", screen.paint("cache misses, part of the above", "bold"), table(columns, rows, screen, header=False)]
     ttl_line = other_ttl(answer.get("cacheTtl"))
-    return lines + ([screen.paint(line, "dim") for line in wrap(ttl_line, screen.width)] if ttl_line else [])
+    return lines + ([screen.paint(line, "dim") for line in wrap(ttl_line, screen.room)] if ttl_line else [])
 
 
 def draw_kinds(answer: Mapping[str, Any], screen: Screen) -> str:

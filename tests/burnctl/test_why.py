@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from burnctl.commands import why
 from burnctl.render.screen import Screen
 from burnctl.render.text import width_of
+from burnd.paths import Home
+from tests.burnctl.fake_daemon import fake_daemon
+from tests.burnctl.invoke import run
 
 NOTHING = {"input": 0, "output": 0, "reasoning": 0, "cacheRead": 0, "cacheCreate5m": 0, "cacheCreate1h": 0}
 
@@ -163,6 +167,21 @@ def test_requests_of_one_number() -> None:
     assert places == sorted(places)
     shown = why.draw_request(session(causes[0], turn=turn, requests=requests[:1]), Screen(100))
     assert "the response" not in shown
+
+
+def test_requests_are_below_the_title_of_other_screens(home: Home) -> None:
+    """Also that of a session without one, which is its first prompt."""
+    step = {"turnIndex": 0, "lastTurnIndex": 0, "turns": 1, "ts": "2026-11-16T00:00:00.000Z", "costUsd": 0.02,
+            "context": 900, "miss": None, "asked": True, "beside": False, "began": False, "calls": []}  # fmt: skip
+    lane = {"sessionId": "5e551011", "railId": "main", "type": None, "turns": 1, "costUsd": 0.02, "steps": [step]}
+    requests = session(lanes=[lane])
+    answers = {"flow": requests, "why": session(title="Fix the parser"), "sessions__meta": {"sessionId": "5e551011"}}
+    with fake_daemon(home.root / "burnd.sock", **answers):
+        done = run(home, "why", "5e55", "--by", "turn")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("Fix the parser · ")
+        answer = json.loads(run(home, "why", "5e55", "--by", "turn", "--json").stdout)
+        assert answer["title"] is None
 
 
 def test_a_cache_miss_has_its_reason() -> None:
