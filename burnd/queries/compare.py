@@ -168,8 +168,9 @@ class Cell:
 
 def compare(view: View, params: CompareParams) -> dict[str, Any]:
     by = dimensions.split(params.by, COMPARED)
-    target = _price_of(view, params.what_if) if params.what_if is not None else None
     scope = choose(view, params, dimensions.tag_keys(by))
+    what_if = _priced_name(view, scope.classes, params.what_if) if params.what_if is not None else None
+    target = view.prices.find(what_if) if what_if is not None else None
     if params.models is not None:
         requested, others = names.by_model(view, scope.classes, params.models), scope.selection.classes
         of_models = requested if others is None else requested & others
@@ -225,10 +226,8 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
             cell["keys"] = rows_shown[place[0]]["keys"]
         for coverage, key in zip(answer["coverage"], order, strict=True):
             coverage["keys"] = rows_shown[key]["keys"]
-    if target is not None and params.what_if is not None:
-        _add_what_if(
-            answer, shown_model(view.prices, params.what_if), [cells[place] for place in every], cells.values()
-        )
+    if what_if is not None:
+        _add_what_if(answer, shown_model(view.prices, what_if), [cells[place] for place in every], cells.values())
     return answer
 
 
@@ -244,13 +243,17 @@ def _ranks(rows: Iterable[Parts], labels: Iterable[Any], classes: TurnClasses) -
     return {key: (-units[key], -turns[key]) for key in units}
 
 
-def _price_of(view: View, model: str) -> Price:
-    price = view.prices.find(model)
-    if price is None:
-        near = view.prices.similar_names(model)
-        hint = f"did you mean: {', '.join(near)}" if near else "use a name from a price list, such as gpt-5"
-        raise Missing(f"{model[:80]!r} has no price", hint)
-    return price
+def _priced_name(view: View, classes: TurnClasses, given: str) -> str:
+    """A name in the price list, or the only used model that is meant, as in other filters. Raises Missing."""
+    if view.prices.find(given) is not None:
+        return given
+    used = {classes[number].model for number in names.models_like(classes, given)}
+    priced = sorted(name for name in used if view.prices.find(name) is not None)
+    if len(priced) == 1:
+        return priced[0]
+    near = priced or view.prices.similar_names(given)
+    hint = f"did you mean: {', '.join(near)}" if near else "use a name from a price list, such as gpt-5"
+    raise Missing(f"{given[:80]!r} {'may be one of several models' if priced else 'has no price'}", hint)
 
 
 def _shown(

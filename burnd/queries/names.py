@@ -62,11 +62,16 @@ def _one_model(view: View, classes: TurnClasses, given: str) -> frozenset[int]:
     exact = _matching(classes, lambda one: given.lower() == one.logged.lower() or model == one.model.lower())
     if exact:
         return exact
-    words = f" {_words(given)} "
-    family = _matching(classes, lambda one: words in f" {_words(one.model)} " or words in f" {_words(one.logged)} ")
+    family = models_like(classes, given)
     if not family and view.prices.find(given) is None:
         raise no_such("model", given, {one.model for one in classes.values()})
     return family
+
+
+def models_like(classes: TurnClasses, given: str) -> frozenset[int]:
+    """The classes of models with these words in a row in their names."""
+    words = f" {_words(given)} "
+    return _matching(classes, lambda one: words in f" {_words(one.model)} " or words in f" {_words(one.logged)} ")
 
 
 def _words(name: str) -> str:

@@ -193,6 +193,17 @@ async def test_what_if_sets_only_equal_things_side_by_side(opened: Opened) -> No
     assert (told["costUsd"], told["actualUsd"], told["unpricedTurns"], told["unpricedCostUsd"]) == (10.0, 6.0, 1, 15.0)
 
 
+async def test_what_if_takes_the_name_that_reports_show(opened: Opened) -> None:
+    """`sonnet-4-5` is the only used model with these words; of several none is chosen."""
+    used = some(2, model="claude-sonnet-4-5", usage=Usage(input=1_000_000))
+    answer = await compared(opened, *used, whatIf="sonnet-4-5")
+    assert answer["whatIf"]["model"] == "claude-sonnet-4-5"
+    both = [*some(2, "u", model="claude-opus-4-5"), *some(2, "v", model="claude-sonnet-4-5")]
+    with pytest.raises(Missing, match="may be one of several models") as refused:
+        await compared(opened, *both, whatIf="claude")
+    assert refused.value.hint == "did you mean: claude-opus-4-5, claude-sonnet-4-5"
+
+
 async def test_what_if_over_nothing_with_a_price(opened: Opened) -> None:
     """Unpriced usage is not $0: there is no sum to compare with."""
     answer = await compared(
