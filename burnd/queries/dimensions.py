@@ -51,6 +51,8 @@ class AgentKey(NamedTuple):
 def split(by: str, names: Sequence[str] = DIMENSIONS) -> list[str]:
     """Parses one or two dimensions, like `day` or `day,model`. Raises Mistaken."""
     parts = by.split(",", 1) if not by.startswith(TAG) or _is_pair(by, names) else [by]
+    if "," in parts[-1] and set(parts[-1].split(",")) <= set(names):
+        raise Mistaken(f"by {by[:80]!r} has more than two dimensions", "use two, like day,model")
     for part in parts:
         if part in FLEET_DIMENSIONS and part not in names:
             raise Mistaken(f"{part} is a dimension of many machines", "give --fleet TARGET")

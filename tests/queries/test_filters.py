@@ -238,6 +238,7 @@ async def test_several_tags_must_all_fit(opened: Opened) -> None:
         ({"by": "weekday"}, "unknown dimension", "week"),
         ({"by": "pebble"}, "unknown dimension", "tag:KEY"),
         ({"by": "tag:"}, "unknown dimension", "tag:KEY"),
+        ({"by": "day,model,project"}, "more than two dimensions", "day,model"),
         ({"tree": True}, "tree", "agent"),
         ({"limit": 0}, "limit", ""),
         ({"project": ""}, "project", ""),
