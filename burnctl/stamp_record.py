@@ -130,7 +130,7 @@ def _from_object(said: Any) -> dict[str, Any]:
         raise BadStamp("is not a stamp of version 1")
     flat = {key: value for key, value in said.items() if key not in _OF_A_LINE}
     if "enrichment" in said and flat:
-        raise BadStamp(f"has enrichment and {next(iter(flat))!r} beside it: put all tags in one place")
+        raise BadStamp(f"has enrichment and also {next(iter(flat))!r}: put all tags into one of the two")
     return made(_selector_in(said), said.get("enrichment", flat), said.get("ts"), said.get("removes", ()))
 
 
@@ -139,7 +139,7 @@ def _selector_in(said: Mapping[str, Any]) -> dict[str, Any]:
     if selector is None:
         selector = {key: said[key] for key in ("sessionId", "messageId", "range") if key in said}
     elif any(key in said for key in ("sessionId", "messageId", "range")):
-        raise BadStamp("has a selector and an id or a range beside it: name the turns in one place")
+        raise BadStamp("has a selector and also an id or a range: give one of the two")
     span = _only(selector, "the selector", "sessionId", "messageId", "range").get("range")
     span = {} if span is None else _only(span, "the range", "fromTs", "toTs")
     return selector_of(selector.get("sessionId"), selector.get("messageId"), span.get("fromTs"), span.get("toTs"))

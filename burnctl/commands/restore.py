@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 HELP = (
     "writes a session back in the form of its harness, so that the harness resumes it, after its log was cleaned up, "
-    "lost or moved. Only new files are written, nothing is replaced, and a restored log adds no turn. It prints what "
-    "could not be restored, and the command that resumes the session"
+    "lost or moved. Only new files are written, nothing is replaced, and a restored log adds no request. It prints "
+    "what could not be restored, and the command that resumes the session"
 )
 EXAMPLES = ("burnctl sessions --gone", "burnctl restore 0f9c1d2e", "burnctl restore 0f9c1d2e --to /tmp/logs")
 _NOT_STORED = {

@@ -30,16 +30,16 @@ _PAGE = 1000
 
 
 class StampsFlags(Params):
-    tag: str | None = param(default=None, help="only stamps with this tag", metavar="KEY[=VALUE]")
+    tag: str | None = param(default=None, help="only this tag", metavar="KEY[=VALUE]")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="show them, the oldest first")
-    listing.description = "shows stamps in the order in which they were recorded"
+    listing.description = "shows tags in the order in which they were recorded"
     export = actions.add_parser("export", help="print them as JSON lines that `burnctl stamp --stdin` takes")
     export.description = (
-        "prints stamps in the ledger's own form, one JSON object a line, as `burnctl stamp --stdin` takes"
+        "prints tags in the ledger's own form, one JSON object a line, as `burnctl stamp --stdin` takes"
     )
     for action in (listing, export):
         flags.add(action, ListStampsParams, StampsFlags)

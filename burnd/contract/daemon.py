@@ -67,8 +67,8 @@ class ShutdownParams(Params, method="shutdown"):
 class RangeParams(Params):
     """A time range: from `fromTs` to before `toTs`."""
 
-    from_ts: str = param(help="only turns from this ISO time on", kind="time", flag="--from")
-    to_ts: str = param(help="only turns before this ISO time", kind="time", flag="--to")
+    from_ts: str = param(help="only requests from this ISO time on", kind="time", flag="--from")
+    to_ts: str = param(help="only requests before this ISO time", kind="time", flag="--to")
 
 
 class SelectorParams(Params):
@@ -104,8 +104,8 @@ class ListStampsParams(Params, method="stamps.list"):
     """Lists stamps in the order in which they were recorded."""
 
     answer: ClassVar[results.Stamps]
-    session: str | None = param(default=None, help="only stamps of this session", kind="session")
-    message: str | None = param(default=None, help="only stamps of this message", kind="message")
+    session: str | None = param(default=None, help="only tags of this session", kind="session")
+    message: str | None = param(default=None, help="only tags of this message", kind="message")
     key: str | None = param(default=None, help="only stamps with this key", flag="")
     value: str | None = param(default=None, help="only stamps with this value of the key", flag="")
     since: str | None = param(default=None, help="recorded from this ISO time on", kind="time", flag="")

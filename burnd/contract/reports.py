@@ -162,7 +162,9 @@ class ByToolParams(Filters, method="by_tool", errors=("not_found",), partial=Tru
     """Shows what each tool cost. The rows add up to the bill."""
 
     answer: ClassVar[results.Hotspots]
-    rank: str = param(default="cost", help="sort by", choices=RANKS)
+    rank: str = param(
+        default="cost", help="sort by cost, by tokens, or by tokens that were sent again (rides)", choices=RANKS
+    )
     limit: int = param(default=1000, help="at most this many rows", kind="count", most=MOST_ROWS)
 
 
