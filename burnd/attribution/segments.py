@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import add
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -45,6 +46,7 @@ from burnd.records.times import DAY_MS
 LENGTH: Final = 256
 BLOCK_DAYS: Final = 32  # a block of `cause_blocks`
 ALL_ACTIVITIES: Final = 0  # in a row that adds up all of them
+TOOL_TOTAL: Final = len(LEVELS)  # a level of `cause_blocks`: by tool, over all activities, places and versions
 NO_ACTIVITY: Final = -1
 SHIFT_MS: Final = 62_135_596_800_000  # days count from the year 1, so that none is negative
 _UNEXPLAINED: Final = CauseGroup("unexplained")
@@ -352,7 +354,18 @@ def read_stale_block(db: sqlite3.Connection) -> StaleBlock | None:
     ((block, times),) = stale
     days = (block * BLOCK_DAYS, (block + 1) * BLOCK_DAYS)
     moments = tuple(day * DAY_MS - SHIFT_MS for day in days)
-    return StaleBlock(block, times, [row for sql in _CONDENSE for row in db.execute(sql, (block, *days, *moments))])
+    rows = [row for sql in _CONDENSE for row in db.execute(sql, (block, *days, *moments))]
+    return StaleBlock(block, times, rows + _tool_totals(rows))
+
+
+def _tool_totals(rows: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """A tenth as many rows, for reports without a filter."""
+    sums: dict[tuple[int, ...], Sequence[int]] = {}
+    for block, level, activity, cause, turn_class, _, _, *counts in rows:
+        if level == TOOL and activity == ALL_ACTIVITIES:
+            row = (block, TOOL_TOTAL, activity, cause, turn_class, 0, 0)
+            sums[row] = [*map(add, sums[row], counts)] if row in sums else counts
+    return [(*row, *counts) for row, counts in sums.items()]
 
 
 def begin_block(db: sqlite3.Connection, block: int) -> None:

@@ -602,7 +602,10 @@ class CauseReader:
         stale = {row[0] for row in self._view.rows("SELECT block FROM stale_blocks")}
         whole = [block for block in blocks if block not in stale]
         if whole:
-            terms = [*within("x.block", frozenset(whole)), Clause(f"x.level = {level}"), *self._activities(by)]
+            selection = self._selection
+            is_total = (selection.activities, selection.places, selection.versions, by.keys) == (None, None, None, ())
+            stored = segments.TOOL_TOTAL if level == TOOL and is_total else level
+            terms = [*within("x.block", frozenset(whole)), Clause(f"x.level = {stored}"), *self._activities(by)]
             blocks_read = self._reader.select(_CAUSE_BLOCKS, by, terms, "x.cause", self._selection.classes)
             yield from map(CauseRow._make, blocks_read)
         for begin, upto in _outside(first, end, whole):

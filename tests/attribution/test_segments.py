@@ -172,6 +172,7 @@ async def _sums_are_the_turns(index: IndexStore) -> None:
             where = f"level IN ({levels}) AND activity {activity}"
             assert await index.rows(f"SELECT {columns} FROM cause_sums WHERE {where}") == turns, where
     assert await index.rows("SELECT count(*) FROM stale_blocks") == [(0,)]
+    assert await index.rows(f"SELECT {columns} FROM cause_blocks WHERE level = {segments.TOOL_TOTAL}") == turns
     for activity in ("= 0", "<> 0"):
         assert await index.rows(f"SELECT {columns} FROM cause_blocks WHERE level = 0 AND activity {activity}") == turns
         for level in (FILE, COMMAND, NAMED, MISS):
