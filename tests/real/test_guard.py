@@ -18,6 +18,8 @@ from tests.real.scripted_api import Request, ScriptedApi, Step, call, scripted_a
 pytestmark = pytest.mark.real
 CALLS = 6  # more than fit the limit
 LIMIT = "0.25"  # dollars; a response costs $0.15
+# Claude Code 2.1 writes its log some hundred ms after a response. A model needs at least as long for the next one.
+RESPONSE_S = 1.1
 
 # Runs a client with the given arguments against an API of these steps.
 Run = Callable[..., ScriptedApi]
@@ -35,6 +37,7 @@ def calling(command: str, times: int) -> Callable[[Request], Step]:
     """Steps that run a command so many times in one prompt, or until a call is denied."""
 
     def step(request: Request) -> Step:
+        time.sleep(RESPONSE_S)
         since = []
         for item in reversed(request["input"] if "input" in request else request["messages"]):
             one = json.dumps(item)
@@ -142,7 +145,7 @@ def test_a_claude_code_that_goes_on_is_ended(machine: Machine) -> None:
     machine.burnctl("guard", "install", "--source", "claude-code")
 
     def stubborn(_: Request) -> Step:
-        time.sleep(1.1)  # a model needs at least as long for a response
+        time.sleep(RESPONSE_S)
         return (
             call("Bash", command="echo hello", description="go on") if len(api.requests) < 3 * CALLS else text("done")
         )
