@@ -152,7 +152,7 @@ def _parts(
     parts += _unread(_object(known, "backfill"))
     crossed = known.get("crossed")
     names = [str(name) for name in crossed] if isinstance(crossed, list) else []
-    return parts + [_painted(f"{name} budget crossed", _TOO_HIGH, colored=colored) for name in names]
+    return parts + [_painted(f"{name} budget exceeded", _TOO_HIGH, colored=colored) for name in names]
 
 
 def _session(known: dict[str, Any], stated: float | None) -> list[str]:

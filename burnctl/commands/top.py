@@ -206,7 +206,7 @@ def _headline(view: View, screen: Screen, now: float) -> list[str]:
         parts += [(f"{of_hundred(quota)} used", used(quota))] if quota is not None else []
     week = (view.status.get("weekQuota") or {}).get("usedPercent")
     parts += [(f"week {of_hundred(week)} used", used(week))] if week is not None else []
-    parts += [(f"{name} budget crossed", "red") for name in view.status.get("crossed") or ()]
+    parts += [(f"{name} budget exceeded", "red") for name in view.status.get("crossed") or ()]
     rate = sum(one["costPerMinute"] for one in view.sessions)
     parts += [(f"{money(rate)}/min", "yellow")] if rate else []
     parts.append((clock(now * 1000), "dim"))

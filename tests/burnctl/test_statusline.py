@@ -222,7 +222,7 @@ def test_warnings_are_coloured_unless_refused(home: Home) -> None:
         shown = answered(home, high)
         assert "\x1b[31m5h 97%" in shown
         assert "\x1b[33mctx 85%\x1b[0m" in shown
-        assert shown.endswith("\x1b[31mdaily budget crossed\x1b[0m")
+        assert shown.endswith("\x1b[31mdaily budget exceeded\x1b[0m")
         assert "\x1b" not in line(home, high, "--no-color")
         assert "\x1b" not in line(home, high, NO_COLOR="1")
 
