@@ -45,6 +45,8 @@ _FEW = frozenset(
         *("outcome", "role"),
     )
 )
+# Not in TABLES, so `SELECT *` and inserts leave it out.
+_KEY_HASH = "key_hash UInt64 MATERIALIZED cityHash64(source, message_id) CODEC(NONE)"
 _ROLLUP = ("machine_id", "machine", "user", "team", "source", "model_name", "project_key", "project", "activity")
 
 
@@ -131,6 +133,8 @@ def statements() -> Iterator[str]:
             f"ENGINE = ReplacingMergeTree(seq) ORDER BY ({keys}) SETTINGS min_age_to_force_merge_seconds = 86400"
         )
         yield from (f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {field}" for field in fields)
+    yield f"ALTER TABLE turns ADD COLUMN IF NOT EXISTS {_KEY_HASH}"
+    yield "ALTER TABLE turns MATERIALIZE COLUMN key_hash"  # of rows that an older burnctl has sent
     yield (
         "CREATE TABLE IF NOT EXISTS push_state (machine_id String, machine Nullable(String), "
         "\"user\" Nullable(String), cursor String, seq Int64, schema Int64, at DateTime64(3, 'UTC'), version Int64) "

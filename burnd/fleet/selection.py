@@ -264,7 +264,7 @@ def _local(scope: Scope, unit: int) -> str:
     """The number of the local day or hour of a turn, as `burnd.queries.periods` counts them."""
     engine = scope.engine
     at = engine.milliseconds("ts")
-    ((first, last),) = engine.rows(f"SELECT min({at}), max({at}) FROM turns_once")
+    ((first, last),) = engine.rows(f"SELECT min({at}), max({at}) FROM turns")
     parts = stretches(int(first or 0), int(last or 0) + 1, scope.zone)
     cases = []
     for part in parts:
