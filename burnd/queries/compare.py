@@ -17,7 +17,7 @@ from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD, Price, Tokens, cost, rate
 from burnd.queries import dimensions, names
 from burnd.queries.dimensions import Dimension
 from burnd.queries.limits import SAME_RESET_MS
-from burnd.queries.money import Parts, Tally, TurnClass, TurnClasses, shown_model, unlogged_of
+from burnd.queries.money import SumRow, Tally, TurnClass, TurnClasses, shown_model, unlogged_of
 from burnd.queries.selection import Scope, Selection, choose
 from burnd.queries.summary import rate, wilson
 from burnd.queries.sums import PRICED, By, CauseReader, Reader
@@ -231,7 +231,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     return answer
 
 
-def _ranks(rows: Iterable[Parts], labels: Iterable[Any], classes: TurnClasses) -> dict[Any, tuple[int, int]]:
+def _ranks(rows: Iterable[SumRow], labels: Iterable[Any], classes: TurnClasses) -> dict[Any, tuple[int, int]]:
     """The most expensive have the lowest rank."""
     units: defaultdict[Any, int] = defaultdict(int)
     turns: defaultdict[Any, int] = defaultdict(int)

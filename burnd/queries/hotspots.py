@@ -25,7 +25,7 @@ from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
 from burnd.queries import dimensions
 from burnd.queries.bills import group_of, group_of_command
 from burnd.queries.dimensions import Dimension
-from burnd.queries.money import CauseSum, Parts, TurnClasses, rates_of, unlogged_of
+from burnd.queries.money import CauseSum, SumRow, TurnClasses, rates_of, unlogged_of
 from burnd.queries.names import short_ids
 from burnd.queries.quotes import Quotes
 from burnd.queries.selection import Selection, choose
@@ -86,7 +86,7 @@ def heaviest(
     ]
     cut += reader.mixed(_TURNS, _BY_SESSION, classes, "x.prompt_id")
     in_cut = {(session, prompt) for (session,), _, prompt, _ in cut if prompt}
-    rows: list[Parts] = []
+    rows: list[SumRow] = []
     total = 0
     if selection.is_of_all_sessions and first < end:
         terms = [*causes.terms(PROMPT, By(), first, end), *selected(selection, CAUSE_SUMS, classes)]

@@ -24,7 +24,7 @@ _SUFFIXES = ("-latest", "@latest", "@default")
 _CACHED_NAMES = 1024
 _CACHED_CLASSES = 32_768  # each turn priced by its harness has one
 _PARTIALS, _EMPTIES, _EDITS = map(MEASURES.index, ("partials", "empties", "edits"))
-_NOTHING: Sequence[int] = (0,) * len(MEASURES)
+_ZEROS: Sequence[int] = (0,) * len(MEASURES)
 
 
 class TurnClass(NamedTuple):
@@ -147,7 +147,7 @@ LEFT JOIN names f ON f.id = c.terms LEFT JOIN tiers t ON t.model = c.model AND t
 """
 
 
-Parts = tuple[SqlRow, int, Any, Sequence[int]]  # keys, class, an extra column, counts in the order of `MEASURES`
+SumRow = tuple[SqlRow, int, Any, Sequence[int]]  # keys, class, an extra column, counts in the order of `MEASURES`
 _ADDED = ("units", "open", "unpriced", "harness_turns", "harness_units")
 
 
@@ -159,12 +159,12 @@ class Tally:
     __slots__ = (*_ADDED, "counts")
 
     def __init__(self) -> None:
-        self.counts: Sequence[int] = _NOTHING
+        self.counts: Sequence[int] = _ZEROS
         self.units = self.open = self.unpriced = self.harness_turns = self.harness_units = 0
 
     def add(self, turn_class: TurnClass, tier: int | None, counts: Sequence[int]) -> None:
         # Most sums of a long report are of one row, which need not be copied.
-        self.counts = counts if self.counts is _NOTHING else [*map(add, self.counts, counts)]
+        self.counts = counts if self.counts is _ZEROS else [*map(add, self.counts, counts)]
         if turn_class.is_open:
             self.open += counts[0] - counts[_EMPTIES]
         units = turn_class.units(tier, counts)
@@ -183,7 +183,7 @@ class Tally:
         for name in _ADDED:
             setattr(whole, name, sum(map(attrgetter(name), tallies)))
         # Reports without quality read fewer measures, so the lengths may differ.
-        whole.counts = [*map(sum, zip(*(tally.counts for tally in tallies), strict=False))] or _NOTHING
+        whole.counts = [*map(sum, zip(*(tally.counts for tally in tallies), strict=False))] or _ZEROS
         return whole
 
     def merge(self, other: Tally) -> None:
@@ -264,7 +264,9 @@ class Tally:
         }
 
 
-def tallied(rows: Iterable[Parts], classes: TurnClasses, label: Callable[[SqlRow, TurnClass], Any]) -> dict[Any, Tally]:
+def tallied(
+    rows: Iterable[SumRow], classes: TurnClasses, label: Callable[[SqlRow, TurnClass], Any]
+) -> dict[Any, Tally]:
     """By label, without unlogged usage."""
     tallies: defaultdict[Any, Tally] = defaultdict(Tally)
     for keys, number, tier, counts in rows:
@@ -274,11 +276,11 @@ def tallied(rows: Iterable[Parts], classes: TurnClasses, label: Callable[[SqlRow
     return tallies
 
 
-def whole_of(rows: Iterable[Parts], classes: TurnClasses) -> Tally:
+def whole_of(rows: Iterable[SumRow], classes: TurnClasses) -> Tally:
     return tallied(rows, classes, lambda *_: None).get(None) or Tally()
 
 
-def unlogged_of(rows: Iterable[Parts], classes: TurnClasses) -> dict[str, Any] | None:
+def unlogged_of(rows: Iterable[SumRow], classes: TurnClasses) -> dict[str, Any] | None:
     """Unlogged usage, which is not in the totals: from running totals of harnesses, and requests without a response.
 
     Tokens and cost of these `requests` are a minimum.

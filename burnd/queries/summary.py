@@ -13,7 +13,7 @@ from burnd.contract.reports import SummaryParams
 from burnd.index.sums import MEASURES
 from burnd.queries import dimensions
 from burnd.queries.dimensions import AgentKey, Dimension, agent_keys, tag_keys
-from burnd.queries.money import Parts, Tally, unlogged_of
+from burnd.queries.money import SumRow, Tally, unlogged_of
 from burnd.queries.selection import PARENT_AGENT, Scope, choose
 from burnd.queries.sums import BILLED, By, Reader
 from burnd.queries.view import Mistaken, View
@@ -38,7 +38,7 @@ class AgentBranch(NamedTuple):
         return {"parent": name, "depth": self.depth, "subtree": self.whole.answer()}
 
 
-def parents(view: View, scope: Scope, rows: Iterable[Parts]) -> dict[AgentKey, AgentKey]:
+def parents(view: View, scope: Scope, rows: Iterable[SumRow]) -> dict[AgentKey, AgentKey]:
     """The parent of each agent that has one: by the stamps of most of its turns, else by its harness.
 
     A subagent is below the subagent or else the main conversation of its session that called it, a child session below
@@ -214,7 +214,7 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     return answer
 
 
-def add_up(rows: Iterable[Parts], scope: Scope, dimension: Dimension) -> ReportSums:
+def add_up(rows: Iterable[SumRow], scope: Scope, dimension: Dimension) -> ReportSums:
     """Sums rows by label, without unlogged usage."""
     by_key: defaultdict[Hashable, Tally] = defaultdict(Tally)
     unpriced: set[str] = set()

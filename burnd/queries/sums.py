@@ -20,14 +20,14 @@ from burnd.attribution.cause_keys import FILE, NAMED, PAID_LEVELS, TOOL, CauseKe
 from burnd.attribution.rates import Sums
 from burnd.attribution.segments import ALL_ACTIVITIES
 from burnd.index.sums import BUCKET_MS, COUNT_TURNS, DAY, FIRST_EDITS, MEASURES, SHIFT_MS, begin_of, bucket_of
-from burnd.queries.money import Parts, TurnClasses
+from burnd.queries.money import SumRow, TurnClasses
 from burnd.queries.periods import HOUR_PLACES, Stretch, hour_place, stretches
 from burnd.queries.selection import OUT, Groups, Selection
 from burnd.queries.view import Mistaken, View
 from burnd.records.times import DAY_MS, HOUR_MS
 
 Key = Literal["place", "activity", "branch", "version", "session", "subagent", "agent_type", "group", "time", "turn"]
-_NOTHING = "NULL"
+_NULL = "NULL"
 # How many of the measures a report needs: those that a price is for, those of a bill, or all with the quality of work.
 PRICED, BILLED = MEASURES.index("searches") + 1, MEASURES.index("edits")
 
@@ -76,7 +76,7 @@ class Table(NamedTuple):
         """The number of the local day, or of the local hour as `hour_name` has it."""
         numbers = [self._number(unit, stretch.offset) for stretch in zone]
         if len(numbers) < 2:
-            return numbers[0] if numbers else _NOTHING
+            return numbers[0] if numbers else _NULL
         ends = [(stretch.end + SHIFT_MS - self.first_ms) // self.unit_ms for stretch in zone[:-1]]
         cases = " ".join(f"WHEN {self.time} < {end} THEN {number}" for end, number in zip(ends, numbers, strict=False))
         return f"CASE {cases} ELSE {numbers[-1]} END"
@@ -133,7 +133,7 @@ CAUSE_SUMS = Table(
     "cause_sums x", "1", SUMS.columns, tuple(f"sum(x.{name})" for name in Sums._fields), "x.day", DAY_MS, 0
 )
 _CAUSE_BLOCKS = CAUSE_SUMS._replace(source="cause_blocks x")
-_TURNS_TO_FOLLOW = _BILLED_TURNS._replace(counted=("x.session", "x.rail", "x.turn_index"))
+_TURNS_TO_ATTRIBUTE = _BILLED_TURNS._replace(counted=("x.session", "x.rail", "x.turn_index"))
 
 
 class Reader:
@@ -176,12 +176,12 @@ class Reader:
     def period(self) -> Stretch:
         return Stretch(self.begin, self.end)
 
-    def read(self, by: By) -> list[Parts]:
+    def read(self, by: By) -> list[SumRow]:
         """Counts by these keys and by class; several for the same keys if they were read from several tables.
 
         The extra column is the context size that decides the price where the class does not have it.
         """
-        rows: list[Parts] = []
+        rows: list[SumRow] = []
         if self.begin >= self.end:
             return rows
         if self._coarse:
@@ -191,13 +191,13 @@ class Reader:
             rows += self._facts(_UNLOGGED, by, self._fine)
         return rows
 
-    def retried(self, by: By) -> list[Parts]:
+    def retried(self, by: By) -> list[SumRow]:
         """Counts prompts that were retried, at their first edits; the extra column is the number of retries."""
         active = [_active(bucket_of(self.begin), bucket_of(self.end) + 1, "p.session")]
         is_cut = self._selection.begin is not None or self._selection.end is not None
         return self._facts(_RETRIED, by, self._selection.classes, "p.retries", active if is_cut else [])
 
-    def endings(self, by: By, extra: str) -> list[Parts]:
+    def endings(self, by: By, extra: str) -> list[SumRow]:
         """Counts sessions at their last turns (x), with an extra column that may use the ending (e)."""
         return self._facts(_ENDINGS, by, self._selection.classes, extra)
 
@@ -206,10 +206,10 @@ class Reader:
 
     # Which tables
 
-    def _sums(self, by: By) -> list[Parts]:
-        rows: list[Parts] = []
+    def _sums(self, by: By) -> list[SumRow]:
+        rows: list[SumRow] = []
         selection = self._selection
-        # No bucket is whole if a local hour begins within one.
+        # Where clocks differ from UTC by other than quarters of an hour, all turns are read one by one.
         zone = self.zone(by)
         cuts = [stretch.offset for stretch in zone] + [stretch.begin for stretch in zone[1:]]
         is_uneven = any(cut % BUCKET_MS for cut in cuts)
@@ -232,14 +232,14 @@ class Reader:
             rows += self.select(self._turns, by, [during(edge)])
         return rows + self.mixed(self._turns, by, self._fine)
 
-    def _fresh_and_stale(self, table: Table, by: By, terms: list[Clause]) -> list[Parts]:
+    def _fresh_and_stale(self, table: Table, by: By, terms: list[Clause]) -> list[SumRow]:
         """Stale sessions are read from `sums`."""
         if not self._view.rows(f"{_STALE_SESSIONS} LIMIT 1"):
             return self.select(table, by, terms)
         rows = self.select(table, by, [*terms, Clause(f"x.session NOT IN ({_STALE_SESSIONS})")])
         return rows + self.select(SUMS, by, [*terms, Clause(f"x.session IN ({_STALE_SESSIONS})")])
 
-    def _over_sessions(self, table: Table, by: By, begin: int, end: int) -> list[Parts]:
+    def _over_sessions(self, table: Table, by: By, begin: int, end: int) -> list[SumRow]:
         """Partial and stale days are read from `sums`."""
         unit = table.unit_ms // BUCKET_MS
         first, last = -(-begin // unit), end // unit
@@ -259,8 +259,8 @@ class Reader:
                 rows += self.select(SUMS, by, [_active(since, until), _between(since, until), Clause(condition)])
         return rows
 
-    def _whole_sessions(self, by: By, begin: int, end: int) -> list[Parts]:
-        """Sessions across an edge of the period are read by turns."""
+    def _whole_sessions(self, by: By, begin: int, end: int) -> list[SumRow]:
+        """From sums without time; sessions across an edge of the period are read turn by turn."""
         if self._selection.begin is None and self._selection.end is None:
             return self._fresh_and_stale(_SESSION_ACTIVITIES, by, [])
         sessions = self._view.rows(_TOUCHING, (begin, end, bucket_of(self.begin), bucket_of(self.end - 1)))
@@ -276,17 +276,17 @@ class Reader:
         table: Table,
         by: By,
         classes: frozenset[int] | None,
-        extra: str = _NOTHING,
+        extra: str = _NULL,
         terms: Sequence[Clause] = (),
-    ) -> list[Parts]:
-        """For a table that has times to the millisecond."""
+    ) -> list[SumRow]:
+        """Rows of a table whose times are exact to the millisecond, so that no period cuts them."""
         if self.begin >= self.end:
             return []
         rows = self.select(table, by, [*terms, during(self.period)], extra, classes)
         return rows + self.mixed(table, by, classes, extra)
 
-    def mixed(self, table: Table, by: By, classes: frozenset[int] | None, extra: str = _NOTHING) -> list[Parts]:
-        """Sessions whose tags change while they run."""
+    def mixed(self, table: Table, by: By, classes: frozenset[int] | None, extra: str = _NULL) -> list[SumRow]:
+        """Rows of sessions whose tags change while they run."""
         groups = self._selection.groups
         if groups is None or not groups.mixed:
             return []
@@ -302,7 +302,7 @@ class Reader:
             self._stretches = stretches(self.begin, self.end, self._selection.zone)
         return self._stretches
 
-    def windows(self, windows: Sequence[Stretch]) -> list[Parts]:
+    def windows(self, windows: Sequence[Stretch]) -> list[SumRow]:
         """The bills of many windows of time by their number; only classes are selected.
 
         Edges of windows, and days that are stale, are read from the turns.
@@ -335,10 +335,10 @@ class Reader:
         table: Table,
         by: By,
         terms: Iterable[Clause],
-        extra: str = _NOTHING,
+        extra: str = _NULL,
         classes: frozenset[int] | Literal["fine"] | None = "fine",
         grouping: Grouping | None = None,
-    ) -> list[Parts]:
+    ) -> list[SumRow]:
         """Rows of a table under these conditions and those of the selection, except for its period.
 
         Rows are grouped by the tags of whole sessions, unless another grouping is given.
@@ -373,7 +373,7 @@ class Reader:
         width = len(by.keys)
         sql = (
             f"SELECT {','.join(read)} FROM {source} WHERE {' AND '.join(term.sql for term in terms)} "
-            f"GROUP BY {','.join(str(n + 1) for n in range(width + 1 + (extra != _NOTHING)))}"
+            f"GROUP BY {','.join(str(n + 1) for n in range(width + 1 + (extra != _NULL)))}"
         )
         rows = self._view.rows(sql, [*bound, *(value for term in terms for value in term.bound)])
         return [(row[:width], row[width], row[width + 1], row[width + 2 :]) for row in rows]
@@ -476,7 +476,7 @@ _TOUCHING = (
 )
 
 
-_MOST_FOLLOWED = 50_000  # turns, about three seconds
+_MOST_ATTRIBUTED = 50_000  # turns, about three seconds
 _WITHOUT_SESSIONS = frozenset(("place", "activity", "version"))
 
 
@@ -513,7 +513,7 @@ class CauseReader:
         self._selection = selection
         self._reader = reader
         self.days = _whole_days(selection, reader)
-        self._followed: dict[By, list[tuple[tuple[Any, int], segments.ByCause]]] = {}
+        self._attributed: dict[By, list[tuple[tuple[Any, int], segments.ByCause]]] = {}
         self._times: LocalTimes | None = None
 
     def read(self, level: int, by: By = By()) -> Iterator[CauseRow]:  # noqa: B008 - it is immutable
@@ -525,9 +525,9 @@ class CauseReader:
             yield from self._over_all_sessions(level, by)
         elif first < end:
             yield from map(CauseRow._make, self.of_sessions(level, by, first, end))
-        yield from self._by_following(level, by)
+        yield from self._turn_by_turn(level, by)
 
-    def of_sessions(self, level: int, by: By, first: int, end: int, extra: Iterable[Clause] = ()) -> list[Parts]:
+    def of_sessions(self, level: int, by: By, first: int, end: int, extra: Iterable[Clause] = ()) -> list[SumRow]:
         """Rows of `cause_sums`; the extra column is the cause at the level: its tool or subject."""
         terms = [*self.terms(level, by, first, end), *extra]
         table, cause = self._local(by).table, "x.cause"
@@ -579,7 +579,7 @@ class CauseReader:
             )
             times = [(session, number, low) for session, number, low, high, _ in rows if low == high]
             across = [(session, number) for session, number, low, high, _ in rows if low != high]
-            if (turns := sum(count for *_, low, high, count in rows if low != high)) > _MOST_FOLLOWED:
+            if (turns := sum(count for *_, low, high, count in rows if low != high)) > _MOST_ATTRIBUTED:
                 what = f"causes by {by.unit} have to be read from {turns:,} turns one by one here, which takes too long"
                 raise Mistaken(what, "shorten the period with since and until, or use days of UTC")
             columns = ("session", "day", "time")
@@ -612,25 +612,25 @@ class CauseReader:
             active = _active(begin * DAY, upto * DAY)
             yield from map(CauseRow._make, self.of_sessions(level, by, begin, upto, [active]))
 
-    def _by_following(self, level: int, by: By) -> Iterator[CauseRow]:
+    def _turn_by_turn(self, level: int, by: By) -> Iterator[CauseRow]:
         """Turns outside whole days or in several local times, and sessions whose tags change."""
-        if by not in self._followed:
-            self._followed[by] = [*self._follow(by)]
-        sums = self._followed[by]
+        if by not in self._attributed:
+            self._attributed[by] = [*self._attribute(by)]
+        sums = self._attributed[by]
         numbers = self._numbers_of({key for _, causes in sums for key in causes}, level)
         for (keys, turn_class), causes in sums:
             for key, counts in causes.items():
                 if (number := numbers[key]) is not None:
                     yield CauseRow(keys, turn_class, number, counts)
 
-    def _follow(self, by: By) -> Iterator[tuple[tuple[Any, int], segments.ByCause]]:
+    def _attribute(self, by: By) -> Iterator[tuple[tuple[Any, int], segments.ByCause]]:
         wide, classes, reader = By(("turn", *by.keys), by.unit), self._selection.classes, self._reader
-        parts = [reader.select(_TURNS_TO_FOLLOW, wide, [during(edge)], classes=classes) for edge in self.days.edges]
+        parts = [reader.select(_TURNS_TO_ATTRIBUTE, wide, [during(edge)], classes=classes) for edge in self.days.edges]
         if (rest := self._local(by).rest) is not None:
             first, end, _ = self.days
             whole = during(Stretch(first * DAY_MS - SHIFT_MS, end * DAY_MS - SHIFT_MS))
-            parts.append(reader.select(_TURNS_TO_FOLLOW, wide, [whole, rest], classes=classes))
-        parts.append(reader.mixed(_TURNS_TO_FOLLOW, wide, classes))
+            parts.append(reader.select(_TURNS_TO_ATTRIBUTE, wide, [whole, rest], classes=classes))
+        parts.append(reader.mixed(_TURNS_TO_ATTRIBUTE, wide, classes))
         rows = [(counts, keys, turn_class) for keys, turn_class, _, counts in chain(*parts)]
         rows.sort(key=_segment)
         for segment, some in groupby(rows, key=_segment):
@@ -651,7 +651,7 @@ class CauseReader:
 
 
 def _whole_days(selection: Selection, reader: Reader) -> Days:
-    """An open end of the period cuts no block."""
+    """Without `since` or `until`, widened to whole blocks."""
     begin, end = reader.begin + SHIFT_MS, reader.end + SHIFT_MS
     block = segments.BLOCK_DAYS * DAY_MS
     first = begin // block * segments.BLOCK_DAYS if selection.begin is None else -(-begin // DAY_MS)

@@ -21,7 +21,7 @@ from burnd.contract.reports import MOST_CAUSES, Filters, WhyParams
 from burnd.pricing import usd
 from burnd.queries import dimensions, names, sessions
 from burnd.queries.bills import SUBAGENTS, Bill, BillReader, Item, group_of, label, part_of
-from burnd.queries.money import Cost, Parts, Pricer, total, unlogged_of
+from burnd.queries.money import Cost, Pricer, SumRow, total, unlogged_of
 from burnd.queries.quotes import Quotes, add_titles
 from burnd.queries.selection import Scope, choose
 from burnd.queries.sessions import SessionEntry
@@ -117,7 +117,7 @@ def _totals(view: View, scope: Scope) -> SessionTotals:
     return SessionTotals(add_up(rows, scope, dimension), unlogged_of(rows, scope.classes), _parts(rows, scope))
 
 
-def _parts(rows: Iterable[Parts], scope: Scope) -> dict[str, dict[str, Any]]:
+def _parts(rows: Iterable[SumRow], scope: Scope) -> dict[str, dict[str, Any]]:
     tokens, units = dict.fromkeys(_TOKEN_TYPES, 0), dict.fromkeys(_TOKEN_TYPES, 0)
     is_priced = False
     for _, number, tier, (_, *counts) in rows:

@@ -52,14 +52,14 @@ async def test_only_sessions_across_a_local_midnight_or_hour_are_attributed_agai
 ) -> None:
     """A local day needs no turn of a session within it; a refusal by hour says what to do."""
     pipeline = await counted(opened, *busy())
-    monkeypatch.setattr(sums, "_MOST_FOLLOWED", 0)
+    monkeypatch.setattr(sums, "_MOST_ATTRIBUTED", 0)
     for zone in ("UTC", "+01:00", "-01:00"):
         answer = await ask_hotspots(pipeline, by="tool,day", tz=zone)
         assert NOT_COUNTED not in keyed(answer), zone
     with pytest.raises(Mistaken, match=r"causes by hour .* 5 turns one by one") as refused:
         await ask_hotspots(pipeline, by="tool,hour")
     assert "shorten the period" in refused.value.hint
-    monkeypatch.setattr(sums, "_MOST_FOLLOWED", 5)
+    monkeypatch.setattr(sums, "_MOST_ATTRIBUTED", 5)
     assert NOT_COUNTED not in keyed(await ask_hotspots(pipeline, by="tool,hour"))
 
 
