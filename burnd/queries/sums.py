@@ -543,7 +543,7 @@ class CauseReader:
         selection = self._selection
         terms = [Clause(f"x.level IN ({','.join(map(str, levels))})"), *self._activities(by)]
         if selection.begin is not None or selection.end is not None or (first, end) != self.days[:2]:
-            terms.append(Clause(f"x.day >= {first} AND x.day < {end}"))
+            terms += [Clause(f"x.day >= {first} AND x.day < {end}"), _active(first * DAY, end * DAY)]
         if selection.branches is not None:
             branches = within("branch", selection.branches)[0]
             on_branches = f"x.session IN (SELECT session FROM sums WHERE {branches.sql})"
@@ -609,8 +609,7 @@ class CauseReader:
             blocks_read = self._reader.select(_CAUSE_BLOCKS, by, terms, "x.cause", self._selection.classes)
             yield from map(CauseRow._make, blocks_read)
         for begin, upto in _outside(first, end, whole):
-            active = _active(begin * DAY, upto * DAY)
-            yield from map(CauseRow._make, self.of_sessions(level, by, begin, upto, [active]))
+            yield from map(CauseRow._make, self.of_sessions(level, by, begin, upto))
 
     def _turn_by_turn(self, level: int, by: By) -> Iterator[CauseRow]:
         """Turns outside whole days or in several local times, and sessions whose tags change."""
