@@ -46,7 +46,7 @@ from burnd.records.times import DAY_MS
 LENGTH: Final = 256
 BLOCK_DAYS: Final = 32  # a block of `cause_blocks`
 ALL_ACTIVITIES: Final = 0  # in a row that adds up all of them
-TOOL_TOTAL: Final = len(LEVELS)  # a level of `cause_blocks`: by tool, over all activities, places and versions
+ALL_VERSIONS: Final = -1  # in a row of `cause_blocks` that adds up all of them
 NO_ACTIVITY: Final = -1
 SHIFT_MS: Final = 62_135_596_800_000  # days count from the year 1, so that none is negative
 _UNEXPLAINED: Final = CauseGroup("unexplained")
@@ -355,15 +355,16 @@ def read_stale_block(db: sqlite3.Connection) -> StaleBlock | None:
     days = (block * BLOCK_DAYS, (block + 1) * BLOCK_DAYS)
     moments = tuple(day * DAY_MS - SHIFT_MS for day in days)
     rows = [row for sql in _CONDENSE for row in db.execute(sql, (block, *days, *moments))]
-    return StaleBlock(block, times, rows + _tool_totals(rows))
+    return StaleBlock(block, times, rows + _over_versions(rows))
 
 
-def _tool_totals(rows: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """A tenth as many rows, for reports without a filter."""
+def _over_versions(rows: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The rows over all activities, added up: a third to a seventh as many, for reports that need no versions."""
     sums: dict[tuple[int, ...], Sequence[int]] = {}
-    for block, level, activity, cause, turn_class, _, _, *counts in rows:
-        if level == TOOL and activity == ALL_ACTIVITIES:
-            row = (block, TOOL_TOTAL, activity, cause, turn_class, 0, 0)
+    for block, level, activity, version, *rest in rows:
+        if version != ALL_VERSIONS:
+            (cause, turn_class, place), counts = rest[:3], rest[3:]
+            row = (block, level, activity, ALL_VERSIONS, cause, turn_class, place)
             sums[row] = [*map(add, sums[row], counts)] if row in sums else counts
     return [(*row, *counts) for row, counts in sums.items()]
 
@@ -423,10 +424,11 @@ FROM (SELECT DISTINCT session FROM turns WHERE ts >= ?4 AND ts < ?5) s
 CROSS JOIN cause_sums x ON x.session = s.session AND x.day >= ?2 AND x.day < ?3 AND x.level IN ({levels})
 JOIN causes c ON c.id = x.cause GROUP BY 2, 3, 4, 5, 6, 7
 """
+_VERSION = f"iif(x.activity = {ALL_ACTIVITIES}, x.version, {ALL_VERSIONS})"
 _CONDENSE = (
-    f"SELECT ?1, {TOOL}, x.activity, coalesce(nullif(c.whole, 0), c.id), x.class, x.place, x.version, {_COUNTS}"
+    f"SELECT ?1, {TOOL}, x.activity, {_VERSION}, coalesce(nullif(c.whole, 0), c.id), x.class, x.place, {_COUNTS}"
     + _OF_BLOCK.format(levels=",".join(map(str, PAID_LEVELS))),
-    f"SELECT ?1, x.level, x.activity, coalesce(nullif(c.subject, 0), c.id), x.class, x.place, x.version, {_COUNTS}"
+    f"SELECT ?1, x.level, x.activity, {_VERSION}, coalesce(nullif(c.subject, 0), c.id), x.class, x.place, {_COUNTS}"
     + _OF_BLOCK.format(levels=",".join(map(str, (FILE, COMMAND, NAMED, MISS)))),
 )
 _INSERT_BLOCK = f"INSERT INTO cause_blocks VALUES({','.join('?' * (7 + len(Sums._fields)))})"

@@ -355,12 +355,12 @@ CREATE TABLE cause_sums(
   branch INTEGER NOT NULL, version INTEGER NOT NULL, subagent INTEGER NOT NULL, {_PAID},
   PRIMARY KEY(level, session, activity, segment, day, cause, class, place, branch, version, subagent)) WITHOUT ROWID;
 
--- The same for all sessions, by block of 32 days, and again by tool and class alone. A stale block, changed `times`
--- times since, is not read.
+-- The same for all sessions, by block of 32 days: by version, for all versions together (-1), and these by activity.
+-- A stale block, changed `times` times since, is not read.
 CREATE TABLE cause_blocks(
-  block INTEGER NOT NULL, level INTEGER NOT NULL, activity INTEGER NOT NULL, cause INTEGER NOT NULL,
-  class INTEGER NOT NULL, place INTEGER NOT NULL, version INTEGER NOT NULL, {_PAID},
-  PRIMARY KEY(block, level, activity, cause, class, place, version)) WITHOUT ROWID;
+  block INTEGER NOT NULL, level INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL,
+  cause INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL, {_PAID},
+  PRIMARY KEY(block, level, activity, version, cause, class, place)) WITHOUT ROWID;
 CREATE TABLE stale_blocks(block INTEGER PRIMARY KEY, times INTEGER NOT NULL);
 """
 
@@ -378,4 +378,4 @@ def is_message(message_id: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FEED + _FINDINGS + _CAUSES
-LAYOUT = 58  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 59  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

@@ -521,7 +521,8 @@ class CauseReader:
         if self._reader.begin >= self._reader.end:
             return
         first, end, _ = self.days
-        if first < end and self._selection.is_of_all_sessions and _WITHOUT_SESSIONS.issuperset(by.keys):
+        has_blocks = self._selection.is_of_all_sessions and _WITHOUT_SESSIONS.issuperset(by.keys)
+        if first < end and has_blocks and not (self._needs("activity", by) and self._needs("version", by)):
             yield from self._over_all_sessions(level, by)
         elif first < end:
             yield from map(CauseRow._make, self.of_sessions(level, by, first, end))
@@ -553,6 +554,11 @@ class CauseReader:
             with_agents = f"x.session IN (SELECT session FROM sums WHERE subagent <> 0 AND {agents.sql})"
             terms.append(Clause(with_agents, agents.bound))
         return terms
+
+    def _needs(self, key: Literal["activity", "version"], by: By) -> bool:
+        selection = self._selection
+        chosen = selection.activities if key == "activity" else selection.versions
+        return chosen is not None or key in by.keys
 
     def _activities(self, by: By) -> list[Clause]:
         """Without a filter on activity, selects the rows that sum over all activities."""
@@ -602,10 +608,9 @@ class CauseReader:
         stale = {row[0] for row in self._view.rows("SELECT block FROM stale_blocks")}
         whole = [block for block in blocks if block not in stale]
         if whole:
-            selection = self._selection
-            is_total = (selection.activities, selection.places, selection.versions, by.keys) == (None, None, None, ())
-            stored = segments.TOOL_TOTAL if level == TOOL and is_total else level
-            terms = [*within("x.block", frozenset(whole)), Clause(f"x.level = {stored}"), *self._activities(by)]
+            versions = Clause(f"x.version {'>' if self._needs('version', by) else '='} {segments.ALL_VERSIONS}")
+            in_blocks = within("x.block", frozenset(whole))
+            terms = [*in_blocks, Clause(f"x.level = {level}"), versions, *self._activities(by)]
             blocks_read = self._reader.select(_CAUSE_BLOCKS, by, terms, "x.cause", self._selection.classes)
             yield from map(CauseRow._make, blocks_read)
         for begin, upto in _outside(first, end, whole):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnd.attribution import segments
-from burnd.attribution.cause_keys import COMMAND, FILE, MISS, NAMED, PAID_LEVELS, PROMPT
+from burnd.attribution.cause_keys import COMMAND, FILE, MISS, NAMED, PAID_LEVELS, PROMPT, TOOL
 from burnd.attribution.explainer import Explainer
 from burnd.index.change import FileChange
 from burnd.index.stale_causes import mark_all
@@ -172,13 +172,13 @@ async def _sums_are_the_turns(index: IndexStore) -> None:
             where = f"level IN ({levels}) AND activity {activity}"
             assert await index.rows(f"SELECT {columns} FROM cause_sums WHERE {where}") == turns, where
     assert await index.rows("SELECT count(*) FROM stale_blocks") == [(0,)]
-    assert await index.rows(f"SELECT {columns} FROM cause_blocks WHERE level = {segments.TOOL_TOTAL}") == turns
-    for activity in ("= 0", "<> 0"):
-        assert await index.rows(f"SELECT {columns} FROM cause_blocks WHERE level = 0 AND activity {activity}") == turns
+    for activity, version in (("= 0", "= -1"), ("= 0", "<> -1"), ("<> 0", "= -1")):
+        condensed = f"SELECT {columns} FROM cause_blocks WHERE version {version} AND"
+        assert await index.rows(f"{condensed} level = {TOOL} AND activity {activity}") == turns
         for level in (FILE, COMMAND, NAMED, MISS):
             where = f"level = {level} AND activity {activity}"
             fine = await index.rows(f"SELECT {columns} FROM cause_sums WHERE {where}")
-            assert await index.rows(f"SELECT {columns} FROM cause_blocks WHERE {where}") == fine
+            assert await index.rows(f"{condensed} {where}") == fine
     ((behind,),) = await index.rows(
         "SELECT count(*) FROM cause_sums WHERE entered > input + cache_read + cache_create_5m + cache_create_1h"
     )
