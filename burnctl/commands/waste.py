@@ -149,7 +149,7 @@ def _advices(findings: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[
     }
     room = screen.room if screen.is_pipe else min(screen.width, 110) - 4
     for words, advice in advices.items():
-        first, *rest = wrap(f"{words}: {advice}", room)
+        first, *rest = wrap(f"{words}: {advice[:1].lower()}{advice[1:]}", room)
         yield from (f"  · {first}", *(f"    {line}" for line in rest))
 
 

@@ -100,6 +100,14 @@ def test_small_kinds_share_a_line() -> None:
     assert explain.KINDS["reread"].advice in waste.draw(answer, Screen(200), with_small=True)
 
 
+def test_reasons_of_cache_misses_have_their_advice() -> None:
+    """A line each, which continues the reason."""
+    miss = finding("cache-miss", reason="rewind", proof="inferred")
+    miss |= {"advice": "Going back to an earlier point paid for it again."}
+    shown = waste.draw(answer_of(miss), Screen(200), with_small=True)
+    assert "  · went back: going back to an earlier point paid for it again." in shown.splitlines()
+
+
 def test_more_findings_are_counted() -> None:
     answer = answer_of(finding("oversized"))
     answer["kinds"][0]["findings"] = 9
