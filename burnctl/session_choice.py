@@ -10,7 +10,7 @@ from burnd.contract import Params, param
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from burnctl.client import Client
     from burnd.contract.results.sessions import SessionRow
@@ -85,8 +85,11 @@ def find_session(client: Client, given: str) -> str:
     return str(sessions[0]["sessionId"])
 
 
-def whole_id(client: Client, given: str | None) -> str | None:
-    """The id that begins so; one that burnd does not have yet is returned as it is. Raises Failed if several do."""
+def whole_id(client: Client, given: str | None, unknown: Callable[[str], None] | None = None) -> str | None:
+    """The id that begins so. Raises Failed if several do.
+
+    One that burnd does not have yet is returned as it is, and passed to `unknown`.
+    """
     if not given:
         return given
     try:
@@ -94,6 +97,8 @@ def whole_id(client: Client, given: str | None) -> str | None:
     except Failed as error:
         if error.code not in (protocol.NOT_FOUND, protocol.NO_SUCH_METHOD):
             raise
+        if unknown is not None and error.code == protocol.NOT_FOUND:
+            unknown(given)
         return given
 
 

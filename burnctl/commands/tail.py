@@ -49,9 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.reading(parser)
 
 
+def _say_unknown(session: str) -> None:
+    say(f"no session begins with {clean(session)!r} yet; waiting for one with this id")
+
+
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
-    session = whole_id(client, options.session)
+    session = whole_id(client, options.session, _say_unknown)
 
     def follow() -> Turns:
         return client.tail(session=session, project=options.project, source=options.source)

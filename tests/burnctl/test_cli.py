@@ -16,7 +16,7 @@ from burnctl.commands import VERBS, module_of, present
 from burnd import __version__, protocol
 from burnd.paths import Home
 from tests import warm
-from tests.burnctl.fake_daemon import Refused, fake_daemon
+from tests.burnctl.fake_daemon import FakeConnection, Refused, fake_daemon
 from tests.burnctl.invoke import TerminalProcess, environment, run, seen
 
 STATUS: dict[str, Any] = {"daemon": {"version": __version__, "pid": 4711, "uptimeMs": 7_500_000}, "sources": []}
@@ -209,6 +209,21 @@ def test_ctrl_c_is_quiet(home: Home) -> None:
         shown = person.end()
     assert shown.code == 130
     assert "Traceback" not in shown.text
+
+
+def test_tail_of_an_unknown_session_says_that_it_waits(home: Home) -> None:
+    """The session may be yet to come, but the id may also be mistyped."""
+
+    def absent(_params: dict[str, Any], _talk: FakeConnection) -> dict[str, Any]:
+        raise Refused(protocol.NOT_FOUND, "no session is or begins with 'zz'")
+
+    with (
+        fake_daemon(socket_of(home), sessions__meta=absent, tail=lambda _params, talk: talk.answer({})),
+        TerminalProcess(home, "tail", "--session", "zz") as person,
+    ):
+        person.wait_for("no session begins with 'zz' yet; waiting for one with this id")
+        person.type("\x03")
+        assert person.end().code == 130
 
 
 def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:
