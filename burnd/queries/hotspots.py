@@ -361,6 +361,11 @@ class HotspotRows:
         ranked = [row for row in ordered if row[0].kind != OTHER]
         others = [row for row in ordered if row[0].kind == OTHER]
         ranked, beyond = ranked[: self._limit], ranked[self._limit :]
+        if len(others) > self._limit and others[0][0].second != NO_SECOND:  # some for each day or session
+            merged: dict[Label, CauseSum] = {}
+            for label, row_sum in others[self._limit :]:
+                merged.setdefault(label._replace(second=NO_SECOND), CauseSum()).merge(row_sum)
+            others = [*others[: self._limit], *sorted(merged.items(), key=self._order)]
         missing = CauseSum()
         missing.merge(total)
         for _, row_sum in (*ranked, *others):

@@ -18,7 +18,7 @@ from burnd.records import Subagent
 from tests.attribution.scenes import Scene, call, prompt, result, said, worked_example
 from tests.conftest import Opened
 from tests.make import START_MS
-from tests.queries.asking import ask_hotspots, ask_summary
+from tests.queries.asking import ask_hotspots, ask_summary, moved_to
 
 
 async def counted(opened: Opened, *entries: RailEntry) -> Pipeline:
@@ -133,6 +133,24 @@ async def test_what_is_beyond_the_limit_is_one_row(opened: Opened) -> None:
     assert sum(row["calls"] for row in few["rows"]) == sum(row["calls"] for row in every["rows"])
     rode = [row["rideTokens"] for row in (await ask_hotspots(pipeline, rank="rides"))["rows"] if row["kind"] == "tool"]
     assert rode == sorted(rode, reverse=True)
+
+
+async def test_the_limit_holds_for_all_rows_by_two_dimensions(opened: Opened) -> None:
+    """Rows outside the grouping, too, since there are some for each session; those beyond are added up by kind."""
+    pipeline = await counted(
+        opened, *(moved_to(entry, f"{n}-", session_id=f"s{n}") for n in range(4) for entry in busy())
+    )
+    every, few = [await ask_hotspots(pipeline, by="tool,session", limit=limit) for limit in (1000, 3)]
+    assert len({row["keys"]["session"] for row in every["rows"]}) == 4
+    kinds = [row["kind"] for row in every["rows"]]
+    assert few["moreRows"] == kinds.count("tool") - 3
+    divided = [row["kind"] for row in few["rows"] if "keys" in row]
+    assert divided == ["tool"] * 3 + ["other"] * 3
+    merged = [row["key"] for row in few["rows"] if "keys" not in row]
+    assert len(set(merged)) == len(merged) < kinds.count("other") - 3
+    assert few["totals"] == every["totals"]
+    for name, tokens in every["totals"]["usage"].items():
+        assert sum(row["usage"][name] for row in few["rows"]) == tokens
 
 
 @pytest.mark.parametrize("by", ["file", "prompt"])
