@@ -32,7 +32,7 @@ def reach(options: argparse.Namespace, *, causes: bool = False, totals: bool = F
     attributed; other verbs only if they started burnd. With `totals` it waits only until these are complete, which is
     long before all old logs are read. In a pipe nothing waits.
     """
-    if target := getattr(options, "fleet", None):
+    if (target := getattr(options, "fleet", None)) is not None:
         from burnctl.fleet_client import FleetClient
 
         return FleetClient.at(target)

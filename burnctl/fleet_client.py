@@ -34,6 +34,9 @@ class FleetClient(Client):
     @classmethod
     def at(cls, target: str) -> FleetClient:
         """The client of a target, by its URL or folder. Raises UsageError if it has no reports."""
+        from burnctl.push.engine import check_url
+
+        check_url(target)
         scheme, colon, _ = target.partition("://")
         if colon and scheme in ("postgres", "postgresql"):
             raise UsageError(
@@ -41,9 +44,8 @@ class FleetClient(Client):
                 "see docs/scale.md",
             )
         if colon and scheme in ("clickhouse", "clickhouses"):
-            from burnctl.push.engine import check_url, read_credentials
+            from burnctl.push.engine import read_credentials
 
-            check_url(target)
             return cls(ClickHouseEngine(Connection(target, *read_credentials(None))))
         return cls(duckdb_engine(target))
 

@@ -41,13 +41,13 @@ _TOKENS: Final = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", 
 
 
 def target_of(url: str, credentials: str | None = None) -> Target:
+    check_url(url)
     user, password = read_credentials(credentials)
     scheme, separator, _ = url.partition("://")
     if not separator or scheme in ("file", "s3"):
         from burnctl.push.segments import SegmentTarget
 
         return SegmentTarget(url)
-    check_url(url)
     if scheme in ("clickhouse", "clickhouses"):
         from burnctl.push.clickhouse import ClickHouseTarget
 
@@ -63,9 +63,11 @@ def target_of(url: str, credentials: str | None = None) -> Target:
 
 
 def check_url(url: str) -> None:
-    """Raises UsageError if a URL is malformed, or has a password: other users see command lines."""
+    """Raises UsageError if a URL is empty, malformed, or has a password: other users see command lines."""
     from urllib.parse import urlsplit
 
+    if not url.strip():
+        raise UsageError("push: the target is empty", "is a variable of your shell not set?")
     try:
         parts = urlsplit(url)
         _ = parts.port

@@ -93,11 +93,11 @@ class SegmentTarget:
             state = json.loads(stored or b"null")
         except ValueError:
             return None  # damaged: everything is sent again
-        if not isinstance(state, dict):
+        if not isinstance(state, dict) or not isinstance(version := state.get("schema", 0), int):
             return None
-        if int(state.get("schema", 0)) > SCHEMA_VERSION:
+        if version > SCHEMA_VERSION:
             raise Refused(
-                f"{self._store.name} has segments of a newer burnctl: schema {state['schema']}, not {SCHEMA_VERSION}",
+                f"{self._store.name} has segments of a newer burnctl: schema {version}, not {SCHEMA_VERSION}",
                 "update burnd on this machine",
             )
         cursor = state.get("cursor")
@@ -453,7 +453,9 @@ def _as_push_errors(name: str) -> Iterator[None]:
         raise Refused(f"{name}: {error.strerror or error}", "check the path and its permissions") from None
     except OSError as error:
         text = " ".join(str(error.strerror or error).split())[:300]
-        if any(word in str(error) for word in _REFUSED_WORDS) or error.errno == errno.EROFS:
+        if error.errno == errno.EROFS:
+            raise Refused(f"{name}: {text}", "check the path and its permissions") from None
+        if any(word in str(error) for word in _REFUSED_WORDS):
             raise Refused(f"{name}: {text}", "check the bucket, its region and the credentials") from None
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise Unreachable(f"{name}: {text}", "free some space there" if is_full else "is it reachable?") from None

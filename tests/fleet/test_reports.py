@@ -142,6 +142,10 @@ def test_what_a_fleet_cannot_answer_is_refused(demo: DemoHome, fleet: str, tmp_p
     assert "a segment of turns cannot be read" in demo.run("summary", "--fleet", str(tmp_path)).stderr
     assert "Postgres has tables and views" in demo.run("summary", "--fleet", "postgres://x/y").stderr
     assert "give --fleet TARGET" in demo.run("summary", "--by", "user").stderr
+    for words in ("summary --fleet=", "push --machine x "):
+        done = demo.run(*words.split(" "))  # a variable that is not set must not mean this folder or this machine
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "the target is empty" in done.stderr
 
 
 def test_two_versions_of_the_schema(demo: DemoHome, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -172,6 +173,18 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     state.write_text(json.dumps(json.loads(state.read_text()) | {"schema": SCHEMA_VERSION + 1}))
     with pytest.raises(Refused, match="newer burnctl"):
         target.open("m1")
+    state.write_text('{"schema": "x", "cursor": "c1"}')
+    assert target.open("m1") is None  # damaged: everything is sent again
+
+
+def test_a_read_only_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mkdir(path: str, **_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", path)
+
+    monkeypatch.setattr(os, "makedirs", mkdir)
+    with pytest.raises(Refused, match="Read-only file system") as caught:
+        send(SegmentTarget(str(tmp_path)), "m1", 1, turns=[made.turn("m1", "a", 1)])
+    assert caught.value.hint == "check the path and its permissions"
 
 
 def test_foreign_files_and_what_a_killed_push_left_do_no_harm(tmp_path: Path) -> None:
