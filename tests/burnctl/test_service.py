@@ -182,12 +182,12 @@ def test_a_push_is_a_service_of_its_own(machine: Machine) -> None:
     secret = machine.person / "push"
     secret.write_text("password = hunter2\n")
     secret.chmod(0o600)
-    words = ["--push", "s3://bucket/burn", "--credentials", "push", "--without-project", "secret"]
+    words = ["--push", "s3://bucket/burn", "--credentials", "push", "--without-project", "secret", "--content"]
     env = {"AWS_PROFILE": "team", "AWS_SECRET_ACCESS_KEY": "hunter3"}
     done = machine.service("install", *words, **env)
     assert done.returncode == 0, done.stderr
     text = (machine.units / units.PUSH).read_text()
-    assert f"--watch s3://bucket/burn --credentials {secret} --without-project secret\n" in text
+    assert f"--watch s3://bucket/burn --credentials {secret} --without-project secret --content\n" in text
     assert "Environment=AWS_PROFILE=team\n" in text
     assert "hunter" not in text
     assert "AWS" not in (machine.units / units.SERVICE).read_text()
