@@ -97,6 +97,9 @@ class ClickHouseEngine:
     def divided(self, expression: str, by: int) -> str:
         return f"intDiv({expression}, {by})"
 
+    def element(self, expression: str, n: int) -> str:
+        return f"tupleElement({expression}, {n})"
+
     def tag(self, key: str) -> str:
         return f"if(mapContains(tags, {literal(key)}), tags[{literal(key)}], NULL)"
 
@@ -120,6 +123,9 @@ class DuckDBEngine:
 
     def divided(self, expression: str, by: int) -> str:
         return f"({expression} // {by})"
+
+    def element(self, expression: str, n: int) -> str:
+        return f"struct_extract({expression}, {n})"
 
     def tag(self, key: str) -> str:
         return f"map_extract(tags, {self.text(key)})[1]"

@@ -182,18 +182,24 @@ def _grouped(scope: Scope, columns: Sequence[str], measures: Sequence[str], sour
 
 
 def add_prompts(scope: Scope, grouped: Dimension, sums: Sums) -> None:
-    """Adds the prompts of rows: each counts with its first edit, by the retries of its last."""
-    prompt = "PARTITION BY source, session_id, prompt_id"
-    first = "ORDER BY coalesce(prompt_retries, -1), ts, turn_index, message_id"
-    edits = (
-        f"(SELECT *, row_number() OVER ({prompt} {first}) AS nth, "
-        f"max(coalesce(prompt_retries, 0)) OVER ({prompt}) AS last_retries "
-        f"FROM turns_once WHERE {_EDITED} AND prompt_id IS NOT NULL) AS edits"
+    """Adds the prompts of rows: each counts with its first edit, by the retries of its last.
+
+    A group by and not a window, which would sort all edits.
+    """
+    engine, cut = scope.engine, len(grouped.columns)
+    at = f"coalesce({engine.milliseconds('ts')}, 0)"
+    first = f"argMin(({', '.join(grouped.columns)}, coalesce({scope.where}, false)), "
+    first += f"(coalesce(prompt_retries, -1), {at}, coalesce(turn_index, 0), message_id))"
+    prompts = (
+        f"SELECT {first} AS first_edit, max(coalesce(prompt_retries, 0)) AS last_retries FROM turns_once "
+        f"WHERE {_EDITED} AND prompt_id IS NOT NULL GROUP BY source, session_id, prompt_id"
     )
-    columns = (*grouped.columns, "last_retries")
-    for row in _grouped(scope, columns, ("count(*)",), edits, f"nth = 1 AND {scope.where}"):
-        *keys, retries, count = row
-        sums[grouped.key(keys)].retried[int(retries)] += int(count)
+    keys = ", ".join(f"{engine.element('first_edit', n + 1)} AS key_{n}" for n in range(cut))
+    chosen = f"SELECT {keys}, last_retries FROM ({prompts}) AS prompts WHERE {engine.element('first_edit', cut + 1)}"
+    names = ", ".join(f"key_{n}" for n in range(cut))
+    sql = f"SELECT {names}, last_retries, count(*) FROM ({chosen}) AS chosen GROUP BY {names}, last_retries"
+    for *values, retries, count in engine.rows(sql):
+        sums[grouped.key(values)].retried[int(retries)] += int(count)
 
 
 def add_outcomes(scope: Scope, grouped: Dimension, sums: Sums, now: int) -> None:

@@ -66,6 +66,9 @@ class Engine(Protocol):
     def divided(self, expression: str, by: int) -> str:
         """The integer quotient of a positive number."""
 
+    def element(self, expression: str, n: int) -> str:
+        """An element of a tuple; the first is 1."""
+
     def tag(self, key: str) -> str:
         """The value of a tag, or NULL."""
 
