@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from burnd.contract import Params, param
+from burnd.contract.reports import FLEET_DIMENSIONS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ class Fleet(Params):
         default=None,
         help="over all machines that push to this target: clickhouse://HOST/DATABASE, or a folder of segments",
         metavar="TARGET",
+    )
+
+
+class FleetRows(Params):
+    by: str | None = param(
+        default=None, help="with --fleet: a row for each machine, user or team as well", choices=FLEET_DIMENSIONS
     )
 
 

@@ -12,7 +12,7 @@ from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import NOTHING, count, counted, date, money, number, percent
 from burnctl.render.tables import Column, table
 from burnctl.render.text import width_of
-from burnd.contract.reports import HotspotsParams
+from burnd.contract.reports import FLEET_DIMENSIONS, HotspotsParams
 from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
 
 TYPE_CHECKING = False
@@ -82,7 +82,8 @@ def run(options: argparse.Namespace) -> int:
     is_screen = not (options.json or options.csv)
     limit = options.limit or (READABLE if is_screen else None)
     client = reach(options, causes=True)
-    answer = flags.ask(client, HotspotsParams, options, limit=limit)
+    by = f"tool,{options.by}" if options.by in FLEET_DIMENSIONS else options.by
+    answer = flags.ask(client, HotspotsParams, options, by=by, limit=limit)
     return present(options, answer, drawn, rows=flat_rows, client=client)
 
 

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, PeriodsFlags, skip=() if UNITS[verb] in _USUAL_DAYS else ("all",))
     flags.reading_rows(parser)
     flags.add(parser, flags.Scan)
-    flags.add(parser, flags.Fleet)
+    flags.add(parser, flags.Fleet, flags.FleetRows)
     parser.set_defaults(verb=verb)
 
 
@@ -62,6 +62,11 @@ def run(options: argparse.Namespace) -> int:
         options.since = (date.fromtimestamp(time.time()) - timedelta(days=days)).isoformat()
     client = reach(options, totals=SummaryParams(**flags.given(options, Filters)).is_of_totals)
     filters = {**flags.given(options, Filters), "tz": flags.time_zone()}
+    if options.by:
+        from burnctl.commands import summary
+
+        answer = client.ask(SummaryParams, {"by": f"{unit},{options.by}", **filters})
+        return present(options, answer, summary.drawn, rows=summary.flat_rows, client=client)
     answer = client.ask(SummaryParams, {"by": unit, **filters})
     answer["models"] = _by_model(client, unit, filters) if answer["rows"] else {}
 

@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.reading_rows(parser)
     if verb not in ("agents", "tags"):
         flags.add(parser, flags.Scan)
-    flags.add(parser, flags.Fleet)
+    flags.add(parser, flags.Fleet, *([] if verb == "summary" else [flags.FleetRows]))
     parser.set_defaults(verb=verb, **({"by": "model"} if verb == "summary" else {}))
 
 
@@ -105,6 +105,8 @@ def run(options: argparse.Namespace) -> int:
     if verb == "tags" and options.key is None:
         return _list_tags(reach(options), options)
     by = f"tag:{options.key}" if verb == "tags" else VERBS.get(verb) or options.by
+    if verb != "summary" and options.by:
+        by += f",{options.by}"
     client = reach(options, totals=SummaryParams(**flags.given(options, SummaryParams) | {"by": by}).is_of_totals)
     tree = getattr(options, "tree", False)
     if tree and by != "agent":

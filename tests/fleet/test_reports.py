@@ -108,6 +108,25 @@ def test_rows_by_machine_user_and_team_add_up(demo: DemoHome, fleet: str) -> Non
         answer = demo.json("summary", "--by", by, "--fleet", fleet)
         assert answer["totals"] == total
         assert sum(row["turns"] for row in answer["rows"]) == total["turns"]
+    for words in (
+        "daily --all",
+        "weekly --all",
+        "monthly",
+        "projects",
+        "models",
+        "harnesses",
+        "agents",
+        "tags persona",
+    ):
+        for by in ("machine", "user", "team"):
+            answer = demo.json(*words.split(), "--by", by, "--fleet", fleet)
+            assert answer["totals"] == total
+            assert answer["by"].endswith(f",{by}")
+            assert sum(row["turns"] for row in answer["rows"]) == total["turns"]
+            assert demo.run(*words.split(), "--by", by, "--fleet", fleet).returncode == 0
+    causes = demo.json("hotspots", "--by", "user", "--fleet", fleet)
+    assert causes["by"] == "tool,user"
+    assert causes["totals"]["costUsd"] == total["costUsd"]
     assert [row["key"] for row in demo.json("summary", "--by", "machine", "--fleet", fleet)["rows"]] == ["box-a"]
     assert "2 machines" in demo.run("summary", "--fleet", fleet).stdout
 
