@@ -39,6 +39,8 @@ class ServiceFlags(Params):
         default=[], help="with --push: leave a project out; may be repeated", kind="projects", metavar="PROJECT"
     )
     content: bool = param(default=False, help="with --push: also send conversations")
+    machine: str | None = param(default=None, help="with --push: a name for this machine", metavar="NAME")
+    user: str | None = param(default=None, help="with --push: a name for the user", metavar="NAME")
     lines: int = param(default=100, help="number of lines", kind="count", most=10_000, flag="-n --lines")
     follow: bool = param(default=False, help="follow the log as it grows", flag="-f --follow")
     manager: str | None = param(default=None, help="service manager (this system's)", choices=("systemd", "launchd"))
@@ -51,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "writes the unit or agent, enables it and starts it. A service does not see your shell's variables: those that "
         "burnd knows are written into it as they are now"
     )
-    parts = ("print", "hardened", "socket", "update_prices", "push", "credentials", "without_project", "content")
-    flags.add(install, ServiceFlags, only=parts)
+    flags.add(install, ServiceFlags, skip=("lines", "follow", "manager"))
     uninstall = actions.add_parser("uninstall", help="stop it and remove what install wrote")
     uninstall.description = "stops it and removes what install wrote, and nothing else; what was recorded stays"
     status = actions.add_parser("status", help="show the state of the service")
@@ -113,6 +114,9 @@ def _push(options: argparse.Namespace) -> list[str]:
         words += ["--credentials", os.path.abspath(os.path.expanduser(options.credentials))]
     for project in options.without_project:
         words += ["--without-project", project]
+    for flag, name in (("--machine", options.machine), ("--user", options.user)):
+        if name is not None:
+            words += [flag, name]
     return [*words, "--content"] if options.content else words
 
 

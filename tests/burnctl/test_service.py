@@ -183,11 +183,13 @@ def test_a_push_is_a_service_of_its_own(machine: Machine) -> None:
     secret.write_text("password = hunter2\n")
     secret.chmod(0o600)
     words = ["--push", "s3://bucket/burn", "--credentials", "push", "--without-project", "secret", "--content"]
+    words += ["--machine", "box 1", "--user", "ana"]
     env = {"AWS_PROFILE": "team", "AWS_SECRET_ACCESS_KEY": "hunter3"}
     done = machine.service("install", *words, **env)
     assert done.returncode == 0, done.stderr
     text = (machine.units / units.PUSH).read_text()
-    assert f"--watch s3://bucket/burn --credentials {secret} --without-project secret --content\n" in text
+    assert f"--watch s3://bucket/burn --credentials {secret} --without-project secret" in text
+    assert ' --machine "box 1" --user ana --content\n' in text
     assert "Environment=AWS_PROFILE=team\n" in text
     assert "hunter" not in text
     assert "AWS" not in (machine.units / units.SERVICE).read_text()
