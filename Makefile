@@ -46,7 +46,7 @@ test-real: $(READY)  ## browser, terminal, zsh and fish, guard and restore with 
 		test -d /usr/lib/postgresql || \
 		{ $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y chromium tmux zsh fish postgresql; }
 	@$(BIN)/python -c 'import chdb, psycopg' 2>/dev/null || $(PIP) 'chdb>=4' 'psycopg[binary]>=3.2'
-	@test -x $(VENV)/moto/bin/moto_server || { $(PYTHON) -m venv $(VENV)/moto && $(VENV)/moto/bin/pip install -q 'moto[server]>=5'; }
+	@test -x $(VENV)/moto/bin/moto_server || { $(PYTHON) -m venv $(VENV)/moto && $(VENV)/moto/bin/pip install -q 'moto[server]>=5.2.5'; }
 	PATH="$(VENV)/moto/bin:$$PATH" $(BIN)/python -m pytest -n 0 -m 'real or not real' tests/real tests/burnctl/test_completions.py
 
 check: $(READY)  ## lint and types

@@ -7,6 +7,7 @@ both engines have the days of `burnd.queries.periods`.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from typing import Any, NamedTuple, Protocol
@@ -297,10 +298,11 @@ def _machines(engine: Engine, keys: Sequence[str]) -> list[dict[str, Any]]:
     where = f"machine_id IN ({_listed(engine, keys)})"
     rows = engine.rows(f"SELECT machine_id, argMax(machine, seq) FROM turns_now WHERE {where} GROUP BY 1")
     names: dict[str, str | None] = {row[0]: row[1] for row in rows}
-    labels = [names.get(key) or key for key in keys]
+    labels = {key: names.get(key) or key for key in keys}
+    counts = Counter(labels.values())
     return [
-        {"key": name if labels.count(name) == 1 else f"{name} {key[:8]}", "machineId": key}
-        for key, name in zip(keys, labels, strict=True)
+        {"key": labels[key] if counts[labels[key]] == 1 else f"{labels[key]} {key[:8]}", "machineId": key}
+        for key in keys
     ]
 
 

@@ -128,6 +128,8 @@ def test_rows_by_machine_user_and_team_add_up(demo: DemoHome, fleet: str) -> Non
     assert causes["by"] == "tool,user"
     assert causes["totals"]["costUsd"] == total["costUsd"]
     assert [row["key"] for row in demo.json("summary", "--by", "machine", "--fleet", fleet)["rows"]] == ["box-a"]
+    both = demo.json("summary", "--by", "machine,model", "--fleet", fleet)
+    assert {row["keys"]["machine"] for row in both["rows"]} == {"box-a"}
     assert "2 machines" in demo.run("summary", "--fleet", fleet).stdout
 
 
