@@ -66,15 +66,19 @@ def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, A
     def top(by: str) -> list[SummaryRow]:
         return client.summary(by=by, limit=_SHOWN, **period)["rows"]
 
-    period = since(0 if is_today else 29)
     days = client.summary(by="day", **since(59))
     before = client.summary(limit=1, until=day_before(now, 60), tz=zone)["totals"]["turns"]
     hours = client.summary(by="hour", **since(_HOURS_AGAINST))
+    rows = periods(days["rows"], hours["rows"], now, is_older=bool(before))[: 1 if is_today else None]
+    is_past = not is_today and not rows[-1]["requests"]  # then everything is shown
+    period = {"tz": zone} if is_past else since(0 if is_today else 29)
     whole = client.summary(by="project", limit=_SHOWN, **period)
+    if is_past:
+        rows.append(_all_time(whole["totals"]))
     return {
         "version": whole["version"],
         **{name: value for name, value in whole.items() if name in _PASSED_ON},
-        "periods": periods(days["rows"], hours["rows"], now, is_older=bool(before))[: 1 if is_today else None],
+        "periods": rows,
         "days": _every_day(days["rows"], now),
         "hours": _hours_of(hours["rows"], now) if is_today else [],
         "projects": whole["rows"],
@@ -85,6 +89,12 @@ def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, A
         "avoidable": _avoidable(client, period) if whole["backfill"]["done"] else None,
         "lostLogs": client.status().get("lostLogs"),
     }
+
+
+def _all_time(totals: Mapping[str, Any]) -> dict[str, Any]:
+    tokens = sum(totals["usage"].values())
+    cost, requests = totals["costUsd"] or 0, totals["turns"]
+    return {"period": "all time", "costUsd": cost, "requests": requests, "tokens": tokens, "change": None}
 
 
 _PASSED_ON = (
@@ -221,8 +231,7 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
     if not any(period["requests"] for period in answer["periods"]):
         return ""
     add_caveats(answer, screen)
-    is_today = bool(answer["hours"])
-    span = "today" if is_today else "30 days"
+    span = answer["periods"][-1]["period"]
     parts = [
         _period_table(answer["periods"], screen),
         _chart(answer["hours"] or answer["days"], screen),
@@ -333,7 +342,7 @@ def _lines(answer: dict[str, Any], span: str, screen: Screen) -> Iterable[str]:
         yield from _labelled("running", parts + ([f"{more} more: burnctl top"] if more > 0 else []), screen)
     saved, cost = answer["avoidable"], answer["totals"]["costUsd"]
     if saved and cost and saved["costUsd"] >= _SAVINGS_WORTH * cost:
-        when = "today" if span == "today" else "of the last 30 days"
+        when = _within(span)
         from burnctl.commands.explain import KINDS
 
         kind = KINDS.get(saved["kind"])
@@ -360,10 +369,14 @@ def _running_part(session: dict[str, Any]) -> str:
     return clean(f"{last_name(session['project']) or 'no project'} ({model}{money(session['costUsd'])} so far)")
 
 
+def _within(span: str) -> str:
+    return {"today": span, "all time": "in all"}.get(span, f"of the last {span}")
+
+
 def _covered(plan: dict[str, Any], harnesses: Sequence[dict[str, Any]], span: str) -> str:
     """`Claude Max 20x, $200.00 a month, covers $310.22 of the last 30 days`."""
     cost = sum(row["costUsd"] or 0 for row in harnesses if row["key"] == plan["source"])
-    when = "today" if span == "today" else f"of the last {span}"
+    when = _within(span)
     return f"{plan['title']}, {money(plan['monthlyUsd'])} a month, covers {money(cost)} {when}"
 
 

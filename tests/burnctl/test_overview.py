@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from burnctl.commands.overview import _PASSED_ON, drawn, periods
+from burnctl.client import Client
+from burnctl.commands.overview import _PASSED_ON, drawn, gather, periods
 from burnctl.render.names import distinct_names
 from burnctl.render.notes import add_caveats
 from burnctl.render.screen import Screen
+from tests.burnctl.demo_home import DemoHome
 
 TODAY = date(2025, 11, 17)
 NOW = 1_763_389_800.0  # 14:30 in Greenwich
@@ -74,7 +77,22 @@ def answer(**more: Any) -> dict[str, Any]:
     period = {"period": "today", "costUsd": 1.0, "requests": 2, "tokens": 100, "change": 0.08}
     rows = [{"key": "claude-code", "costUsd": 310.22, "share": 1.0}]
     empty: dict[str, Any] = {"days": [], "hours": [], "projects": [], "models": [], "windows": [], "running": []}
-    return {"periods": [period], **empty, "harnesses": rows, "avoidable": None, "totals": {"costUsd": 310.22}} | more
+    periods = [period, period | {"period": "30 days"}]
+    return {"periods": periods, **empty, "harnesses": rows, "avoidable": None, "totals": {"costUsd": 310.22}} | more
+
+
+def test_after_a_month_without_requests_all_time_is_shown(demo: DemoHome) -> None:
+    """Logs that did not grow for long show their totals at once."""
+    with Client(Path(demo.home) / "burnd.sock") as client:
+        answer = gather(client, time.time() + 90 * 86_400)
+        totals: dict[str, Any] = {**client.summary()["totals"]}
+    assert [row["period"] for row in answer["periods"]] == ["today", "7 days", "30 days", "all time"]
+    last = answer["periods"][-1]
+    assert (last["requests"], last["costUsd"]) == (totals["turns"], totals["costUsd"])
+    assert last["tokens"] == sum(totals["usage"].values())
+    shown = drawn(answer, Screen(80))
+    assert "projects, all time" in shown
+    assert "shop-api" in shown
 
 
 def test_periods_fit_a_narrow_screen() -> None:
