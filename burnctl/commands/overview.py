@@ -70,7 +70,7 @@ def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, A
     before = client.summary(limit=1, until=day_before(now, 60), tz=zone)["totals"]["turns"]
     hours = client.summary(by="hour", **since(_HOURS_AGAINST))
     rows = periods(days["rows"], hours["rows"], now, is_older=bool(before))[: 1 if is_today else None]
-    is_past = not is_today and not rows[-1]["requests"]  # then everything is shown
+    is_past = not is_today and not rows[-1]["requests"]  # then all time is shown
     period = {"tz": zone} if is_past else since(0 if is_today else 29)
     whole = client.summary(by="project", limit=_SHOWN, **period)
     if is_past:
@@ -135,10 +135,13 @@ def periods(
     }
     lengths = {"today": 0, "7 days": 6, "30 days": 29}
     return [
-        {"period": name, **added(0, last), "change": (cost(0, last) - before) / before if before else None}
+        {"period": name, **added(0, last), "change": _change(cost(0, last), against[name])}
         for name, last in lengths.items()
-        for before in (against[name],)
     ]
+
+
+def _change(cost: float, against: float | None) -> float | None:
+    return (cost - against) / against if against else None
 
 
 def _same_hours(hours: Sequence[Mapping[str, Any]], now: float) -> float:
