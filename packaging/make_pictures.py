@@ -45,7 +45,8 @@ _SPACE = "\u00a0"  # browsers merge plain spaces, and stretch the rest to fill t
 _PAPER, _INK, _FAINT = "#1c2128", "#d5dbe3", "#8b949e"
 # What depends on the day on which a picture was made.
 _OF_THE_DAY = re.compile(
-    r"[0-9a-f]{8}\b|ses_\w+|\d+ (?:min|h|days) ago|yesterday|by day .*|(?:today|7 days|.*┤).*|.*└.*|[A-Z][a-z]{2} +\d+"
+    r"[0-9a-f]{8}\b|ses_\w+|\d+ (?:min|h|days) ago|in \d+ days|yesterday|by day .*|(?:today|7 days|.*┤).*|.*└.*"
+    r"|[A-Z][a-z]{2} +\d+"
 )
 
 

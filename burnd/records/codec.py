@@ -260,6 +260,11 @@ def encoded(entry: Entry) -> EncodedEntry | None:
     return EncodedEntry(_PREFIX[type(entry)] + body + b"}\n", back, hash_of(body) if is_first else digest(back))
 
 
+def bounded_turn(turn: Turn) -> Turn:
+    """The turn as the ledger would give it back: names with too many bytes are cut."""
+    return _turn.decode(_shortened(_to_json(turn), Turn)) if _has_long_name(turn) else turn
+
+
 def _has_long_name(turn: Turn) -> bool:
     """Whether a name has too many bytes; decoding only checks the number of characters, the same in ASCII."""
     texts = [turn.provider, turn.git_branch, turn.stop_reason, turn.harness_version, turn.request_id]

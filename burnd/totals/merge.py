@@ -39,7 +39,7 @@ from burnd.recording.ownership import (
 )
 from burnd.recording.projects import ProjectKeys
 from burnd.records import Compaction, Copy, Overhead, Request, Session, Turn
-from burnd.records.codec import Entry
+from burnd.records.codec import Entry, bounded_turn
 from burnd.records.content import MAIN
 from burnd.records.times import index_ms
 
@@ -210,7 +210,7 @@ class QuickPass:
     def turns(self) -> Iterator[tuple[int, Turn]]:
         """The turn of each group: what its messages have in common, without a label."""
         for group, one in enumerate(self._groups):
-            yield group, billed_turn(self._in_project(one)) if isinstance(one, Candidate) else one
+            yield group, bounded_turn(billed_turn(self._in_project(one)) if isinstance(one, Candidate) else one)
 
     def _learn(self, log: LogTotals, *, has_turns: bool) -> None:
         if log.folder is not None:

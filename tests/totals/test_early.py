@@ -128,6 +128,19 @@ async def test_any_mixture_of_logs(tmp_path: Path, seed: int) -> None:
     await exact_at_every_cut(rig, claude_logs(tmp_path / "projects"), seed)
 
 
+async def test_long_names_are_cut_as_in_the_ledger(tmp_path: Path) -> None:
+    """A name of few characters may have too many bytes; both passes count it under the same name."""
+    log = tmp_path / "projects" / "-work" / "s1.jsonl"
+    log.parent.mkdir(parents=True)
+    first = {"type": "user", "uuid": "u1", "message": {"role": "user", "content": "hello"}}
+    usage = {"input_tokens": 3, "output_tokens": 5}
+    message = {"id": "m1", "role": "assistant", "model": "日" * 100, "content": [], "usage": usage}
+    answer = {"type": "assistant", "uuid": "u2", "parentUuid": "u1", "requestId": "r1", "message": message}
+    shared = {"sessionId": "s1", "timestamp": "2026-11-18T10:00:00.000Z", "cwd": "/work", "gitBranch": "é" * 200}
+    log.write_bytes(b"".join(msgspec.json.encode({**shared, **line}) + b"\n" for line in (first, answer)))
+    await exact_at_every_cut(Rig(tmp_path / "home", tmp_path / "projects"), claude_logs(tmp_path / "projects"), 1)
+
+
 async def test_codex_logs_of_every_release(tmp_path: Path) -> None:
     sessions = all_cases(tmp_path / "codex")
     await exact_at_every_cut(CodexRig(tmp_path / "home", sessions), codex_logs(sessions), 1)
