@@ -206,40 +206,39 @@ def _sentence(text: str) -> str:
 
 
 def protocol(text: str) -> str:
-    """docs/protocol.md with a table of parameters in each method's section, before its example."""
+    """docs/protocol.md with a list of parameters in each method's section, before its example."""
     parts = re.split(r"(?m)^(### `[a-z_.]+`\n)", text)
     for n in range(1, len(parts), 2):
         params = contract_methods()[parts[n].strip("# `\n")]
         body = re.sub(r"<!-- parameters -->\n.*?<!-- end -->\n\n", "", parts[n + 1], flags=re.DOTALL)
         before, example, after = body.partition("```json\n")
-        parts[n + 1] = f"{before}{_parameter_table(params)}{example}{after}"
+        parts[n + 1] = f"{before}{_parameter_list(params)}{example}{after}"
     return "".join(parts)
 
 
-def _parameter_table(params: type[Params]) -> str:
-    """The parameters of a method; the filters of all reports are one row."""
+def _parameter_list(params: type[Params]) -> str:
+    """The parameters of a method; the filters of all reports are one line."""
     own = list(_own_params(params).values())
-    filters = {_cell(one): one.wire for one in Filters.params.values()}
-    as_filters = [one.wire for one in own if filters.get(_cell(one)) == one.wire and one.default is None]
-    rows = [f"| `{one.wire}` | {_default(one)} | {_cell(one)} |" for one in own if one.wire not in as_filters]
+    filters = {_meaning(one): one.wire for one in Filters.params.values()}
+    as_filters = [one.wire for one in own if filters.get(_meaning(one)) == one.wire and one.default is None]
+    lines = [f"- `{one.wire}`{_in_parentheses(one)}: {_meaning(one)}" for one in own if one.wire not in as_filters]
     names = ", ".join(f"`{name}`" for name in as_filters)
     if names or issubclass(params, Filters):
-        rows.append(f"| {names or FILTERS} | | see [reports](#reports) |")
-    if not rows:
-        return ""
-    lines = ["<!-- parameters -->", "| parameter | default | meaning |", "|---|---|---|", *rows, "<!-- end -->"]
-    return "\n".join(lines) + "\n\n"
+        lines.append(f"- {names}: [filters](#reports)" if names else f"- [{FILTERS}](#reports)")
+    return "\n".join(["<!-- parameters -->", *lines, "<!-- end -->", "", ""]) if lines else ""
 
 
-def _default(one: Param) -> str:
-    return "required" if one.is_required else f"`{json.dumps(one.default)}`"
+def _in_parentheses(one: Param) -> str:
+    """What a parameter is without a value, and its bounds."""
+    facts = ["required"] if one.is_required else [] if one.default is None else [f"`{json.dumps(one.default)}`"]
+    facts += [f"{one.least or 0:g} to {one.most:g}"] if one.most is not None and one.most < 1e6 else []
+    return f" ({'; '.join(facts)})" if facts else ""
 
 
-def _cell(one: Param) -> str:
+def _meaning(one: Param) -> str:
     choices = ", ".join(f"`{word}`" for word in (*one.choices, *filter(None, [one.others])))
-    bounds = f" ({one.least or 0:g} to {one.most:g})" if one.most is not None else ""
     about = re.sub(r"--([a-z]+)( [a-z]+)?", r"`\1\2`", one.help)  # a flag of burnctl is a parameter here
-    return f"{about}{bounds}{f': {choices}' if choices else ''}".replace("|", "\\|")
+    return f"{about}{f': {choices}' if choices else ''}"
 
 
 GENERATED: dict[Path, Callable[[], str]] = {COMMANDS: commands, API: methods, CONFIGURATION: configuration}

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from burnd.contract import methods
 from burnd.paths import Home
 from burnd.records import Session
 from burnd.records.codec import encode
@@ -38,20 +39,34 @@ def shown() -> list[Shown]:
 
 
 def _of(name: str, body: str, shared: dict[str, Any]) -> Shown:
-    request, *others = [_expanded(json.loads(block), shared) for block in _BLOCK.findall(body)]
-    (answer,) = [other for other in others if "id" in other]
-    return Shown(name, request, answer, [other for other in others if "id" not in other])
+    """The page leaves out what all messages have: `jsonrpc`, `id`, `method`, `version`, and a finished `backfill`."""
+    (block,) = _BLOCK.findall(body)
+    example = _expanded(json.loads(block), shared)
+    common = {"version": 1, **({"backfill": shared["backfill"]} if methods()[name].partial else {})}
+    request = {"jsonrpc": "2.0", "id": 1, "method": name, "params": example.get("params", {})}
+    answer = {"jsonrpc": "2.0", "id": 1, "result": {**common, **example["result"]}}
+    notifications = [
+        {"jsonrpc": "2.0", "method": name, "params": {"version": 1, **example[key]}}
+        for key in example.keys() & {"notification"}
+    ]
+    return Shown(name, request, answer, notifications)
 
 
 def _expanded(value: Any, shared: dict[str, Any]) -> Any:
-    """The value with `"<name>"` replaced by the shared object of that name, and `"...": "<name>"` by its fields."""
+    """The value with `"<name>"` replaced by the shared object of that name, and `"...": "<name>"` by its fields.
+
+    `"..."` may also be a list of names.
+    """
     if isinstance(value, str) and value[:1] == "<" and value[1:-1] in shared:
         return _expanded(shared[value[1:-1]], shared)
     if isinstance(value, list):
         return [_expanded(item, shared) for item in value]
     if isinstance(value, dict):
         fields = {key: _expanded(item, shared) for key, item in value.items()}
-        return {**fields.pop("...", {}), **fields}
+        others = fields.pop("...", {})
+        for one in others if isinstance(others, list) else [others]:
+            fields = {**one, **fields}
+        return fields
     return value
 
 
