@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.client import Client
 from burnctl.daemon_process import ask_burnd
 from burnctl.errors import BurnctlError
 from burnctl.output import as_json
+from burnctl.render.screen import Screen
+from burnctl.render.tables import Column, table
 from burnd.contract import Params, param
 
 TYPE_CHECKING = False
@@ -54,9 +57,6 @@ def run(options: argparse.Namespace) -> int:
     import os
     import shlex
     import subprocess
-
-    from burnctl.render.screen import Screen
-    from burnctl.render.tables import Column, table
 
     if options.action == "get":
         return _get(options)
@@ -136,8 +136,6 @@ def _tell_stale(settings: list[dict[str, Any]]) -> None:
 
 def _running() -> dict[str, Any] | None:
     """The settings of the running daemon; None if it does not run or answer."""
-    from burnctl.client import Client
-
     try:
         with Client(timeout=2) as client:
             answer = client.config_show()

@@ -6,6 +6,7 @@ from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.output import as_json
 from burnctl.progress import waiting
+from burnctl.render.numbers import size
 from burnd.contract.sessions import PruneParams
 
 TYPE_CHECKING = False
@@ -33,8 +34,6 @@ def run(options: argparse.Namespace) -> int:
         answer = flags.ask(client, PruneParams, options)
     if options.json:
         return as_json(answer)
-    from burnctl.render.numbers import size
-
     files = answer["files"]
     what = f"the content of {'1 session' if files == 1 else f'{files:,} sessions'}, {size(answer['bytes'])}"
     print(f"would delete {what}" if answer["dryRun"] else f"deleted {what}")

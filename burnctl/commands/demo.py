@@ -10,6 +10,7 @@ import time
 
 from burnctl import flags
 from burnctl.client import Client
+from burnctl.errors import BurnctlError
 from burnd.contract import Params, param
 
 TYPE_CHECKING = False
@@ -130,7 +131,6 @@ def _begin(machine: Machine, client: Client) -> None:
 
 def _end(machine: Machine, client: Client) -> None:
     from burnctl.daemon import stop
-    from burnctl.errors import BurnctlError
 
     try:
         stop(client)

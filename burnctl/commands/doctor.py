@@ -6,8 +6,12 @@ import os
 import time
 
 from burnctl import flags
+from burnctl.client import Client
 from burnctl.errors import BurnctlError
+from burnctl.output import as_json
 from burnctl.progress import waiting
+from burnctl.render.screen import Screen
+from burnctl.render.text import clean, pad, wrap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +20,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from burnctl.doctor import CheckResult
-    from burnctl.render.screen import Screen
     from burnd.paths import Home
 
 HELP = (
@@ -39,20 +42,16 @@ def run(options: argparse.Namespace) -> int:
         findings = examine()
     failed = any(finding.level == FAIL for finding in findings)
     if options.json:
-        from burnctl.output import as_json
         from burnd import protocol
 
         as_json({"version": protocol.VERSION, "ok": not failed, "checks": [f.as_dict() for f in findings]})
     else:
-        from burnctl.render.screen import Screen
-
         screen = Screen.of(options)
         screen.show(report(findings, screen))
     return 1 if failed else 0
 
 
 def examine() -> list[CheckResult]:
-    from burnctl.client import Client
     from burnctl.doctor import daemon, logs
     from burnctl.doctor import home as home_checks
     from burnd.paths import find_home, user_home
@@ -121,8 +120,6 @@ _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "b
 
 
 def report(findings: list[CheckResult], screen: Screen) -> str:
-    from burnctl.render.text import clean, pad, wrap
-
     wide = max(len(finding.name) for finding in findings)
     margin = " " * (wide + 8)
     lines = []

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.render.screen import Screen
+from burnctl.render.tables import Column, table
+from burnctl.render.text import wrap
 from burnd.contract.reports import WasteParams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-
-    from burnctl.render.screen import Screen
 
 
 class Kind:
@@ -141,17 +142,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from burnctl.render.screen import Screen
-
     screen = Screen.of(options)
     screen.show(draw(options.kind, screen) if options.kind else draw_all(screen))
     return 0
 
 
 def draw_all(screen: Screen) -> str:
-    from burnctl.render.tables import Column, table
-    from burnctl.render.text import wrap
-
     rows = [(name, kind.title) for name, kind in KINDS.items()]
     kinds = table((Column("kind"), Column("finds", least=20)), rows, screen)
     hint = wrap("burnctl explain KIND: how one is proved, and what to do about it.", screen.width)
@@ -159,8 +155,6 @@ def draw_all(screen: Screen) -> str:
 
 
 def draw(name: str, screen: Screen) -> str:
-    from burnctl.render.text import wrap
-
     kind = KINDS[name]
     lines = [screen.paint(f"{name}: {kind.title}", "bold")]
     for head, text in (

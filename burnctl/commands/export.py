@@ -12,7 +12,11 @@ import sys
 from burnctl import flags
 from burnctl.daemon import reach, say
 from burnctl.errors import BurnctlError, Failed, UsageError
+from burnctl.output import safe_cell
 from burnctl.progress import WIPE, can_take_back
+from burnctl.render.notes import backfill_line
+from burnctl.render.numbers import counted
+from burnctl.render.text import clean
 from burnd import protocol
 from burnd.contract import Params, param
 from burnd.contract.reports import ExportParams
@@ -65,8 +69,6 @@ def run(options: argparse.Namespace) -> int:
     turns = Turns(reach(options), filters, options.machine or host_name())
     summary = write(turns)
     if options.output not in (None, "-"):
-        from burnctl.render.numbers import counted
-
         print(summary or f"{counted(turns.count, 'turn')} written to {options.output}", file=sys.stderr)
     return 0
 
@@ -113,8 +115,6 @@ class Turns:
 
     def _every(self) -> Iterator[dict[str, Any]]:
         """Yields the turns of all pages. Warns on stderr if logs are unread."""
-        from burnctl.render.notes import backfill_line
-
         page, line = self._first, ""
         self._first = {}
         while True:
@@ -211,9 +211,6 @@ def write_csv(turns: Turns, output: str | None, *, is_raw: bool = False) -> None
     import csv
     import json
     from decimal import Decimal
-
-    from burnctl.output import safe_cell
-    from burnctl.render.text import clean
 
     with _opened(output) as file:
         at_terminal = file.isatty()

@@ -9,7 +9,10 @@ from __future__ import annotations
 from burnctl import flags, session_choice
 from burnctl.daemon import reach
 from burnctl.errors import UsageError
-from burnctl.render.names import enough_of_id, miss_sentence, miss_words, short_id
+from burnctl.output import present, write_file
+from burnctl.render.charts import bar
+from burnctl.render.names import enough_of_id, last_name, miss_sentence, miss_words, short_id, short_model
+from burnctl.render.notes import add_caveats, backfill_line
 from burnctl.render.numbers import counted, money, number
 from burnctl.render.text import clean, cut
 from burnd.contract import Params, param
@@ -51,8 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from burnctl.output import present
-
     is_picture = options.svg is not None or options.mermaid
     if options.json and is_picture:
         raise UsageError("--json prints the answer itself, not a picture", "leave out --json, or --svg and --mermaid")
@@ -68,22 +69,17 @@ def run(options: argparse.Namespace) -> int:
     if not is_picture:
         return present(options, answer, draw)
     from burnctl.daemon import say
-    from burnctl.render.notes import backfill_line
 
     if line := backfill_line(answer):
         say(line)
     if options.mermaid:
         print(draw_mermaid(answer))
         return 0
-    from burnctl.output import write_file
-
     write_file(options.svg, draw_svg(answer) + "\n")
     return 0
 
 
 def draw(answer: Mapping[str, Any], screen: Screen) -> str:
-    from burnctl.render.notes import add_caveats
-
     add_caveats(answer, screen)
     return "\n".join(_Drawing(answer, screen).lines())
 
@@ -107,10 +103,6 @@ class _Drawing:
                 self._below.setdefault((by["lane"], by["turnIndex"]), []).append(n)
 
     def lines(self) -> Iterator[str]:
-        from burnctl.render.names import enough_of_id, last_name
-        from burnctl.render.numbers import counted, money
-        from burnctl.render.text import clean, cut
-
         answer, screen = self._answer, self._screen
         totals = answer["totals"]
         facts = [last_name(answer["project"]), enough_of_id(answer), counted(totals["turns"], "request")]
@@ -127,10 +119,6 @@ class _Drawing:
             yield screen.paint(f"and {counted(more['count'], 'more subagent')} for {money(more['costUsd'])}", "dim")
 
     def _lane(self, n: int, indent: str, *, with_name: bool) -> Iterator[str]:
-        from burnctl.render.names import short_id
-        from burnctl.render.numbers import counted, money
-        from burnctl.render.text import clean, cut
-
         lane = self._answer["lanes"][n]
         if with_name:
             name = clean(lane["type"] or "subagent")
@@ -145,10 +133,6 @@ class _Drawing:
                     yield from self._lane(below, indent + "      ", with_name=True)
 
     def _step(self, step: Mapping[str, Any], indent: str) -> Iterator[str]:
-        from burnctl.render.charts import bar
-        from burnctl.render.numbers import money, number
-        from burnctl.render.text import clean, cut
-
         if step["began"]:
             yield self._mark(indent, "a new context begins")
         elif step["goesOnFrom"] is not None:
@@ -166,8 +150,6 @@ class _Drawing:
         yield f"{head}{painted}{context}{self._screen.paint(calls, style)}".rstrip()
 
     def _mark(self, indent: str, text: str) -> str:
-        from burnctl.render.text import cut
-
         return self._screen.paint(cut(f"{indent}{'':>{self._numbers}} ── {text} ──", self._width), "magenta")
 
 
@@ -179,8 +161,6 @@ def step_numbers(step: Mapping[str, Any]) -> str:
 
 def calls_of(step: Mapping[str, Any]) -> str:
     """`prompt, Read src/app.py, Bash npm test (3 times, failed)`."""
-    from burnctl.render.names import miss_words, short_model
-
     words = [f"cache miss ({miss_words(step['miss'])})"] if step["miss"] else []
     words += ["prompt"] if step["asked"] else []
     words += [call_name(call) for call in step["calls"][:_CALLS]]

@@ -9,6 +9,11 @@ from burnctl.daemon import reach
 from burnctl.errors import BurnctlError, UsageError
 from burnctl.output import as_json
 from burnctl.progress import ProgressLine
+from burnctl.render.names import harness_name, tilde
+from burnctl.render.numbers import count, counted, size
+from burnctl.render.screen import Screen
+from burnctl.render.tables import Column, table
+from burnctl.render.text import wrap
 from burnctl.session_choice import whole_id
 from burnd.contract import Params, param
 from burnd.contract.sessions import ForgetParams
@@ -18,7 +23,6 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
-    from burnctl.render.screen import Screen
 
 HELP = (
     "erases what was written in a session, in a project's sessions, or in every session that contains a text, such as "
@@ -50,9 +54,6 @@ def run(options: argparse.Namespace) -> int:
         plan = client.ask(ForgetParams, {**params, "dry_run": True})
     if options.json:
         return as_json(client.ask(ForgetParams, params) if options.yes else plan)
-    from burnctl.render.numbers import counted, size
-    from burnctl.render.screen import Screen
-
     screen = Screen.of(options)
     if not plan["count"]:
         print("nothing to erase: no session contains that text")
@@ -78,11 +79,6 @@ def _agreed() -> bool:
 
 def _shown(plan: dict[str, Any], screen: Screen, *, is_project: bool) -> str:
     """The sessions it is about, as many as a person reads, and how much it is in all."""
-    from burnctl.render.names import harness_name, tilde
-    from burnctl.render.numbers import count, counted, size
-    from burnctl.render.tables import Column, table
-    from burnctl.render.text import wrap
-
     rows = [
         (
             row["sessionId"],

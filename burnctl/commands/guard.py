@@ -6,9 +6,15 @@ import os
 import sys
 
 from burnctl import flags
+from burnctl.client import Client
 from burnctl.daemon import reach
 from burnctl.errors import BurnctlError, NotRunning
 from burnctl.output import as_json
+from burnctl.render.names import short_id, tilde
+from burnctl.render.numbers import clock, date, money, number
+from burnctl.render.screen import Screen
+from burnctl.render.tables import Column, table
+from burnctl.render.text import clean
 from burnctl.session_choice import whole_id
 from burnd.contract import Params, param
 from burnd.contract.daemon import AllowParams, GuardStatusParams
@@ -17,7 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from burnctl.render.screen import Screen
     from burnd.contract.results.daemon import GuardLimit, GuardStatus
     from burnd.harness.product import Product
 
@@ -78,8 +83,6 @@ def run(options: argparse.Namespace) -> int:
         status = client.guard_status(**filters | {"session": whole_id(client, options.session)})
         if options.json:
             return as_json(status)
-        from burnctl.render.screen import Screen
-
         screen = Screen.of(options)
         screen.show("\n".join(_lines(status, screen)))
         return 0
@@ -107,8 +110,6 @@ def _install(options: argparse.Namespace) -> int:
 
 def _print_limits() -> None:
     """What the hook will do: nothing without limits, or without burnd."""
-    from burnctl.client import Client
-
     try:
         with Client() as client:
             if not client.guard_status()["limits"]:
@@ -151,9 +152,6 @@ def _chosen(options: argparse.Namespace) -> list[Product]:
 
 def _lines(answer: GuardStatus, screen: Screen) -> list[str]:
     from burnctl import guard_hooks
-    from burnctl.render.names import short_id, tilde
-    from burnctl.render.tables import Column, table
-    from burnctl.render.text import clean
 
     switch = "on" if answer["on"] else screen.paint("off: nothing is stopped until `burnctl guard on`", "yellow")
     lines = [f"The guard is {switch}."]
@@ -191,8 +189,6 @@ _NAMES = {"session": "a session", "day": "today", "window": "the 5-hour window"}
 
 
 def _amount(one: GuardLimit, value: float | None) -> str:
-    from burnctl.render.numbers import money, number
-
     if value is None:
         return "-"
     if one["unit"] == "usd":
@@ -204,8 +200,6 @@ _UNITS = {"subagents": "subagents", "failures": "equal failures"}
 
 
 def _date(iso: str) -> str:
-    from burnctl.render.numbers import clock, date
-
     return f"{date(iso)} {clock(iso)}"
 
 

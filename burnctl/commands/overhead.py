@@ -6,6 +6,7 @@ import os
 
 from burnctl import flags
 from burnctl.daemon import reach
+from burnctl.output import present
 from burnctl.progress import ProgressLine
 from burnctl.render.names import harness_name, tilde
 from burnctl.render.notes import add_caveats
@@ -50,8 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from burnctl.output import present
-
     client = reach(options)
     name = options.project
     folder = begun_in(client, name)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.output import as_json
 from burnctl.progress import waiting
+from burnctl.render.names import short_model
+from burnctl.render.notes import caveats
+from burnctl.render.screen import Screen
+from burnctl.render.tables import Column, table
+from burnctl.render.text import clean
 from burnd.contract import Params, param
 from burnd.contract.reports import PricingParams
 
@@ -14,7 +20,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from burnctl.client import Client
-    from burnctl.render.screen import Screen
     from burnd.contract.results.reports import ListedModel, Pricing
 
 HELP = "shows the prices of a model, or fetches the newest price list"
@@ -85,11 +90,7 @@ def _show(options: argparse.Namespace) -> int:
         if not answer["priced"] and (name := _whole_name(client, options.model)):
             answer = client.pricing_show(name, provider=options.provider)
     if options.json:
-        from burnctl.output import as_json
-
         return as_json(answer)
-    from burnctl.render.screen import Screen
-
     screen = Screen.of(options)
     screen.report({}, _priced(answer, screen) if answer["priced"] else _unpriced(answer, screen))
     return 0
@@ -97,16 +98,11 @@ def _show(options: argparse.Namespace) -> int:
 
 def _whole_name(client: Client, shown: str) -> str | None:
     """The name of a used model that reports show as `shown`: `opus-4-5` is `claude-opus-4-5-20251101`."""
-    from burnctl.render.names import short_model
-
     names = (row["key"] for row in client.summary(by="model")["rows"] if row["key"])
     return next((name for name in names if short_model(name) == shown != name), None)
 
 
 def _priced(answer: Pricing, screen: Screen) -> str:
-    from burnctl.render.tables import Column, table
-    from burnctl.render.text import clean
-
     entry = answer["found"]
     columns = [Column("context"), *(Column(title, "right", drop=max(n - 1, 0)) for n, (_, title) in enumerate(_KINDS))]
     tiers: Sequence[Mapping[str, Any]] = answer["tiers"]
@@ -135,9 +131,6 @@ def _unpriced(answer: Pricing, screen: Screen) -> str:
 
 
 def _told(answer: Pricing, lines: list[str], screen: Screen) -> str:
-    from burnctl.render.notes import caveats
-    from burnctl.render.text import clean
-
     name = _name(answer)
     lines += map(clean, caveats(answer))
     text = "\n".join(line if "\n" in line else screen.paragraph(line) for line in lines)
@@ -145,14 +138,10 @@ def _told(answer: Pricing, lines: list[str], screen: Screen) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    from burnctl.render.text import clean
-
     return ", ".join(map(clean, names))
 
 
 def _name(answer: Pricing) -> str:
-    from burnctl.render.text import clean
-
     served = f" (served by {clean(answer['provider'])})" if answer["provider"] else ""
     return clean(answer["model"]) + served
 

@@ -8,6 +8,7 @@ from burnctl import flags
 from burnctl.commands.export import host_name
 from burnctl.daemon import reach
 from burnctl.errors import FAILED, OK, UsageError
+from burnctl.output import as_json
 from burnctl.progress import WIPE, can_take_back
 from burnd.contract import Params, param
 
@@ -109,8 +110,6 @@ def run(options: argparse.Namespace) -> int:
 def _check(push: Push, options: argparse.Namespace) -> int:
     differences = push.differences()
     if options.json:
-        from burnctl.output import as_json
-
         as_json({"differences": [_difference(*one) for one in differences]})
         return FAILED if differences else OK
     for (day, model), here, there in differences[:_MOST_SHOWN]:
@@ -155,8 +154,6 @@ def _compact(target: Target, machine_id: str, options: argparse.Namespace) -> in
 
 def _say(options: argparse.Namespace, facts: dict[str, int], line: str) -> None:
     if options.json:
-        from burnctl.output import as_json
-
         as_json(facts)
     else:
         if can_take_back():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.errors import UsageError
+from burnctl.output import json_line
 from burnd.contract.daemon import RebuildParams
 
 TYPE_CHECKING = False
@@ -38,8 +39,6 @@ def run(options: argparse.Namespace) -> int:
         answers.append(_done(client, "building the index", index=True))
     for answer in answers:
         if options.json:
-            from burnctl.output import json_line
-
             json_line(answer)
         else:
             print(_told(answer, anew=options.force))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from burnctl import flags
 from burnctl.daemon import reach
+from burnctl.output import write_file
 from burnctl.progress import ProgressLine
+from burnctl.render.names import distinct_names, enough_of_id, harness_name, last_name
+from burnctl.render.notes import API_PRICES, backfill_line, caveats
 from burnctl.render.numbers import ago, count, counted, money, number, percent
+from burnctl.render.text import clean
 from burnd.contract import Params, param
 from burnd.contract.reports import Filters
 
@@ -45,8 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from burnctl.output import write_file
-
     client = reach(options, causes=True)
     with ProgressLine("collecting") as show:
         answers = collect(
@@ -189,8 +191,6 @@ def page(answers: Mapping[str, Any]) -> str:
 def _lines(answers: Mapping[str, Any]) -> Iterator[str]:
     import time
 
-    from burnctl.render.notes import backfill_line
-
     days = answers["days"]
     totals, filters = days["totals"], days["filters"]
     title = "Agent spending" + _period(days)
@@ -300,8 +300,6 @@ def _group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any])
 
 
 def _dimension_table(by: str, answer: Mapping[str, Any]) -> str:
-    from burnctl.render.names import distinct_names, harness_name
-
     keys = [row["key"] for row in answer["rows"]]
     names = distinct_names(keys) if by == "project" else [*map(harness_name if by == "source" else str, keys)]
     body = []
@@ -323,7 +321,6 @@ def _dimension_table(by: str, answer: Mapping[str, Any]) -> str:
 def _waste(waste: Mapping[str, Any]) -> Iterator[str]:
     from burnctl.commands.explain import KINDS
     from burnctl.commands.waste import what
-    from burnctl.render.names import enough_of_id, last_name
 
     whole, part = waste["totals"]["costUsd"], waste["avoidable"]["costUsd"]
     yield "<h2>Avoidable</h2>"
@@ -359,7 +356,6 @@ def _sessions(answers: Mapping[str, Any]) -> Iterator[str]:
     import time
 
     from burnctl.commands.flow import draw_svg
-    from burnctl.render.names import enough_of_id, last_name
 
     rows = [row for row in answers["sessions"]["rows"] if row["key"]]
     if not rows:
@@ -392,8 +388,6 @@ def _sessions(answers: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
-    from burnctl.render.notes import API_PRICES, caveats
-
     yield "<h2>Notes</h2>"
     for note in [*caveats(answer), API_PRICES]:
         yield f'<p class="dim">{_text(note)}</p>'
@@ -426,7 +420,5 @@ def _number(text: str, value: float | None, style: str = "") -> str:
 
 def _text(text: object) -> str:
     from html import escape
-
-    from burnctl.render.text import clean
 
     return escape(clean(text))

@@ -8,6 +8,7 @@ import os
 from burnctl import flags, session_choice
 from burnctl.daemon import reach, say
 from burnctl.errors import BurnctlError
+from burnctl.output import as_json
 from burnctl.progress import waiting
 from burnd.contract import Params, param
 
@@ -60,8 +61,6 @@ def run(options: argparse.Namespace) -> int:
     pruned = recording.session.get("prunedMessages")
     missing += [f"messages left out, since their content was pruned: {pruned:,}"] if pruned else []
     if options.json:
-        from burnctl.output import as_json
-
         return as_json(
             {"sessionId": recording.id, "files": [] if loaded else paths, "loaded": loaded, "missing": missing}
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from burnctl import flags, session_choice
 from burnctl.daemon import reach, say
 from burnctl.errors import BurnctlError
+from burnctl.output import as_json
+from burnctl.render.text import clean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +29,6 @@ def run(options: argparse.Namespace) -> int:
     client = reach(options)
     session = client.sessions_meta(session_choice.chosen_session(client, options))
     if options.json:
-        from burnctl.output import as_json
-
         return as_json(session)
     print(command(session))
     if _is_gone(session):
@@ -56,7 +56,6 @@ def command(session: Mapping[str, Any]) -> str:
     """A line for a shell, whatever characters the folder has. Raises BurnctlError where no harness could go on."""
     import os
 
-    from burnctl.render.text import clean
     from burnd.harness.registry import BY_SOURCE
 
     product = BY_SOURCE.get(session["source"] or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.errors import UsageError
+from burnctl.output import present
 from burnctl.render.names import enough_of_id, last_name, tilde
 from burnctl.render.numbers import ago, counted
 from burnctl.render.text import clean, cut, lines_of, pad, width_of, wrap
@@ -73,8 +74,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _search_memory(options: argparse.Namespace) -> int:
-    from burnctl.output import present
-
     for name in _SESSION_FLAGS:
         if getattr(options, name) not in (None, False):
             flag = {"context": "-C", "before": "-B", "after": "-A"}.get(name, f"--{name}")
@@ -85,8 +84,6 @@ def _search_memory(options: argparse.Namespace) -> int:
 
 def _search_sessions(options: argparse.Namespace) -> int:
     import time
-
-    from burnctl.output import present
 
     before, after = (options.context if one is None else one for one in (options.before, options.after))
     is_list = before is None and after is None

@@ -6,6 +6,8 @@ import os
 import sys
 
 from burnctl import flags
+from burnctl.errors import BurnctlError
+from burnctl.output import as_json
 from burnd.contract import Params, param
 
 TYPE_CHECKING = False
@@ -77,7 +79,6 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "logs":
         return manager.logs(options.lines, follow=options.follow)
     if options.json:
-        from burnctl.output import as_json
         from burnd import protocol
 
         return as_json({"version": protocol.VERSION, **manager.state()})
@@ -121,7 +122,6 @@ def _push(options: argparse.Namespace) -> list[str]:
 
 
 def _settings(push: list[str]) -> Settings:
-    from burnctl.errors import BurnctlError
     from burnctl.service.settings import PUSH_VARIABLES, Settings, command_of, variables_in
     from burnd.paths import home_folder, socket_file
 

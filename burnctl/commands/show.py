@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from burnctl import flags, session_choice
 from burnctl.daemon import reach
-from burnctl.render.names import harness_name, short_model, tilde
+from burnctl.output import as_json
+from burnctl.render.names import harness_name, short_id, short_model, tilde
 from burnctl.render.numbers import clock, date, money, number, size
+from burnctl.render.screen import Screen
 from burnctl.render.text import clean, cut, flow, lines_of, wrap
 from burnd.contract import Params, param
 from burnd.contract.sessions import MessagesParams
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from burnctl.client import Client
-    from burnctl.render.screen import Screen
     from burnd.contract.results.sessions import Messages
 
 HELP = (
@@ -52,11 +53,7 @@ def run(options: argparse.Namespace) -> int:
     client = reach(options)
     options.session = session_choice.chosen_session(client, options)
     if options.json:
-        from burnctl.output import as_json
-
         return as_json(_page(client, options, options.offset, options.limit))
-    from burnctl.render.screen import Screen
-
     screen = Screen.of(options)
     pages = _pages(client, options)
     first = next(pages)
@@ -110,8 +107,6 @@ def _ending(page: Messages, options: argparse.Namespace, screen: Screen) -> list
         is_past_end = not page["messages"] and page["total"]
         return ["", f"No messages from there on; the last one is #{page['total'] - 1:,}."] if is_past_end else []
     import shlex
-
-    from burnctl.render.names import short_id
 
     same = ([f"--rail {shlex.quote(options.rail)}"] if options.rail else []) + (["--raw"] if options.raw else [])
     again = clean(" ".join(["burnctl show", shlex.quote(short_id(options.session)), *same, f"--from {page['next']}"]))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 
 from burnctl import delivery, flags, stamp_record
+from burnctl.client import Client
+from burnctl.errors import BurnctlError, Failed
+from burnctl.output import as_json as print_json
 from burnd.contract import Params, param
 from burnd.contract.daemon import OneStamp, RangeParams, SelectorParams
 
@@ -13,7 +16,6 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
-    from burnctl.client import Client
     from burnctl.delivery import Delivered
 
 HELP = (
@@ -39,8 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from burnctl.client import Client
-
     if options.stdin:
         stamps = _from_stdin(options)
     else:
@@ -60,7 +60,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _say_if_unknown(client: Client, session: str) -> None:
     """A stamp may come before its session; a person may as well have mistyped it."""
-    from burnctl.errors import BurnctlError, Failed
     from burnd import protocol
 
     try:
@@ -83,8 +82,6 @@ def _from_stdin(options: argparse.Namespace) -> list[dict[str, Any]]:
 def _say(done: Delivered, *, as_json: bool) -> None:
     """Prints JSON with --json, a line at a terminal, else nothing."""
     if as_json:
-        from burnctl.output import as_json as print_json
-
         print_json(done.answer())
     elif sys.stdout is not None and sys.stdout.isatty():
         for count, what in (

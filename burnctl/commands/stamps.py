@@ -5,8 +5,12 @@ from __future__ import annotations
 import sys
 
 from burnctl import flags
+from burnctl.client import Client
 from burnctl.daemon import reach
 from burnctl.errors import Failed
+from burnctl.output import as_json, json_line
+from burnctl.render.screen import Screen
+from burnctl.render.tables import Column, table
 from burnctl.session_choice import whole_id
 from burnd import protocol
 from burnd.contract import Params, param
@@ -57,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from burnctl import delivery, stamp_record
-    from burnctl.client import Client
 
     if options.action == "remove":
         for word in options.keys:
@@ -69,8 +72,6 @@ def run(options: argparse.Namespace) -> int:
         with Client(timeout=delivery.ANSWER_S) as client:
             done = delivery.removal(client, removal)
         if options.json:
-            from burnctl.output import as_json
-
             return as_json(done.answer() | {"removes": removal["removes"]})
         if sys.stdout is not None and sys.stdout.isatty():
             state = f"removal spooled, to be recorded later: {done.reason}" if done.spooled else "removed"
@@ -78,14 +79,10 @@ def run(options: argparse.Namespace) -> int:
         return 0
     stamps = _every(options)
     if options.action == "export":
-        from burnctl.output import json_line
-
         for stamp in stamps:
             json_line({"v": 1, "kind": "stamp", **stamp})
         return 0
     if options.json:
-        from burnctl.output import as_json
-
         return as_json({"version": protocol.VERSION, "stamps": list(stamps), "next": None})
     return _show(list(stamps), options)
 
@@ -114,9 +111,6 @@ def _every(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _show(stamps: list[dict[str, Any]], options: argparse.Namespace) -> int:
-    from burnctl.render.screen import Screen
-    from burnctl.render.tables import Column, table
-
     if not stamps:
         print("No tag matches.")
         return 0

@@ -9,8 +9,10 @@ import time
 from burnctl import flags
 from burnctl.daemon import reach, say
 from burnctl.errors import Failed, NoAnswer, NotRunning
+from burnctl.output import json_line
 from burnctl.render.names import last_name, short_id, short_model
-from burnctl.render.numbers import clock, money, number, percent
+from burnctl.render.numbers import clock, counted, money, number, percent
+from burnctl.render.screen import Screen
 from burnctl.render.text import clean, cut, pad
 from burnctl.session_choice import whole_id
 from burnd.contract import Params, param
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from burnctl.render.screen import Screen
     from burnd.contract.results.daemon import TailEvent
 
     Turns = Iterator[TailEvent]
@@ -60,8 +61,6 @@ def run(options: argparse.Namespace) -> int:
     def follow() -> Turns:
         return client.tail(session=session, project=options.project, source=options.source)
 
-    from burnctl.render.screen import Screen
-
     screen = Screen.of(options)
     landing = (
         landed
@@ -71,8 +70,6 @@ def run(options: argparse.Namespace) -> int:
     if not options.json:
         _show_stream(landing, screen)
         return 0
-    from burnctl.output import json_line
-
     for landed in landing:
         json_line(landed)
     return 0
@@ -104,8 +101,6 @@ def _wipe(screen: Screen) -> str:
 
 def _show_stream(turns: Turns, screen: Screen) -> None:
     """Settled turns stay; below them, where the screen can take a line back, the newest open one."""
-    from burnctl.render.numbers import counted
-
     wipe = _wipe(screen)
     lines_by_id: dict[Any, str] = {}  # a turn that is revised is shown again when its line reads differently
     print(heading(screen), flush=True)

@@ -10,7 +10,16 @@ import sys
 import time
 
 from burnctl import flags
+from burnctl.client import Client
 from burnctl.daemon import reach
+from burnctl.errors import BurnctlError, Failed
+from burnctl.output import as_json
+from burnctl.render.names import last_name, short_model
+from burnctl.render.numbers import clock, duration, milliseconds, money, number, of_hundred, percent
+from burnctl.render.screen import Screen
+from burnctl.render.styles import model, used
+from burnctl.render.tables import Column, table
+from burnctl.render.text import cut, width_of, wrap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
-    from burnctl.client import Client
-    from burnctl.render.screen import Screen
     from burnd.contract.results.daemon import TailEvent
     from burnd.contract.results.reports import ExportedTurn
 
@@ -51,11 +58,7 @@ def run(options: argparse.Namespace) -> int:
     view = View(client)
     view.refresh(time.time())
     if options.json:
-        from burnctl.output import as_json
-
         return as_json(view.answer())
-    from burnctl.render.screen import Screen
-
     if sys.stdin.isatty() and sys.stdout.isatty():
         return _Terminal(view, options).run()
     screen = Screen.of(options)
@@ -101,8 +104,6 @@ class View:
         self.sessions = [self._row(one, by_session.get(one["sessionId"], []), now) for one in rows]
 
     def _row(self, session: Mapping[str, Any], turns: Sequence[Mapping[str, Any]], now: float) -> dict[str, Any]:
-        from burnctl.render.numbers import milliseconds
-
         main = [turn for turn in turns if turn["railId"] == "main"] or turns
         last = main[-1] if main else {}
         usage = last.get("usage") or {}
@@ -137,8 +138,6 @@ class View:
     def _last_step(self, session: str) -> Mapping[str, Any]:
         """The model, the context and the last tool of a session, if the last minutes do not have them."""
         if session not in self._steps:
-            from burnctl.errors import Failed
-
             self._steps[session] = {}
             try:
                 lanes = self._client.flow(session, limit=_STEPS)["lanes"]
@@ -158,8 +157,6 @@ def window_of(model: object, context: int) -> int | None:
 
 
 def ordered(sessions: Iterable[Mapping[str, Any]], sort: str) -> list[Mapping[str, Any]]:
-    from burnctl.render.numbers import milliseconds
-
     keys: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         "cost/min": lambda one: (-one["costPerMinute"], -(one["costUsd"] or 0)),
         "cost": lambda one: -(one["costUsd"] or 0),
@@ -174,8 +171,6 @@ def draw(
     view: View, screen: Screen, now: float, *, sort: str = _SORTS[0], selected: str | None = None, height: int = 0
 ) -> list[str]:
     """The lines of the view; with a `height` as many as fit, and a line of keys at the bottom."""
-    from burnctl.render.text import cut
-
     rows = ordered(view.sessions, sort)
     head = [*_headline(view, screen, now), ""]
     room = max(height - len(head) - 5, 1) if height else len(rows)
@@ -192,10 +187,6 @@ def draw(
 
 
 def _headline(view: View, screen: Screen, now: float) -> list[str]:
-    from burnctl.render.numbers import clock, duration, money, of_hundred
-    from burnctl.render.styles import used
-    from burnctl.render.text import width_of
-
     today, window = view.status.get("today") or {}, view.status.get("window")
     cost = today.get("costUsd")
     parts = [(f"today {money(cost if cost is not None or today.get('unpricedTurns') else 0.0)}", "bold")]
@@ -221,12 +212,6 @@ def _headline(view: View, screen: Screen, now: float) -> list[str]:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], screen: Screen, now: float, selected: str | None) -> list[str]:
-    from burnctl.render.names import last_name, short_model
-    from burnctl.render.numbers import duration, milliseconds, money, number, percent
-    from burnctl.render.styles import model, used
-    from burnctl.render.tables import Column, table
-    from burnctl.render.text import wrap
-
     if not rows:
         return wrap(f"No session was active in the last {_RUNNING_S // 60} minutes.", screen.width)
     most = max((row["costPerMinute"] for row in rows), default=0)
@@ -336,8 +321,6 @@ class _Terminal:
                 fresh, is_moved = time.monotonic(), False
 
     def _refresh(self) -> None:
-        from burnctl.errors import BurnctlError
-
         try:
             self._view.refresh(time.time())
             self._problem = ""
@@ -346,9 +329,6 @@ class _Terminal:
 
     def _draw(self) -> None:
         import os
-
-        from burnctl.render.screen import Screen
-        from burnctl.render.text import cut
 
         width, height = os.get_terminal_size(sys.stdout.fileno())
         now = Screen.of(self._options)
@@ -427,9 +407,6 @@ class _Stream:
     def _follow(self) -> None:
         import contextlib
         import os
-
-        from burnctl.client import Client
-        from burnctl.errors import BurnctlError
 
         while True:
             with contextlib.suppress(BurnctlError), Client() as client:

@@ -6,7 +6,13 @@ from burnctl import flags
 from burnctl.commands.explain import KINDS
 from burnctl.daemon import reach
 from burnctl.errors import Failed
+from burnctl.output import present
 from burnctl.progress import ProgressLine
+from burnctl.render.names import enough_of_id, harness_name, last_name, miss_sentence, miss_words, remedy, short_model
+from burnctl.render.notes import add_caveats
+from burnctl.render.numbers import counted, day_names, money, number, percent
+from burnctl.render.tables import Column, table
+from burnctl.render.text import cut, flow, wrap
 from burnd.contract.reports import MOST_FINDINGS, Filters, WasteParams
 
 TYPE_CHECKING = False
@@ -45,8 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from burnctl.output import present
-
     client = reach(options)
     few = _OF_ONE_KIND if options.kind else _OF_A_KIND
     with ProgressLine("looking") as client.progress:
@@ -80,9 +84,6 @@ def draw(
     kind_asked: str | None = None,
 ) -> str:
     """The headline, then a block for each kind. Kinds that matter little share a line, unless `with_small`."""
-    from burnctl.render.notes import add_caveats
-    from burnctl.render.numbers import counted, money
-
     if not answer["totals"]["turns"]:
         return ""
     add_caveats(answer, screen)
@@ -106,17 +107,12 @@ def draw(
     if releases := answer.get("releases"):
         lines += ["", *_releases(releases, screen)]
     if small:
-        from burnctl.render.text import wrap
-
         less = f"Below {_SMALL:.0%} each: {', '.join(small)}. See one: burnctl waste --kind KIND"
         lines += ["", *wrap(less, screen.room)]
     return "\n".join(lines)
 
 
 def _headline(answer: Mapping[str, Any], screen: Screen, period: str, kind: str | None) -> list[str]:
-    from burnctl.render.numbers import counted, money, number, percent
-    from burnctl.render.text import flow, wrap
-
     totals, avoidable, levels = answer["totals"], answer["avoidable"], answer["severities"]
     whole, part = totals["costUsd"], avoidable["costUsd"]
     if not answer["findings"] and not answer.get("releases"):
@@ -139,9 +135,6 @@ def _headline(answer: Mapping[str, Any], screen: Screen, period: str, kind: str 
 
 
 def _advices(findings: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[str]:
-    from burnctl.render.names import miss_words, remedy
-    from burnctl.render.text import wrap
-
     advices = {
         miss_words(one["evidence"]["reason"] or "", one["evidence"].get("proof")): remedy(one["advice"])
         for one in findings
@@ -154,10 +147,6 @@ def _advices(findings: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[
 
 
 def _releases(releases: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[str]:
-    from burnctl.render.names import harness_name, short_model
-    from burnctl.render.numbers import money, percent
-    from burnctl.render.tables import Column, table
-
     yield screen.paint(f"{KINDS['release'].title} · release", "bold cyan")
     rows = []
     for one in releases[:_OF_A_KIND]:
@@ -175,8 +164,6 @@ def _releases(releases: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator
 
 def other_ttl(ttl: Mapping[str, Any] | None) -> str:
     """What the other lifetime of cache writes would have cost; empty without one."""
-    from burnctl.render.numbers import money
-
     if not ttl or not ttl["written"]:
         return ""
     lifetimes = {"5m": ("5 minutes", "if5mUsd"), "1h": ("1 hour", "if1hUsd")}
@@ -196,8 +183,6 @@ def period_of(days: Sequence[Mapping[str, Any]]) -> str:
     """` in 12 days`, from the first day with a request to the last one; ` on Nov 7` for one day."""
     from datetime import date
 
-    from burnctl.render.numbers import counted, day_names
-
     keys = [row["key"] for row in days if row["key"]]
     if not keys:
         return ""
@@ -208,9 +193,6 @@ def period_of(days: Sequence[Mapping[str, Any]]) -> str:
 def _block(
     kind: Mapping[str, Any], found: Sequence[Mapping[str, Any]], screen: Screen, ttl_line: str = ""
 ) -> Iterator[str]:
-    from burnctl.render.numbers import counted, money
-    from burnctl.render.text import wrap
-
     about = KINDS.get(kind["kind"])
     title = about.title if about else kind["kind"]
     facts = f"{money(kind['costUsd'])} · {counted(kind['findings'], 'finding')} · {kind['kind']}"
@@ -241,11 +223,6 @@ def _block(
 
 
 def _findings(found: Sequence[Mapping[str, Any]], screen: Screen) -> str:
-    from burnctl.render.names import enough_of_id, last_name
-    from burnctl.render.numbers import counted, money
-    from burnctl.render.tables import Column, table
-    from burnctl.render.text import cut
-
     rows = []
     for finding in found:
         evidence = finding["evidence"]
@@ -268,10 +245,6 @@ def _findings(found: Sequence[Mapping[str, Any]], screen: Screen) -> str:
 
 def what(finding: Mapping[str, Any]) -> str:
     """`src/app.py: read again 4 times`, `Bash “npm test” failed 5 times: “FAIL rounds to cents”`."""
-    from burnctl.render.names import miss_sentence
-    from burnctl.render.numbers import counted, number
-    from burnctl.render.text import cut
-
     evidence, times = finding["evidence"], finding["times"]
     if evidence["others"]:
         return f"{counted(evidence['others'], 'small finding')} together"
@@ -302,8 +275,6 @@ def what(finding: Mapping[str, Any]) -> str:
 
 def _thing(finding: Mapping[str, Any]) -> str:
     """The call that a finding is about: `Read src/app.py`, `Bash “npm test -- checkout”`."""
-    from burnctl.render.text import cut
-
     evidence = finding["evidence"]
     tool, target, quote = evidence["tool"], evidence["target"], cut(evidence.get("quote") or "", _QUOTE)
     if not quote or (finding["times"] > 1 and target):

@@ -5,7 +5,14 @@ from __future__ import annotations
 from burnctl import flags, session_choice
 from burnctl.daemon import reach
 from burnctl.errors import UsageError
-from burnctl.render.names import GROUP_NAMES
+from burnctl.output import present
+from burnctl.render.charts import bar
+from burnctl.render.names import GROUP_NAMES, enough_of_id, last_name, miss_sentence, remedy, short_id, short_model
+from burnctl.render.notes import add_caveats
+from burnctl.render.numbers import clock, count, counted, date, dates, exact_money, money, number, percent, roughly
+from burnctl.render.styles import weight
+from burnctl.render.tables import Column, table
+from burnctl.render.text import clean, cut, width_of, wrap
 from burnd.contract import Params, param
 from burnd.contract.reports import MOST_STEPS, Filters, FlowParams, HotspotsParams, WhyParams
 
@@ -69,8 +76,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from burnctl.output import present
-
     if options.rail is not None and options.turn is None:
         raise UsageError("--rail needs --turn", "add --turn N, or list all subagents with --tree")
     if options.turn is not None and (options.tree or options.by or options.since or options.until):
@@ -97,9 +102,6 @@ def run(options: argparse.Namespace) -> int:
 
 def draw_session(answer: Mapping[str, Any], screen: Screen) -> str:
     """The screen of a session: its groups, its most expensive causes, how it was billed."""
-    from burnctl.render.names import enough_of_id
-    from burnctl.render.notes import add_caveats
-
     lines = [*_title(answer, screen)]
     totals = answer["totals"]
     if not totals["turns"] and not totals["emptyTurns"]:
@@ -126,10 +128,6 @@ def draw_session(answer: Mapping[str, Any], screen: Screen) -> str:
 def _misses(answer: Mapping[str, Any], screen: Screen) -> list[str]:
     """The cache misses by reason, and what the other lifetime of cache writes would have cost."""
     from burnctl.commands.waste import other_ttl
-    from burnctl.render.names import miss_sentence
-    from burnctl.render.numbers import counted, money
-    from burnctl.render.tables import Column, table
-    from burnctl.render.text import wrap
 
     misses = answer.get("misses", ())
     if not misses:
@@ -148,10 +146,6 @@ def _misses(answer: Mapping[str, Any], screen: Screen) -> list[str]:
 
 def draw_kinds(answer: Mapping[str, Any], screen: Screen) -> str:
     """The groups of a session, each with its parts."""
-    from burnctl.render.notes import add_caveats
-    from burnctl.render.numbers import counted, money, percent
-    from burnctl.render.tables import Column, table
-
     rows: list[tuple[object, ...]] = []
     for group in answer["groups"]:
         label, parts = _group_label(group, answer["agents"]), group["parts"]
@@ -174,10 +168,6 @@ def draw_kinds(answer: Mapping[str, Any], screen: Screen) -> str:
 
 def draw_rows(answer: Mapping[str, Any], about: Mapping[str, Any], screen: Screen) -> str:
     """The files or commands of a session by cost, then everything else in one line."""
-    from burnctl.render.notes import add_caveats
-    from burnctl.render.numbers import count, money, number, percent
-    from burnctl.render.tables import Column, table
-
     by, totals = answer["by"], answer["totals"]
     named_rows = [row for row in answer["rows"] if row["kind"] != "other"]
     others = [row for row in answer["rows"] if row["kind"] == "other"]
@@ -207,9 +197,6 @@ def draw_rows(answer: Mapping[str, Any], about: Mapping[str, Any], screen: Scree
 def draw_requests(answer: Mapping[str, Any], screen: Screen, most: int) -> str:
     """The most expensive requests of a session, or steps of a few requests each if it is long."""
     from burnctl.commands.flow import calls_of, step_numbers
-    from burnctl.render.notes import add_caveats
-    from burnctl.render.numbers import clock, dates, money, number, percent
-    from burnctl.render.tables import Column, table
 
     steps = [(lane, step) for lane in answer["lanes"] for step in lane["steps"]]
     steps.sort(key=lambda pair: -(pair[1]["costUsd"] or 0))
@@ -242,11 +229,6 @@ def draw_requests(answer: Mapping[str, Any], screen: Screen, most: int) -> str:
 
 def draw_request(answer: Mapping[str, Any], screen: Screen) -> str:
     """One request, or the few that have the same number: what was in its context, and how that was paid."""
-    from burnctl.render.names import miss_sentence, remedy, short_model
-    from burnctl.render.notes import add_caveats
-    from burnctl.render.numbers import clock, date, exact_money, roughly
-    from burnctl.render.tables import Column, table
-
     turn, requests = answer["turn"], answer["requests"]
     rail = f" of subagent {turn['railId']}" if turn["railId"] != "main" else ""
     head = [f"request {turn['turnIndex']}{rail}", f"{date(turn['ts'])} {clock(turn['ts'])}"]
@@ -273,8 +255,6 @@ def draw_request(answer: Mapping[str, Any], screen: Screen) -> str:
 
 
 def _paid_row(row: Mapping[str, Any]) -> tuple[object, ...]:
-    from burnctl.render.numbers import exact_money, number
-
     usage = row["usage"]
     parts = (
         (usage["cacheRead"], "cache read"),
@@ -290,10 +270,6 @@ def _paid_row(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 def _title(answer: Mapping[str, Any], screen: Screen, head: Sequence[str] = ()) -> Iterator[str]:
     """One line: the title, the project, the models, the requests, the cost. A long title has a line of its own."""
-    from burnctl.render.names import enough_of_id, last_name, short_model
-    from burnctl.render.numbers import counted, money
-    from burnctl.render.text import clean, cut, width_of
-
     totals = answer["totals"]
     facts = [*head] if head else [counted(totals["turns"], "request")]
     facts += [money(totals["costUsd"]) if totals["costUsd"] is not None else "no price"]
@@ -305,19 +281,12 @@ def _title(answer: Mapping[str, Any], screen: Screen, head: Sequence[str] = ()) 
     if screen.is_pipe or width_of(title) <= room:
         yield f"{screen.paint(title, 'bold')} · {behind}"
         return
-    from burnctl.render.text import wrap
-
     yield screen.paint(cut(title, screen.width), "bold")
     yield from wrap(behind, screen.width)
 
 
 def group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], screen: Screen, agents: int = 0) -> str:
     """The table of groups: at most nine rows, whose shares add up to 100%."""
-    from burnctl.render.charts import bar
-    from burnctl.render.numbers import money, number
-    from burnctl.render.styles import weight
-    from burnctl.render.tables import Column, table
-
     is_priced = totals["costUsd"] is not None
     amounts = group_rows(groups, totals, agents)
     most, whole = max((amount for _, amount in amounts), default=0), sum(amount for _, amount in amounts)
@@ -386,9 +355,6 @@ def _is_short(screen: Screen) -> bool:
 
 def _cause_table(rows: Sequence[Mapping[str, Any]], screen: Screen) -> str:
     """A line for each cause: its cost, its name, the tokens it added and how often these were sent."""
-    from burnctl.render.numbers import money
-    from burnctl.render.tables import Column, table
-
     is_short = _is_short(screen)
     lines = [
         (
@@ -415,8 +381,6 @@ def _opened(rows: Iterable[Mapping[str, Any]], depth: int) -> Iterator[tuple[int
 
 def cause_name(row: Mapping[str, Any], *, with_request: bool = True) -> str:
     """`Read src/app.py (request 14)`, `prompt “Fix the tests” (request 3)`."""
-    from burnctl.render.names import short_id
-
     kind = row["kind"]
     if kind == "agent":
         return f"{row['type'] or 'subagent'} {short_id(row['railId'] if row['railId'] != 'main' else row['sessionId'])}"
@@ -439,8 +403,6 @@ def cause_name(row: Mapping[str, Any], *, with_request: bool = True) -> str:
 
 def _detail(row: Mapping[str, Any], *, is_short: bool) -> str:
     """`18.3k tokens, re-sent in 341 requests, 14 of them uncached`; shorter on a narrow screen."""
-    from burnctl.render.numbers import counted, number, roughly
-
     if row["kind"] == "agent":
         return counted(row["turns"], "request")
     if row["kind"] == "subagent":
@@ -476,8 +438,6 @@ def _searches(count: int) -> str:
 
 def _billed(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """`cache reads $13.61`, the most expensive first; tokens if nothing has a price."""
-    from burnctl.render.numbers import money, roughly
-
     used = [(name, part) for name, part in parts.items() if part["tokens"] or part.get("searches")]
     used.sort(key=lambda pair: (-(pair[1]["costUsd"] or 0), -pair[1]["tokens"]))
     return [
@@ -487,8 +447,6 @@ def _billed(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _facts(head: str, facts: Iterable[str], screen: Screen) -> Iterator[str]:
-    from burnctl.render.text import width_of
-
     margin = len(head) + 3
     line, used = screen.paint(head, "bold") + "   ", margin
     if screen.width < _NARROW and not screen.is_pipe:
